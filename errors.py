@@ -1,0 +1,97 @@
+"""The family of errors that a user of triplepoint can meet.
+
+    TriplepointError
+     ├─ ModelError                 a model file, its metadata or its name
+     │   ├─ GGUFError              a damaged or hostile GGUF file (field, byte offset)
+     │   └─ UnsupportedModelError  a sound file that this version cannot run
+     ├─ TargetError                a CPU target that is unknown or that this machine lacks
+     ├─ CompileError               a kernel that could not be generated or loaded
+     ├─ EngineError
+     │   ├─ ContextOverflowError   more tokens than the context holds
+     │   └─ PassCancelledError     a forward pass ended by stop() or Ctrl-C
+     ├─ AgentError
+     │   ├─ LimitReachedError      steps, tokens or repeated identical calls
+     │   ├─ TemplateError          a chat template that fails or misbehaves
+     │   └─ GrammarError           a grammar that cannot be compiled or went wrong
+     ├─ ToolError                  a failed tool call; its text is told to the model
+     └─ TraceError                 a trace that cannot be read or written
+         └─ ReplayError            a trace and settings that do not fit together
+
+Every message says what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class TriplepointError(Exception):
+    """Base of all errors raised on purpose by triplepoint."""
+
+
+class ModelError(TriplepointError):
+    """A model cannot be found, read or run."""
+
+
+class GGUFError(ModelError):
+    """A GGUF file is damaged.
+
+    Attributes:
+        field: what was being read, e.g. ``"tensor 'blk.0.attn_q.weight' offset"``.
+        offset: byte offset in the file where that field starts.
+    """
+
+    def __init__(self, message: str, *, field: str, offset: int) -> None:
+        super().__init__(f"{message} ({field}, byte {offset})")
+        self.field = field
+        self.offset = offset
+
+
+class UnsupportedModelError(ModelError):
+    """A sound model file needs something that this version does not have."""
+
+
+class TargetError(TriplepointError):
+    """A CPU target is unknown, or this machine cannot run it."""
+
+
+class CompileError(TriplepointError):
+    """A kernel could not be generated, verified or loaded."""
+
+
+class EngineError(TriplepointError):
+    """The engine cannot do what was asked of it."""
+
+
+class ContextOverflowError(EngineError):
+    """More tokens than the context holds; the session is unchanged."""
+
+
+class PassCancelledError(EngineError):
+    """A forward pass was ended early; the session keeps what it had before the pass."""
+
+
+class AgentError(TriplepointError):
+    """The agent loop cannot go on."""
+
+
+class LimitReachedError(AgentError):
+    """A limit on steps, tokens or repeated identical calls ended the run."""
+
+
+class TemplateError(AgentError):
+    """A chat template failed, took too long, or reached for what it may not."""
+
+
+class GrammarError(AgentError):
+    """A tool schema or grammar cannot be compiled, or a token broke it."""
+
+
+class ToolError(TriplepointError):
+    """A tool call failed; the message is given to the model as the result."""
+
+
+class TraceError(TriplepointError):
+    """A trace cannot be read or written."""
+
+
+class ReplayError(TraceError):
+    """A trace cannot be replayed with these settings; the message names the field."""

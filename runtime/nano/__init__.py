@@ -1,0 +1,1 @@
+"""triplepoint.runtime.nano."""
