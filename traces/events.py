@@ -1,0 +1,269 @@
+"""The events of a trace, schema version 1: one JSON object a line, told apart by ``event``.
+
+A run reads ``run_start``, then turns made of ``message``, ``phase`` and ``tool`` events and closed
+by ``turn_end``, then ``run_end``. Readers keep what they do not know: an unknown field stays on
+its event, an unknown event becomes an `UnknownEvent`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
+
+SCHEMA_VERSION = 1
+SEMCONV = "gen_ai development, semantic-conventions c9e48b1d1 (2026-05-05)"
+"""The OpenTelemetry GenAI conventions whose names the exports use; recorded in every header."""
+
+PhaseName = Literal["prefill", "decode"]
+Bound = Literal["compute", "memory", "dispatch"]
+"""What a pass waited for: arithmetic, bytes from memory, or its own barriers and dispatch."""
+
+REGIMES: dict[tuple[PhaseName, Bound], str] = {
+    ("prefill", "compute"): "streaming prefill",
+    ("prefill", "dispatch"): "dispatch-bound prefill",
+    ("prefill", "memory"): "memory-bound prefill",
+    ("decode", "memory"): "memory-bound decode",
+    ("decode", "dispatch"): "dispatch-bound decode",
+    ("decode", "compute"): "compute-bound decode",
+}
+
+
+class Record(BaseModel):
+    """A part of an event; fields that this version does not know are kept."""
+
+    model_config = ConfigDict(extra="allow", validate_assignment=False)
+
+
+class Event(Record):
+    """What every line has. The writer fills in ``seq``, ``ts`` and ``run``."""
+
+    v: int = SCHEMA_VERSION
+    """Schema version."""
+    seq: int = -1
+    """Number of this event in its run, from 0; −1 before it is written."""
+    ts: float = 0.0
+    """When the event was recorded (for a phase or a tool: when it ended), Unix seconds."""
+    run: str = ""
+    """Identifier of the run; identifiers sort by start time."""
+
+
+class ModelRecord(Record):
+    """Which model ran."""
+
+    name: str
+    sha256: str = ""
+    """Hash of the model file: replay compares it before anything else."""
+    architecture: str = ""
+    quant: str = ""
+    parameters: int = 0
+    path: str = ""
+
+
+class MachineRecord(Record):
+    """Which machine ran it, and what it can do."""
+
+    cpu: str = ""
+    cores: int = 0
+    """Physical cores that this process may use."""
+    profile: dict[str, Any] = Field(default_factory=dict)
+    """Measured limits: read bandwidth by level, arithmetic peaks, barrier cost."""
+
+
+class RunStart(Event):
+    """The header of a run: everything needed to do it again."""
+
+    event: Literal["run_start"] = "run_start"
+    parent: str | None = None
+    """Run that this one continues."""
+    task: str = ""
+    workspace: str = ""
+    model: ModelRecord
+    target: str = ""
+    """CPU target that the kernels were generated for, e.g. ``avx512-bf16``."""
+    threads: int = 0
+    kv: str = ""
+    """Format of the KV cache: ``bf16`` or ``f32``."""
+    machine: MachineRecord = Field(default_factory=MachineRecord)
+    config: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the agent: limits, context length, sampling, system prompt."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Package name to version."""
+    tools: list[dict[str, Any]] = Field(default_factory=list)
+    """OpenAI-style schemas of the tools; the grammar of tool calls is made from them."""
+    semconv: str = SEMCONV
+
+
+class MessageEvent(Event):
+    """One message of the conversation."""
+
+    event: Literal["message"] = "message"
+    role: str
+    """``system``, ``user``, ``assistant`` or ``tool``."""
+    content: str
+    ids: list[int] | None = None
+    """Token ids of the message, where they are known apart from its template text."""
+    turn: int = 0
+    step: int = 0
+
+
+class PhaseEvent(Event):
+    """One phase: a prefill of given tokens, or a decode of sampled ones."""
+
+    event: Literal["phase"] = "phase"
+    turn: int = 0
+    step: int = 0
+    phase: PhaseName
+    purpose: str = "prompt"
+    """``prompt``, ``tool_result``, ``tool_call``, ``answer``, or another word for what it was."""
+    predicted: Bound
+    """Bound that the cost model named before the pass."""
+    observed: Bound
+    """Bound that the time stamps showed."""
+    tokens: int
+    """Tokens fed in (prefill) or sampled (decode)."""
+    kv_before: int
+    kv_after: int
+    """Positions in the KV cache before and after the phase."""
+    cached_tokens: int = 0
+    """Tokens of the context that were not computed again."""
+    wall_s: float
+    flops: float = 0.0
+    bytes: float = 0.0
+    mfu: float = 0.0
+    """Share of the measured arithmetic peak that was reached, 0 to 1."""
+    mbu: float = 0.0
+    """Share of the measured read bandwidth that was reached, 0 to 1."""
+    dispatch_share: float = 0.0
+    """Share of the time spent in barriers and dispatch, 0 to 1."""
+    limit_share: float = 0.0
+    """Share of the machine's measured limit that the observed bound names, 0 to 1."""
+    threads: int = 0
+    plan: str = ""
+    """Name of the kernel plan."""
+    memory_level: str = ""
+    """Level that the weights and the KV cache came from: ``L1``, ``L2``, ``L3`` or ``DRAM``."""
+    token_ids: list[int] = Field(default_factory=list)
+    """The ids fed in (prefill) or sampled, the stop token included (decode)."""
+    sampling: dict[str, Any] | None = None
+    """How a decode picked its tokens: temperature, top_k, top_p, seed, …"""
+    max_tokens: int | None = None
+    """Limit that a decode ran under."""
+    stop: list[int] = Field(default_factory=list)
+    """Ids that end a decode."""
+    constraint: str | None = None
+    """Name of the grammar that a decode ran under; None: every token was allowed."""
+    ttft_s: float | None = None
+    """Time from the start of the turn to the first sampled token, on the decode that sampled it."""
+
+    @computed_field
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens per second over the wall time of the phase."""
+        return self.tokens / self.wall_s if self.wall_s > 0 else 0.0
+
+    @computed_field
+    @property
+    def regime(self) -> str:
+        """Name of phase × observed bound, e.g. ``memory-bound decode``."""
+        return REGIMES[self.phase, self.observed]
+
+    @computed_field
+    @property
+    def predicted_regime(self) -> str:
+        """Name of phase × predicted bound."""
+        return REGIMES[self.phase, self.predicted]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_computed(cls, data: Any) -> Any:
+        """Lines hold the computed fields for other programs; here they are computed again."""
+        computed = cls.model_computed_fields
+        if isinstance(data, dict) and not computed.keys().isdisjoint(data):
+            return {key: value for key, value in data.items() if key not in computed}
+        return data
+
+
+class ToolEvent(Event):
+    """One tool call and what came back."""
+
+    event: Literal["tool"] = "tool"
+    turn: int = 0
+    step: int = 0
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    result: str = ""
+    """The text that the model was given, errors included."""
+    result_sha256: str = ""
+    """Filled in when left empty."""
+    duration_s: float = 0.0
+    error: str | None = None
+    """Why the call failed; None when it did not."""
+    call_id: str = ""
+
+    @model_validator(mode="after")
+    def _hash_result(self) -> ToolEvent:
+        if not self.result_sha256:
+            raw = self.result.encode("utf-8", "surrogatepass")
+            self.result_sha256 = hashlib.sha256(raw).hexdigest()
+        return self
+
+
+class TurnEnd(Event):
+    """The answer to one question, and what it cost."""
+
+    event: Literal["turn_end"] = "turn_end"
+    turn: int = 0
+    answer: str = ""
+    input_tokens: int = 0
+    """Tokens of the context over all passes of the turn, cached ones included."""
+    output_tokens: int = 0
+    """Sampled tokens, tool calls included."""
+    cached_tokens: int = 0
+    """Those input tokens that were not computed again."""
+    ttft_s: float | None = None
+    """Time to the first sampled token of the turn."""
+    tpot_s: float | None = None
+    """Mean time of a sampled token."""
+
+
+class RunEnd(Event):
+    """How the run ended."""
+
+    event: Literal["run_end"] = "run_end"
+    status: Literal["answered", "limit", "error", "cancelled"]
+    message: str = ""
+    """What went wrong, for a status other than ``answered``."""
+    answer: str = ""
+    totals: dict[str, Any] = Field(default_factory=dict)
+    wall_s: float = 0.0
+
+
+class SealedEvent(Event):
+    """Marks the torn line before it: a writer died, or the disk was full, in its middle."""
+
+    event: Literal["sealed"] = "sealed"
+    torn_bytes: int = 0
+    """Length of that torn line."""
+
+
+class UnknownEvent(Event):
+    """An event that this version does not know, kept as it is."""
+
+    event: str
+
+
+AnyEvent = (
+    RunStart | MessageEvent | PhaseEvent | ToolEvent | TurnEnd | RunEnd | SealedEvent | UnknownEvent
+)
+
+EVENT_TYPES: dict[str, type[AnyEvent]] = {
+    "run_start": RunStart,
+    "message": MessageEvent,
+    "phase": PhaseEvent,
+    "tool": ToolEvent,
+    "turn_end": TurnEnd,
+    "run_end": RunEnd,
+    "sealed": SealedEvent,
+}
