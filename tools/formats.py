@@ -1,0 +1,196 @@
+"""The exact text that the file tools return, as pure functions.
+
+The embedded model is trained on these bytes, so they live apart from the file system: the tools
+feed them what they read, the corpus generator feeds them what it invents, and both get the same
+text. Text is `str`, counts are characters, lines are numbered from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+MAX_ENTRIES = 200  # names shown by list_dir
+MAX_LINES = 200  # lines shown by one read_file
+MAX_CHARS = 16_384  # characters of one result, about 4,000 to 5,000 tokens
+MAX_LINE = 500  # characters shown of one line by read_file
+MAX_HITS = 50  # matching lines shown by search
+MAX_HIT = 300  # characters shown of one matching line
+
+EMPTY_FILE = "(empty file)"
+EMPTY_FOLDER = "(empty folder)"
+NO_MATCHES = "No matches found."
+
+
+# ------------------------------------------------------------------------------------ results
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text without their ends; only ``\\n`` and ``\\r\\n`` end a line.
+
+    A last line end does not begin another line: ``"a\\n"`` is one line, ``""`` is none.
+    """
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]
+
+
+def cut_text(text: str, limit: int, length: int | None = None) -> str:
+    """`text` as it is up to `limit` characters, else its start and a note of what is left out.
+
+    Args:
+        text: the line, or at least its first `limit` characters.
+        limit: how many characters are shown.
+        length: the full length of the line, where `text` is only its start.
+    """
+    length = len(text) if length is None else length
+    if length <= limit:
+        return text
+    return f"{text[:limit]} [cut: {length - limit} more characters]"
+
+
+class NumberedLines:
+    """Collects the result of read_file line by line, so that a huge file needs little memory."""
+
+    def __init__(
+        self, start: int = 1, *, max_lines: int = MAX_LINES, max_chars: int = MAX_CHARS
+    ) -> None:
+        self.start = start
+        self.shown: list[str] = []
+        self.full = False  # a further line did not fit
+        self._lines_left = max_lines
+        self._chars_left = max_chars
+
+    @property
+    def next(self) -> int:
+        """The number of the first line that is not shown."""
+        return self.start + len(self.shown)
+
+    def add(self, text: str, length: int | None = None) -> bool:
+        """Show one more line; False when it does not fit (then nothing more is taken).
+
+        The first line is always taken, so that reading on never stands still.
+        """
+        line = f"{self.next}\t{cut_text(text, MAX_LINE, length)}"
+        size = len(line) + 1  # with the line end that joins it
+        if self.full or self._lines_left < 1 or (self.shown and size > self._chars_left):
+            self.full = True
+            return False
+        self.shown.append(line)
+        self._lines_left -= 1
+        self._chars_left -= size
+        return True
+
+    def text(self, last: int | None = None, total: int | None = None) -> str:
+        """The result.
+
+        Args:
+            last: the last line that was asked for and exists, None when it is not known.
+            total: how many lines the file has, None when it is not known.
+        """
+        if not self.full:
+            return "\n".join(self.shown)
+        span = f"lines {self.next} and on" if last is None else f"lines {self.next} to {last}"
+        of = "" if total is None else f" of {total}"
+        note = f"[cut: {span}{of} not shown; read on with start={self.next}]"
+        return "\n".join([*self.shown, note])
+
+
+def read_result(
+    lines: Sequence[str],
+    start: int = 1,
+    end: int | None = None,
+    *,
+    max_lines: int = MAX_LINES,
+    max_chars: int = MAX_CHARS,
+) -> str:
+    """What read_file returns for a file of these lines; `start` must be one of them."""
+    if not lines:
+        return EMPTY_FILE
+    last = len(lines) if end is None else min(end, len(lines))
+    result = NumberedLines(start, max_lines=max_lines, max_chars=max_chars)
+    for line in lines[start - 1 : last]:
+        if not result.add(line):
+            break
+    return result.text(last, len(lines))
+
+
+def list_result(names: Iterable[str], total: int | None = None) -> str:
+    """What list_dir returns; names of folders end in ``/`` already.
+
+    Args:
+        names: the names of a folder in any order, or the first of them.
+        total: how many the folder holds, where `names` are only the first.
+    """
+    ordered = sorted(names, key=lambda name: name.removesuffix("/").encode("utf-8", "replace"))
+    total = len(ordered) if total is None else total
+    if not ordered:
+        return EMPTY_FOLDER
+    shown: list[str] = []
+    size = 0
+    for name in ordered[:MAX_ENTRIES]:
+        size += len(name) + 1
+        if shown and size > MAX_CHARS:
+            break
+        shown.append(name)
+    if len(shown) < total:
+        shown.append(f"[cut: {total - len(shown)} of {total} entries not shown]")
+    return "\n".join(shown)
+
+
+def search_hit(path: str, number: int, text: str, length: int | None = None) -> str:
+    """One line of a search result; `text` is the matching line without its end."""
+    return f"{path}:{number}:{cut_text(text, MAX_HIT, length)}"
+
+
+def search_result(hits: Iterable[str], notes: Iterable[str] = ()) -> str:
+    """What search returns: `hits` from `search_hit` in order of path and line.
+
+    Takes at most one hit more than it shows, so `hits` may be a generator that still searches.
+    """
+    shown: list[str] = []
+    size = 0
+    for hit in hits:
+        size += len(hit) + 1
+        if len(shown) == MAX_HITS or (shown and size > MAX_CHARS):
+            shown.append(f"[cut: more than {len(shown)} matches; narrow the pattern or the path]")
+            return "\n".join(shown)
+        shown.append(hit)
+    return "\n".join([*(shown or [NO_MATCHES]), *notes])
+
+
+# ------------------------------------------------------------------------------------- errors
+# The model sees each of these after "error: ".
+
+
+def no_such_file(path: str) -> str:
+    return f"no such file: {path}"
+
+
+def no_such_folder(path: str) -> str:
+    return f"no such folder: {path}"
+
+
+def not_a_file(path: str) -> str:
+    return f"not a file: {path} is a folder"
+
+
+def not_a_folder(path: str) -> str:
+    return f"not a folder: {path} is a file"
+
+
+def outside_workspace(path: str) -> str:
+    return f"outside the workspace: {path}"
+
+
+def binary_file(path: str, size: int) -> str:
+    return f"binary file: {path} ({size:,} bytes)"
+
+
+def not_regular(path: str) -> str:
+    return f"not a regular file: {path}"
+
+
+def past_the_end(path: str, lines: int, start: int) -> str:
+    count = "1 line" if lines == 1 else f"{lines} lines"
+    return f"{path} has {count}; start={start} is past its end"
