@@ -115,22 +115,30 @@ def read_result(
     return result.text(last, len(lines))
 
 
-def list_result(names: Iterable[str], total: int | None = None) -> str:
+def name_order(name: str) -> bytes:
+    """Sort key of names: the bytes, so that the order is the same in every locale."""
+    return name.removesuffix("/").encode("utf-8", "surrogateescape")
+
+
+def list_result(
+    names: Iterable[str], total: int | None = None, *, max_chars: int = MAX_CHARS
+) -> str:
     """What list_dir returns; names of folders end in ``/`` already.
 
     Args:
         names: the names of a folder in any order, or the first of them.
         total: how many the folder holds, where `names` are only the first.
+        max_chars: cap on the characters of the names shown.
     """
-    ordered = sorted(names, key=lambda name: name.removesuffix("/").encode("utf-8", "replace"))
+    ordered = sorted(names, key=name_order)
     total = len(ordered) if total is None else total
     if not ordered:
         return EMPTY_FOLDER
     shown: list[str] = []
     size = 0
     for name in ordered[:MAX_ENTRIES]:
-        size += len(name) + 1
-        if shown and size > MAX_CHARS:
+        size += len(name) + 1  # with the line end that joins it
+        if shown and size > max_chars:
             break
         shown.append(name)
     if len(shown) < total:
@@ -143,16 +151,19 @@ def search_hit(path: str, number: int, text: str, length: int | None = None) -> 
     return f"{path}:{number}:{cut_text(text, MAX_HIT, length)}"
 
 
-def search_result(hits: Iterable[str], notes: Iterable[str] = ()) -> str:
+def search_result(
+    hits: Iterable[str], notes: Iterable[str] = (), *, max_chars: int = MAX_CHARS
+) -> str:
     """What search returns: `hits` from `search_hit` in order of path and line.
 
-    Takes at most one hit more than it shows, so `hits` may be a generator that still searches.
+    Takes at most one hit more than it shows, so `hits` may be a generator that still searches;
+    `notes` (what was not searched, and why) are read after the last hit.
     """
     shown: list[str] = []
     size = 0
     for hit in hits:
         size += len(hit) + 1
-        if len(shown) == MAX_HITS or (shown and size > MAX_CHARS):
+        if len(shown) == MAX_HITS or (shown and size > max_chars):
             shown.append(f"[cut: more than {len(shown)} matches; narrow the pattern or the path]")
             return "\n".join(shown)
         shown.append(hit)
@@ -194,3 +205,8 @@ def not_regular(path: str) -> str:
 def past_the_end(path: str, lines: int, start: int) -> str:
     count = "1 line" if lines == 1 else f"{lines} lines"
     return f"{path} has {count}; start={start} is past its end"
+
+
+def file_too_large(path: str, size: int, line: int, budget: int) -> str:
+    start = f"its first {budget // 2**20} MiB"
+    return f"file too large: {path} ({size:,} bytes); line {line} does not end within {start}"

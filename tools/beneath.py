@@ -1,0 +1,146 @@
+"""Opening files beneath a folder, so that no path, symlink or rename leads out of it.
+
+Checking a path first and opening it afterwards can always be raced. Both ways here resolve and
+open in one go, from a descriptor of the folder:
+
+* `Openat2`: Linux resolves the whole path beneath the descriptor (RESOLVE_BENEATH). Symlinks that
+  stay inside are followed; what leads out fails in the kernel, also while names are being swapped.
+* `Walk`: elsewhere each name is opened from the descriptor of the one before, and never through a
+  symlink (O_NOFOLLOW). Without ``..`` and symlinks every step goes down.
+
+Paths are cleaned (`paths.clean_path`): relative, no ``..``, no empty names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import stat
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+# O_NONBLOCK: a FIFO or a device that takes the file's place after the check cannot block the open.
+# O_NOCTTY: a terminal cannot become ours.
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY if os.name == "posix" else 0
+
+_OPENAT2 = 437  # the same number on all of these
+_MACHINES = {"x86_64", "aarch64", "riscv64", "ppc64le", "s390x", "armv7l", "armv6l", "i686"}
+_RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_BENEATH = 0x08
+_TRIES = 128  # the kernel says EAGAIN when a rename meets a ".." in a symlink; it is not a failure
+
+
+class Beneath(Protocol):
+    """A way to reach files beneath the folder behind a descriptor."""
+
+    def open(self, path: str, flags: int) -> int:
+        """A new descriptor.
+
+        Raises:
+            OSError: EXDEV when the path leads out, ELOOP when it meets a symlink that is not
+                followed, else what the system says.
+        """
+        ...
+
+    def stat(self, path: str) -> os.stat_result:
+        """What is at the path, without opening it: opening a device may already do harm."""
+        ...
+
+
+class Openat2:
+    """Resolution by the Linux kernel (5.6 and later)."""
+
+    def __init__(self, root: int) -> None:
+        import ctypes
+
+        self._root = root
+        self._errno = ctypes.get_errno
+        # Plain CDLL: the GIL is released during the call, and errno is kept per thread.
+        libc: Any = ctypes.CDLL(None, use_errno=True)
+        self._syscall = libc.syscall
+        long, how = ctypes.c_long, ctypes.c_char_p
+        self._syscall.argtypes = [long, ctypes.c_int, ctypes.c_char_p, how, ctypes.c_size_t]
+        self._syscall.restype = long
+
+    @classmethod
+    def available(cls, root: int) -> bool:
+        """Whether this kernel, or the sandbox that we run in, knows the call."""
+        if sys.platform != "linux" or platform.machine() not in _MACHINES:
+            return False
+        try:
+            os.close(cls(root).open(".", os.O_PATH | os.O_CLOEXEC))
+        except (OSError, AttributeError):
+            return False
+        return True
+
+    def open(self, path: str, flags: int) -> int:
+        # struct open_how: flags, mode, resolve
+        how = struct.pack("QQQ", flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+        name = os.fsencode(path)
+        code = 0
+        for _ in range(_TRIES):
+            descriptor = self._syscall(_OPENAT2, self._root, name, how, len(how))
+            if descriptor >= 0:
+                return descriptor
+            code = self._errno()
+            if code not in (errno.EAGAIN, errno.EINTR):
+                break
+        raise OSError(code, os.strerror(code), path)
+
+    def stat(self, path: str) -> os.stat_result:
+        descriptor = self.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            return os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class Walk:
+    """Resolution name by name, for every system that can open from a folder's descriptor."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+
+    @classmethod
+    def available(cls, root: int) -> bool:
+        return os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd
+
+    def open(self, path: str, flags: int) -> int:
+        with self._parent(path) as (folder, name):
+            return self._step(folder, name, flags)
+
+    def stat(self, path: str) -> os.stat_result:
+        with self._parent(path) as (folder, name):
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISLNK(found.st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        return found
+
+    @contextmanager
+    def _parent(self, path: str) -> Iterator[tuple[int, str]]:
+        """The descriptor of the folder that holds the last name, and that name."""
+        *folders, name = path.split("/")
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+        current = os.open(".", flags, dir_fd=self._root)
+        try:
+            for folder in folders:
+                below = self._step(current, folder, flags)
+                os.close(current)
+                current = below
+            yield current, name
+        finally:
+            os.close(current)
+
+    def _step(self, folder: int, name: str, flags: int) -> int:
+        try:
+            return os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+        except NotADirectoryError:
+            # Linux says ENOTDIR for a symlink where a folder was asked for, others say ELOOP.
+            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), name) from None
+            raise

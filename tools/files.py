@@ -1,0 +1,125 @@
+"""The three tools that look at files: list_dir, read_file, search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from stat import S_ISDIR
+
+from ..errors import ToolError
+from . import formats
+from .paths import clean_path, printable, shown
+from .search import Search
+from .text import BUDGET, TextFile
+from .tool import Tool, tool
+from .workspace import Workspace
+
+MAX_NUMBER = 2**53  # of a line; a larger one is a slip, and may be too long to print
+
+
+class FileTools:
+    """list_dir, read_file and search over one folder, to be given to an agent.
+
+    Iterating gives the three `Tool` objects. The methods can also be called as they are; they
+    return the text that a model gets and raise `ToolError` for what it did wrong.
+    """
+
+    def __init__(
+        self,
+        root: str | Path | Workspace,
+        *,
+        max_lines: int = formats.MAX_LINES,
+        max_chars: int = formats.MAX_CHARS,
+    ) -> None:
+        """Open the folder.
+
+        Args:
+            root: the folder, or a workspace that is open already.
+            max_lines: lines that one read_file shows.
+            max_chars: characters of one result, apart from the notes on what was cut.
+
+        Raises:
+            ToolError: there is no such folder.
+        """
+        self.workspace = root if isinstance(root, Workspace) else Workspace(root)
+        self._max_lines = max_lines
+        self._max_chars = max_chars
+        self._tools = (tool(self.list_dir), tool(self.read_file), tool(self.search))
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def list_dir(self, path: str = ".") -> str:
+        """List the names in a folder. Names of folders end in "/".
+
+        Args:
+            path: The folder, relative to the workspace.
+        """
+        listing = self.workspace.listdir(path, first=formats.MAX_ENTRIES)
+        names = (printable(e.name) + "/" * e.is_folder for e in listing.entries)
+        return formats.list_result(names, listing.total, max_chars=self._max_chars)
+
+    def read_file(self, path: str, start: int = 1, end: int | None = None) -> str:
+        """Read a text file. Each line comes with its number.
+
+        Args:
+            path: The file, relative to the workspace.
+            start: The first line to read, counted from 1.
+            end: The last line to read; without it, all lines from start on.
+        """
+        _check_range(start, end)
+        path = clean_path(path)
+        with self.workspace.open(path) as file:
+            return self._numbered(TextFile(file, path), shown(path), start, end)
+
+    def _numbered(self, text: TextFile, name: str, start: int, end: int | None) -> str:
+        result = formats.NumberedLines(start, max_lines=self._max_lines, max_chars=self._max_chars)
+        total = 0  # lines met so far
+        for block in text.blocks():
+            first, total = total + 1, total + block.count()
+            if total >= start and not result.full:
+                stop = None if end is None else end - first + 1
+                for line in block.lines()[max(0, start - first) : stop]:
+                    if not result.add(line, block.length):
+                        break
+            if end is not None and total >= end and not result.full:
+                return result.text()
+            if result.full and text.size > BUDGET:
+                return result.text()  # counting all lines of so large a file takes too long
+        if text.cut:
+            if not result.shown:
+                raise ToolError(formats.file_too_large(name, text.size, start, BUDGET))
+            result.full = True
+            return result.text()
+        if not total:
+            return formats.EMPTY_FILE
+        if start > total:
+            raise ToolError(formats.past_the_end(name, total, start))
+        return result.text(total if end is None else min(end, total), total)
+
+    def search(self, pattern: str, path: str = ".", regex: bool = False) -> str:
+        """Find the lines that hold a text, upper and lower case alike.
+
+        Args:
+            pattern: The text to find.
+            path: The file, or the folder with all files below it, relative to the workspace.
+            regex: Whether the pattern is a regular expression.
+        """
+        path = clean_path(path)
+        search = Search(self.workspace, pattern, regex)
+        is_folder = S_ISDIR(self.workspace.stat(path).st_mode)
+        with closing(search.folder(path) if is_folder else search.file(path)) as hits:
+            return formats.search_result(hits, search.notes, max_chars=self._max_chars)
+
+
+def _check_range(start: int, end: int | None) -> None:
+    if start < 1:
+        raise ToolError("start must be 1 or more: lines are counted from 1")
+    if max(start, end or 0) > MAX_NUMBER:
+        raise ToolError("start or end is too large for a line number")
+    if end is not None and end < start:
+        raise ToolError(f"end={end} is before start={start}")

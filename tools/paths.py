@@ -1,0 +1,69 @@
+"""Paths as a model writes them: cleaned before they reach the file system, safe to print after."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ..errors import ToolError
+from .formats import outside_workspace
+
+MAX_SHOWN = 200  # characters of a path in a message
+
+# C0 and C1 controls, the Unicode line ends, and lone surrogates (bytes that are no UTF-8).
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def clean_path(path: str) -> str:
+    """The path relative to the workspace, ``/`` between names; ``.`` is the workspace itself.
+
+    Only its text is judged here. Absolute paths and every ``..`` are refused, also where they
+    would lead back inside, so that what a path means never depends on a symlink. ``~`` and
+    ``\\`` are plain characters of a name.
+
+    Raises:
+        ToolError: the path leaves the workspace or cannot be the name of a file.
+    """
+    if path.startswith("/"):
+        raise ToolError(outside_workspace(shown(path)))
+    if "\0" in path:
+        raise ToolError(f"no such file: {shown(path)} holds a NUL character")
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        raise ToolError(f"no such file: {shown(path)} is not valid Unicode") from None
+    names = [name for name in path.split("/") if name not in ("", ".")]
+    if ".." in names:
+        if _climbs_out(names):
+            raise ToolError(outside_workspace(shown(path)))
+        raise ToolError(f"'..' is not allowed in a path: {shown(path)}")
+    return "/".join(names) or "."
+
+
+def _climbs_out(names: list[str]) -> bool:
+    depth = 0
+    for name in names:
+        depth += -1 if name == ".." else 1
+        if depth < 0:
+            return True
+    return False
+
+
+def join(folder: str, name: str) -> str:
+    """The cleaned path of `name` in the cleaned path `folder`."""
+    return name if folder == "." else f"{folder}/{name}"
+
+
+def printable(path: str) -> str:
+    """The path on one line, without control characters, as valid Unicode.
+
+    A name of a file may hold line feeds, escape sequences or bytes that are no UTF-8; what a
+    model or a terminal reads must not.
+    """
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), path)
+
+
+def shown(path: str) -> str:
+    """`printable`, cut to a length that fits a message."""
+    text = printable(path)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

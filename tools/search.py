@@ -1,0 +1,158 @@
+"""Finding lines in text files, with a bound on everything that can grow.
+
+Regular expressions run on pydantic's `rust-regex` engine, not on Python's `re`: a search in `re`
+can take exponential time, holds the GIL, and cannot be stopped from another thread. The Rust
+engine takes linear time for every pattern and refuses those that would need a huge automaton.
+The price is that look-around and back-references are refused, by name.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Generator, Iterator
+
+from ..errors import ToolError
+from .formats import search_hit
+from .paths import printable, shown
+from .text import BUDGET, BinaryFileError, Block, TextFile
+from .workspace import Workspace
+
+MAX_PATTERN = 1000  # characters
+MAX_FILES = 20_000  # files looked into by one search
+MAX_BYTES = 256 * 1024 * 1024  # bytes read by one search
+MAX_SECONDS = 10.0  # a model waits for this
+
+SKIPPED_FOLDERS = (".git", "__pycache__", "node_modules", ".venv")
+
+Matcher = Callable[[str], bool]
+"""Whether a line, without its end, holds what is searched for."""
+
+
+def matcher(pattern: str, regex: bool) -> Matcher:
+    """A test of one line for the pattern, upper and lower case alike.
+
+    Raises:
+        ToolError: the pattern is empty, too long, spans lines, or is no regular expression.
+    """
+    if not pattern:
+        raise ToolError("the pattern is empty")
+    if len(pattern) > MAX_PATTERN:
+        raise ToolError(f"the pattern has {len(pattern)} characters; {MAX_PATTERN} are allowed")
+    if "\n" in pattern:
+        raise ToolError("the pattern holds a line break; each line is searched on its own")
+    if regex:
+        return _regex(pattern)
+    needle = pattern.casefold()
+    return lambda line: needle in line.casefold()
+
+
+def _regex(pattern: str) -> Matcher:
+    # Not at import time: most searches are literal.
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+    try:
+        schema = core_schema.str_schema(pattern=f"(?i){pattern}", regex_engine="rust-regex")
+        return SchemaValidator(schema).isinstance_python
+    except SchemaError as error:
+        raise ToolError(f"bad regular expression: {_reason(str(error))}") from None
+
+
+def _reason(message: str) -> str:
+    """The engine's own words, without the drawing around them."""
+    if "size limit" in message:
+        return "it repeats too much"
+    found = re.search(r"^error: (.+)", message, re.MULTILINE)
+    return found[1] if found else "it cannot be parsed"
+
+
+class Search:
+    """One search: iterate `file` or `folder`, then read `notes` for what was left out."""
+
+    def __init__(self, workspace: Workspace, pattern: str, regex: bool) -> None:
+        self._workspace = workspace
+        self._matches = matcher(pattern, regex)
+        # A literal that is not in a block of lines is in none of them: most blocks end there.
+        self._literal = not regex
+        self._stop_at = time.monotonic() + MAX_SECONDS
+        self._bytes = 0
+        self._stopped = ""  # why the search ended early
+        self._partly: list[str] = []
+        self._missed: list[str] = []
+        self._long_lines = 0
+
+    def file(self, path: str) -> Generator[str]:
+        """Hits in one file that was named: that it is binary or missing is an error."""
+        with self._workspace.open(path) as file:
+            yield from self._hits(TextFile(file, path, self._budget()), path)
+
+    def folder(self, path: str) -> Generator[str]:
+        """Hits in all text files below a folder, in order of path and line."""
+        walk = self._workspace.walk(
+            path, skip=SKIPPED_FOLDERS, first=MAX_FILES + 1, missed=self._missed
+        )
+        for number, below in enumerate(walk):
+            if number == MAX_FILES:
+                self._stopped = f"{MAX_FILES:,} files"
+            if self._stopped:
+                return
+            yield from self._one_of_many(below)
+
+    def _one_of_many(self, path: str) -> Iterator[str]:
+        try:
+            with self._workspace.open(path) as file:
+                yield from self._hits(TextFile(file, path, self._budget()), path)
+        except BinaryFileError:
+            return
+        except ToolError:  # gone, or not ours to read; the other files still count
+            self._missed.append(path)
+
+    def _hits(self, text: TextFile, path: str) -> Iterator[str]:
+        name = printable(path)
+        number = 1
+        for block in text.blocks():
+            if not self._literal or self._matches(block.text):
+                yield from self._hits_in(block, name, number)
+            number += block.count()
+            self._long_lines += block.length is not None
+            if self._late():
+                return
+        self._bytes += text.read
+        if text.cut:
+            self._partly.append(path)
+        if self._bytes >= MAX_BYTES:
+            self._stopped = f"{MAX_BYTES // 2**20} MiB"
+
+    def _hits_in(self, block: Block, name: str, number: int) -> Iterator[str]:
+        for at, line in enumerate(block.lines(), number):
+            if self._matches(line):
+                yield search_hit(name, at, line, block.length)
+            if not self._literal and self._late():
+                return
+
+    def _budget(self) -> int:
+        return min(BUDGET, MAX_BYTES - self._bytes)
+
+    def _late(self) -> bool:
+        if time.monotonic() > self._stop_at:
+            self._stopped = f"{MAX_SECONDS:g} seconds"
+        return bool(self._stopped)
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """What was not searched, a line each; to be read after the hits."""
+        if self._stopped:
+            yield f"[cut: the search stopped after {self._stopped}; narrow the path]"
+        if self._partly:
+            yield f"[cut: {_some(self._partly)} searched only at the start: too large]"
+        if self._long_lines:
+            lines = "line" if self._long_lines == 1 else "lines"
+            yield f"[cut: {self._long_lines} very long {lines} searched only at the start]"
+        if self._missed:
+            yield f"[cut: {_some(self._missed)} could not be read]"
+
+
+def _some(paths: list[str]) -> str:
+    """One path, or one and how many more."""
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return f"{shown(paths[0])}{more}"

@@ -1,0 +1,126 @@
+"""Reading text files of any size in bounded memory."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import FileIO
+
+from ..errors import ToolError
+from .formats import binary_file
+from .paths import shown
+
+HEAD = 8 * 1024  # bytes that decide whether a file is text
+MAX_INVALID = 0.10  # share of bytes in the head that may be no UTF-8; Latin-1 prose has about 5 %
+CHUNK = 128 * 1024  # bytes a read
+LONG_LINE = 64 * 1024  # bytes; of a longer line only the start is kept
+BUDGET = 64 * 1024 * 1024  # bytes read of one file
+
+
+class BinaryFileError(ToolError):
+    """The file is no text."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some whole lines, or the start of one that is too long to keep."""
+
+    text: str  # lines joined by \n, without the last line end
+    length: int | None = None  # characters of the one long line of which `text` is the start
+
+    def lines(self) -> list[str]:
+        """The lines without their ends."""
+        return [line.removesuffix("\r") for line in self.text.split("\n")]
+
+    def count(self) -> int:
+        """How many lines these are."""
+        return self.text.count("\n") + 1
+
+
+class TextFile:
+    """The lines of an open file, read once from the start.
+
+    Invalid UTF-8 is read as U+FFFD, a byte order mark is dropped, everything else stays as it is.
+    """
+
+    def __init__(self, file: FileIO, path: str, budget: int = BUDGET) -> None:
+        """Read the head of the file.
+
+        Args:
+            file: the open file; the caller closes it.
+            path: its name, for messages.
+            budget: how many bytes to read at most.
+
+        Raises:
+            BinaryFileError: the file is no text.
+            ToolError: it cannot be read.
+        """
+        self.size = os.fstat(file.fileno()).st_size
+        self.cut = False  # the budget ended before the file did
+        self.read = 0  # bytes so far
+        self._file = file
+        self._path = path
+        self._budget = budget
+        self._head = self._next()
+        if is_binary(self._head[:HEAD]):
+            raise BinaryFileError(binary_file(shown(path), self.size))
+        self._head = self._head.removeprefix(codecs.BOM_UTF8)
+
+    def blocks(self) -> Iterator[Block]:
+        """The text from the start; ends early, with `cut` set, when the budget is used up."""
+        rest, chunk = b"", self._head
+        while chunk:
+            data = rest + chunk
+            whole, end, rest = data.rpartition(b"\n")
+            if end:
+                yield Block(whole.decode("utf-8", "replace"))
+            if len(rest) > LONG_LINE:
+                long, rest = self._long_line(rest)
+                if long is not None:
+                    yield long
+            chunk = self._next()
+        if rest and not self.cut:
+            yield Block(rest.decode("utf-8", "replace"))
+
+    def _long_line(self, start: bytes) -> tuple[Block | None, bytes]:
+        """Count the rest of a long line; the block (None: the budget ended) and what follows."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(start)
+        length = len(text)
+        last = start[-1:]
+        while chunk := self._next():
+            part, end, rest = chunk.partition(b"\n")
+            length += len(decoder.decode(part, final=bool(end)))
+            last = part[-1:] or last
+            if end:
+                return Block(text, length - (last == b"\r")), rest
+        if self.cut:
+            return None, b""
+        return Block(text, length + len(decoder.decode(b"", final=True))), b""
+
+    def _next(self) -> bytes:
+        if self.read >= self._budget:
+            # Growing or endless files have no size to compare with: one more byte tells.
+            self.cut = self.cut or bool(self._read(1))
+            return b""
+        chunk = self._read(min(CHUNK, self._budget - self.read))
+        self.read += len(chunk)
+        return chunk
+
+    def _read(self, size: int) -> bytes:
+        try:
+            # None: nothing there yet, in a file that only looks regular (some in /proc wait).
+            return self._file.read(size) or b""
+        except OSError as error:
+            raise ToolError(f"cannot read {shown(self._path)}: {error.strerror}") from None
+
+
+def is_binary(head: bytes) -> bool:
+    """Whether the first bytes of a file are not text in UTF-8, or nearly so."""
+    if b"\0" in head:
+        return True
+    valid = codecs.getincrementaldecoder("utf-8")("ignore").decode(head)
+    # The head may end inside a character: up to three bytes that are not wrong yet.
+    return len(head) - len(valid.encode()) > 3 + MAX_INVALID * len(head)

@@ -1,0 +1,192 @@
+"""Tools: plain Python functions that a model may call."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from ..errors import ToolError
+from .docstrings import parse_docstring
+from .schema import Arguments
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Effect = Literal["read", "write", "exec", "net"]
+EFFECTS: tuple[Effect, ...] = ("read", "write", "exec", "net")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+
+class Tool(Generic[P, R]):
+    """A function with what a model needs to know to call it.
+
+    Attributes:
+        name: what the model calls it.
+        description: what it does, from the docstring.
+        effect: what it can do at worst: "read", "write", "exec" (run programs), "net".
+        function: the function itself.
+    """
+
+    def __init__(
+        self, function: Callable[P, R], *, name: str | None = None, effect: Effect = "read"
+    ) -> None:
+        """Read the function's signature and docstring.
+
+        Raises:
+            TypeError: the function cannot be a tool; the message says why.
+            ValueError: the name or the effect is none.
+        """
+        self.function = function
+        self.name = getattr(function, "__name__", "") if name is None else name
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r} is no name for a tool: letters, digits, _ and -")
+        if effect not in EFFECTS:
+            raise ValueError(f"tool {self.name}: effect {effect!r} is not one of {EFFECTS}")
+        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+            raise TypeError(f"tool {self.name}: async functions and generators cannot be tools")
+        self.effect: Effect = effect
+        self.description = parse_docstring(function.__doc__).description
+        self._arguments = Arguments(function, self.name)
+
+    @cached_property
+    def parameters(self) -> dict[str, Any]:
+        """JSON schema of the arguments: properties in the order of the signature, no titles."""
+        return self._arguments.schema()
+
+    def schema(self) -> dict[str, Any]:
+        """The tool as OpenAI's API and chat templates write it."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+        }
+        return {"type": "function", "function": function}
+
+    def validate(self, arguments: object) -> dict[str, Any]:
+        """The given arguments as the declared types; defaults are left to the function.
+
+        Raises:
+            ToolError: an argument is unknown, missing or of a wrong type; for the model.
+        """
+        return self._arguments.validate(arguments)
+
+    def call(self, arguments: object) -> str:
+        """Validate, run, and give the result as text for the model: JSON unless it is a string.
+
+        Raises:
+            ToolError: the arguments are wrong, or the function says so. What else it raises is
+                not caught.
+        """
+        run: Callable[..., Any] = self.function
+        return as_text(run(**self.validate(arguments)))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Tool {self.name} ({self.effect})>"
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(
+    *, name: str | None = None, effect: Effect = "read"
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    effect: Effect = "read",
+) -> Any:
+    """Make a tool of a function with type hints and a Google docstring.
+
+        @tool
+        def add(a: int, b: int = 1) -> int:
+            \"\"\"Add two numbers.
+
+            Args:
+                a: The first number.
+                b: The second number.
+            \"\"\"
+            return a + b
+
+    Args:
+        function: the function, when the decorator is used without parentheses.
+        name: what the model calls it; by default the function's name.
+        effect: what it can do at worst, for the policy that allows calls.
+    """
+    if function is not None:
+        return Tool(function, name=name, effect=effect)
+    return lambda decorated: Tool(decorated, name=name, effect=effect)
+
+
+class ToolSet:
+    """Tools in a fixed order, each name once."""
+
+    def __init__(self, tools: Iterable[Tool[..., Any] | Callable[..., Any]] = ()) -> None:
+        """Collect the tools; plain functions become tools.
+
+        Raises:
+            ValueError: two tools have the same name.
+        """
+        self._tools: dict[str, Tool[..., Any]] = {}
+        for item in tools:
+            one = item if isinstance(item, Tool) else Tool(item)
+            if one.name in self._tools:
+                raise ValueError(f"two tools are called {one.name!r}")
+            self._tools[one.name] = one
+
+    @property
+    def names(self) -> list[str]:
+        """The names in order."""
+        return list(self._tools)
+
+    def get(self, name: str) -> Tool[..., Any]:
+        """The tool of that name.
+
+        Raises:
+            ToolError: there is none; the message names those that there are.
+        """
+        if name not in self._tools:
+            known = ", ".join(self._tools) or "none"
+            raise ToolError(f"no such tool: {name}; the tools are {known}")
+        return self._tools[name]
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """The OpenAI form of every tool, in order."""
+        return [one.schema() for one in self]
+
+    def __iter__(self) -> Iterator[Tool[..., Any]]:
+        return iter(self._tools.values())
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __repr__(self) -> str:
+        return f"ToolSet({', '.join(self._tools)})"
+
+
+def as_text(value: object) -> str:
+    """A tool's result for the model: a string as it is, anything else as JSON.
+
+    Lone surrogates become U+FFFD: they are no text, and no tokenizer takes them.
+    """
+    if not isinstance(value, str):
+        from pydantic_core import to_jsonable_python
+
+        value = json.dumps(to_jsonable_python(value), ensure_ascii=False)
+    if value.isascii():
+        return value
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

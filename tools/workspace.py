@@ -1,0 +1,277 @@
+"""The workspace jail: one folder, and nothing outside it, by directory descriptor."""
+
+from __future__ import annotations
+
+import errno
+import heapq
+import os
+import stat
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from ..errors import ToolError
+from . import formats
+from .beneath import READ, Beneath, Openat2, Walk
+from .paths import clean_path, join, shown
+
+T = TypeVar("T")
+
+MAX_DEPTH = 64  # folders within folders that walk() goes down
+
+_FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY if os.name == "posix" else 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One name in a folder; a symlink counts as what it leads to, if that is inside."""
+
+    name: str
+    is_folder: bool
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The first entries of a folder in order of their names, and how many it holds."""
+
+    entries: list[Entry]
+    total: int
+
+
+class Workspace:
+    """A folder whose files can be opened and listed, and no others.
+
+    Every method takes a path relative to the folder, as a model wrote it, and raises `ToolError`
+    with a message for the model. The folder is held by a descriptor: if it is renamed, it stays
+    the workspace; if another takes its name, that one does not become it. Safe to use from
+    several threads.
+
+    A hard link or a mount inside the folder is part of it, wherever else its bytes can be
+    reached.
+    """
+
+    def __init__(self, root: str | Path, *, resolver: str | None = None) -> None:
+        """Open the folder.
+
+        Args:
+            root: the folder.
+            resolver: "openat2" or "walk"; None takes the first that works here.
+
+        Raises:
+            ToolError: there is no such folder, or the system cannot open files safely.
+        """
+        self.root = Path(root).resolve()
+        try:
+            self._fd = os.open(self.root, _FOLDER)
+        except NotADirectoryError:
+            raise ToolError(formats.not_a_folder(shown(str(root)))) from None
+        except OSError as error:
+            raise ToolError(_message(error, str(root), formats.no_such_folder)) from None
+        self._close = weakref.finalize(self, os.close, self._fd)
+        self.resolver, self._beneath = _choose(self._fd, resolver)
+
+    def close(self) -> None:
+        """Give the descriptor back; also done when the object is no longer used."""
+        self._close()
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Workspace({str(self.root)!r}, resolver={self.resolver!r})"
+
+    # --------------------------------------------------------------------------------- files
+
+    def stat(self, path: str) -> os.stat_result:
+        """What is at the path, after symlinks that stay inside."""
+        path = clean_path(path)
+        try:
+            return self._beneath.stat(path)
+        except OSError as error:
+            raise ToolError(_message(error, path)) from None
+
+    def open(self, path: str) -> FileIO:
+        """A regular file, unbuffered, for reading bytes.
+
+        Raises:
+            ToolError: it is outside, missing, a folder, a FIFO, a socket or a device.
+        """
+        path = clean_path(path)
+        try:
+            _check_regular(self._beneath.stat(path), path)
+            descriptor = self._beneath.open(path, READ)
+        except OSError as error:
+            raise ToolError(_message(error, path)) from None
+        try:
+            # Another thing may have taken the name since the check; this is what was opened.
+            _check_regular(os.fstat(descriptor), path)
+            return FileIO(descriptor, "rb")
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    # ------------------------------------------------------------------------------- folders
+
+    def listdir(self, path: str = ".", *, first: int | None = None) -> Listing:
+        """The entries of a folder, in order of the bytes of their names.
+
+        Args:
+            path: the folder.
+            first: how many entries to keep, so that a folder of millions needs little memory.
+        """
+        path = clean_path(path)
+        with self._scan(path) as found:
+            counted = _Counted(found)
+            chosen = _in_order(counted, first, key=_by_name)
+            entries = [self._entry(path, item) for item in chosen]
+        return Listing(entries, counted.total)
+
+    def walk(
+        self,
+        path: str = ".",
+        *,
+        skip: Collection[str] = (),
+        first: int | None = None,
+        missed: list[str] | None = None,
+    ) -> Iterator[str]:
+        """The paths of the regular files below a folder, in bytes order of the whole path.
+
+        Symlinks are not followed, so there are no loops. Each folder is opened anew from the
+        workspace: one that is moved out during the walk is not followed.
+
+        Args:
+            path: the folder.
+            skip: names of folders that are not entered.
+            first: how many names of each folder to keep; enough for as many files in all.
+            missed: takes the folders that could not be listed or lie too deep.
+        """
+        missed = [] if missed is None else missed
+        yield from self._walk(clean_path(path), frozenset(skip), first, missed, depth=0)
+
+    def _walk(
+        self, path: str, skip: frozenset[str], first: int | None, missed: list[str], *, depth: int
+    ) -> Iterator[str]:
+        try:
+            with self._scan(path) as found:
+                names = _in_order(_walkable(found, skip), first, key=os.fsencode)
+        except ToolError:
+            if depth == 0:
+                raise
+            missed.append(path)
+            return
+        for name in names:
+            below = join(path, name.removesuffix("/"))
+            if not name.endswith("/"):
+                yield below
+            elif depth < MAX_DEPTH:
+                yield from self._walk(below, skip, first, missed, depth=depth + 1)
+            else:
+                missed.append(below)
+
+    @contextmanager
+    def _scan(self, path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        """The raw entries of a folder; errors while they are read are told like those before."""
+        try:
+            descriptor = self._beneath.open(path, _FOLDER)
+            try:
+                with os.scandir(descriptor) as found:
+                    yield found
+            finally:
+                os.close(descriptor)
+        except NotADirectoryError:
+            raise ToolError(self._not_a_folder(path)) from None
+        except OSError as error:
+            raise ToolError(_message(error, path, formats.no_such_folder)) from None
+
+    def _not_a_folder(self, path: str) -> str:
+        try:
+            self._beneath.stat(path)
+        except OSError:
+            return formats.no_such_folder(shown(path))  # a name before the last one is a file
+        return formats.not_a_folder(shown(path))
+
+    def _entry(self, folder: str, item: os.DirEntry[str]) -> Entry:
+        if not item.is_symlink():
+            return Entry(item.name, item.is_dir(follow_symlinks=False))
+        try:
+            found = self._beneath.stat(join(folder, item.name))
+        except OSError:
+            return Entry(item.name, is_folder=False)
+        return Entry(item.name, stat.S_ISDIR(found.st_mode))
+
+
+def _choose(root: int, wanted: str | None) -> tuple[str, Beneath]:
+    for name, way in (("openat2", Openat2), ("walk", Walk)):
+        if wanted in (None, name) and way.available(root):
+            return name, way(root)
+    raise ToolError(f"this system cannot open files from a folder's descriptor ({wanted or 'any'})")
+
+
+def _walkable(found: Iterator[os.DirEntry[str]], skip: frozenset[str]) -> Iterator[str]:
+    """Names of files, and of folders with a slash: so they sort as the paths below them will."""
+    for item in found:
+        if item.is_file(follow_symlinks=False):
+            yield item.name
+        elif item.is_dir(follow_symlinks=False) and item.name not in skip:
+            yield f"{item.name}/"
+
+
+def _in_order(items: Iterable[T], first: int | None, key: Callable[[T], bytes]) -> list[T]:
+    """The smallest `first` items (None: all) in order, in memory for no more than that many."""
+    return sorted(items, key=key) if first is None else heapq.nsmallest(first, items, key=key)
+
+
+class _Counted(Iterator[T]):
+    """Passes items on and counts them."""
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self.total = 0
+
+    def __next__(self) -> T:
+        item = next(self._items)
+        self.total += 1
+        return item
+
+
+def _by_name(item: os.DirEntry[str]) -> bytes:
+    return os.fsencode(item.name)
+
+
+def _check_regular(found: os.stat_result, path: str) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise ToolError(formats.not_a_file(shown(path)))
+    if not stat.S_ISREG(found.st_mode):
+        raise ToolError(formats.not_regular(shown(path)))
+
+
+def _message(
+    error: OSError, path: str, missing: Callable[[str], str] = formats.no_such_file
+) -> str:
+    """What to tell the model about a failed system call."""
+    path = shown(path)
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR | errno.ENAMETOOLONG | errno.EILSEQ:
+            return missing(path)
+        case errno.EXDEV:
+            return formats.outside_workspace(path)
+        case errno.ELOOP:
+            return f"symlink not followed: {path}"
+        case errno.ENXIO | errno.ENODEV:  # a socket, or a device without a driver
+            return formats.not_regular(path)
+        case errno.EACCES | errno.EPERM:
+            return f"no permission to read: {path}"
+    return f"cannot open {path}: {error.strerror}"
