@@ -1,1 +1,31 @@
-"""triplepoint.traces."""
+"""Traces: what happened in a run, phase by phase, and under which physics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .events import AnyEvent as AnyEvent
+    from .events import Event as Event
+    from .events import PhaseEvent as PhaseEvent
+    from .reader import Trace as Trace
+    from .writer import TraceWriter as TraceWriter
+
+__all__ = ["AnyEvent", "Event", "PhaseEvent", "Trace", "TraceWriter"]
+
+_HOMES = {
+    "AnyEvent": "events",
+    "Event": "events",
+    "PhaseEvent": "events",
+    "Trace": "reader",
+    "TraceWriter": "writer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when first used: pydantic and structlog cost a command line its start."""
+    from importlib import import_module
+
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

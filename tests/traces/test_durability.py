@@ -1,0 +1,192 @@
+"""No acknowledged line is lost: kill -9 at random moments, and full disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import TraceError
+from triplepoint.traces import Trace, TraceWriter
+from triplepoint.traces.events import SealedEvent, ToolEvent
+
+KILLS = 48
+
+# Forks a writer, lets it run for a moment, kills it; says how many writes had returned by then.
+KILLER = """
+import os, random, signal, sys, time
+from triplepoint.traces import TraceWriter
+from triplepoint.traces.events import ToolEvent
+
+path, kills, chance = sys.argv[1], int(sys.argv[2]), random.Random(int(sys.argv[3]))
+for k in range(kills):
+    seed = chance.random()
+    reads, writes = os.pipe()
+    if not (child := os.fork()):
+        sizes = random.Random(seed)
+        writer = TraceWriter(f"{path}.{k}", run="r")
+        while True:
+            # Now and then a line of megabytes: only a long write can be cut by a kill.
+            size = sizes.choice([0, 10, 1000, 4000, 70_000, 3_000_000])
+            writer.write(ToolEvent(name="t", result="x" * size, result_sha256="-"))
+            os.write(writes, b".")
+    os.close(writes)
+    acknowledged = len(os.read(reads, 1))
+    time.sleep(chance.random() * 0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    while more := os.read(reads, 65536):
+        acknowledged += len(more)
+    print(acknowledged, flush=True)
+"""
+
+# Fills a disk (or runs into a size limit) and goes on when there is room again.
+FILLER = """
+import os, resource, signal, sys
+from triplepoint.errors import TraceError
+from triplepoint.traces import TraceWriter
+from triplepoint.traces.events import ToolEvent
+
+path, limit, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+writer = TraceWriter(path, run="r")
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+acknowledged = failures = 0
+for room in range(3):
+    while True:
+        try:
+            writer.write(ToolEvent(name=f"{acknowledged}", result="x" * size, result_sha256="-"))
+        except TraceError as error:
+            failures += 1
+            assert "File too large" in str(error), error
+            break
+        acknowledged += 1
+    # A little more room, enough for the mark perhaps, but not for the next line.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit + 60 * (room + 1), resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+writer.write(ToolEvent(name="after", result_sha256="-"))
+print(acknowledged, failures)
+"""
+
+
+def python(code: str, *args: object) -> str:
+    """Run a child and give its output."""
+    command = [sys.executable, "-c", code, *map(str, args)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_and_append(path: Path, acknowledged: int) -> bool:
+    """All acknowledged lines are there, one tail at most is torn, the next append is intact."""
+    before = Trace.load(path)
+    names = len(before.tools)
+    # The kill may fall between a write and its acknowledgement.
+    assert acknowledged <= names <= acknowledged + 1
+    assert [event.seq for event in before.events] == list(range(names))
+
+    with TraceWriter(path) as writer:
+        writer.write(ToolEvent(name="after the kill"))
+
+    after = Trace.load(path)
+    sealed = [event for event in after.events if isinstance(event, SealedEvent)]
+    assert after.torn is None
+    assert len(after.tools) == names + 1
+    assert len(sealed) == (before.torn is not None)
+    return before.torn is not None
+
+
+def test_kill_9_loses_no_acknowledged_line(tmp_path: Path) -> None:
+    """Killed at a random moment, a writer leaves every line whose write had returned."""
+    seed = random.randrange(1 << 30)
+    counts = [int(x) for x in python(KILLER, tmp_path / "t", KILLS, seed).split()]
+    assert len(counts) == KILLS
+
+    torn = [check_and_append(tmp_path / f"t.{k}", count) for k, count in enumerate(counts)]
+
+    print(f"seed {seed}: {KILLS} kills, {sum(counts)} lines, {sum(torn)} torn tails")
+
+
+@pytest.mark.parametrize("limit", [2000, 2003, 2100, 2200, 40_000, 40_007])
+@pytest.mark.parametrize("size", [1, 300])
+def test_a_size_limit_loses_no_acknowledged_line(tmp_path: Path, limit: int, size: int) -> None:
+    """A write cut short by the limit is an error; with room again, the trace goes on whole."""
+    path = tmp_path / "t.jsonl"
+    acknowledged, failures = map(int, python(FILLER, path, limit, size).split())
+    assert failures == 3
+
+    trace = Trace.load(path)
+
+    names = [tool.name for tool in trace.tools]
+    assert names == [*map(str, range(acknowledged)), "after"]
+    assert trace.torn is None
+    sealed = [event for event in trace.events if isinstance(event, SealedEvent)]
+    assert len(sealed) <= failures
+
+
+def test_a_full_disk_loses_no_acknowledged_line(tmp_path: Path) -> None:
+    """On a file system that fills up, the same; the error names the file and the reason."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        path = disk / "t.jsonl"
+        acknowledged = 0
+        with TraceWriter(path) as writer:
+            while True:
+                try:
+                    writer.write(ToolEvent(name=f"{acknowledged}", result="x" * 3000))
+                except TraceError as error:
+                    assert "t.jsonl: No space left on device" in str(error)  # noqa: PT017
+                    break
+                acknowledged += 1
+            full = Trace.load(path)
+            assert [tool.name for tool in full.tools] == [*map(str, range(acknowledged))]
+            subprocess.run(["mount", "-o", "remount,size=512k", str(disk)], check=True)
+            writer.write(ToolEvent(name="after"))
+
+        trace = Trace.load(path)
+        assert [tool.name for tool in trace.tools] == [*map(str, range(acknowledged)), "after"]
+        sealed = [event for event in trace.events if isinstance(event, SealedEvent)]
+        assert len(sealed) == (full.torn is not None)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_every_cut_of_a_file_reads_and_goes_on(tmp_path: Path) -> None:
+    """Cut at any byte, a trace reads up to the cut and takes the next event."""
+    path = tmp_path / "t.jsonl"
+    with TraceWriter(path) as writer:
+        for i in range(3):
+            writer.write(ToolEvent(name=f"{i}", arguments={"a": {"b": [1]}}))
+    data = path.read_bytes()
+    ends = [i + 1 for i, byte in enumerate(data) if byte == 0x0A]
+
+    for cut in range(ends[0], len(data)):
+        with path.open("r+b") as file:
+            file.truncate(0)
+            file.write(data[:cut])
+        whole = sum(end <= cut + 1 for end in ends)  # a newline alone may be missing
+
+        assert len(Trace.load(path).tools) == whole
+        with TraceWriter(path) as writer:
+            writer.write(ToolEvent(name="next"))
+        assert [tool.name for tool in Trace.load(path).tools] == [*map(str, range(whole)), "next"]
+
+
+def test_acknowledged_means_on_the_file(tmp_path: Path) -> None:
+    """Another process sees the line as soon as `write` returns: nothing waits in a buffer."""
+    with TraceWriter(tmp_path / "t.jsonl") as writer:
+        writer.write(ToolEvent(name="t"))
+        seen = subprocess.run(["cat", tmp_path / "t.jsonl"], capture_output=True, check=True).stdout
+
+        assert json.loads(seen)["name"] == "t"
+        assert os.path.getsize(tmp_path / "t.jsonl") == len(seen)

@@ -1,0 +1,86 @@
+"""The event schema."""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import pytest
+from pydantic import ValidationError
+
+from triplepoint.traces.events import (
+    EVENT_TYPES,
+    REGIMES,
+    AnyEvent,
+    Bound,
+    PhaseEvent,
+    PhaseName,
+    ToolEvent,
+    UnknownEvent,
+)
+from triplepoint.traces.reader import parse_event
+
+PHASE = {"phase": "decode", "predicted": "memory", "observed": "dispatch", "tokens": 8}
+PHASE |= {"kv_before": 3, "kv_after": 10, "wall_s": 0.5}
+
+
+def test_each_event_survives_json(run_events: list[AnyEvent]) -> None:
+    """Dumped to JSON and parsed again, an event is the same event of the same class."""
+    for event in run_events:
+        again = parse_event(json.loads(json.dumps(event.model_dump())))
+
+        assert again == event
+        assert type(again) is type(event)
+
+
+def test_every_known_event_is_registered() -> None:
+    """The table of types holds every class of the union under the name that it writes."""
+    classes = set(get_args(AnyEvent)) - {UnknownEvent}
+
+    assert set(EVENT_TYPES.values()) == classes
+    for name, kind in EVENT_TYPES.items():
+        assert kind.model_fields["event"].default == name
+
+
+def test_each_phase_and_bound_has_a_regime() -> None:
+    """Six names, one for each pair; the regime goes by what was observed."""
+    pairs = {(phase, bound) for phase in get_args(PhaseName) for bound in get_args(Bound)}
+
+    assert set(REGIMES) == pairs
+    assert len(set(REGIMES.values())) == 6
+    phase = PhaseEvent.model_validate(PHASE)
+    assert phase.regime == "dispatch-bound decode"
+    assert phase.predicted_regime == "memory-bound decode"
+    assert phase.tokens_per_s == 16.0
+
+
+def test_a_line_holds_the_computed_fields() -> None:
+    """Other programs read regime and tok/s from the line; reading it back computes them anew."""
+    line = PhaseEvent.model_validate(PHASE).model_dump()
+    assert line["regime"] == "dispatch-bound decode"
+
+    again = PhaseEvent.model_validate(line | {"regime": "a lie", "wall_s": 1.0})
+
+    assert again.regime == "dispatch-bound decode"
+    assert again.tokens_per_s == 8.0
+    assert again.model_dump()["regime"] == "dispatch-bound decode"
+
+
+def test_a_phase_without_time_has_no_rate() -> None:
+    """A phase of no tokens and no time divides nothing by zero."""
+    assert PhaseEvent.model_validate(PHASE | {"wall_s": 0, "tokens": 0}).tokens_per_s == 0.0
+
+
+def test_a_tool_event_hashes_its_result() -> None:
+    """The hash is of the text's UTF-8, even of a text with a lone surrogate; a given one stays."""
+    empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+    assert ToolEvent(name="t").result_sha256 == empty
+    assert len(ToolEvent(name="t", result="\ud800").result_sha256) == 64
+    assert ToolEvent(name="t", result="x", result_sha256="abc").result_sha256 == "abc"
+
+
+def test_an_unknown_bound_is_refused() -> None:
+    """A bound is one of three words."""
+    with pytest.raises(ValidationError, match="observed"):
+        PhaseEvent.model_validate(PHASE | {"observed": "luck"})

@@ -1,0 +1,149 @@
+"""The table of phases."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from triplepoint.traces import Trace, timeline
+from triplepoint.traces.events import AnyEvent, PhaseEvent, ToolEvent
+from triplepoint.traces.text import printable, short
+
+
+@pytest.fixture
+def trace(run_events: list[AnyEvent]) -> Trace:
+    """A run in memory."""
+    trace = Trace()
+    for event in run_events:
+        trace.write(event)
+    return trace
+
+
+def test_the_whole_table(trace: Trace) -> None:
+    """Phases and tools in order, a prediction where it was wrong, and the sums below."""
+    assert timeline.plain(trace).splitlines() == [
+        "phase        regime                  predicted  tokens   KV   time   tok/s      of limit",
+        "prompt       dispatch-bound prefill  compute        60   60  10 ms   6,000  50% dispatch",
+        "tool call    memory-bound decode                     4   63  10 ms   400.0        50% L2",
+        '  read_file(path="app.log"): 17 characters                  400 µs',
+        "tool result  streaming prefill                     300  364  10 ms  30,000   50% compute",
+        "answer       memory-bound decode                     3  366  10 ms   300.0        50% L2",
+        "regimes: dispatch-bound prefill → memory-bound decode → streaming prefill"
+        " → memory-bound decode",
+        "TTFT 12 ms, TPOT 2.86 ms, input 423 tokens (63 cached), output 7, 1 tool call 400 µs",
+    ]
+
+
+def test_rich_shows_the_same_lines(trace: Trace) -> None:
+    """Stripped of colours, the terminal's table is the plain one; and there are colours."""
+    from rich.console import Console
+
+    console = Console(width=120, force_terminal=True, color_system="standard", highlight=False)
+    with console.capture() as capture:
+        console.print(timeline.rich(trace))
+    shown = capture.get()
+
+    lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()]
+    assert lines == timeline.plain(trace).splitlines()
+    assert "\x1b[31m" in shown
+
+
+def test_turns_have_titles(run_events: list[AnyEvent]) -> None:
+    """With several turns each is headed by its question."""
+    trace = Trace()
+    for turn in (1, 2):
+        for event in run_events[1:4]:
+            trace.write(event.model_copy(update={"turn": turn}))
+
+    lines = timeline.plain(trace).splitlines()
+
+    assert lines[1] == "turn 1: What's the error in app.log?"
+    assert lines[4] == "turn 2: What's the error in app.log?"
+
+
+def test_without_wrong_predictions_there_is_no_column_for_them(trace: Trace) -> None:
+    """The column appears only where a prediction missed."""
+    trace.events = [e for e in trace.events if getattr(e, "purpose", "") != "prompt"]
+
+    assert "predicted" not in timeline.plain(trace)
+
+
+def test_an_empty_trace_has_a_table() -> None:
+    """A run that was killed at once shows headings and zeros."""
+    lines = timeline.plain(Trace()).splitlines()
+
+    assert lines[0].split() == ["phase", "regime", "tokens", "KV", "time", "tok/s", "of", "limit"]
+    assert lines[1] == "input 0 tokens (0 cached), output 0"
+
+
+def test_a_torn_tail_is_told(trace: Trace) -> None:
+    """What could not be read is not passed over."""
+    trace.torn = '{"v":1,"ev'
+
+    assert timeline.plain(trace).splitlines()[-1].startswith("torn: the last line is unfinished")
+
+
+def test_long_runs_name_their_first_regimes(trace: Trace) -> None:
+    """The line of regimes stays a line."""
+    phases: list[AnyEvent] = [*trace.phases]
+    trace.events = phases * 50
+
+    assert timeline.transitions(trace).endswith("→ … (192 more)")
+
+
+def test_a_failed_tool_shows_its_error() -> None:
+    """The row of a failed call holds the message instead of a size."""
+    tool = ToolEvent(name="read_file", arguments={"path": "x\n", "start": 3}, error="no such file")
+
+    text = timeline.tool_row(tool).cells[0]
+
+    assert text == '  read_file(path="x\\n", start=3): error: no such file'
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 µs"),
+        (0.0008404, "840 µs"),
+        (0.00314, "3.14 ms"),
+        (0.0123, "12.3 ms"),
+        (0.4567, "457 ms"),
+        (12.345, "12.3 s"),
+        (185.2, "3 min 05 s"),
+    ],
+)
+def test_durations_are_in_the_unit_that_suits(seconds: float, text: str) -> None:
+    """Three figures, in µs, ms, s or minutes."""
+    assert timeline.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("per_second", "text"), [(14200.4, "14,200"), (88.53, "88.5"), (3.214, "3.21"), (0, "0.00")]
+)
+def test_rates_have_three_figures(per_second: float, text: str) -> None:
+    """Tokens per second with the figures that mean something."""
+    assert timeline.rate(per_second) == text
+
+
+def test_printable_escapes_what_steers_or_hides() -> None:
+    """Controls, separators, direction marks and surrogates are written out; letters stay."""
+    assert printable("a\x1b[31m\r\n\tb") == "a\\x1b[31m\\r\\n\\tb"
+    assert printable("a\r\n\tb\x9b", block=True) == "a\\r\n\tb\\x9b"
+    assert printable("\u2028\u202e\ud800\U000e0041") == "\\u2028\\u202e\\ud800\\U000e0041"
+    assert printable("Zeit µs 温度 🌡 \\x1b") == "Zeit µs 温度 🌡 \\x1b"
+
+
+def test_short_fits_its_width() -> None:
+    """Cut text ends in an ellipsis and is never longer than asked; escapes count too."""
+    assert short("hello", 5) == "hello"
+    assert short("hello!", 5) == "hell…"
+    assert all(len(short("\x1b" * n, 10)) <= 10 for n in range(30))
+
+
+def test_limit_names(trace: Trace) -> None:
+    """A memory-bound phase names its level, the others their bound."""
+    phase = trace.phases[0]
+    assert isinstance(phase, PhaseEvent)
+    assert timeline.limit_name(phase) == "dispatch"
+    assert timeline.limit_name(phase.model_copy(update={"observed": "memory"})) == "memory"

@@ -1,0 +1,130 @@
+"""An append-only file of lines: one write a line, and a torn tail is sealed before the next.
+
+An append that returns has handed its whole line to the operating system, so it outlives the
+process. A writer that dies in its middle, or a disk that fills up, leaves at most one unfinished
+line at the end of the file; the next append ends that line and says so before it goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import TraceError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no flock; there two writers are not told from each other
+    fcntl = None
+
+_CHUNK = 1 << 16
+_OPENING = b'{"v":'  # of every line; a file that begins otherwise is not ours to add to
+
+
+class LineFile:
+    """A file that only grows, a line at a time.
+
+    Args:
+        path: the file; it and its folder are made when missing, readable by its owner only,
+            because a trace holds what the files and the conversation said.
+        seal: called with the length in bytes of a torn tail; returns the line that marks it.
+
+    Raises:
+        TraceError: the path cannot be opened, is not a regular file, holds something else than a
+            trace, or has a writer already.
+    """
+
+    def __init__(self, path: Path, seal: Callable[[int], str]) -> None:
+        self.path = path
+        self._seal = seal
+        self._whole = False  # the file is known to end with a whole line
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+        flags |= getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not hang
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd: int | None = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise TraceError(f"cannot write the trace {path}: {error.strerror}") from error
+        try:
+            self._claim()
+            self.append("")
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, line: str) -> None:
+        """Add one line (without its newline; an empty one only seals a torn tail).
+
+        Raises:
+            TraceError: the disk refused it; the line is not acknowledged.
+        """
+        if self._fd is None:
+            raise TraceError(f"the trace {self.path} is closed; open it again to add to it")
+        try:
+            data = b"" if self._whole else self._mark_of_torn_tail()
+            if line:
+                data += line.encode("ascii") + b"\n"
+            self._whole = False  # until the write below is known to be complete
+            while data:
+                data = data[os.write(self._fd, data) :]
+            self._whole = True
+        except OSError as error:
+            raise TraceError(f"cannot write the trace {self.path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Close the file; closing twice is fine."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _claim(self) -> None:
+        """Only one writer at a time: a second would take the first one's write for a torn tail."""
+        assert self._fd is not None
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            raise TraceError(f"cannot write the trace {self.path}: not a regular file")
+        opening = os.read(self._fd, len(_OPENING))
+        if opening != _OPENING[: len(opening)]:
+            raise TraceError(f"{self.path} exists and is not a trace: give another file name")
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise TraceError(
+                    f"cannot write the trace {self.path}: another run is writing it"
+                ) from error
+            except OSError:
+                pass  # a file system without locks
+
+    def _mark_of_torn_tail(self) -> bytes:
+        """What must come before the next line: nothing, a newline, or a newline and a seal."""
+        last = self._last_line()
+        newline = b"" if last.endswith(b"\n") else b"\n"
+        text = last.strip()
+        if not text:
+            return b""
+        if _is_json(text):
+            return newline
+        return newline + self._seal(len(text)).encode("ascii") + b"\n"
+
+    def _last_line(self) -> bytes:
+        """The last line of the file, with its newline if it has one."""
+        assert self._fd is not None
+        start = os.fstat(self._fd).st_size
+        tail = b""
+        while start and b"\n" not in tail[:-1]:
+            step = min(start, _CHUNK)
+            start -= step
+            os.lseek(self._fd, start, os.SEEK_SET)
+            tail = os.read(self._fd, step) + tail
+        return tail[tail[:-1].rfind(b"\n") + 1 :]
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,42 @@
+"""Text that is safe to show: no character in it can steer a terminal or hide from the reader."""
+
+from __future__ import annotations
+
+import re
+
+# C0 and C1 controls and DEL drive terminals; line and paragraph separators break lines; direction
+# marks reorder what is shown; tag characters are invisible; lone surrogates cannot be encoded.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+_UNSAFE_IN_BLOCK = re.compile(rf"(?![\n\t]){_UNSAFE.pattern}")
+
+
+def printable(text: str, *, block: bool = False) -> str:
+    """The text with every unsafe character written as an escape such as ``\\x1b``.
+
+    Args:
+        text: any text, also one with lone surrogates.
+        block: keep newlines and tabs, for text that may span lines.
+    """
+    return (_UNSAFE_IN_BLOCK if block else _UNSAFE).sub(_escape, text)
+
+
+def short(text: str, width: int) -> str:
+    """The text on one printable line of at most ``width`` characters, cut with ``…``."""
+    line = printable(text[: width + 1])
+    return line if len(line) <= width and len(text) <= width else line[: max(width - 1, 0)] + "…"
+
+
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code == 0x0A:
+        return "\\n"
+    if code == 0x0D:
+        return "\\r"
+    if code == 0x09:
+        return "\\t"
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -1,0 +1,219 @@
+"""The table of phases: what each one was, in which regime, how long, and how near the limit.
+
+Works from a trace alone. Plain text for pipes, rich for terminals; both from the same rows, and
+both show control characters of names, arguments and results only as escapes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .events import PhaseEvent, ToolEvent
+from .reader import Trace
+from .text import short
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+HEADINGS = ("phase", "regime", "predicted", "tokens", "KV", "time", "tok/s", "of limit")
+_PREDICTED, _TIME = HEADINGS.index("predicted"), HEADINGS.index("time")
+_LEFT = 3  # the first columns are text, the rest numbers
+_GAP = 2
+_STYLES = {"compute": "red", "memory": "blue", "dispatch": "yellow", "tool": "dim", "title": "bold"}
+_CALL_WIDTH = 60
+_TITLE_WIDTH = 90
+_MOST_REGIMES = 8  # in the line below the table; a long chat goes through hundreds
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a phase, a tool call, or the title of a turn."""
+
+    cells: tuple[str, ...]
+    """For a phase one text for each of `HEADINGS`; else a text across, and perhaps a time."""
+    kind: str
+    """The observed bound of a phase, ``tool`` or ``title``."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What the whole trace cost."""
+
+    input_tokens: int
+    """Tokens of the context over all passes, cached ones included."""
+    cached_tokens: int
+    output_tokens: int
+    ttft_s: float | None
+    """Time to the first sampled token of the first turn."""
+    tpot_s: float | None
+    """Mean time of a sampled token."""
+    engine_s: float
+    """Time spent in phases."""
+    tool_calls: int
+    tool_s: float
+
+
+def totals(trace: Trace) -> Totals:
+    """Add up a trace; also one whose run was killed."""
+    prefills = [p for p in trace.phases if p.phase == "prefill"]
+    decodes = [p for p in trace.phases if p.phase == "decode"]
+    cached = sum(p.cached_tokens for p in prefills)
+    sampled = sum(p.tokens for p in decodes)
+    first = [turn.end.ttft_s for turn in trace.turns if turn.end] + [p.ttft_s for p in decodes]
+    return Totals(
+        input_tokens=sum(p.tokens for p in prefills) + cached,
+        cached_tokens=cached,
+        output_tokens=sampled,
+        ttft_s=next((seconds for seconds in first if seconds is not None), None),
+        tpot_s=sum(p.wall_s for p in decodes) / sampled if sampled else None,
+        engine_s=sum(p.wall_s for p in trace.phases),
+        tool_calls=len(trace.tools),
+        tool_s=sum(tool.duration_s for tool in trace.tools),
+    )
+
+
+def rows(trace: Trace) -> list[Row]:
+    """The lines of a trace, in the order in which they were recorded, titled by turn if many."""
+    turns = trace.turns
+    lines: list[Row] = []
+    for number, turn in enumerate(turns, 1):
+        if len(turns) > 1:
+            lines.append(Row((f"turn {number}: {short(turn.question, _TITLE_WIDTH)}",), "title"))
+        events = sorted([*turn.phases, *turn.tools], key=lambda event: event.seq)
+        lines += [phase_row(e) if isinstance(e, PhaseEvent) else tool_row(e) for e in events]
+    return lines
+
+
+def phase_row(phase: PhaseEvent) -> Row:
+    """One phase; the predicted bound only where it was another."""
+    cells = (
+        short(phase.purpose, 24).replace("_", " "),
+        phase.regime,
+        phase.predicted if phase.predicted != phase.observed else "",
+        f"{phase.tokens:,}",
+        f"{phase.kv_after:,}",
+        duration(phase.wall_s),
+        rate(phase.tokens_per_s),
+        f"{phase.limit_share:.0%} {short(limit_name(phase), 12)}",
+    )
+    return Row(cells, phase.observed)
+
+
+def tool_row(tool: ToolEvent) -> Row:
+    """One tool call, with the size of its result or its error."""
+    outcome = f"error: {tool.error}" if tool.error else f"{len(tool.result):,} characters"
+    call = short(call_text(tool), _CALL_WIDTH)
+    return Row((f"  {call}: {short(outcome, _CALL_WIDTH)}", duration(tool.duration_s)), "tool")
+
+
+def call_text(tool: ToolEvent) -> str:
+    """The call as Python would write it: ``read_file(path="app.log")``."""
+    pairs = (f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in tool.arguments.items())
+    return f"{tool.name}({', '.join(pairs)})"
+
+
+def limit_name(phase: PhaseEvent) -> str:
+    """What the share is a share of: the peak, a memory level's bandwidth, or the time."""
+    if phase.observed == "memory":
+        return phase.memory_level or "memory"
+    return phase.observed
+
+
+def transitions(trace: Trace) -> str:
+    """The regimes that the run went through, in order, repeats left out."""
+    phases = trace.phases
+    names = [phase.regime for phase in phases[:1]]
+    names += [after.regime for _, after in trace.transitions]
+    more = len(names) - _MOST_REGIMES
+    return " → ".join(names[:_MOST_REGIMES] + ([f"… ({more} more)"] if more > 0 else []))
+
+
+def summary(trace: Trace) -> list[str]:
+    """The lines below the table."""
+    sums = totals(trace)
+    lines = [f"regimes: {path}"] if (path := transitions(trace)) else []
+    parts = []
+    if sums.ttft_s is not None:
+        parts.append(f"TTFT {duration(sums.ttft_s)}")
+    if sums.tpot_s is not None:
+        parts.append(f"TPOT {duration(sums.tpot_s)}")
+    parts.append(f"input {sums.input_tokens:,} tokens ({sums.cached_tokens:,} cached)")
+    parts.append(f"output {sums.output_tokens:,}")
+    if sums.tool_calls:
+        calls = "call" if sums.tool_calls == 1 else "calls"
+        parts.append(f"{sums.tool_calls} tool {calls} {duration(sums.tool_s)}")
+    lines.append(", ".join(parts))
+    if trace.torn is not None:
+        lines.append(f"torn: the last line is unfinished ({len(trace.torn):,} characters kept out)")
+    return lines
+
+
+def plain(trace: Trace) -> str:
+    """The timeline as plain text, for pipes and files; ends without a newline."""
+    table = ["".join(cells).rstrip() for cells, _ in _table(trace)]
+    return "\n".join([*table, *summary(trace)])
+
+
+def rich(trace: Trace) -> RenderableType:
+    """The timeline as a rich renderable, for terminals: the plain one in colours."""
+    from rich.console import Group
+    from rich.text import Text
+
+    lines = []
+    for cells, kind in _table(trace):
+        style = _STYLES.get(kind, "")
+        if kind in ("compute", "memory", "dispatch"):  # the colour is for the regime alone
+            lines.append(Text.assemble(cells[0], (cells[1], style), *cells[2:]))
+        else:
+            lines.append(Text("".join(cells), style=style))
+    return Group(*lines, *(Text(line, style="dim") for line in summary(trace)))
+
+
+def _table(trace: Trace) -> list[tuple[list[str], str]]:
+    """Padded cells and kind of each line; the column of predictions only where it is needed."""
+    body = rows(trace)
+    phases = [row.cells for row in body if row.kind not in ("tool", "title")]
+    widths = [max(len(c[i]) for c in [HEADINGS, *phases]) + _GAP for i in range(len(HEADINGS))]
+    widths[0] -= _GAP
+    if not any(cells[_PREDICTED] for cells in phases):
+        widths[_PREDICTED] = 0
+    lines = [(_padded(HEADINGS, widths), "title")]
+    for row in body:
+        if row.kind == "tool":
+            text, time = row.cells
+            room = sum(widths[: _TIME + 1]) - len(time) - _GAP
+            lines.append(([short(text, room).ljust(room + _GAP), time], row.kind))
+        elif row.kind == "title":
+            lines.append((list(row.cells), row.kind))
+        else:
+            lines.append((_padded(row.cells, widths), row.kind))
+    return lines
+
+
+def _padded(cells: tuple[str, ...], widths: list[int]) -> list[str]:
+    """Text columns to the left, with the gap before them, numbers to the right."""
+    padded = []
+    for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        gap = _GAP if i and width else 0
+        padded.append(" " * gap + cell.ljust(width - gap) if i < _LEFT else cell.rjust(width))
+    return [text[:width] for text, width in zip(padded, widths, strict=True)]
+
+
+def duration(seconds: float) -> str:
+    """A time in the unit that suits it: ``840 µs``, ``3.1 ms``, ``12.4 s``, ``3 min 05 s``."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms" if seconds < 0.1 else f"{seconds * 1e3:.0f} ms"
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+
+
+def rate(per_second: float) -> str:
+    """Tokens per second: ``14,200``, ``88.5``, ``3.21``."""
+    if per_second >= 1000:
+        return f"{per_second:,.0f}"
+    return f"{per_second:.1f}" if per_second >= 10 else f"{per_second:.2f}"

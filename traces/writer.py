@@ -1,0 +1,166 @@
+"""Writes a trace: a structlog pipeline that ends in an append-only file.
+
+    event → stamp (v, seq, ts, run) → JSON → ASCII → one line, one write
+
+The line is plain ASCII without control characters: whatever a file or a model put into a field is
+an escape in it, so it can neither start a second line nor reach a terminal raw, and a torn tail
+never splits a character.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+import threading
+import time
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+
+from ..errors import TraceError
+from .events import SCHEMA_VERSION, Event, SealedEvent
+from .lines import LineFile
+
+E = TypeVar("E", bound=Event)
+
+
+def new_run_id(now: float | None = None) -> str:
+    """A fresh run identifier, e.g. ``20260131-235959-123-9f3a1c``: it sorts by time (UTC)."""
+    now = time.time() if now is None else now
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now))
+    return f"{stamp}-{int(now * 1000) % 1000:03d}-{secrets.token_hex(3)}"
+
+
+class TraceWriter:
+    """Appends events to a trace file. Any thread may write.
+
+    Args:
+        path: the file; what it already holds is kept, and a torn tail is sealed.
+        run: the run's identifier; a fresh one if not given.
+
+    Raises:
+        TraceError: the file cannot be opened for writing.
+    """
+
+    def __init__(self, path: str | Path, *, run: str | None = None) -> None:
+        self.path = Path(path)
+        self.run = run or new_run_id()
+        self._lock = threading.RLock()  # sealing renders an event while one is being written
+        self._stamp = Stamp(self.run)
+        self._pipeline: list[Any] = [
+            self._stamp,
+            structlog.processors.JSONRenderer(serializer=to_json),
+            to_ascii,
+        ]
+        self._file = LineFile(self.path, seal=self._seal)
+        self._log = EventLogger(self._file, self._pipeline, {})
+
+    def write(self, event: E) -> E:
+        """Append one event, and fill in its ``seq``, ``ts`` and ``run``.
+
+        When this returns, the operating system has the line: it survives the end of this process.
+
+        Raises:
+            TraceError: the line could not be written whole.
+        """
+        with self._lock:
+            self._log.append(event.model_dump(warnings=False))
+            event.seq, event.ts, event.run = self._stamp.last
+        return event
+
+    def close(self) -> None:
+        """Close the file; closing twice is fine."""
+        with self._lock:
+            self._file.close()
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _seal(self, torn_bytes: int) -> str:
+        """The line that marks a torn tail, through the same pipeline."""
+        line: Any = SealedEvent(torn_bytes=torn_bytes).model_dump()
+        for processor in self._pipeline:
+            line = processor(None, "append", line)
+        return line
+
+
+class EventLogger(structlog.BoundLoggerBase):
+    """The structlog logger of a trace: runs the pipeline, hands the line to the file."""
+
+    def append(self, body: dict[str, Any]) -> None:
+        """Log one event, given as its dumped model."""
+        args, kwargs = self._process_event("append", body.pop("event"), body)
+        self._logger.append(*args, **kwargs)
+
+
+class Stamp:
+    """Processor that puts ``v``, ``seq``, ``ts`` and ``run`` first; keeps a ``ts`` that is set."""
+
+    def __init__(self, run: str) -> None:
+        self.last: tuple[int, float, str] = (-1, 0.0, run)
+
+    def __call__(
+        self, logger: object, name: str, event: MutableMapping[str, Any]
+    ) -> Mapping[str, Any]:
+        seq, _, run = self.last
+        # Counted before the write: a write that fails leaves a gap, never a number used twice.
+        self.last = (seq + 1, event.get("ts") or time.time(), run)
+        # An event copied from a newer trace keeps that trace's version.
+        v = event.get("v", SCHEMA_VERSION)
+        head = {"v": v, "seq": seq + 1, "ts": self.last[1], "run": run}
+        return {
+            **head,
+            "event": event["event"],
+            **{k: v for k, v in event.items() if k not in head},
+        }
+
+
+def to_json(event: Mapping[str, Any], **_: Any) -> str:
+    """One line of JSON. What JSON lacks is written as text: NaN, bytes, paths, anything else."""
+    try:
+        try:
+            return _dumps(event)
+        except (ValueError, TypeError):
+            return _dumps(_plain(event))
+    except RecursionError as error:
+        raise TraceError("an event is nested too deeply to be written to a trace") from error
+
+
+def to_ascii(logger: object, name: str, line: str) -> str:
+    """`json` has escaped everything above and below ASCII's printable range except DEL."""
+    return line.replace("\x7f", "\\u007f")
+
+
+def _dumps(event: object) -> str:
+    return json.dumps(
+        event, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fallback
+    )
+
+
+def _plain(value: Any) -> Any:
+    """The value with text keys, and numbers that JSON has no sign for as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _fallback(value: object) -> object:
+    """What is no JSON type: numpy numbers by their value, sets as lists, the rest as text."""
+    item = getattr(value, "item", None)
+    if callable(item):
+        return _plain(item())
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=str)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    return str(value)
