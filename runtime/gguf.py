@@ -19,7 +19,7 @@ import os
 import stat
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -143,18 +143,18 @@ class GGUFFile:
         """
         value = self._typed(key, (int,), "a whole number", default)
         if isinstance(value, bool) or not isinstance(value, int):
-            self._refuse(key, f"must be a whole number, is {self._types[key].name}")
+            self.refuse(key, f"must be a whole number, is {self._types[key].name}")
         if not low <= value <= high:
-            self._refuse(key, f"{value} is not between {low} and {high}")
+            self.refuse(key, f"{value} is not between {low} and {high}")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """The finite number at `key`, as float; `default` when the key is missing."""
         value = self._typed(key, (int, float), "a number", default)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            self._refuse(key, f"must be a number, is {self._types[key].name}")
+            self.refuse(key, f"must be a number, is {self._types[key].name}")
         if not np.isfinite(value):
-            self._refuse(key, f"{value} is not finite")
+            self.refuse(key, f"{value} is not finite")
         return float(value)
 
     def string(self, key: str, default: str | None = None) -> str:
@@ -178,10 +178,32 @@ class GGUFFile:
             return default
         value = self.metadata[key]
         if not isinstance(value, kinds):
-            self._refuse(key, f"must be {expected}, is {self._types[key].name}")
+            self.refuse(key, f"must be {expected}, is {self._types[key].name}")
         return value
 
-    def _refuse(self, key: str, message: str) -> NoReturn:
+    def strings(self, key: str) -> StringArray | None:
+        """The array of strings at `key`, None when the key is missing."""
+        value = self.metadata.get(key)
+        if value is not None and not isinstance(value, StringArray):
+            self.refuse(key, "must be an array of strings")
+        return value
+
+    def numbers(self, key: str, count: int) -> np.ndarray[tuple[int], np.dtype[Any]] | None:
+        """The array of numbers at `key`, None when the key is missing.
+
+        Raises GGUFError when it is no numeric array or has fewer than `count` elements.
+        """
+        value = self.metadata.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, np.ndarray):
+            self.refuse(key, "must be an array of numbers")
+        if len(value) < count:
+            self.refuse(key, f"has {len(value)} elements, {count} are needed")
+        return value
+
+    def refuse(self, key: str, message: str) -> NoReturn:
+        """Raise the GGUFError that says what is wrong with the value at `key`, and where it is."""
         raise GGUFError(message, field=f"metadata {shown(key)}", offset=self._offsets.get(key, 0))
 
 
