@@ -124,7 +124,8 @@ class Walk:
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:
         """The descriptor of the folder that holds the last name, and that name."""
         *folders, name = path.split("/")
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+        # Where there is O_PATH, a folder that may be entered but not listed is no obstacle.
+        flags = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC | os.O_DIRECTORY
         current = os.open(".", flags, dir_fd=self._root)
         try:
             for folder in folders:

@@ -67,16 +67,17 @@ class Workspace:
         """
         self.root = Path(root).resolve()
         try:
-            self._fd = os.open(self.root, _FOLDER)
+            fd = os.open(self.root, _FOLDER)
         except NotADirectoryError:
             raise ToolError(formats.not_a_folder(shown(str(root)))) from None
         except OSError as error:
             raise ToolError(_message(error, str(root), formats.no_such_folder)) from None
-        self._close = weakref.finalize(self, os.close, self._fd)
-        self.resolver, self._beneath = _choose(self._fd, resolver)
+        self._close = weakref.finalize(self, os.close, fd)
+        self.resolver, self._beneath = _choose(fd, resolver)
 
     def close(self) -> None:
         """Give the descriptor back; also done when the object is no longer used."""
+        self._beneath = _Closed()  # the descriptor's number may soon be another file's
         self._close()
 
     def __enter__(self) -> Workspace:
@@ -211,6 +212,16 @@ class Workspace:
         except OSError:
             return Entry(item.name, is_folder=False)
         return Entry(item.name, stat.S_ISDIR(found.st_mode))
+
+
+class _Closed:
+    """What is left of a workspace after close()."""
+
+    def open(self, path: str, flags: int) -> int:
+        raise ToolError("the workspace is closed")
+
+    def stat(self, path: str) -> os.stat_result:
+        raise ToolError("the workspace is closed")
 
 
 def _choose(root: int, wanted: str | None) -> tuple[str, Beneath]:
