@@ -1,0 +1,129 @@
+"""The arguments of every verb. Nothing heavy is imported here: `--help` must be instant."""
+
+from __future__ import annotations
+
+import argparse
+
+EPILOG = """\
+exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file problem,
+4 a limit was reached, 130 interrupted. NO_COLOR turns colours off; TRIPLEPOINT_DEBUG=1 shows
+tracebacks; TRIPLEPOINT_TARGET picks a lesser CPU target."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line; the chosen verb is in ``verb``."""
+    from ... import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="triplepoint",
+        description="An agent on your own CPU: it answers questions about your files, on kernels "
+        "generated for this machine, and records which regime every phase ran in.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"triplepoint {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
+    _add_run(verbs)
+    _add_chat(verbs)
+    _add_replay(verbs)
+    _add_doctor(verbs)
+    _add_bench(verbs)
+    return parser
+
+
+def _add_run(verbs: argparse._SubParsersAction) -> None:
+    run = _verb(verbs, "run", "answer one question about the files in a folder")
+    run.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
+    _agent_options(run)
+    run.add_argument("-q", "--quiet", action="store_true", help="print the answer and nothing else")
+
+
+def _add_chat(verbs: argparse._SubParsersAction) -> None:
+    chat = _verb(verbs, "chat", "ask several questions in a row; /exit, /tools and /trace")
+    _agent_options(chat)
+
+
+def _add_replay(verbs: argparse._SubParsersAction) -> None:
+    replay = _verb(verbs, "replay", "show a recorded run again; --verify runs the model again")
+    replay.add_argument("trace", metavar="TRACE", help="trace file, as `run` names it")
+    replay.add_argument(
+        "--verify",
+        action="store_true",
+        help="run the model again with the recorded tool results and compare every token",
+    )
+    _engine_options(replay, model=None)
+
+
+def _add_doctor(verbs: argparse._SubParsersAction) -> None:
+    doctor = _verb(verbs, "doctor", "what this CPU is, what it can do, and where things are kept")
+    doctor.add_argument("--measure", action="store_true", help="measure the limits anew")
+    doctor.add_argument(
+        "-t", "--threads", type=positive, metavar="N", help="measure with N threads"
+    )
+
+
+def _add_bench(verbs: argparse._SubParsersAction) -> None:
+    bench = _verb(verbs, "bench", "prefill and decode speed, in llama-bench's rows")
+    _engine_options(bench, model="nano", context=False)
+    bench.add_argument(
+        "-p", "--n-prompt", type=numbers, default=[512], metavar="N,…", help="prompt lengths (512)"
+    )
+    bench.add_argument(
+        "-n", "--n-gen", type=numbers, default=[128], metavar="N,…", help="decode lengths (128)"
+    )
+    bench.add_argument(
+        "-d", "--n-depth", type=numbers, default=[0], metavar="N,…", help="KV lengths before (0)"
+    )
+    bench.add_argument(
+        "-r", "--repetitions", type=positive, default=5, metavar="N", help="times each (5)"
+    )
+    bench.add_argument(
+        "-o", "--output", choices=("md", "csv", "json"), default="md", help="form of the table (md)"
+    )
+
+
+def _verb(verbs: argparse._SubParsersAction, name: str, summary: str) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+    verb.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    return verb
+
+
+def _agent_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--dir", default=".", metavar="D", help="folder the tools may look at (.)")
+    _engine_options(verb, model="nano")
+    verb.add_argument("--trace", metavar="FILE", help="trace file (one in the state folder)")
+    verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most")
+    verb.add_argument("--max-tokens", type=positive, metavar="N", help="tokens of the run at most")
+
+
+def _engine_options(
+    verb: argparse.ArgumentParser, *, model: str | None, context: bool = True
+) -> None:
+    verb.add_argument(
+        "-m",
+        "--model",
+        default=model,
+        metavar="MODEL",
+        help="GGUF file, nano, or synthetic:…" + (f" ({model})" if model else ""),
+    )
+    verb.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
+    verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")
+    verb.add_argument("--kv", choices=("bf16", "f32"), help="format of the KV cache (bf16)")
+    if context:
+        verb.add_argument("--context", type=positive, metavar="N", help="context length in tokens")
+
+
+def positive(text: str) -> int:
+    """A whole number above zero."""
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return number
+
+
+def numbers(text: str) -> list[int]:
+    """Whole numbers with commas between them; 0 is allowed."""
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers like 36,512")
+    return [int(part) for part in parts]

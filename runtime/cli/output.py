@@ -1,0 +1,143 @@
+"""What the command line shows: plain text in a pipe, colours and a progress line on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ...traces.text import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...traces.reader import Trace
+
+_PROGRESS_AFTER = 1.0  # seconds a prefill must take to be worth a line
+_PROGRESS_EVERY = 0.1  # seconds between two drawings of it
+
+
+class Output:
+    """Where a command writes: answers and tables to stdout, progress and errors to stderr.
+
+    Args:
+        as_json: the command prints one JSON object at its end, and nothing else on stdout.
+    """
+
+    def __init__(self, *, as_json: bool = False, environ: Mapping[str, str] = os.environ) -> None:
+        self.as_json = as_json
+        self.on_terminal = sys.stdout.isatty() and environ.get("TERM") != "dumb" and not as_json
+        self.in_colour = self.on_terminal and not environ.get("NO_COLOR")
+        self.progress = Progress(sys.stderr)
+        self._console: Console | None = None
+        self._inside_line = False
+        for stream in (sys.stdout, sys.stderr):
+            # A terminal or pipe that cannot show a character gets its escape, not a traceback.
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
+
+    def piece(self, text: str, style: str = "") -> None:
+        """Write part of a line at once; nothing in it can steer the terminal."""
+        if self.as_json or not text:
+            return
+        self.progress.clear()
+        shown = printable(text, block=True)
+        self._inside_line = not shown.endswith("\n")
+        if self.in_colour and style:
+            self.console.print(shown, style=style, end="", soft_wrap=True)
+        else:
+            sys.stdout.write(shown)
+        sys.stdout.flush()
+
+    def line(self, text: str = "", style: str = "") -> None:
+        """Write a line of its own."""
+        self.end_line()
+        self.piece(text + "\n", style)
+
+    def end_line(self) -> None:
+        """Start a new line, unless at the start of one."""
+        if self._inside_line:
+            self.piece("\n")
+
+    def timeline(self, trace: Trace) -> None:
+        """Write the table of phases."""
+        from ...traces import timeline
+
+        if self.as_json:
+            return
+        self.end_line()
+        if self.in_colour:
+            self.console.print(timeline.rich(trace))
+        else:
+            self.line(timeline.plain(trace))
+
+    def json(self, value: object) -> None:
+        """Write the command's JSON, if it was asked for: indented, ASCII, so safe to show."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(value, indent=2, default=str).replace("\x7f", "\\u007f"))
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+
+    def error(self, message: str) -> None:
+        """Write one line on stderr."""
+        self.progress.clear()
+        self.end_line()
+        text = " ".join(printable(message, block=True).split())
+        print(f"triplepoint: error: {text}", file=sys.stderr, flush=True)
+
+    @property
+    def console(self) -> Console:
+        """The rich console, made when it is first needed."""
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(
+                highlight=False, markup=False, emoji=False, no_color=not self.in_colour
+            )
+        return self._console
+
+
+class Progress:
+    """One line that is drawn over itself: tokens done, tok/s, time left.
+
+    Only on a terminal, and only for what takes longer than a second. Call it as
+    `Session.on_progress` is called.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown = 0  # width of what stands on the line
+        self._drawn_at = 0.0
+
+    def __call__(self, done: int, total: int, tokens_per_s: float) -> None:
+        from ...traces.timeline import duration, rate
+
+        if not self._stream.isatty() or tokens_per_s <= 0:
+            return
+        if done >= total:
+            self.clear()
+            return
+        now = time.monotonic()
+        if total / tokens_per_s < _PROGRESS_AFTER or now - self._drawn_at < _PROGRESS_EVERY:
+            return
+        self._drawn_at = now
+        left = duration((total - done) / tokens_per_s)
+        text = f"reading {done:,} of {total:,} tokens, {rate(tokens_per_s)} tok/s, {left} left"
+        self._stream.write("\r" + text.ljust(self._shown))
+        self._stream.flush()
+        self._shown = len(text)
+
+    def clear(self) -> None:
+        """Take the line away, if one is drawn."""
+        if self._shown:
+            self._stream.write("\r" + " " * self._shown + "\r")
+            self._stream.flush()
+            self._shown = 0
+
+
+def phase_json(phase: Any) -> dict[str, Any]:
+    """A phase for ``--json``: its figures, without the token ids."""
+    return phase.model_dump(exclude={"token_ids", "v", "event"})

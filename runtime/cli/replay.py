@@ -1,0 +1,156 @@
+"""``triplepoint replay``: show a recorded run, or run its model again and compare."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ReplayError, TargetError
+from ...traces import timeline
+from ...traces.reader import Trace
+from ...traces.text import short
+from .engines import load_engine
+from .output import Output, phase_json
+from .transcript import show_header, show_turn
+
+if TYPE_CHECKING:
+    from ...traces.events import RunStart
+    from ..engine import Engine
+    from ..replay import PhaseCheck, VerifyReport
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Show the trace; with ``--verify`` run each of its runs again."""
+    trace = Trace.load(args.trace)
+    if args.verify:
+        return verify(trace, args, output)
+    for one in trace.runs:
+        if one.header is not None:
+            show_header(output, one.header)
+        for turn in one.turns:
+            show_turn(output, turn)
+        if one.end is not None and one.end.status != "answered":
+            output.line(f"{one.end.status}: {one.end.message}", "red")
+        output.line()
+        output.timeline(one)
+    if trace.torn is not None:
+        output.line(f"torn: the last line is unfinished: {short(trace.torn, 60)}", "red")
+    output.json(trace_json(trace))
+    return 0
+
+
+def trace_json(trace: Trace) -> dict[str, Any]:
+    """A whole trace for ``--json``: header, phases, tools, sums."""
+    return {
+        "trace": str(trace.path),
+        "run": trace.header.model_dump() if trace.header else None,
+        "answer": trace.answer,
+        "status": trace.end.status if trace.end else None,
+        "phases": [phase_json(phase) for phase in trace.phases],
+        "tools": [tool.model_dump(exclude={"v", "event"}) for tool in trace.tools],
+        "totals": asdict(timeline.totals(trace)),
+        "torn": trace.torn,
+    }
+
+
+def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
+    """Run the model again on every run of the trace; 1 when a token differs."""
+    from ..replay import verify as verify_run
+
+    reports = []
+    for number, one in enumerate(trace.runs):
+        if one.header is None:
+            raise ReplayError(f"{trace.path}: no run_start event, so it is not known what ran")
+        show_header(output, one.header)
+        engine, notes = _engine_of(one.header, args, output)
+
+        def show(check: PhaseCheck) -> None:
+            output.line(check_text(check), "" if check.same else "bold red")
+
+        report = verify_run(trace, engine, run=number, on_phase=show)
+        report.notes[:0] = notes
+        for note in report.notes:
+            output.line(f"note: {note}", "yellow")
+        output.line(verdict(report), "green" if report.ok else "bold red")
+        reports.append(report)
+        engine.close()
+    if not reports:
+        raise ReplayError(f"{trace.path}: the trace is empty")
+    ok = all(report.ok for report in reports)
+    output.json({"trace": str(trace.path), "ok": ok, "runs": [report_json(r) for r in reports]})
+    return 0 if ok else 1
+
+
+def check_text(check: PhaseCheck) -> str:
+    """One phase's outcome, on one line."""
+    phase = check.recorded
+    head = f"phase {check.number}  {short(phase.purpose, 24).replace('_', ' '):<12}"
+    if phase.phase == "prefill":
+        return f"{head} {phase.tokens:>6,} tokens fed"
+    if check.difference is None:
+        return f"{head} {phase.tokens:>6,} tokens sampled, the same"
+    other = check.difference
+    now = "nothing" if other.replayed is None else f"{other.replayed} {other.replayed_text!r}"
+    return (
+        f"{head} differs at token {other.position + 1} of {phase.tokens}: "
+        f"recorded {other.recorded} {other.recorded_text!r}, now {now}"
+    )
+
+
+def verdict(report: VerifyReport) -> str:
+    """The last line: verified or not."""
+    if report.ok:
+        sampled = sum(c.recorded.tokens for c in report.phases if c.recorded.phase == "decode")
+        phases = "phase" if report.total == 1 else "phases"
+        return f"verified: {report.total} {phases}, {sampled} sampled tokens, all the same"
+    last = report.first_difference
+    where = f"phase {last.number} gave another token" if last else "not every phase was run"
+    return f"not verified: {where} ({len(report.phases)} of {report.total} phases were run)"
+
+
+def report_json(report: VerifyReport) -> dict[str, Any]:
+    """A verification for ``--json``."""
+    return {
+        "run": report.run,
+        "ok": report.ok,
+        "notes": report.notes,
+        "phases": [
+            {
+                "number": check.number,
+                "phase": check.recorded.phase,
+                "purpose": check.recorded.purpose,
+                "tokens": check.recorded.tokens,
+                "same": check.same,
+                "difference": asdict(check.difference) if check.difference else None,
+                "recorded_s": check.recorded.wall_s,
+                "replayed_s": check.replayed.wall_s,
+            }
+            for check in report.phases
+        ],
+    }
+
+
+def _engine_of(
+    header: RunStart, args: argparse.Namespace, output: Output
+) -> tuple[Engine, list[str]]:
+    """The engine that the run had, as far as this machine has it; and notes on what it has not."""
+    asked = argparse.Namespace(**vars(args))
+    asked.model = args.model or _model_of(header)
+    asked.threads = args.threads or header.threads or None
+    asked.kv = args.kv or header.kv or None
+    asked.context = args.context or header.config.get("context")
+    if args.target:
+        return load_engine(asked, output), []
+    asked.target = header.target or None
+    try:
+        return load_engine(asked, output), []
+    except TargetError as error:
+        asked.target = None
+        return load_engine(asked, output), [str(error)]
+
+
+def _model_of(header: RunStart) -> str:
+    """The recorded file if it is still there, else the recorded name."""
+    return header.model.path if os.path.exists(header.model.path) else header.model.name
