@@ -1,0 +1,319 @@
+"""Models with random weights and the exact shapes of real ones, for studying speed.
+
+    synthetic:qwen3-0.6b:q4_0            the whole model
+    synthetic:qwen3-8b:q8_0:layers=12    only its first 12 layers
+
+Each is written once into the user's cache as an ordinary GGUF file that any engine loads. What it
+says is noise, but its numbers behave: weights have mean 0 and deviation 0.02, so activations
+neither vanish nor overflow.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError
+from .gguf_types import GGMLType, ValueType
+from .gguf_write import GGUFWriter
+from .synthetic_vocabulary import (
+    CHAT_TEMPLATE,
+    ENDOFTEXT,
+    IM_END,
+    N_VOCAB,
+    made_up_vocabulary,
+)
+
+PREFIX = "synthetic:"
+FORMAT = 1  # in the file name: a change of what is written must not find old files
+PIECE = 1 << 22  # bytes made at a time: stays in the cache between making and writing
+DEVIATION = 0.02
+STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The dimensions of a model of the Qwen3 family."""
+
+    layers: int
+    width: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    tied: bool
+    head_dim: int = 128
+    experts: int = 0
+    experts_used: int = 0
+    expert_ffn: int = 0
+
+
+SHAPES = {
+    "qwen3-0.6b": Shape(28, 1024, 3072, 16, 8, tied=True),
+    "qwen3-1.7b": Shape(28, 2048, 6144, 16, 8, tied=True),
+    "qwen3-4b": Shape(36, 2560, 9728, 32, 8, tied=True),
+    "qwen3-8b": Shape(36, 4096, 12288, 32, 8, tied=False),
+    "qwen3-30b-a3b": Shape(
+        48, 2048, 6144, 32, 4, tied=False, experts=128, experts_used=8, expert_ffn=768
+    ),
+}
+
+# Type and `general.file_type` of each quantisation.
+QUANTS = {
+    "f32": (GGMLType.F32, 0),
+    "f16": (GGMLType.F16, 1),
+    "q4_0": (GGMLType.Q4_0, 2),
+    "q8_0": (GGMLType.Q8_0, 7),
+    "bf16": (GGMLType.BF16, 32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticModel:
+    """One synthetic model: `parse` its name, then `write` it."""
+
+    name: str
+    quant: str
+    shape: Shape
+
+    @classmethod
+    def parse(cls, name: str) -> SyntheticModel:
+        """Read a name like `synthetic:qwen3-0.6b:q4_0:layers=4`; ModelError says what is wrong."""
+        form = f"{PREFIX}NAME:QUANT[:layers=N]"
+        parts = name.removeprefix(PREFIX).lower().split(":")
+        if not name.startswith(PREFIX) or not 2 <= len(parts) <= 3:
+            raise ModelError(f"{name!r} is not a synthetic model's name; they look like {form}")
+        if parts[0] not in SHAPES:
+            known = ", ".join(SHAPES)
+            raise ModelError(f"{name!r}: there is no synthetic model {parts[0]!r}; known: {known}")
+        if parts[1] not in QUANTS:
+            known = ", ".join(QUANTS)
+            raise ModelError(f"{name!r}: unknown quantisation {parts[1]!r}; known: {known}")
+        shape = SHAPES[parts[0]]
+        if len(parts) == 3:
+            key, _, value = parts[2].partition("=")
+            if key != "layers" or not value.isdecimal() or not 1 <= int(value) <= shape.layers:
+                raise ModelError(f"{name!r}: {parts[2]!r} is not layers=1 to layers={shape.layers}")
+            shape = replace(shape, layers=int(value))
+        return cls(parts[0], parts[1], shape)
+
+    @property
+    def file_name(self) -> str:
+        """Name of its file in the cache."""
+        cut = "" if self.shape.layers == SHAPES[self.name].layers else f"-layers{self.shape.layers}"
+        return f"{self.name}-{self.quant}{cut}-v{FORMAT}.gguf"
+
+    @property
+    def type(self) -> GGMLType:
+        """How the matrices are stored; norms and MoE routers are F32."""
+        return QUANTS[self.quant][0]
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
+        """(name, shape, type) of every tensor, in file order."""
+        s = self.shape
+        yield "token_embd.weight", (N_VOCAB, s.width), self.type
+        for layer in range(s.layers):
+            for name, shape in _layer(s):
+                plain = len(shape) == 1 or name.startswith("ffn_gate_inp")
+                yield f"blk.{layer}.{name}", shape, GGMLType.F32 if plain else self.type
+        yield "output_norm.weight", (s.width,), GGMLType.F32
+        if not s.tied:
+            yield "output.weight", (N_VOCAB, s.width), self.type
+
+    def nbytes(self) -> int:
+        """Size of its tensors on disk, in bytes."""
+        return sum(kind.nbytes(shape) for _, shape, kind in self.tensors())
+
+    def write(self, path: Path, progress: Progress | None = None) -> None:
+        """Write the model to `path`. `progress` is called with (bytes written, bytes in all)."""
+        done, total = 0, self.nbytes()
+        with GGUFWriter(path) as writer:
+            self._write_metadata(writer)
+            for name, shape, kind in self.tensors():
+                writer.declare(name, shape, kind)
+            for name, shape, kind in self.tensors():
+                for piece in _random_weights(name, shape, kind):
+                    writer.write(name, piece)
+                    done += piece.nbytes
+                if progress is not None:
+                    progress(done, total)
+
+    def _write_metadata(self, writer: GGUFWriter) -> None:
+        s = self.shape
+        arch = "qwen3moe" if s.experts else "qwen3"
+        writer.add("general.architecture", arch)
+        writer.add("general.name", f"synthetic {self.name}")
+        writer.add("general.file_type", QUANTS[self.quant][1])
+        writer.add("general.quantization_version", 2)
+        sizes = {
+            "block_count": s.layers,
+            "context_length": 40_960,
+            "embedding_length": s.width,
+            "feed_forward_length": s.ffn,
+            "attention.head_count": s.heads,
+            "attention.head_count_kv": s.kv_heads,
+            "attention.key_length": s.head_dim,
+            "attention.value_length": s.head_dim,
+            "vocab_size": N_VOCAB,
+        }
+        if s.experts:
+            sizes["expert_count"] = s.experts
+            sizes["expert_used_count"] = s.experts_used
+            sizes["expert_feed_forward_length"] = s.expert_ffn
+        for key, value in sizes.items():
+            writer.add(f"{arch}.{key}", value)
+        writer.add(f"{arch}.rope.freq_base", 1e6)
+        writer.add(f"{arch}.attention.layer_norm_rms_epsilon", 1e-6)
+        tokens, types, merges = made_up_vocabulary()
+        writer.add("tokenizer.ggml.model", "gpt2")
+        writer.add("tokenizer.ggml.pre", "qwen2")
+        writer.add("tokenizer.ggml.tokens", tokens)
+        writer.add("tokenizer.ggml.token_type", types, ValueType.INT32)
+        writer.add("tokenizer.ggml.merges", merges)
+        writer.add("tokenizer.ggml.bos_token_id", ENDOFTEXT)
+        writer.add("tokenizer.ggml.eos_token_id", IM_END)
+        writer.add("tokenizer.ggml.padding_token_id", ENDOFTEXT)
+        writer.add("tokenizer.ggml.add_bos_token", False)
+        writer.add("tokenizer.chat_template", CHAT_TEMPLATE)
+
+
+def synthetic_path(
+    name: str, cache_dir: str | Path | None = None, *, progress: Progress | None = None
+) -> Path:
+    """Path of the GGUF file of synthetic model `name`, written first when it is not there yet.
+
+    `cache_dir` defaults to `synthetic` in the user's cache folder for triplepoint. The file appears
+    under its name only when it is whole. Raises ModelError for an unknown name, and when the disk
+    has not enough room.
+    """
+    model = SyntheticModel.parse(name)
+    folder = Path(cache_dir) if cache_dir is not None else _default_folder()
+    path = folder / model.file_name
+    if path.is_file():
+        return path
+    partial = folder / f".{path.name}.{os.getpid()}.partial"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_stale(folder)
+        needed, free = model.nbytes() + (1 << 24), shutil.disk_usage(folder).free
+        if needed > free:
+            sizes = f"{needed / 1e9:.1f} GB, {folder} has {free / 1e9:.1f} GB free"
+            raise ModelError(f"{name} needs {sizes}; take fewer layers with :layers=N")
+        model.write(partial, progress)
+        partial.replace(path)
+    except OSError as error:
+        message = f"cannot write {name} to {folder}: {error.strerror or error}"
+        raise ModelError(message) from error
+    return path
+
+
+def _default_folder() -> Path:
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("triplepoint")) / "synthetic"
+
+
+def _remove_stale(folder: Path) -> None:
+    for partial in folder.glob(".*.partial"):
+        if time.time() - partial.stat().st_mtime > STALE_S:
+            partial.unlink(missing_ok=True)
+
+
+def _layer(s: Shape) -> list[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of one layer's tensors."""
+    q_rows, kv_rows = s.heads * s.head_dim, s.kv_heads * s.head_dim
+    attention: list[tuple[str, tuple[int, ...]]] = [
+        ("attn_norm.weight", (s.width,)),
+        ("attn_q.weight", (q_rows, s.width)),
+        ("attn_k.weight", (kv_rows, s.width)),
+        ("attn_v.weight", (kv_rows, s.width)),
+        ("attn_q_norm.weight", (s.head_dim,)),
+        ("attn_k_norm.weight", (s.head_dim,)),
+        ("attn_output.weight", (s.width, q_rows)),
+        ("ffn_norm.weight", (s.width,)),
+    ]
+    if not s.experts:
+        return [
+            *attention,
+            ("ffn_gate.weight", (s.ffn, s.width)),
+            ("ffn_up.weight", (s.ffn, s.width)),
+            ("ffn_down.weight", (s.width, s.ffn)),
+        ]
+    return [
+        *attention,
+        ("ffn_gate_inp.weight", (s.experts, s.width)),
+        ("ffn_gate_exps.weight", (s.experts, s.expert_ffn, s.width)),
+        ("ffn_up_exps.weight", (s.experts, s.expert_ffn, s.width)),
+        ("ffn_down_exps.weight", (s.experts, s.width, s.expert_ffn)),
+    ]
+
+
+# --- random weights, made as they are stored --------------------------------------------------
+
+
+def _random_weights(
+    name: str, shape: tuple[int, ...], kind: GGMLType
+) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
+    """The stored bytes of one tensor in pieces; the same for the same name every time."""
+    rng = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
+    if len(shape) == 1:
+        yield (1 + DEVIATION * rng.standard_normal(shape)).astype(np.float32)
+        return
+    blocks = kind.nbytes(shape) // kind.type_size
+    step = PIECE // kind.type_size // 8 * 8  # whole 64-bit words of random bits for every type
+    for start in range(0, blocks, step):
+        count = min(step, blocks - start)
+        if kind in (GGMLType.Q4_0, GGMLType.Q8_0):
+            yield _random_blocks(rng, kind, count)
+        else:
+            yield _normal_table(kind).take(_random_bits(rng, 2 * count).view(np.uint16))
+
+
+def _random_bits(
+    rng: np.random.Generator, nbytes: int
+) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    words = rng.integers(0, 2**64, -(-nbytes // 8), np.uint64)
+    return words.view(np.uint8)[:nbytes]
+
+
+def _random_blocks(
+    rng: np.random.Generator, kind: GGMLType, count: int
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """`count` blocks of evenly distributed quants under an fp16 scale that gives DEVIATION.
+
+    Scales have either sign: the quants of Q4_0 run from -8 to 7, and with positive scales only,
+    every weight would lean to the negative.
+    """
+    raw = _random_bits(rng, count * kind.type_size)
+    if kind is GGMLType.Q8_0:
+        signed = raw.view(np.int8)
+        np.maximum(signed, -127, out=signed)  # no quantiser writes -128
+        exponent = 15 - 12  # quants deviate by 73.6: scales from 2^-12 to 1.25 × 2^-12
+    else:
+        exponent = 15 - 8  # quants deviate by 4.6: scales from 2^-8 to 1.25 × 2^-8
+    scales = raw.view(np.uint16).reshape(count, kind.type_size // 2)[:, 0]
+    np.copyto(scales, (scales & 0x80FF) | (exponent << 10))
+    return raw
+
+
+@cache
+def _normal_table(kind: GGMLType) -> np.ndarray[Any, np.dtype[Any]]:
+    """65,536 numbers of a normal distribution as `kind` stores them, for drawing from."""
+    values = np.random.Generator(np.random.PCG64(0)).standard_normal(1 << 16)
+    values = (values - values.mean()) / values.std() * DEVIATION
+    if kind is GGMLType.F16:
+        return values.astype(np.float16)
+    single = values.astype(np.float32)
+    if kind is GGMLType.BF16:
+        return ((single.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
+    return single
