@@ -1,0 +1,239 @@
+"""From a kernel's source to a native function: build, optimise, cache on disk, load.
+
+Objects are kept under the user's cache folder, keyed by the hash of every source file of `jit/`, the
+target, the constants and the LLVM version. Each file starts with the SHA-256 of what follows; it is
+verified before a byte of it is mapped executable, and a damaged entry is rebuilt, never run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import stat
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import CompileError
+from .targets import CpuTarget, _llvm, host_arch, missing
+
+if TYPE_CHECKING:
+    from .simd import KernelSource
+
+MAGIC = b"tpk1"
+_SOURCES = Path(__file__).parent
+
+
+@functools.cache
+def source_hash() -> str:
+    """SHA-256 over every source file of this room: any change makes new objects."""
+    digest = hashlib.sha256()
+    for path in sorted(_SOURCES.rglob("*.py")):
+        digest.update(path.relative_to(_SOURCES).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One kernel for one set of constants."""
+
+    source: KernelSource
+    constants: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def label(self) -> str:
+        values = ",".join(f"{name}={value}" for name, value in self.constants)
+        return f"{self.source.name}({values})"
+
+    def symbol(self, target: CpuTarget) -> str:
+        """The native name: the same source, constants and target give the same one."""
+        text = f"{self.source.module}|{self.label}|{target}|{source_hash()}"
+        return f"tp_{self.source.name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def spec(source: KernelSource, **constants: Any) -> Spec:
+    return Spec(source, tuple(sorted(constants.items())))
+
+
+@functools.cache
+def _machine(target: CpuTarget):
+    """LLVM's code generator for `target`, tuned for this very CPU where it is the host's best."""
+    llvm = _llvm()
+    native = target.arch == host_arch() and not missing(target)
+    cpu = _tuning(target) if native else target.cpu
+    kind = llvm.Target.from_triple(target.triple)
+    # The small code model keeps constants one instruction away; kernels call nothing outside.
+    return kind.create_target_machine(
+        cpu=cpu, features=target.features, opt=3, reloc="pic", codemodel="small"
+    )
+
+
+def _tuning(target: CpuTarget) -> str:
+    # A CPU name brings its features along; only a base name keeps a lesser target honest.
+    return target.cpu
+
+
+def build_object(spec: Spec, target: CpuTarget) -> tuple[bytes, str]:
+    """Compile `spec`: the object file and its optimised LLVM IR.
+
+    Raises:
+        CompileError: LLVM refused the kernel.
+    """
+    module = _optimised(spec, target)
+    return bytes(_machine(target).emit_object(module)), str(module)
+
+
+def build_assembly(spec: Spec, target: CpuTarget) -> str:
+    """The assembly of `spec`, for reading and for tests."""
+    return _machine(target).emit_assembly(_optimised(spec, target))
+
+
+def _optimised(spec: Spec, target: CpuTarget):
+    llvm = _llvm()
+    machine = _machine(target)
+    ir_module = spec.source.build(target, **dict(spec.constants))
+    text = str(ir_module).replace(f'@"{spec.source.name}"', f'@"{spec.symbol(target)}"')
+    try:
+        module = llvm.parse_assembly(text)
+        module.data_layout = str(machine.target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(f"LLVM refused kernel {spec.label} for {target}: {error}") from error
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    # Kernels are vectorised and unrolled by hand; LLVM's own attempts only grow them.
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+class ObjectCache:
+    """Compiled kernels on disk.
+
+    Attributes:
+        hits, builds, damaged: what happened since this object was made.
+        compile_seconds: time spent in LLVM.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder if folder is not None and _private(folder) else None
+        self.hits = self.builds = self.damaged = 0
+        self.compile_seconds = 0.0
+
+    def get(self, spec: Spec, target: CpuTarget) -> bytes:
+        """The object of `spec`, from disk if it is there and whole, else compiled and kept."""
+        path = self._path(spec, target)
+        if path is not None:
+            data = self._read(path)
+            if data is not None:
+                self.hits += 1
+                return data
+        started = time.perf_counter()
+        data, _ = build_object(spec, target)
+        self.compile_seconds += time.perf_counter() - started
+        self.builds += 1
+        if path is not None:
+            _write(path, data)
+        return data
+
+    def _path(self, spec: Spec, target: CpuTarget) -> Path | None:
+        if self.folder is None:
+            return None
+        version = ".".join(str(n) for n in _llvm().llvm_version_info)
+        return self.folder / f"{spec.symbol(target)}-{target}-llvm{version}.o"
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            blob = path.read_bytes()
+        except OSError:
+            return None
+        head = len(MAGIC) + 32
+        data = blob[head:]
+        if blob[: len(MAGIC)] == MAGIC and blob[len(MAGIC) : head] == hashlib.sha256(data).digest():
+            return data
+        self.damaged += 1
+        return None
+
+
+def _private(folder: Path) -> bool:
+    """Make `folder`; False if another user could put an object there for us to run."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        info = folder.stat()
+    except OSError:
+        return False
+    owned = not hasattr(os, "getuid") or info.st_uid == os.getuid()
+    return owned and not info.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _write(path: Path, data: bytes) -> None:
+    # A reader never sees half a file: written beside it, then renamed. A full disk costs speed only.
+    with contextlib.suppress(OSError):
+        fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(MAGIC + hashlib.sha256(data).digest() + data)
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+def default_folder() -> Path:
+    """Where objects are kept unless told otherwise."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("triplepoint")) / "kernels"
+
+
+class Library:
+    """Kernels loaded into this process for one target."""
+
+    def __init__(self, target: CpuTarget, cache: ObjectCache | None = None) -> None:
+        lacks = missing(target)
+        if lacks:
+            raise CompileError(f"cannot load kernels for {target}: this machine lacks {lacks}")
+        self.target = target
+        self.cache = cache if cache is not None else ObjectCache(default_folder())
+        self._addresses: dict[str, int] = {}
+        self._engines: dict[str, Any] = {}
+
+    def load(self, specs: list[Spec]) -> None:
+        """Make every one of `specs` callable: one trip through the loader for all of them."""
+        llvm = _llvm()
+        fresh = {s.symbol(self.target): s for s in specs}
+        fresh = {name: s for name, s in fresh.items() if name not in self._addresses}
+        if not fresh:
+            return
+        kind = llvm.Target.from_triple(self.target.triple)
+        machine = kind.create_target_machine(codemodel="small", reloc="pic", jit=True)
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        for item in fresh.values():
+            data = self.cache.get(item, self.target)
+            engine.add_object_file(llvm.ObjectFileRef.from_data(data))
+        engine.finalize_object()
+        for name, item in fresh.items():
+            address = engine.get_function_address(name)
+            if not address:
+                raise CompileError(f"kernel {item.label} is not in its own object")
+            self._addresses[name] = address
+            self._engines[name] = engine
+
+    def address(self, item: Spec) -> int:
+        """Native address of a kernel, loading it if need be."""
+        name = item.symbol(self.target)
+        if name not in self._addresses:
+            self.load([item])
+        return self._addresses[name]
+
+    def symbol_address(self, item: Spec, name: str) -> int:
+        """Native address of another public function of a loaded kernel's object."""
+        return self._engines[item.symbol(self.target)].get_function_address(name)

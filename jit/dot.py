@@ -1,0 +1,148 @@
+"""int8 dot products: how each feature set sums four byte products into an int32 lane.
+
+All of them compute, for every int32 lane i,
+
+    acc[i] += sum(w[4*i + j] * x[4*i + j] for j in range(4))
+
+with `w` unsigned or signed and `x` signed in -127..127. A block of 32 values is eight such steps
+between `begin` and `end`, so that a target may keep a narrower running sum in between.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .simd import Kernel, V, f32, i8, i16, i32, vec
+
+
+def reference(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """acc int32 [lanes], w and x bytes [4 * lanes] -> int32 [lanes]."""
+    products = w.astype(np.int32) * x.astype(np.int32)
+    return acc + products.reshape(-1, 4).sum(axis=1, dtype=np.int32)
+
+
+class Dot:
+    """One block's running int8 sum.
+
+    `small` promises weights in 0..15, which lets `maddubs` and `portable` stay in 16 bits over a
+    whole block: 8 steps of at most 2 * 15 * 127 = 3,810 make 30,480 < 32,768.
+    Without it the weights are 8-bit, stored signed or with 128 added as `target.signed_bytes` says.
+    """
+
+    def __init__(self, k: Kernel, small: bool) -> None:
+        self.k = k
+        self.small = small
+        self.kind = k.target.dot
+        self.narrow = small and self.kind in ("maddubs", "portable")
+
+    def begin(self, init: V) -> V:
+        """The running sum that stands for int32 `init`."""
+        return self.k.zeros(i16, 2 * init.lanes) if self.narrow else init
+
+    def step(self, acc: V, w: V, x: V) -> V:
+        """One K-group of four: `w` and `x` are int32 vectors seen as bytes."""
+        return getattr(self, f"_{self.kind}")(acc, w, x)
+
+    def end(self, acc: V, init: V) -> V:
+        """The running sum as int32."""
+        if not self.narrow:
+            return acc
+        if self.kind == "maddubs":
+            return init + _pmaddwd(self.k, acc, self.k.const(1, acc.type))
+        return init + _pair_sums(acc)
+
+    def _vpdpbusd(self, acc: V, w: V, x: V) -> V:
+        name = f"llvm.x86.avx512.vpdpbusd.{self.k.target.bits}"
+        return self.k.call(name, acc.type, [acc, w, x])
+
+    def _maddubs(self, acc: V, w: V, x: V) -> V:
+        k = self.k
+        ws, xs = w.bitcast(i8), x.bitcast(i8)
+        if self.small:
+            return acc + _pmaddubs(k, ws, xs)
+        # maddubs saturates at 16 bits when the unsigned side passes 127: give it |w| <= 128 and
+        # the sign to x, so that a pair is at most 2 * 128 * 127 = 32,512.
+        pairs = _pmaddubs(k, ws.abs(), (ws < 0).select(0 - xs, xs))
+        return acc + _pmaddwd(k, pairs, k.const(1, pairs.type))
+
+    def _portable(self, acc: V, w: V, x: V) -> V:
+        # Even and odd bytes as int16: a pair of products is at most 2 * 128 * 127 = 32,512.
+        ws, xs = w.bitcast(i16), x.bitcast(i16)
+        even = (ws << 8).sar(8) * (xs << 8).sar(8)
+        pairs = even + ws.sar(8) * xs.sar(8)
+        return acc + pairs if self.small else acc + _pair_sums(pairs)
+
+    def _mlal(self, acc: V, w: V, x: V) -> V:
+        k = self.k
+        (w0, w1), (x0, x1) = w.bitcast(i8).halves(), x.bitcast(i8).halves()
+        eight, four = vec(i16, 8), vec(i32, 4)
+        low = k.call("llvm.aarch64.neon.smull.v8i16", eight, [w0, x0])
+        high = k.call("llvm.aarch64.neon.smull.v8i16", eight, [w1, x1])
+        pairs = k.call("llvm.aarch64.neon.addp.v8i16", eight, [low, high])
+        return acc + k.call("llvm.aarch64.neon.saddlp.v4i32.v8i16", four, [pairs])
+
+    def _sdot(self, acc: V, w: V, x: V) -> V:
+        args = [acc, w.bitcast(i8), x.bitcast(i8)]
+        return self.k.call("llvm.aarch64.neon.sdot.v4i32.v16i8", acc.type, args)
+
+    def _usdot(self, acc: V, w: V, x: V) -> V:
+        args = [acc, w.bitcast(i8), x.bitcast(i8)]
+        return self.k.call("llvm.aarch64.neon.usdot.v4i32.v16i8", acc.type, args)
+
+
+# The instruction that must be in the assembly of a GEMM for each kind (tests read it there).
+KEY_INSTRUCTION = {
+    "portable": "",
+    "maddubs": "pmaddubsw",
+    "vpdpbusd": "vpdpbusd",
+    "mlal": "smull",
+    "sdot": "sdot",
+    "usdot": "usdot",
+}
+
+_PMADDUBS = {128: "ssse3.pmadd.ub.sw.128", 256: "avx2.pmadd.ub.sw", 512: "avx512.pmaddubs.w.512"}
+_PMADDWD = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
+
+
+def _pmaddubs(k: Kernel, unsigned: V, signed: V) -> V:
+    """Pairs of unsigned * signed bytes summed to int16, saturating."""
+    result = vec(i16, unsigned.lanes // 2)
+    return k.call(f"llvm.x86.{_PMADDUBS[k.target.bits]}", result, [unsigned, signed])
+
+
+def _pmaddwd(k: Kernel, a: V, b: V) -> V:
+    """Pairs of int16 products summed to int32."""
+    return k.call(f"llvm.x86.{_PMADDWD[k.target.bits]}", vec(i32, a.lanes // 2), [a, b])
+
+
+def _pair_sums(pairs: V) -> V:
+    """int16 [2n] -> int32 [n], neighbours added."""
+    wide = pairs.bitcast(i32)
+    return (wide << 16).sar(16) + wide.sar(16)
+
+
+def bf16_dot(k: Kernel, acc: V, a: V, b: V) -> V:
+    """acc[i] + a[2i] * b[2i] + a[2i+1] * b[2i+1]; a, b are int32 vectors that hold bf16 pairs."""
+    from .simd import bf16
+
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{k.target.bits}"
+    pairs = vec(bf16, 2 * acc.lanes)
+    args = [acc.value, *(k.b.bitcast(v.value, pairs) for v in (a, b))]
+    fn = k.declare(name, acc.type, [acc.type, pairs, pairs])
+    return V(k, k.b.call(fn, args))
+
+
+def pair_low(pair: V) -> V:
+    """The even bf16 of each int32, as float32."""
+    return (pair << 16).bitcast(f32)
+
+
+def pair_high(pair: V) -> V:
+    """The odd bf16 of each int32, as float32."""
+    return (pair & -65536).bitcast(f32)
+
+
+def to_bf16_bits(value: V) -> V:
+    """float32 rounded to nearest-even bf16, as an int32 whose low half holds the bits."""
+    bits = value.bitcast(i32)
+    return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16

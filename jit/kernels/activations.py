@@ -1,0 +1,119 @@
+"""RMSNorm and int8 quantisation of activations.
+
+    y = x / sqrt(mean(x^2) + eps) * weight                          (RMSNorm)
+    d = max|y| / 127,  q = round(y / d)                             (per block of 32)
+
+A quantised block is 40 bytes: float32 d, int32 -zero_point * sum(q), 32 x int8. The second field is
+what an accumulator starts from, so the zero point of the weights costs nothing in the product.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..simd import F32, F32s, I8s, I64, I64s, Kernel, V, f32, i8, i32, kernel
+from .mathlib import round_to_int
+
+BLOCK = 32
+BLOCK_BYTES = 8 + BLOCK
+UNROLL = 4  # independent sums, so one FMA need not wait for the last
+
+
+@kernel
+def prepare(
+    k: Kernel,
+    x: F32s,
+    weight: F32s,
+    out: I8s,
+    x_stride: I64,
+    width: I64,
+    padded: I64,
+    eps: F32,
+    zero_point: I64,
+    first: I64s,
+    *,
+    norm: bool,
+    quantise: bool,
+) -> None:
+    """Normalise (if `norm`) and quantise (if `quantise`) rows; unit = token.
+
+    Token t is row first[0] + t of `x` [tokens, x_stride]; it is written as row t of `out`: blocks of
+    40 bytes, or float32 [padded]. `padded` is `width` rounded up, with zeros in x and weight.
+    """
+    lanes = k.lanes
+    with k.units("token") as token:
+        row = x.at((first.load(0) + token) * x_stride)
+        scale = _norm_scale(k, row, width, padded, eps) if norm else None
+
+        def value(at: V, count: int = lanes) -> V:
+            xs = row.load(at, count)
+            return xs * scale.splat(count) * weight.load(at, count) if scale else xs
+
+        if not quantise:
+            target = out.cast(f32).at(token * padded)
+            with k.range(0, padded, step=lanes) as i:
+                target.store(i, value(i))
+        else:
+            blocks = padded // BLOCK
+            base = out.at(token * blocks * BLOCK_BYTES)
+            with k.range(0, blocks, name="block") as block:
+                values = [value(block * BLOCK + n) for n in range(0, BLOCK, lanes)]
+                _quantise_block(k, values, base.at(block * BLOCK_BYTES), zero_point)
+
+
+def _norm_scale(k: Kernel, row, width: V, padded: V, eps: V) -> V:
+    """1 / sqrt(mean(x^2) + eps) of one row."""
+    lanes = k.lanes
+    sums = [k.var(k.zeros(f32, lanes)) for _ in range(UNROLL)]
+    with k.range(0, padded, step=lanes * UNROLL) as i:
+        for u, total in enumerate(sums):
+            xs = row.load(i + u * lanes, lanes)
+            total.set(k.fma(xs, xs, total.now))
+    total = (sums[0].now + sums[1].now) + (sums[2].now + sums[3].now)
+    return 1.0 / (total.hsum() / width.to(f32) + eps).sqrt()
+
+
+def _quantise_block(k: Kernel, values: list[V], out, zero_point: V) -> None:
+    """32 float32 in registers -> one 40-byte block."""
+    lanes = k.lanes
+    largest = values[0].abs()
+    for v in values[1:]:
+        largest = largest.max(v.abs())
+    most = largest.hmax()
+    d = most * (1.0 / 127.0)
+    inverse = (most > 0.0).select(127.0 / most, 0.0)
+    total = k.zeros(i32, lanes)
+    for n, v in enumerate(values):
+        q = round_to_int(v * inverse.splat(lanes))
+        total = total + q
+        out.at(8 + n * lanes).store(0, q.to(i8))
+    out.cast(f32).store(0, d)
+    out.cast(i32).store(1, (0 - zero_point).to(i32) * total.hsum())
+
+
+def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
+    """x float [tokens, width] -> float32 of the same shape."""
+    wide = x.astype(np.float64)
+    scale = 1 / np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + eps)
+    return (wide * scale * weight).astype(np.float32)
+
+
+def quantise_reference(y: np.ndarray, zero_point: int) -> np.ndarray:
+    """y float32 [tokens, K], K a multiple of 32 -> uint8 [tokens, K / 32, 40]."""
+    blocks = y.reshape(len(y), -1, BLOCK).astype(np.float32)
+    most = np.abs(blocks).max(axis=-1, keepdims=True)
+    with np.errstate(divide="ignore"):
+        inverse = np.where(most > 0, np.float32(127) / most, np.float32(0)).astype(np.float32)
+    q = np.rint(blocks * inverse).astype(np.int32)
+    out = np.zeros((*blocks.shape[:2], BLOCK_BYTES), np.uint8)
+    out[..., :4] = (most * np.float32(1 / 127)).astype(np.float32).view(np.uint8)
+    sums = (-zero_point * q.sum(axis=-1, keepdims=True)).astype(np.int32)
+    out[..., 4:8] = sums.view(np.uint8)
+    out[..., 8:] = q.astype(np.int8).view(np.uint8)
+    return out
+
+
+def dequantise_reference(blocks: np.ndarray) -> np.ndarray:
+    """The values that quantised blocks stand for: float32 [tokens, K]."""
+    d = blocks[..., :4].copy().view(np.float32)
+    return (blocks[..., 8:].view(np.int8) * d).reshape(len(blocks), -1)

@@ -1,0 +1,65 @@
+"""Greedy choice over the vocabulary, under an optional bit mask: the first of the largest logits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..simd import F32s, I32s, I64, I64s, Kernel, V, i32, i64, kernel
+
+PARTS = 16  # slices of the vocabulary; each leaves one candidate
+NEVER = -3.4e38
+
+
+@kernel
+def argmax_part(
+    k: Kernel, logits: F32s, mask: I32s, use_mask: I64s, best: F32s, where: I64s, count: I64
+) -> None:
+    """Unit = slice. best[unit], where[unit] = largest allowed logit of the slice and its index.
+
+    `mask` has one bit for each token, used if use_mask[0] is not 0. `logits` is padded to a multiple
+    of 32 * PARTS; indices at or past `count` are never chosen. A slice with nothing allowed gives
+    -3.4e38.
+    """
+    lanes = k.lanes
+    words = (count + 31) // 32
+    masked = use_mask.load(0).ne(0)
+    with k.units() as unit:
+        begin, end = words * unit // PARTS, words * (unit + 1) // PARTS
+        largest = k.var(k.f32(NEVER, lanes))
+        index = k.var(k.zeros(i32, lanes))
+        with k.range(begin, end, name="word") as word:
+            allowed = masked.select(mask.load(masked.select(word, 0)), -1).splat(lanes)
+            for n in range(0, 32, lanes):
+                at = k.iota(lanes) + (word * 32 + n).to(i32).splat(lanes)
+                bit = (allowed >> (k.iota(lanes) + n)) & 1
+                x = logits.load(word * 32 + n, lanes)
+                usable = bit.ne(0) & (at < count.to(i32).splat(lanes)) & (x > largest.now)
+                largest.set(usable.select(x, largest.now))
+                index.set(usable.select(at, index.now))
+        most = largest.now.hmax()
+        # Among lanes that hold the maximum, the smallest index.
+        ties = largest.now.eq(most.splat(lanes)).select(index.now, 0x7FFFFFFF)
+        best.store(unit, most)
+        where.store(unit, ties.fold(lambda a, b: a.min(b)).to(i64))
+
+
+@kernel
+def argmax_final(k: Kernel, best: F32s, where: I64s, out: I64s) -> None:
+    """One unit: out[0] = index of the largest of the PARTS candidates; -1 if nothing is allowed."""
+    with k.units():
+        value, index = k.var(k.f32(NEVER)), k.var(k.const(-1, i64))
+        for n in range(PARTS):
+            x: V = best.load(n)
+            better = x > value.now
+            index.set(better.select(where.load(n), index.now))
+            value.set(better.select(x, value.now))
+        out.store(0, index.now)
+
+
+def reference(logits: np.ndarray, allowed: np.ndarray | None = None) -> int:
+    """logits float32 [n], allowed bool [n] -> index of the first largest allowed, or -1."""
+    if allowed is None:
+        return int(np.argmax(logits))
+    if not allowed.any():
+        return -1
+    return int(np.argmax(np.where(allowed, logits, -np.inf)))

@@ -1,0 +1,59 @@
+"""Embedding rows: token ids -> float32, straight from the mapped file."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..simd import F32s, I8s, I32s, I64, Kernel, Ptr, V, f32, i8, i16, i32, i64, kernel
+from .mathlib import f16_to_f32
+from .panels import FORMATS
+
+
+@kernel
+def embed(
+    k: Kernel,
+    table: I8s,
+    ids: I32s,
+    out: F32s,
+    row_bytes: I64,
+    blocks: I64,
+    out_stride: I64,
+    *,
+    fmt: str,
+) -> None:
+    """out[token] = row ids[token] of `table` (file layout), as float32; unit = token."""
+    form = FORMATS[fmt]
+    with k.units("token") as token:
+        row = table.at(ids.load(token).to(i64) * row_bytes)
+        line = out.at(token * out_stride)
+        with k.range(0, blocks, name="block") as block:
+            _block(k, fmt, row.at(block * form.file_bytes), line.at(block * form.block))
+
+
+def _block(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
+    if fmt == "f32":
+        out.store(0, src.cast(f32).load())
+    elif fmt == "f16":
+        out.store(0, f16_to_f32(k, src.cast(i16).load()))
+    elif fmt == "bf16":
+        out.store(0, (src.cast(i16).load().to(i32, signed=False) << 16).bitcast(f32))
+    else:
+        scale = f16_to_f32(k, src.cast(i16).load())
+        count = 32 if fmt == "q8_0" else 16
+        for n in range(0, count, min(k.lanes, 16)):
+            lanes = min(k.lanes, 16)
+            raw = src.cast(i8).load(2 + n, lanes)
+            if fmt == "q8_0":
+                out.store(n, _scaled(raw, scale))
+            else:
+                out.store(n, _scaled((raw & 15) - 8, scale))
+                out.store(16 + n, _scaled((raw >> 4) - 8, scale))
+
+
+def _scaled(q: V, scale: V) -> V:
+    return q.to(i32).to(f32) * scale.splat(q.lanes)
+
+
+def reference(rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """rows float32 [vocabulary, width] (dequantised) -> [tokens, width]."""
+    return rows[ids]

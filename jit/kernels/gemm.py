@@ -1,0 +1,199 @@
+"""Matrix products with panel weights: out[t, row] = sum over K of w[row, K] * x[t, K].
+
+One kernel serves decode (one token: a GEMV) and prefill (a GEMM): a unit is one panel of
+`2 * lanes` rows, the tokens are cut into near-equal tiles of at most `tile_tokens`, and each output
+value is one chain of operations over K in file order. So a token's result has the same bits whether
+it came alone, in a chunk of 7 or in a whole prompt.
+
+Quantised weights (blocks of 32 along K, weight scale s_w, zero point z) meet activations that are
+quantised per 32 (`activations.py`):
+
+    out += s_w * s_x * (sum(w * q) - z * sum(q))      per block, in int32 until the brackets close
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+
+from ..dot import Dot
+from ..simd import F32s, I8s, I64, I64s, Kernel, Ptr, V, Var, f32, i16, i32, kernel
+from ..targets import CpuTarget
+from .activations import BLOCK_BYTES
+from .mathlib import f16_to_f32, silu
+from .panels import FORMATS
+
+Epilogue = Literal["store", "add", "silu_mul"]
+
+
+def tile_tokens(target: CpuTarget) -> int:
+    """Tokens in a register tile of two vectors: int32 and float32 sums take four registers each."""
+    return 7 if target.registers >= 32 else 3
+
+
+@kernel
+def gemm_quant(
+    k: Kernel,
+    weights: I8s,
+    x: I8s,
+    out: F32s,
+    blocks: I64,
+    out_stride: I64,
+    count: I64s,
+    *,
+    fmt: str,
+    epilogue: Epilogue,
+) -> None:
+    """int8 activation blocks `x` [tokens, blocks] times panels; unit = panel.
+
+    `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride].
+    """
+    body = _quant_tile(k, fmt, epilogue)
+    panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
+    x_stride = blocks * BLOCK_BYTES
+    with k.units() as unit:
+        panel = weights.at(unit * panel_bytes)
+
+        def tile(first: V, tokens: int) -> None:
+            rows = [x.at((first + t) * x_stride) for t in range(tokens)]
+            outs = [out.at((first + t) * out_stride) for t in range(tokens)]
+            body(panel, rows, outs, unit, blocks)
+
+        for_tiles(k, count.load(0), tile_tokens(k.target), tile)
+
+
+@kernel
+def gemm_float(
+    k: Kernel,
+    weights: I8s,
+    x: F32s,
+    out: F32s,
+    depth: I64,
+    x_stride: I64,
+    out_stride: I64,
+    count: I64s,
+    *,
+    fmt: str,
+    epilogue: Epilogue,
+) -> None:
+    """float32 activations `x` [tokens, x_stride] times f32, f16 or bf16 panels; unit = panel."""
+    lanes = k.lanes
+    with k.units() as unit:
+        panel = weights.at(unit * depth * FORMATS[fmt].panel_block_bytes(lanes))
+
+        def tile(first: V, tokens: int) -> None:
+            rows = [x.at((first + t) * x_stride) for t in range(tokens)]
+            outs = [out.at((first + t) * out_stride) for t in range(tokens)]
+            sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in range(tokens)]
+            with k.range(0, depth, name="depth") as d:
+                ws = [_float_weights(k, fmt, panel, d * 2 + half) for half in range(2)]
+                for row, pair in zip(rows, sums, strict=True):
+                    xs = row.splat(d, lanes)
+                    for w, total in zip(ws, pair, strict=True):
+                        total.set(k.fma(w, xs, total.now))
+            _finish(k, epilogue, sums, outs, unit)
+
+        for_tiles(k, count.load(0), 2 * tile_tokens(k.target), tile)
+
+
+def for_tiles(k: Kernel, count: V, most: int, body: Callable[[V, int], None]) -> None:
+    """Cut `count` tokens into the fewest tiles of at most `most`, as equal as can be.
+
+    `body(first, tokens)` is emitted once for each tile size; 8 tokens become 4 + 4, not 7 + 1,
+    since a tile costs nearly the same whatever its size.
+    """
+    tiles = (count + (most - 1)) // most
+    with k.range(0, tiles, name="tile") as n:
+        first = count * n // tiles
+        tokens = count * (n + 1) // tiles - first
+        for size in range(1, most + 1):
+            with k.if_(tokens.eq(size)):
+                body(first, size)
+
+
+def _quant_tile(k: Kernel, fmt: str, epilogue: Epilogue):
+    """The register tile over quantised panels: emits its code for one number of tokens."""
+    lanes = k.lanes
+    form = FORMATS[fmt]
+    block_bytes = form.panel_block_bytes(lanes)
+    dot = Dot(k, small=fmt == "q4_0")
+    has_zero = form.zero_point(k.target) != 0
+
+    def body(panel: Ptr, rows: list[Ptr], outs: list[Ptr], unit: V, blocks: V) -> None:
+        sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
+        with k.range(0, blocks, name="block") as block:
+            data = panel.at(block * block_bytes)
+            xs = [row.at(block * BLOCK_BYTES) for row in rows]
+            starts = [
+                x.at(4).cast(i32).splat(0, lanes) if has_zero else k.zeros(i32, lanes) for x in xs
+            ]
+            accs = [[dot.begin(start) for _ in range(2)] for start in starts]
+            for group, ws in _groups(k, fmt, data.at(4 * lanes)):
+                for t, x in enumerate(xs):
+                    xv = x.at(8).cast(i32).splat(group, lanes)
+                    for half in range(2):
+                        accs[t][half] = dot.step(accs[t][half], ws[half], xv)
+            scales = [
+                f16_to_f32(k, data.cast(i16).load(half * lanes, lanes)) for half in range(2)
+            ]
+            for t, x in enumerate(xs):
+                x_scale = x.cast(f32).splat(0, lanes)
+                for half in range(2):
+                    total = dot.end(accs[t][half], starts[t]).to(f32)
+                    sums[t][half].set(k.fma(total, scales[half] * x_scale, sums[t][half].now))
+        _finish(k, epilogue, sums, outs, unit)
+
+    return body
+
+
+def _groups(k: Kernel, fmt: str, data: Ptr):
+    """The K-groups of one block as (index, [first half, second half]) int32 vectors of bytes."""
+    lanes = k.lanes
+    words = data.cast(i32)
+    if fmt == "q8_0":
+        for group in range(8):
+            yield group, [words.load((2 * group + half) * lanes, lanes) for half in range(2)]
+        return
+    for group in range(4):
+        raw = [words.load((2 * group + half) * lanes, lanes) for half in range(2)]
+        yield group, [r & 0x0F0F0F0F for r in raw]
+        yield group + 4, [(r >> 4) & 0x0F0F0F0F for r in raw]
+
+
+def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: V) -> V:
+    lanes = k.lanes
+    if fmt == "f32":
+        return panel.cast(f32).load(vector * lanes, lanes)
+    bits = panel.cast(i16).load(vector * lanes, lanes)
+    if fmt == "f16":
+        return f16_to_f32(k, bits)
+    return (bits.to(i32, signed=False) << 16).bitcast(f32)
+
+
+def _finish(
+    k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: V
+) -> None:
+    """Write a tile: as it is, added to what is there, or silu(gate) * up."""
+    lanes = k.lanes
+    for pair, out in zip(sums, outs, strict=True):
+        if epilogue == "silu_mul":
+            out.store(unit * lanes, silu(k, pair[0].now) * pair[1].now)
+            continue
+        for half, total in enumerate(pair):
+            at = unit * (2 * lanes) + half * lanes
+            value = total.now
+            out.store(at, out.load(at, lanes) + value if epilogue == "add" else value)
+
+
+def reference(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """weights float [rows, K] (dequantised), x float [tokens, K] -> float32 [tokens, rows]."""
+    return (x.astype(np.float64) @ weights.astype(np.float64).T).astype(np.float32)
+
+
+def silu_mul_reference(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+    """silu(gate) * up, elementwise."""
+    wide = gate.astype(np.float64)
+    return (wide / (1 + np.exp(-wide)) * up).astype(np.float32)
+

@@ -1,0 +1,49 @@
+"""Elementary functions over vectors, with stated error, for every target alike."""
+
+from __future__ import annotations
+
+from ..simd import Kernel, V, f32, i32
+
+# exp(r) on |r| <= ln(2)/2: Taylor coefficients 1/n! up to n = 7, error below 1e-8 relative.
+_EXP = [1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0]
+_ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds a float32 below 2^22 to the nearest even integer
+_ROUND_BITS = 0x4B400000
+
+
+def round_to_int(value: V) -> V:
+    """float32 with |value| < 2^22 -> int32, to nearest, ties to even; no libm on any target."""
+    return (value + _ROUND).bitcast(i32) - _ROUND_BITS
+
+
+def exp(k: Kernel, x: V) -> V:
+    """e^x for x <= 88; below -87.3 the result is the least normal float32; exp(0) is exactly 1.
+
+    x = n ln 2 + r with |r| <= ln(2)/2 and e^x = 2^n e^r; relative error <= 2e-7.
+    """
+    x = x.max(-87.3)
+    n = round_to_int(x * 1.4426950408889634)
+    nf = n.to(f32)
+    r = k.fma(nf, k.const(-0.693145751953125, x.type), x)  # ln 2 in two parts: exact product
+    r = k.fma(nf, k.const(-1.428606765330187e-06, x.type), r)
+    p = k.const(_EXP[0], x.type)
+    for c in _EXP[1:]:
+        p = k.fma(p, r, k.const(c, x.type))
+    return ((n + 127) << 23).bitcast(f32) * p
+
+
+def silu(k: Kernel, x: V) -> V:
+    """x / (1 + e^-x)."""
+    return x / (exp(k, (0 - x).min(88.0)) + 1.0)
+
+
+def f16_to_f32(k: Kernel, bits: V) -> V:
+    """float16 bits in int16 -> float32; finite values only on targets without the instruction."""
+    from ..simd import f16
+
+    if k.target.has_f16:
+        return bits.bitcast(f16).to(f32)
+    wide = bits.to(i32, signed=False)
+    # The exponent field moved 13 bits up is 112 too small: one exact multiplication mends it, and
+    # denormals with it.
+    magnitude = ((wide & 0x7FFF) << 13).bitcast(f32) * 2.0**112
+    return (magnitude.bitcast(i32) | ((wide & 0x8000) << 16)).bitcast(f32)

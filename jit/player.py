@@ -1,0 +1,369 @@
+"""The native side of the pool: it plays a tape of kernels on several threads.
+
+One call from Python plays a whole forward pass. Every thread walks the tape, does its share of each
+op and meets the others at a barrier; no Python runs in between. Threads spin for a while, then yield,
+then park in the C library's condition variable, so that waiting never eats a core for long. Each
+thread adds up the cycles that it worked and waited, op by op.
+
+A pass ends early, at a barrier, when its time budget is over (so that Python can look at signals, and
+then play on) or when another thread sets `STOP`. The thread that arrives last decides, and tells the
+others by the lowest bit of the barrier's generation, so all leave at the same op.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from .simd import KernelSource, i32, i64, ptr
+from .targets import CpuTarget, host_arch
+
+# Slots (int64) of the pool's block; each that threads write while others read has its own line.
+THREADS, ACTIVE, OPS, N_OPS, START_OP, DEADLINE, SPIN_BARRIER, SPIN_IDLE = range(8)
+START_GEN = 8
+COUNT = 16
+GEN = 24
+STATS, STATS_STRIDE = 32, 33
+STOP = 40
+PARKED, SHUTDOWN = 48, 49
+LOCK_FN, UNLOCK_FN, WAIT_FN, BROADCAST_FN, YIELD_FN, MUTEX, COND = range(56, 63)
+POOL_SLOTS = 64
+
+# An op: 8 slots, one cache line.
+OP_FN, OP_ARGS, OP_ARGS_STRIDE, OP_UNITS, OP_MODE, OP_CHUNK, OP_BARRIER, OP_COUNTER = range(8)
+OP_BYTES = 64
+STATIC, DYNAMIC, EACH = range(3)
+
+# Spin this many times longer with sched_yield before parking.
+_YIELD_FACTOR = 1
+
+
+class _Builder:
+    """Emits the player's functions into one module."""
+
+    def __init__(self, target: CpuTarget) -> None:
+        self.module = ir.Module(name="player")
+        self.module.triple = target.triple
+        self.arch = target.arch if target.arch != "any" else host_arch()
+
+    def function(self, name: str, result: ir.Type, args: list[ir.Type], public: bool = False):
+        fn = ir.Function(self.module, ir.FunctionType(result, args), name)
+        fn.attributes.add("nounwind")
+        if not public:
+            fn.linkage = "internal"
+        return fn, ir.IRBuilder(fn.append_basic_block("entry"))
+
+    def slot(self, b: ir.IRBuilder, base: ir.Value, index: int) -> ir.Value:
+        return b.gep(base, [i64(index)], source_etype=i64)
+
+    def get(self, b: ir.IRBuilder, base: ir.Value, index: int, type_: ir.Type = i64) -> ir.Value:
+        return b.load(self.slot(b, base, index), typ=type_)
+
+    def atomic_load(self, b: ir.IRBuilder, where: ir.Value) -> ir.Value:
+        return b.load_atomic(where, "seq_cst", 8, typ=i64)
+
+    def cycles(self, b: ir.IRBuilder) -> ir.Value:
+        """A counter of constant rate: TSC on x86, the generic timer on aarch64."""
+        if self.arch == "aarch64":
+            # readcyclecounter would read PMCCNTR, which traps in user space.
+            kind = ir.FunctionType(i64, [])
+            return b.call(ir.InlineAsm(kind, "mrs $0, cntvct_el0", "=r", side_effect=True), [])
+        fn = self.module.globals.get("llvm.readcyclecounter")
+        if fn is None:
+            kind = ir.FunctionType(i64, [])
+            fn = ir.Function(self.module, kind, "llvm.readcyclecounter")
+        return b.call(fn, [])
+
+    def pause(self, b: ir.IRBuilder) -> None:
+        text = {"x86_64": "pause", "aarch64": "yield"}.get(self.arch, "")
+        b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), text, "", side_effect=True), [])
+
+    def call_slot(
+        self, b: ir.IRBuilder, pool: ir.Value, slot: int, args: list[ir.Value]
+    ) -> ir.Value:
+        """Call a C library function whose address stands in the pool."""
+        address = self.get(b, pool, slot, ptr)
+        kind = ir.FunctionType(i32, [ptr] * len(args))
+        return _indirect(b, address, kind, args)
+
+    # --- waiting
+
+    def await_change(self):
+        """i64 await_change(pool, address, old, spin): the first value there that is not `old`."""
+        fn, b = self.function("await_change", i64, [ptr, ptr, i64, i64])
+        pool, address, old, spin = fn.args
+        began = self.cycles(b)
+        patience = b.mul(spin, i64(_YIELD_FACTOR))
+        look, wait, yield_, park = (fn.append_basic_block(n) for n in ("look", "wait", "yield", "park"))
+        done = fn.append_basic_block("done")
+        b.branch(look)
+
+        b.position_at_end(look)
+        now = self.atomic_load(b, address)
+        b.cbranch(b.icmp_signed("!=", now, old), done, wait)
+
+        b.position_at_end(wait)
+        self.pause(b)
+        passed = b.sub(self.cycles(b), began)
+        after_spin = fn.append_basic_block("after_spin")
+        b.cbranch(b.icmp_signed("<", passed, spin), look, after_spin)
+        b.position_at_end(after_spin)
+        b.cbranch(b.icmp_signed("<", passed, patience), yield_, park)
+
+        b.position_at_end(yield_)
+        self.call_slot(b, pool, YIELD_FN, [])
+        b.branch(look)
+
+        b.position_at_end(park)
+        mutex, cond = self.get(b, pool, MUTEX, ptr), self.get(b, pool, COND, ptr)
+        self.call_slot(b, pool, LOCK_FN, [mutex])
+        b.atomic_rmw("add", self.slot(b, pool, PARKED), i64(1), "seq_cst")
+        sleep, nap, wake = (fn.append_basic_block(n) for n in ("sleep", "nap", "wake"))
+        b.branch(sleep)
+        b.position_at_end(sleep)
+        slept = self.atomic_load(b, address)
+        b.cbranch(b.icmp_signed("!=", slept, old), wake, nap)
+        b.position_at_end(nap)
+        self.call_slot(b, pool, WAIT_FN, [cond, mutex])
+        b.branch(sleep)
+        b.position_at_end(wake)
+        b.atomic_rmw("sub", self.slot(b, pool, PARKED), i64(1), "seq_cst")
+        self.call_slot(b, pool, UNLOCK_FN, [mutex])
+        b.branch(done)
+
+        b.position_at_end(done)
+        value = b.phi(i64)
+        value.add_incoming(now, look)
+        value.add_incoming(slept, wake)
+        b.ret(value)
+        return fn
+
+    def release(self):
+        """void release(pool, address, value): store, and wake whoever has parked."""
+        fn, b = self.function("release", ir.VoidType(), [ptr, ptr, i64])
+        pool, address, value = fn.args
+        # An exchange is a full fence: the store is seen before PARKED is read.
+        b.atomic_rmw("xchg", address, value, "seq_cst")
+        parked = self.atomic_load(b, self.slot(b, pool, PARKED))
+        with b.if_then(b.icmp_signed(">", parked, i64(0))):
+            mutex, cond = self.get(b, pool, MUTEX, ptr), self.get(b, pool, COND, ptr)
+            self.call_slot(b, pool, LOCK_FN, [mutex])
+            self.call_slot(b, pool, BROADCAST_FN, [cond])
+            self.call_slot(b, pool, UNLOCK_FN, [mutex])
+        b.ret_void()
+        return fn
+
+    def barrier(self, await_change: ir.Function, release: ir.Function):
+        """i64 barrier(pool): 1 if all threads are to leave the tape here."""
+        fn, b = self.function("barrier", i64, [ptr])
+        (pool,) = fn.args
+        gen = self.slot(b, pool, GEN)
+        old = self.atomic_load(b, gen)
+        arrived = b.atomic_rmw("add", self.slot(b, pool, COUNT), i64(1), "seq_cst")
+        last = b.icmp_signed("==", arrived, b.sub(self.get(b, pool, ACTIVE), i64(1)))
+        with b.if_else(last) as (then, otherwise):
+            with then:
+                b.store(i64(0), self.slot(b, pool, COUNT))
+                stop = b.icmp_signed("!=", self.atomic_load(b, self.slot(b, pool, STOP)), i64(0))
+                late = b.icmp_signed(">", self.cycles(b), self.get(b, pool, DEADLINE))
+                leave = b.zext(b.or_(stop, late), i64)
+                following = b.or_(b.add(b.and_(old, i64(-2)), i64(2)), leave)
+                b.call(release, [pool, gen, following])
+                last_block = b.block
+            with otherwise:
+                seen = b.call(await_change, [pool, gen, old, self.get(b, pool, SPIN_BARRIER)])
+                told = b.and_(seen, i64(1))
+                other_block = b.block
+        result = b.phi(i64)
+        result.add_incoming(leave, last_block)
+        result.add_incoming(told, other_block)
+        b.ret(result)
+        return fn
+
+    # --- playing
+
+    def run(self, barrier: ir.Function):
+        """i64 run(pool, tid): play from START_OP; the index of the op to play next."""
+        fn, b = self.function("run", i64, [ptr, i64])
+        pool, tid = fn.args
+        # Taken once: after the last barrier the pool's block may already describe the next pass.
+        ops, count = self.get(b, pool, OPS, ptr), self.get(b, pool, N_OPS)
+        active = self.get(b, pool, ACTIVE)
+        offset = b.mul(tid, self.get(b, pool, STATS_STRIDE))
+        stats = b.gep(self.get(b, pool, STATS, ptr), [offset], source_etype=ir.IntType(8))
+        first = self.get(b, pool, START_OP)
+        entry, head, body, done = b.block, *(fn.append_basic_block(n) for n in ("head", "body", "done"))
+        b.branch(head)
+        b.position_at_end(head)
+        index = b.phi(i64)
+        index.add_incoming(first, entry)
+        b.cbranch(b.icmp_signed("<", index, count), body, done)
+
+        b.position_at_end(body)
+        op = b.gep(ops, [b.mul(index, i64(OP_BYTES))], source_etype=ir.IntType(8))
+        mine = b.gep(stats, [b.mul(index, i64(16))], source_etype=ir.IntType(8))
+        t0 = self.cycles(b)
+        self._do_op(fn, b, op, tid, active)
+        t1 = self.cycles(b)
+        self._accumulate(b, mine, 0, b.sub(t1, t0))
+        following = b.add(index, i64(1))
+        meet, on = fn.append_basic_block("meet"), fn.append_basic_block("on")
+        b.cbranch(b.icmp_signed("!=", self.get(b, op, OP_BARRIER), i64(0)), meet, on)
+        b.position_at_end(meet)
+        leave = b.call(barrier, [pool])
+        self._accumulate(b, mine, 1, b.sub(self.cycles(b), t1))
+        out = fn.append_basic_block("out")
+        b.cbranch(b.icmp_signed("!=", leave, i64(0)), out, on)
+        b.position_at_end(out)
+        b.ret(following)
+        b.position_at_end(on)
+        index.add_incoming(following, on)
+        b.branch(head)
+        b.position_at_end(done)
+        b.ret(count)
+        return fn
+
+    def _accumulate(self, b: ir.IRBuilder, where: ir.Value, slot: int, amount: ir.Value) -> None:
+        address = self.slot(b, where, slot)
+        b.store(b.add(b.load(address, typ=i64), amount), address)
+
+    def _do_op(
+        self, fn: ir.Function, b: ir.IRBuilder, op: ir.Value, tid: ir.Value, active: ir.Value
+    ) -> None:
+        kernel = self.get(b, op, OP_FN, ptr)
+        shift = b.mul(tid, self.get(b, op, OP_ARGS_STRIDE))
+        args = b.gep(self.get(b, op, OP_ARGS, ptr), [shift], source_etype=ir.IntType(8))
+        units = b.load(self.get(b, op, OP_UNITS, ptr), typ=i64)
+        mode = self.get(b, op, OP_MODE)
+        kind = ir.FunctionType(ir.VoidType(), [ptr, i64, i64, i64])
+
+        def play(begin: ir.Value, end: ir.Value) -> None:
+            _indirect(b, kernel, kind, [args, begin, end, tid])
+
+        dynamic, fixed, done = (fn.append_basic_block(n) for n in ("dynamic", "fixed", "op_done"))
+        b.cbranch(b.icmp_signed("==", mode, i64(DYNAMIC)), dynamic, fixed)
+
+        b.position_at_end(fixed)
+        each = b.icmp_signed("==", mode, i64(EACH))
+        begin = b.select(each, i64(0), b.sdiv(b.mul(units, tid), active))
+        end = b.select(each, units, b.sdiv(b.mul(units, b.add(tid, i64(1))), active))
+        with b.if_then(b.icmp_signed("<", begin, end)):
+            play(begin, end)
+        b.branch(done)
+
+        b.position_at_end(dynamic)
+        counter, chunk = self.get(b, op, OP_COUNTER, ptr), self.get(b, op, OP_CHUNK)
+        take, work = fn.append_basic_block("take"), fn.append_basic_block("work")
+        b.branch(take)
+        b.position_at_end(take)
+        got = b.atomic_rmw("add", counter, chunk, "monotonic")
+        b.cbranch(b.icmp_signed("<", got, units), work, done)
+        b.position_at_end(work)
+        upto = b.add(got, chunk)
+        play(got, b.select(b.icmp_signed("<", upto, units), upto, units))
+        b.branch(take)
+        b.position_at_end(done)
+
+    def play(self, run: ir.Function, release: ir.Function) -> None:
+        """i64 tp_play(pool, ops, n_ops, start, budget, stats, stats_stride)."""
+        fn, b = self.function("tp_play", i64, [ptr, ptr, i64, i64, i64, ptr, i64], public=True)
+        pool, ops, count, start, budget, stats, stride = fn.args
+        for slot, value in ((N_OPS, count), (START_OP, start), (STATS_STRIDE, stride)):
+            b.store(value, self.slot(b, pool, slot))
+        for slot, value in ((OPS, ops), (STATS, stats)):
+            b.store(value, self.slot(b, pool, slot))
+        b.store(b.add(self.cycles(b), budget), self.slot(b, pool, DEADLINE))
+        entry, head, body, go = b.block, *(fn.append_basic_block(n) for n in ("head", "body", "go"))
+        b.branch(head)
+        b.position_at_end(head)
+        index = b.phi(i64)
+        index.add_incoming(start, entry)
+        b.cbranch(b.icmp_signed("<", index, count), body, go)
+        b.position_at_end(body)
+        op = b.gep(ops, [b.mul(index, i64(OP_BYTES))], source_etype=ir.IntType(8))
+        b.store(i64(0), self.get(b, op, OP_COUNTER, ptr))
+        index.add_incoming(b.add(index, i64(1)), body)
+        b.branch(head)
+        b.position_at_end(go)
+        with b.if_then(b.icmp_signed(">", self.get(b, pool, ACTIVE), i64(1))):
+            gen = self.slot(b, pool, START_GEN)
+            b.call(release, [pool, gen, b.add(self.atomic_load(b, gen), i64(1))])
+        b.ret(b.call(run, [pool, i64(0)]))
+
+    def worker(self, run: ir.Function, await_change: ir.Function) -> None:
+        """void tp_worker(pool, tid): serve passes until SHUTDOWN."""
+        fn, b = self.function("tp_worker", ir.VoidType(), [ptr, i64], public=True)
+        pool, tid = fn.args
+        entry, head, awake, serve, done = (
+            b.block,
+            *(fn.append_basic_block(n) for n in ("head", "awake", "serve", "done")),
+        )
+        b.branch(head)
+        b.position_at_end(head)
+        seen = b.phi(i64)
+        seen.add_incoming(i64(0), entry)
+        idle = self.get(b, pool, SPIN_IDLE)
+        now = b.call(await_change, [pool, self.slot(b, pool, START_GEN), seen, idle])
+        over = self.atomic_load(b, self.slot(b, pool, SHUTDOWN))
+        b.cbranch(b.icmp_signed("!=", over, i64(0)), done, awake)
+        b.position_at_end(awake)
+        seen.add_incoming(now, awake)
+        b.cbranch(b.icmp_signed("<", tid, self.get(b, pool, ACTIVE)), serve, head)
+        b.position_at_end(serve)
+        b.call(run, [pool, tid])
+        seen.add_incoming(now, serve)
+        b.branch(head)
+        b.position_at_end(done)
+        b.ret_void()
+
+    def wake(self, release: ir.Function) -> None:
+        """void tp_wake(pool): make workers look at SHUTDOWN."""
+        fn, b = self.function("tp_wake", ir.VoidType(), [ptr], public=True)
+        (pool,) = fn.args
+        gen = self.slot(b, pool, START_GEN)
+        b.call(release, [pool, gen, b.add(self.atomic_load(b, gen), i64(1))])
+        b.ret_void()
+
+    def clock(self) -> None:
+        """i64 tp_cycles()."""
+        _, b = self.function("tp_cycles", i64, [], public=True)
+        b.ret(self.cycles(b))
+
+
+class _Callee(ir.Value):
+    """A pointer that says which type of function it points to: what llvmlite asks of a callee."""
+
+    def __init__(self, address: ir.Value, kind: ir.FunctionType) -> None:
+        self.address = address
+        self.function_type = kind
+        self.type = ptr
+
+    def get_reference(self) -> str:
+        return self.address.get_reference()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _indirect(b: ir.IRBuilder, address: ir.Value, kind: ir.FunctionType, args: list[ir.Value]):
+    return b.call(_Callee(address, kind), args)
+
+
+def _build(target: CpuTarget) -> ir.Module:
+    builder = _Builder(target)
+    await_change = builder.await_change()
+    release = builder.release()
+    barrier = builder.barrier(await_change, release)
+    run = builder.run(barrier)
+    builder.play(run, release)
+    builder.worker(run, await_change)
+    builder.wake(release)
+    builder.clock()
+    return builder.module
+
+
+class _PlayerSource(KernelSource):
+    """The player as something the object cache can keep."""
+
+    def build(self, target: CpuTarget, **constants: object) -> ir.Module:
+        return _build(target)
+
+
+PLAYER = _PlayerSource("tp_play", lambda: None, {}, __name__)
+FUNCTIONS = ("tp_play", "tp_worker", "tp_wake", "tp_cycles")

@@ -1,0 +1,205 @@
+"""A pool of native threads that plays tapes: see `player.py` for what happens inside.
+
+The workers are Python threads that make one call into native code and stay there without the GIL
+until the pool is closed, so no thread API of ours is needed on any system.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+import threading
+import time
+import weakref
+from typing import Any
+
+import numpy as np
+
+from ..errors import CompileError
+from . import player
+from .compile import Library, spec
+
+SLICE_S = 0.05  # a pass comes up for air this often, so that Python sees Ctrl-C within 200 ms
+SPIN_BARRIER_S = 200e-6  # far longer than any wait among threads that all have a core
+SPIN_IDLE_S = 300e-6  # between two decode steps Python needs less than this
+
+
+def aligned(shape: int | tuple[int, ...], dtype: Any, alignment: int = 64) -> np.ndarray:
+    """A zeroed array that starts at a multiple of `alignment` bytes."""
+    count = int(np.prod(shape))
+    size = count * np.dtype(dtype).itemsize
+    raw = np.zeros(size + alignment, np.uint8)
+    start = -raw.ctypes.data % alignment
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def _c_library() -> ctypes.CDLL:
+    if sys.platform == "win32":
+        raise CompileError("the thread pool needs pthreads: Windows is not supported yet")
+    return ctypes.CDLL(None)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+class Pool:
+    """`threads` native threads, the calling one among them.
+
+    Attributes:
+        threads: how many there are.
+        active: how many play (set it between passes; 1 <= active <= threads).
+    """
+
+    def __init__(self, library: Library, threads: int) -> None:
+        assert threads >= 1, threads
+        self.threads = threads
+        self._block = aligned(player.POOL_SLOTS, np.int64)
+        # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
+        self._locks = aligned((2, 16), np.int64)
+        self._c = _c_library()
+        native = _native(library)
+        self._play, self._worker, self._wake, self.cycles = native
+        self._address = self._block.ctypes.data
+        block = self._block
+        block[player.THREADS] = block[player.ACTIVE] = threads
+        self._start_c_library()
+        self.cycles_per_second = clock_rate(library)
+        block[player.SPIN_BARRIER] = int(SPIN_BARRIER_S * self.cycles_per_second)
+        block[player.SPIN_IDLE] = int(SPIN_IDLE_S * self.cycles_per_second)
+        self._slice = int(SLICE_S * self.cycles_per_second)
+        self._workers = [
+            threading.Thread(
+                target=self._worker, args=(self._address, tid), name=f"triplepoint-{tid}", daemon=True
+            )
+            for tid in range(1, threads)
+        ]
+        for worker in self._workers:
+            worker.start()
+        self._pin()
+        # A daemon thread must not run on into memory that the interpreter has freed.
+        self._close = weakref.finalize(self, _shut_down, block, self._workers, self._wake)
+
+    def _start_c_library(self) -> None:
+        block, c = self._block, self._c
+        mutex, cond = self._locks[0].ctypes.data, self._locks[1].ctypes.data
+        if c.pthread_mutex_init(ctypes.c_void_p(mutex), None):
+            raise CompileError("pthread_mutex_init failed")
+        if c.pthread_cond_init(ctypes.c_void_p(cond), None):
+            raise CompileError("pthread_cond_init failed")
+        block[player.MUTEX], block[player.COND] = mutex, cond
+        for slot, name in (
+            (player.LOCK_FN, "pthread_mutex_lock"),
+            (player.UNLOCK_FN, "pthread_mutex_unlock"),
+            (player.WAIT_FN, "pthread_cond_wait"),
+            (player.BROADCAST_FN, "pthread_cond_broadcast"),
+            (player.YIELD_FN, "sched_yield"),
+        ):
+            block[slot] = _address(getattr(c, name))
+
+    def _pin(self) -> None:
+        """Give each worker a core of its own; the calling thread stays free, it is not ours.
+
+        Left alone, two threads that meet every few microseconds can end up on one core for good when
+        the other is busy: each ran too recently for the scheduler to move it. Seen at 25 times the time.
+        """
+        self._worker_cores: frozenset[int] = frozenset()
+        if not hasattr(os, "sched_setaffinity"):
+            return
+        cores = sorted(os.sched_getaffinity(0))
+        if not 1 < self.threads <= len(cores):
+            return
+        for worker, core in zip(self._workers, cores[1:], strict=False):
+            if worker.native_id is not None:
+                os.sched_setaffinity(worker.native_id, {core})
+        self._worker_cores = frozenset(cores[1 : self.threads])
+        self._current_core = self._c.sched_getcpu
+
+    def _leave_worker_core(self) -> None:
+        """Move the calling thread off a worker's core, and give it its freedom back."""
+        allowed = os.sched_getaffinity(0)
+        if allowed - self._worker_cores:
+            os.sched_setaffinity(0, allowed - self._worker_cores)
+            os.sched_setaffinity(0, allowed)
+
+    @property
+    def active(self) -> int:
+        return int(self._block[player.ACTIVE])
+
+    @active.setter
+    def active(self, count: int) -> None:
+        assert 1 <= count <= self.threads, (count, self.threads)
+        self._block[player.ACTIVE] = count
+
+    def set_spin(self, barrier_s: float, idle_s: float) -> None:
+        """How long a thread spins at a barrier, and between passes, before it yields and parks."""
+        self._block[player.SPIN_BARRIER] = int(barrier_s * self.cycles_per_second)
+        self._block[player.SPIN_IDLE] = int(idle_s * self.cycles_per_second)
+
+    def play_at(self, ops: int, count: int, start: int, stats: int, stride: int) -> int:
+        """Play `count` ops from op `start` for at most about SLICE_S; the index of the next op.
+
+        ops: address of int64 [count, 8]; stats: address of int64 [threads, stride / 16, 2], cycles
+        of work and of waiting, added to. Plain addresses: this is called for every token.
+        """
+        if self._worker_cores and self._current_core() in self._worker_cores:
+            self._leave_worker_core()
+        return self._play(self._address, ops, count, start, self._slice, stats, stride)
+
+    def stop(self) -> None:
+        """End the running pass at its next barrier; from any thread."""
+        self._block[player.STOP] = 1
+
+    @property
+    def stopped(self) -> bool:
+        return bool(self._block[player.STOP])
+
+    def clear_stop(self) -> None:
+        self._block[player.STOP] = 0
+
+    def close(self) -> None:
+        """End the workers; the pool plays no more."""
+        self._close()
+
+
+def _shut_down(block: np.ndarray, workers: list[threading.Thread], wake: Any) -> None:
+    block[player.SHUTDOWN] = 1
+    wake(block.ctypes.data)
+    for worker in workers:
+        worker.join(timeout=5)
+
+
+def _native(library: Library) -> tuple[Any, Any, Any, Any]:
+    library.load([spec(player.PLAYER)])
+    size = ctypes.c_int64
+    at = ctypes.c_void_p
+    kinds = {
+        "tp_play": ctypes.CFUNCTYPE(size, at, at, size, size, size, at, size),
+        "tp_worker": ctypes.CFUNCTYPE(None, at, size),
+        "tp_wake": ctypes.CFUNCTYPE(None, at),
+        "tp_cycles": ctypes.CFUNCTYPE(size),
+    }
+    play, *rest = player.FUNCTIONS
+    addresses = [library.address(spec(player.PLAYER))]
+    addresses += [library.symbol_address(spec(player.PLAYER), name) for name in rest]
+    names = (play, *rest)
+    a, b, c, d = (kinds[n](address) for n, address in zip(names, addresses, strict=True))
+    return a, b, c, d
+
+
+@functools.cache
+def clock_rate(library: Library) -> float:
+    """Cycles of the player's clock in a second, measured over a few milliseconds."""
+    cycles = _native(library)[3]
+    best = None
+    for _ in range(3):
+        t0, c0 = time.perf_counter(), cycles()
+        while time.perf_counter() - t0 < 0.003:
+            pass
+        c1, t1 = cycles(), time.perf_counter()
+        rate = (c1 - c0) / (t1 - t0)
+        best = rate if best is None else min(best, rate)
+    assert best
+    return best

@@ -1,0 +1,485 @@
+"""A thin vocabulary of vector values over llvmlite's IR builder: kernels read as arithmetic.
+
+A kernel is a Python function over `Kernel`, `Ptr` and `V`, decorated with `@kernel`. Its signature
+is its ABI: every native kernel is
+
+    void kernel(args, begin, end, tid)
+
+where `args` is a block of 8-byte slots, one for each parameter in order, and [begin, end) is the
+range of work units that the calling thread has to do. Keyword-only parameters are compile-time
+constants.
+
+Float freedoms are explicit: nothing is reassociated; `fma` is `llvm.fmuladd`, one instruction where
+the CPU has it. So the same inputs give the same bits whatever the tile a value was computed in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, get_type_hints
+
+from llvmlite import ir
+
+from .targets import CpuTarget
+
+i1 = ir.IntType(1)
+i8 = ir.IntType(8)
+i16 = ir.IntType(16)
+i32 = ir.IntType(32)
+i64 = ir.IntType(64)
+f16 = ir.HalfType()
+f32 = ir.FloatType()
+ptr = ir.PointerType()
+
+
+class _BFloat(ir.Type):
+    """bfloat, which llvmlite does not name; only `vdpbf16ps` wants it."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
+
+
+bf16 = _BFloat()
+
+
+def vec(element: ir.Type, lanes: int) -> ir.Type:
+    """The vector type, or the element itself for one lane."""
+    return element if lanes == 1 else ir.VectorType(element, lanes)
+
+
+class V:
+    """A value in registers: a scalar, or a vector with one element for each lane."""
+
+    __slots__ = ("k", "value")
+
+    def __init__(self, k: Kernel, value: ir.Value) -> None:
+        self.k = k
+        self.value = value
+
+    @property
+    def type(self) -> Any:
+        return self.value.type  # pyright: ignore[reportAttributeAccessIssue]
+
+    @property
+    def lanes(self) -> int:
+        return self.type.count if isinstance(self.type, ir.VectorType) else 1
+
+    @property
+    def element(self) -> ir.Type:
+        return self.type.element if isinstance(self.type, ir.VectorType) else self.type
+
+    @property
+    def is_float(self) -> bool:
+        return isinstance(self.element, (ir.FloatType, ir.HalfType))
+
+    def _like(self, other: V | float) -> ir.Value:
+        return other.value if isinstance(other, V) else self.k.const(other, self.type).value
+
+    def _op(self, int_op: str, float_op: str | None, other: V | float, swap: bool = False) -> V:
+        a, b = self.value, self._like(other)
+        if swap:
+            a, b = b, a
+        name = float_op if self.is_float else int_op
+        assert name, f"{int_op} is not defined for {self.type}"
+        return V(self.k, getattr(self.k.b, name)(a, b))
+
+    def __add__(self, other: V | float) -> V:
+        return self._op("add", "fadd", other)
+
+    def __sub__(self, other: V | float) -> V:
+        return self._op("sub", "fsub", other)
+
+    def __rsub__(self, other: V | float) -> V:
+        return self._op("sub", "fsub", other, swap=True)
+
+    def __mul__(self, other: V | float) -> V:
+        return self._op("mul", "fmul", other)
+
+    def __truediv__(self, other: V | float) -> V:
+        return self._op("sdiv", "fdiv", other)
+
+    def __rtruediv__(self, other: V | float) -> V:
+        return self._op("sdiv", "fdiv", other, swap=True)
+
+    def __floordiv__(self, other: V | float) -> V:
+        return self._op("sdiv", None, other)
+
+    def __mod__(self, other: V | float) -> V:
+        return self._op("srem", None, other)
+
+    def __and__(self, other: V | float) -> V:
+        return self._op("and_", None, other)
+
+    def __or__(self, other: V | float) -> V:
+        return self._op("or_", None, other)
+
+    def __xor__(self, other: V | float) -> V:
+        return self._op("xor", None, other)
+
+    def __lshift__(self, other: V | float) -> V:
+        return self._op("shl", None, other)
+
+    def __rshift__(self, other: V | float) -> V:
+        """Logical shift right; `sar` is the arithmetic one."""
+        return self._op("lshr", None, other)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def sar(self, other: V | float) -> V:
+        """Arithmetic shift right."""
+        return self._op("ashr", None, other)
+
+    def _compare(self, op: str, other: V | float) -> V:
+        b = self.k.b
+        compare = b.fcmp_ordered if self.is_float else b.icmp_signed
+        return V(self.k, compare(op, self.value, self._like(other)))
+
+    def __lt__(self, other: V | float) -> V:
+        return self._compare("<", other)
+
+    def __le__(self, other: V | float) -> V:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: V | float) -> V:
+        return self._compare(">", other)
+
+    def __ge__(self, other: V | float) -> V:
+        return self._compare(">=", other)
+
+    def eq(self, other: V | float) -> V:
+        return self._compare("==", other)
+
+    def ne(self, other: V | float) -> V:
+        return self._compare("!=", other)
+
+    def select(self, yes: V, no: V | float) -> V:
+        """`yes` in the lanes where this comparison holds, `no` elsewhere."""
+        return V(self.k, self.k.b.select(self.value, yes.value, yes._like(no)))
+
+    def splat(self, lanes: int) -> V:
+        """This scalar in every lane."""
+        if lanes == 1:
+            return self
+        wide = ir.VectorType(self.type, lanes)
+        one = self.k.b.insert_element(ir.Constant(wide, None), self.value, i32(0))
+        zeros = ir.Constant(ir.VectorType(i32, lanes), None)
+        return V(self.k, self.k.b.shuffle_vector(one, ir.Constant(wide, None), zeros))
+
+    def bitcast(self, element: ir.Type) -> V:
+        """The same bits seen as another element type."""
+        old = _bits(self.element) * self.lanes
+        return V(self.k, self.k.b.bitcast(self.value, vec(element, old // _bits(element))))
+
+    def to(self, element: ir.Type, signed: bool = True) -> V:
+        """Converted by value; integers are extended by sign unless `signed` is False."""
+        b, want = self.k.b, vec(element, self.lanes)
+        if self.type == want:
+            return self
+        if self.is_float:
+            if isinstance(element, ir.IntType):
+                return V(self.k, b.fptosi(self.value, want))
+            widen = _bits(element) > _bits(self.element)
+            return V(self.k, b.fpext(self.value, want) if widen else b.fptrunc(self.value, want))
+        if not isinstance(element, ir.IntType):
+            convert = b.sitofp if signed else b.uitofp
+            return V(self.k, convert(self.value, want))
+        if _bits(element) < _bits(self.element):
+            return V(self.k, b.trunc(self.value, want))
+        return V(self.k, b.sext(self.value, want) if signed else b.zext(self.value, want))
+
+    def shuffle(self, order: Sequence[int], other: V | None = None) -> V:
+        """Lanes picked by `order` from this value and, numbered on, from `other`."""
+        mask = ir.Constant(ir.VectorType(i32, len(order)), [i32(n) for n in order])
+        second = other.value if other else ir.Constant(self.type, None)
+        return V(self.k, self.k.b.shuffle_vector(self.value, second, mask))
+
+    def at(self, lane: int) -> V:
+        """One lane as a scalar."""
+        return V(self.k, self.k.b.extract_element(self.value, i32(lane)))
+
+    def halves(self) -> tuple[V, V]:
+        half = self.lanes // 2
+        return self.shuffle(range(half)), self.shuffle(range(half, self.lanes))
+
+    def fold(self, combine: Callable[[V, V], V]) -> V:
+        """All lanes combined in one fixed order: halves, quarters, …"""
+        value = self
+        while value.lanes > 1:
+            value = combine(*value.halves()) if value.lanes > 2 else combine(value.at(0), value.at(1))
+        return value
+
+    def hsum(self) -> V:
+        return self.fold(lambda a, b: a + b)
+
+    def hmax(self) -> V:
+        return self.fold(lambda a, b: a.max(b))
+
+    def max(self, other: V | float) -> V:
+        """Larger of the two; not a NaN if one of them is a number."""
+        return self.k.intrinsic("llvm.maxnum" if self.is_float else "llvm.smax", self, other)
+
+    def min(self, other: V | float) -> V:
+        return self.k.intrinsic("llvm.minnum" if self.is_float else "llvm.smin", self, other)
+
+    def abs(self) -> V:
+        if self.is_float:
+            return self.k.intrinsic("llvm.fabs", self)
+        return self.max(0 - self)
+
+    def sqrt(self) -> V:
+        return self.k.intrinsic("llvm.sqrt", self)
+
+    def floor(self) -> V:
+        return self.k.intrinsic("llvm.floor", self)
+
+
+@dataclass(frozen=True, slots=True)
+class Ptr:
+    """An address with the element type it is read and written as."""
+
+    k: Kernel
+    value: ir.Value
+    element: ir.Type
+
+    def at(self, index: V | int) -> Ptr:
+        """The address `index` elements on."""
+        where = self.k.index(index)
+        return Ptr(self.k, self.k.b.gep(self.value, [where], source_etype=self.element), self.element)
+
+    def load(self, index: V | int = 0, lanes: int = 1) -> V:
+        """`lanes` elements from `index` on; unaligned is fine."""
+        align = _bits(self.element) // 8
+        value = self.k.b.load(self.at(index).value, align=align, typ=vec(self.element, lanes))
+        return V(self.k, value)
+
+    def splat(self, index: V | int, lanes: int) -> V:
+        """One element in every lane: an embedded or explicit broadcast."""
+        return self.load(index).splat(lanes)
+
+    def store(self, index: V | int, value: V) -> None:
+        align = _bits(self.element) // 8
+        self.k.b.store(value.value, self.at(index).value, align=align)
+
+    def cast(self, element: ir.Type) -> Ptr:
+        return Ptr(self.k, self.value, element)
+
+    def prefetch(self, index: V | int, locality: int = 3) -> None:
+        """Ask for the cache line that holds element `index` (3: all levels … 0: streaming)."""
+        fn = self.k.declare("llvm.prefetch.p0", ir.VoidType(), [ptr, i32, i32, i32])
+        self.k.b.call(fn, [self.at(index).value, i32(0), i32(locality), i32(1)])
+
+
+class Var:
+    """A loop-carried value: an entry alloca that LLVM turns into registers."""
+
+    __slots__ = ("k", "slot", "type")
+
+    def __init__(self, k: Kernel, init: V) -> None:
+        self.k = k
+        self.type = init.type
+        with k.b.goto_entry_block():
+            self.slot = k.b.alloca(init.type)
+        self.set(init)
+
+    @property
+    def now(self) -> V:
+        return V(self.k, self.k.b.load(self.slot, typ=self.type))
+
+    def set(self, value: V) -> None:
+        self.k.b.store(value.value, self.slot)
+
+
+class Kernel:
+    """What a kernel's body builds with: constants, loops, branches, intrinsics, its work range."""
+
+    def __init__(self, target: CpuTarget, module: ir.Module, function: ir.Function) -> None:
+        self.target = target
+        self.module = module
+        self.function = function
+        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+        self.args, begin, end, tid = function.args
+        self.begin, self.end, self.tid = V(self, begin), V(self, end), V(self, tid)
+
+    @property
+    def lanes(self) -> int:
+        """float32 values in one vector register."""
+        return self.target.lanes
+
+    # values
+
+    def const(self, value: float, type_: Any) -> V:
+        if isinstance(type_, ir.VectorType):
+            return V(self, ir.Constant(type_, [self._scalar(value, type_.element)] * type_.count))
+        return V(self, self._scalar(value, type_))
+
+    @staticmethod
+    def _scalar(value: float, type_: ir.Type) -> ir.Constant:
+        return ir.Constant(type_, int(value) if isinstance(type_, ir.IntType) else float(value))
+
+    def i64(self, value: int) -> V:
+        return self.const(value, i64)
+
+    def f32(self, value: float, lanes: int = 1) -> V:
+        return self.const(value, vec(f32, lanes))
+
+    def zeros(self, element: ir.Type, lanes: int) -> V:
+        return self.const(0, vec(element, lanes))
+
+    def iota(self, lanes: int) -> V:
+        """0, 1, 2, … as int32."""
+        return V(self, ir.Constant(ir.VectorType(i32, lanes), [i32(n) for n in range(lanes)]))
+
+    def var(self, init: V) -> Var:
+        return Var(self, init)
+
+    def index(self, value: V | int) -> ir.Value:
+        return i64(value) if isinstance(value, int) else value.to(i64).value
+
+    def scratch(self, element: ir.Type, count: int) -> Ptr:
+        """A small array on the stack, aligned to 64 bytes."""
+        with self.b.goto_entry_block():
+            slot = self.b.alloca(ir.ArrayType(element, count))
+            slot.align = 64
+        return Ptr(self, slot, element)
+
+    # arithmetic
+
+    def fma(self, a: V, b: V, c: V) -> V:
+        """a * b + c; one rounding where the CPU has FMA, two elsewhere."""
+        return self.intrinsic("llvm.fmuladd", a, b, c)
+
+    def intrinsic(self, name: str, first: V, *rest: V | float) -> V:
+        """An overloaded LLVM intrinsic whose operands and result have one type."""
+        args = [first.value, *(first._like(other) for other in rest)]
+        fn = self.declare(f"{name}.{_suffix(first.type)}", first.type, [first.type] * len(args))
+        return V(self, self.b.call(fn, args))
+
+    def call(self, name: str, result: ir.Type, args: Sequence[V]) -> V:
+        """A target's own intrinsic, by its full name."""
+        fn = self.declare(name, result, [arg.type for arg in args])
+        return V(self, self.b.call(fn, [arg.value for arg in args]))
+
+    def declare(self, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
+        found = self.module.globals.get(name)
+        if found is not None:
+            return found  # pyright: ignore[reportReturnType]
+        return ir.Function(self.module, ir.FunctionType(result, args), name)
+
+    # control
+
+    @contextlib.contextmanager
+    def range(
+        self, start: V | int, end: V | int, step: int | V = 1, name: str = "i"
+    ) -> Iterator[V]:
+        """for i in range(start, end, step), with `i` as int64."""
+        index = self.var(V(self, self.index(start)))
+        stop, stride = self.index(end), self.index(step)
+        head = self.function.append_basic_block(f"{name}.head")
+        body = self.function.append_basic_block(f"{name}.body")
+        done = self.function.append_basic_block(f"{name}.done")
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        self.b.cbranch(self.b.icmp_signed("<", index.now.value, stop), body, done)
+        self.b.position_at_end(body)
+        now = index.now
+        yield now
+        index.set(now + V(self, stride))
+        self.b.branch(head)
+        self.b.position_at_end(done)
+
+    def units(self, name: str = "unit"):
+        """The work units of this call: for unit in range(begin, end)."""
+        return self.range(self.begin, self.end, name=name)
+
+    @contextlib.contextmanager
+    def if_(self, condition: V) -> Iterator[None]:
+        with self.b.if_then(condition.value):
+            yield
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """A decorated kernel: its body and the types of its argument block."""
+
+    name: str
+    body: Callable[..., None]
+    params: dict[str, ir.Type]
+    module: str
+    constants: tuple[str, ...] = field(default=())
+
+    def build(self, target: CpuTarget, **constants: Any) -> ir.Module:
+        """The LLVM module that holds this one kernel for `target`."""
+        missing = set(self.constants) ^ set(constants)
+        assert not missing, f"{self.name}: constants {sorted(missing)} missing or unknown"
+        module = ir.Module(name=self.name)
+        module.triple = target.triple
+        signature = ir.FunctionType(ir.VoidType(), [ptr, i64, i64, i64])
+        function = ir.Function(module, signature, self.name)
+        for arg, name in zip(function.args, ("args", "begin", "end", "tid"), strict=True):
+            arg.name = name
+        function.attributes.add("nounwind")
+        k = Kernel(target, module, function)
+        block = Ptr(k, k.args, i64)
+        values: list[Ptr | V] = []
+        for slot, type_ in enumerate(self.params.values()):
+            if isinstance(type_, _Pointer):
+                values.append(Ptr(k, block.cast(ptr).load(slot).value, type_.pointee))
+            else:
+                # A slot is 8 bytes whatever the type; the low bytes hold the value.
+                values.append(block.at(slot).cast(type_).load(0))
+        self.body(k, *values, **constants)
+        k.b.ret_void()
+        return module
+
+
+class _Pointer(ir.Type):
+    """Marks a parameter as an address of `pointee` elements."""
+
+    def __init__(self, pointee: ir.Type) -> None:
+        self.pointee = pointee
+
+
+I64 = Annotated[V, i64]
+F32 = Annotated[V, f32]
+F32s = Annotated[Ptr, _Pointer(f32)]
+I8s = Annotated[Ptr, _Pointer(i8)]
+I16s = Annotated[Ptr, _Pointer(i16)]
+I32s = Annotated[Ptr, _Pointer(i32)]
+I64s = Annotated[Ptr, _Pointer(i64)]
+
+
+def kernel(body: Callable[..., None]) -> KernelSource:
+    """Decorate a kernel; every parameter after `k` carries its type of the argument block."""
+    hints = get_type_hints(body, include_extras=True)
+    params, constants = {}, []
+    for name, parameter in list(inspect.signature(body).parameters.items())[1:]:
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            constants.append(name)
+        else:
+            params[name] = hints[name].__metadata__[0]
+    return KernelSource(body.__name__, body, params, body.__module__, tuple(constants))
+
+
+def _bits(type_: ir.Type) -> int:
+    if isinstance(type_, ir.IntType):
+        return type_.width
+    return {"half": 16, "bfloat": 16, "float": 32, "ptr": 64}[str(type_)]
+
+
+def _suffix(type_: Any) -> str:
+    """How LLVM mangles a type in an intrinsic's name, e.g. v16f32."""
+    if isinstance(type_, ir.VectorType):
+        return f"v{type_.count}{_suffix(type_.element)}"
+    if isinstance(type_, ir.IntType):
+        return f"i{type_.width}"
+    return {"half": "f16", "float": "f32"}[str(type_)]

@@ -1,0 +1,173 @@
+"""A tape: a forward pass as a flat list of native ops.
+
+Laid down once, at load. An op is a kernel, its argument block, the number of work units (read when it
+is played, so it may follow the tokens of the pass), how the units are shared out, and whether the
+threads meet afterwards.
+
+    STATIC   each thread takes one contiguous range: a sequential stream of weights for each
+    DYNAMIC  threads take chunks from a counter: a slowed core does less
+    EACH     every thread does all units, into memory of its own: cheaper than a barrier for little work
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .compile import Library, Spec
+from .player import DYNAMIC, EACH, STATIC
+from .pool import Pool, aligned
+
+Argument = "np.ndarray | int | float | PerThread"
+
+
+@dataclass(frozen=True, slots=True)
+class PerThread:
+    """An argument of which every thread has its own: one buffer for each."""
+
+    buffers: Sequence[np.ndarray]
+
+
+@dataclass(slots=True)
+class Op:
+    """One kernel on the tape, as it was laid down.
+
+    Attributes:
+        name: what it computes, e.g. ``blk.3.attn_q``; group: the part of the model it belongs to.
+        flops_per_token, bytes: for the per-layer profile; weight bytes streamed by one pass.
+    """
+
+    name: str
+    kernel: Spec
+    args: Sequence[Any]
+    units: np.ndarray
+    mode: int = STATIC
+    chunk: int = 1
+    barrier: bool = True
+    keep: list[Any] = field(default_factory=list)
+
+
+class Tape:
+    """Ops in playing order; `finish` makes them native."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.name = name
+        self.threads = threads
+        self.ops: list[Op] = []
+        self._prefix = ""
+
+    def op(
+        self,
+        name: str,
+        kernel: Spec,
+        args: Sequence[Any],
+        units: np.ndarray,
+        *,
+        mode: int = STATIC,
+        chunk: int = 1,
+        barrier: bool = True,
+    ) -> None:
+        """Lay down one op. units: int64 [1], read at play time."""
+        self.ops.append(Op(self._prefix + name, kernel, args, units, mode, chunk, barrier))
+
+    @contextlib.contextmanager
+    def part(self, prefix: str) -> Iterator[None]:
+        """Names inside start with `prefix`."""
+        old, self._prefix = self._prefix, self._prefix + prefix
+        yield
+        self._prefix = old
+
+    def finish(self, library: Library, pool: Pool) -> NativeTape:
+        """Compile and load what is missing, and write the native op records."""
+        self.ops[-1].barrier = True  # a pass ends when all threads have ended
+        library.load([op.kernel for op in self.ops])
+        return NativeTape(self, library, pool)
+
+
+class NativeTape:
+    """A tape that can be played.
+
+    Attributes:
+        stats: int64 [threads, ops, 2], cycles of work and of waiting since `reset`.
+        passes: passes played to their end since `reset`.
+    """
+
+    def __init__(self, tape: Tape, library: Library, pool: Pool) -> None:
+        self.name = tape.name
+        self.pool = pool
+        self.names = [op.name for op in tape.ops]
+        self.barriers = sum(op.barrier for op in tape.ops)
+        self._keep: list[Any] = []
+        self.records = aligned((len(tape.ops), 8), np.int64)
+        counters = aligned((len(tape.ops), 8), np.int64)
+        for n, op in enumerate(tape.ops):
+            args, stride = _argument_block(op, tape.threads)
+            self._keep += [args, op.args, op.units, counters]
+            self.records[n] = (
+                library.address(op.kernel),
+                args.ctypes.data,
+                stride,
+                op.units.ctypes.data,
+                op.mode,
+                op.chunk,
+                int(op.barrier),
+                counters[n].ctypes.data,
+            )
+        # Room for each thread's sums on lines of its own.
+        self.stats = aligned((tape.threads, _round_up(len(tape.ops), 4), 2), np.int64)
+        self._at = (self.records.ctypes.data, len(tape.ops))
+        self._stats_at = (self.stats.ctypes.data, self.stats.strides[0])
+        self.passes = 0
+
+    def play(self, start: int = 0) -> int:
+        """Play until the end or the end of the time slice; the next op, `len(records)` at the end."""
+        records, count = self._at
+        following = self.pool.play_at(records, count, start, *self._stats_at)
+        if following == count:
+            self.passes += 1
+        return following
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def reset(self) -> None:
+        """Start the sums anew."""
+        self.stats[:] = 0
+        self.passes = 0
+
+    def work_seconds(self) -> np.ndarray:
+        """float64 [threads, ops]: time inside kernels since `reset`."""
+        return self.stats[:, : len(self), 0] / self.pool.cycles_per_second
+
+    def wait_seconds(self) -> np.ndarray:
+        """float64 [threads, ops]: time at the barrier after each op since `reset`."""
+        return self.stats[:, : len(self), 1] / self.pool.cycles_per_second
+
+
+def _argument_block(op: Op, threads: int) -> tuple[np.ndarray, int]:
+    """int64 [threads or 1, slots] and the bytes from one thread's block to the next (0: shared)."""
+    own = any(isinstance(arg, PerThread) for arg in op.args)
+    assert len(op.args) == len(op.kernel.source.params), (op.name, len(op.args))
+    block = aligned((threads if own else 1, _round_up(len(op.args), 8)), np.int64)
+    for tid, line in enumerate(block):
+        for slot, arg in enumerate(op.args):
+            if isinstance(arg, PerThread):
+                line[slot] = arg.buffers[tid].ctypes.data
+            elif isinstance(arg, np.ndarray):
+                line[slot] = arg.ctypes.data
+            elif isinstance(arg, float):
+                line[slot : slot + 1].view(np.float32)[0] = arg
+            else:
+                line[slot] = arg
+    return block, block.strides[0] if own else 0
+
+
+def _round_up(value: int, step: int) -> int:
+    return -(-value // step) * step
+
+
+__all__ = ["DYNAMIC", "EACH", "STATIC", "NativeTape", "Op", "PerThread", "Tape"]

@@ -1,0 +1,209 @@
+"""CPU feature sets that kernels are generated for.
+
+A `CpuTarget` is all that a kernel may depend on: vector width, the integer dot instruction, and
+which conversions are native. The best one for this machine is detected through LLVM (which checks
+that the operating system saves the wide registers) and cross-checked against the kernel's own list;
+`TRIPLEPOINT_TARGET` or `--target` pick a lesser one.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..errors import TargetError
+
+Dot = Literal["portable", "maddubs", "vpdpbusd", "mlal", "sdot", "usdot"]
+"""How four int8 products are summed into one int32 lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTarget:
+    """One feature set, as a kernel sees it.
+
+    Attributes:
+        name: what a user types, e.g. ``avx512-bf16``.
+        arch: ``x86_64``, ``aarch64`` or ``any`` (whatever LLVM's host is).
+        lanes: float32 values in one vector register.
+        registers: vector registers of that width; bounds the register tile.
+        dot: lowering of the int8 dot product.
+        has_fma: one instruction for a*b+c.
+        has_f16: float16 to float32 in one instruction.
+        has_bf16_dot: ``vdpbf16ps``.
+        needs: LLVM feature names that the CPU must have.
+        cpu: LLVM CPU name whose scheduling model is used.
+    """
+
+    name: str
+    arch: str
+    lanes: int
+    registers: int
+    dot: Dot
+    has_fma: bool
+    has_f16: bool
+    has_bf16_dot: bool
+    needs: tuple[str, ...]
+    cpu: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def bits(self) -> int:
+        """Vector width in bits."""
+        return self.lanes * 32
+
+    @property
+    def signed_bytes(self) -> bool:
+        """Whether 8-bit weights are stored signed (else with 128 added)."""
+        return self.dot not in ("vpdpbusd", "usdot")
+
+    @property
+    def triple(self) -> str:
+        """LLVM target triple."""
+        if self.arch == "any":
+            return _llvm().get_default_triple()
+        host = _llvm().get_default_triple()
+        if host.startswith(self.arch):
+            return host
+        return f"{self.arch}-unknown-linux-gnu"
+
+    @property
+    def features(self) -> str:
+        """Feature string for LLVM; what is not needed is left off, so it can never be emitted."""
+        return ",".join(f"+{feature}" for feature in self.needs)
+
+
+_V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
+_V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+
+
+def _x86(
+    name: str, lanes: int, registers: int, dot: Dot, needs: tuple[str, ...], cpu: str
+) -> CpuTarget:
+    modern = "fma" in needs
+    return CpuTarget(
+        name, "x86_64", lanes, registers, dot, modern, modern, "avx512bf16" in needs, needs, cpu
+    )
+
+
+def _arm(name: str, dot: Dot, needs: tuple[str, ...]) -> CpuTarget:
+    return CpuTarget(name, "aarch64", 4, 32, dot, True, True, False, needs, "generic")
+
+
+# From the least to the most capable of each architecture: `detect` takes the last that runs.
+TARGETS: dict[str, CpuTarget] = {
+    t.name: t
+    for t in (
+        CpuTarget("generic", "any", 4, 16, "portable", False, False, False, (), ""),
+        _x86("x86-64-v2", 4, 16, "maddubs", _V2, "x86-64-v2"),
+        _x86("avx2", 8, 16, "maddubs", _V3, "x86-64-v3"),
+        _x86("avx-vnni", 8, 16, "vpdpbusd", (*_V3, "avxvnni"), "x86-64-v3"),
+        _x86("avx512", 16, 32, "maddubs", _V4, "x86-64-v4"),
+        _x86("avx512-vnni", 16, 32, "vpdpbusd", (*_V4, "avx512vnni"), "x86-64-v4"),
+        _x86("avx512-bf16", 16, 32, "vpdpbusd", (*_V4, "avx512vnni", "avx512bf16"), "x86-64-v4"),
+        _arm("neon", "mlal", ("neon",)),
+        _arm("neon-dotprod", "sdot", ("neon", "dotprod")),
+        _arm("neon-i8mm", "usdot", ("neon", "dotprod", "i8mm")),
+    )
+}
+
+# LLVM feature -> flag of /proc/cpuinfo, where the spelling differs.
+_CPUINFO = {
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "bmi": "bmi1",
+    "lzcnt": "abm",
+    "avxvnni": "avx_vnni",
+    "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
+    "neon": "asimd",
+    "dotprod": "asimddp",
+}
+
+
+@functools.cache
+def _llvm():
+    """llvmlite's binding with every back end ready (imported late: it costs 0.1 s)."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()  # the pool's pause and clock are inline assembly
+    return llvm
+
+
+def host_arch() -> str:
+    """``x86_64``, ``aarch64`` or whatever else the machine says it is."""
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+@functools.cache
+def host_features() -> frozenset[str]:
+    """LLVM feature names that this CPU has and this operating system enables."""
+    found = {name for name, on in _llvm().get_host_cpu_features().items() if on}
+    listed = _cpuinfo_flags()
+    if listed is None:
+        return frozenset(found)
+    # A virtual machine may report through CPUID what its kernel does not enable: believe the lesser.
+    return frozenset(f for f in found if _CPUINFO.get(f, f) in listed or f not in _known_features())
+
+
+def _known_features() -> set[str]:
+    return {feature for target in TARGETS.values() for feature in target.needs}
+
+
+def _cpuinfo_flags() -> set[str] | None:
+    try:
+        text = Path("/proc/cpuinfo").read_text(errors="replace")
+    except OSError:
+        return None
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() in ("flags", "Features"):
+            return set(value.split())
+    return None
+
+
+def missing(target: CpuTarget) -> list[str]:
+    """What this machine lacks to run `target`; empty if it can."""
+    if target.arch not in ("any", host_arch()):
+        return [f"an {target.arch} CPU"]
+    have = host_features()
+    return [feature for feature in target.needs if feature not in have]
+
+
+def runnable() -> list[CpuTarget]:
+    """Every target that this machine can run, least capable first."""
+    return [target for target in TARGETS.values() if not missing(target)]
+
+
+def detect() -> CpuTarget:
+    """The most capable target of this machine."""
+    return runnable()[-1]
+
+
+def resolve(name: str | None) -> CpuTarget:
+    """The target called `name`, or the best one for None, "" and "auto".
+
+    Raises:
+        TargetError: unknown name, or this machine cannot run it.
+    """
+    if not name or name == "auto":
+        return detect()
+    target = TARGETS.get(name)
+    if target is None:
+        raise TargetError(f"unknown CPU target {name!r}; known: {', '.join(TARGETS)}")
+    lacks = missing(target)
+    if lacks:
+        can = ", ".join(t.name for t in runnable())
+        raise TargetError(
+            f"this machine cannot run target {name!r}: it lacks {', '.join(lacks)}; it can run {can}"
+        )
+    return target
