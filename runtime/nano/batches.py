@@ -1,0 +1,100 @@
+"""Token sequences for training: conversations of generated rounds, filled to a fixed length."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from .bpe import CONTROL, Vocabulary, plain_tokenizer
+from .chatml import Segment, round_segments, system_segments
+from .corpus import Writer, draw
+from .words import Lexicon
+
+TARGET, OTHER = 1.0, 0.15
+
+
+class Encoder:
+    """Segments to token ids, the way the runtime does it: each segment by itself."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.ids = vocabulary.ids
+        self.first_special = self.ids[CONTROL[0]]
+        self.tokenizer = plain_tokenizer(vocabulary)
+        self.constant = lru_cache(4096)(self._encode)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text).ids)
+
+    def __call__(self, segments: Iterable[Segment]) -> tuple[list[int], list[bool]]:
+        """Ids, and which of them the assistant has to produce."""
+        ids: list[int] = []
+        targets: list[bool] = []
+        for text, target, control in segments:
+            if control:
+                new: tuple[int, ...] = (self.ids[text],)
+            else:
+                new = self.constant(text) if len(text) < 24 else self._encode(text)
+            ids += new
+            targets += [target] * len(new)
+        return ids, targets
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of the curriculum: up to which share of the run, and what sequences look like."""
+
+    until: float
+    tokens: int
+    batch: int
+    size: int
+
+
+def sequence(encoder: Encoder, seed: int, tokens: int, size: int) -> tuple[list[int], list[bool]]:
+    """A conversation cut at `tokens` + 1 ids; its first round is never cut."""
+    writer = Writer(Lexicon(random.Random(seed)), size)
+    ids, targets = encoder(system_segments())
+    head = len(ids)
+    while len(ids) <= tokens:
+        first = len(ids) == head
+        writer.size = size if first or writer.rng.random() < 0.5 else max(2, size // 3)
+        more, wanted = encoder(round_segments(draw(writer)))
+        tries = 0
+        while len(ids) + len(more) > tokens + 1 and (first or tries < 5):
+            writer.size = max(2, writer.size * 2 // 3)
+            more, wanted = encoder(round_segments(draw(writer)))
+            tries += 1
+        ids += more
+        targets += wanted
+    return ids[: tokens + 1], targets[: tokens + 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """ids [batch, tokens]; the rows (flat) that are scored, their labels and weights."""
+
+    ids: np.ndarray
+    rows: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+
+
+def make_batch(encoder: Encoder, seed: int, stage: Stage) -> Batch:
+    """Every assistant token is scored, and so many others that half of all rows are."""
+    pairs = [
+        sequence(encoder, seed * 1024 + number, stage.tokens, stage.size)
+        for number in range(stage.batch)
+    ]
+    ids = np.array([ids for ids, _ in pairs], dtype=np.int64)
+    targets = np.array([targets for _, targets in pairs])[:, 1:].ravel()
+    order = np.random.default_rng(seed).random(targets.size) - targets
+    rows = np.sort(np.argsort(order)[: targets.size // 2])
+    return Batch(
+        ids[:, :-1].copy(),
+        rows,
+        ids[:, 1:].ravel()[rows],
+        np.where(targets[rows], TARGET, OTHER).astype(np.float32),
+    )

@@ -1,0 +1,72 @@
+"""The file tools over files that exist only in memory, for the training corpus.
+
+The text comes from `tools.formats`, as the real tools' does, so that it is the same byte for
+byte; tests/runtime/nano/test_files.py holds both together. Millions of calls cannot go through
+a file system.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...tools import formats
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One tool call; `arguments` holds only what differs from the tool's defaults."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFiles:
+    """A workspace: relative path (with `/`) to text."""
+
+    texts: dict[str, str]
+
+    def run(self, call: Call) -> str:
+        """What the model sees after `call`: the tool's result, or `error: …`."""
+        try:
+            return getattr(self, call.name)(**call.arguments)
+        except _Refused as error:
+            return f"error: {error}"
+
+    def list_dir(self, path: str = ".") -> str:
+        prefix = "" if path == "." else path + "/"
+        below = [name[len(prefix) :] for name in self.texts if name.startswith(prefix)]
+        if not below and path in self.texts:
+            raise _Refused(formats.not_a_folder(path))
+        if not below and path != ".":
+            raise _Refused(formats.no_such_folder(path))
+        parts = (name.partition("/") for name in below)
+        return formats.list_result({name + slash for name, slash, _ in parts})
+
+    def read_file(self, path: str, start: int = 1, end: int | None = None) -> str:
+        if path not in self.texts:
+            if any(name.startswith(path + "/") for name in self.texts):
+                raise _Refused(formats.not_a_file(path))
+            raise _Refused(formats.no_such_file(path))
+        lines = formats.split_lines(self.texts[path])
+        if lines and start > len(lines):
+            raise _Refused(formats.past_the_end(path, len(lines), start))
+        return formats.read_result(lines, start, end)
+
+    def search(self, pattern: str, path: str = ".") -> str:
+        prefix = path + "/"
+        names = [n for n in self.texts if path in (".", n) or n.startswith(prefix)]
+        if not names:
+            raise _Refused(formats.no_such_file(path))
+        wanted = pattern.lower()
+        return formats.search_result(
+            formats.search_hit(name, number, line)
+            for name in sorted(names, key=str.encode)
+            for number, line in enumerate(formats.split_lines(self.texts[name]), 1)
+            if wanted in line.lower()
+        )
+
+
+class _Refused(Exception):
+    """A tool's answer that something cannot be done."""

@@ -1,0 +1,157 @@
+"""The Qwen3 architecture in torch, for training nano and for checking its export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class NanoConfig:
+    """The shape of the model. `ffn` and `width` are multiples of 32, the block of Q8_0."""
+
+    vocabulary: int = 2048
+    width: int = 256
+    layers: int = 4
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 64
+    ffn: int = 640
+    rope_base: float = 10_000.0
+    epsilon: float = 1e-6
+    context: int = 4096
+
+
+class Norm(nn.Module):
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self.epsilon = epsilon
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x.float(), self.weight.shape, self.weight, self.epsilon)
+
+
+def rope_tables(config: NanoConfig, length: int) -> tuple[Tensor, Tensor]:
+    """cos and sin, [length, 1, head_dim / 2]."""
+    half = config.head_dim // 2
+    frequency = config.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
+    return angle.cos().float()[:, None], angle.sin().float()[:, None]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary position, NeoX style: the halves of a head form the pairs."""
+    left, right = x.chunk(2, -1)
+    return torch.cat([left * cos - right * sin, right * cos + left * sin], -1)
+
+
+class Block(nn.Module):
+    def __init__(self, config: NanoConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, dim = config.width, config.head_dim
+        self.attn_norm = Norm(width, config.epsilon)
+        self.attn_q = nn.Linear(width, config.heads * dim, bias=False)
+        self.attn_k = nn.Linear(width, config.kv_heads * dim, bias=False)
+        self.attn_v = nn.Linear(width, config.kv_heads * dim, bias=False)
+        self.attn_q_norm = Norm(dim, config.epsilon)
+        self.attn_k_norm = Norm(dim, config.epsilon)
+        self.attn_output = nn.Linear(config.heads * dim, width, bias=False)
+        self.ffn_norm = Norm(width, config.epsilon)
+        self.ffn_gate = nn.Linear(width, config.ffn, bias=False)
+        self.ffn_up = nn.Linear(width, config.ffn, bias=False)
+        self.ffn_down = nn.Linear(config.ffn, width, bias=False)
+
+    def qkv(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value of `x` [batch, tokens, width], each [batch, heads, tokens, dim]."""
+        batch, tokens, _ = x.shape
+        dim = self.config.head_dim
+        h = self.attn_norm(x)
+        q = self.attn_q(h).view(batch, tokens, self.config.heads, dim)
+        k = self.attn_k(h).view(batch, tokens, self.config.kv_heads, dim)
+        v = self.attn_v(h).view(batch, tokens, self.config.kv_heads, dim)
+        q = rotate(self.attn_q_norm(q), cos, sin).to(v.dtype)
+        k = rotate(self.attn_k_norm(k), cos, sin).to(v.dtype)
+        return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The rest of the block after attention [batch, heads, tokens, dim]."""
+        batch, tokens, _ = x.shape
+        x = x + self.attn_output(attended.transpose(1, 2).reshape(batch, tokens, -1))
+        h = self.ffn_norm(x)
+        return x + self.ffn_down(F.silu(self.ffn_gate(h)) * self.ffn_up(h))
+
+    def repeat(self, x: Tensor) -> Tensor:
+        return x.repeat_interleave(self.config.heads // self.config.kv_heads, 1)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        q, k, v = self.qkv(x, cos, sin)
+        out = F.scaled_dot_product_attention(q, self.repeat(k), self.repeat(v), is_causal=True)
+        return self.finish(x, out)
+
+
+class Nano(nn.Module):
+    """Tied embedding, pre-norm blocks; parameter names are those of the GGUF's tensors."""
+
+    def __init__(self, config: NanoConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.token_embd = nn.Embedding(config.vocabulary, config.width)
+        self.blk = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.output_norm = Norm(config.width, config.epsilon)
+        cos, sin = rope_tables(config, config.context)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+        nn.init.normal_(self.token_embd.weight, std=0.02)
+        for name, weight in self.named_parameters():
+            if name.endswith(("attn_output.weight", "ffn_down.weight")):
+                nn.init.zeros_(weight)
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        """The final norm's output for ids [batch, tokens]."""
+        cos, sin = self._tables(0, ids.shape[1])
+        x = self.token_embd(ids)
+        for block in self.blk:
+            x = block(x, cos, sin)
+        return self.output_norm(x)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Logits [batch, tokens, vocabulary]."""
+        return F.linear(self.hidden(ids), self.token_embd.weight)
+
+    def loss(self, ids: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
+        """Cross entropy of the chosen rows (indices into batch × tokens), one value a row."""
+        hidden = self.hidden(ids).flatten(0, 1)[rows]
+        logits = F.linear(hidden, self.token_embd.weight)
+        return F.cross_entropy(logits.float(), labels, reduction="none")
+
+    def extend(self, ids: Tensor, cache: list[tuple[Tensor, Tensor]]) -> Tensor:
+        """Logits of the last of `ids` [1, tokens]; keys and values are appended to `cache`."""
+        before = cache[0][0].shape[2] if cache else 0
+        cos, sin = self._tables(before, before + ids.shape[1])
+        x = self.token_embd(ids)
+        for number, module in enumerate(self.blk):
+            assert isinstance(module, Block)
+            q, k, v = module.qkv(x, cos, sin)
+            if before:
+                k = torch.cat([cache[number][0], k], 2)
+                v = torch.cat([cache[number][1], v], 2)
+                cache[number] = (k, v)
+            else:
+                cache.append((k, v))
+            mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(before)
+            out = F.scaled_dot_product_attention(
+                q, module.repeat(k), module.repeat(v), attn_mask=mask
+            )
+            x = module.finish(x, out)
+        return F.linear(self.output_norm(x[:, -1]), self.token_embd.weight)[0]
+
+    def _tables(self, start: int, end: int) -> tuple[Tensor, Tensor]:
+        cos, sin = self.cos, self.sin
+        assert isinstance(cos, Tensor)
+        assert isinstance(sin, Tensor)
+        return cos[start:end], sin[start:end]

@@ -1,0 +1,168 @@
+"""Train nano: `python -m triplepoint.runtime.nano.train --out DIR --minutes 100`.
+
+Stops and goes on at any time: run the same command again and it resumes from the last checkpoint.
+The schedule follows the clock, since a shared machine's speed is not known beforehand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from .batches import Encoder, Stage, make_batch
+from .bpe import Vocabulary, learn
+from .chatml import round_segments, system_segments
+from .corpus import rounds
+from .model import Nano, NanoConfig
+from .muon import Muon
+
+STAGES = (
+    Stage(0.30, 384, 12, 7),
+    Stage(0.62, 640, 8, 15),
+    Stage(0.88, 1152, 4, 36),
+    Stage(1.00, 2112, 2, 70),
+)
+MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
+DECAY_FROM = 0.55
+EMA = 0.997
+SAVE_EVERY = 180.0
+
+
+class Trainer:
+    """The model, its optimisers, and the state that a checkpoint holds."""
+
+    def __init__(self, out: Path, config: NanoConfig, minutes: float) -> None:
+        self.out = out
+        self.seconds = minutes * 60
+        self.encoder = Encoder(vocabulary(out))
+        torch.manual_seed(1)
+        self.model = Nano(config)
+        named = dict(self.model.named_parameters())
+        self.matrices = [p for n, p in named.items() if n.startswith("blk") and p.ndim == 2]
+        inside = {id(p) for p in self.matrices}
+        self.adam = torch.optim.AdamW(
+            [p for p in named.values() if id(p) not in inside], betas=(0.9, 0.95), weight_decay=0.0
+        )
+        self.muon = Muon(self.matrices)
+        self.average = {name: p.detach().clone() for name, p in named.items()}
+        self.step, self.tokens, self.elapsed = 0, 0, 0.0
+        if (out / "checkpoint.pt").exists():
+            self.load()
+
+    def load(self) -> None:
+        state = torch.load(self.out / "checkpoint.pt", weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.adam.load_state_dict(state["adam"])
+        velocity = zip(self.muon.velocity.values(), state["muon"], strict=True)
+        for mine, saved in velocity:
+            mine.copy_(saved)
+        self.average = state["average"]
+        self.step, self.tokens, self.elapsed = state["step"], state["tokens"], state["elapsed"]
+
+    def save(self) -> None:
+        state = {
+            "config": asdict(self.model.config),
+            "model": self.model.state_dict(),
+            "average": self.average,
+            "adam": self.adam.state_dict(),
+            "muon": list(self.muon.velocity.values()),
+            "step": self.step,
+            "tokens": self.tokens,
+            "elapsed": self.elapsed,
+        }
+        part = self.out / "checkpoint.part"
+        torch.save(state, part)
+        os.replace(part, self.out / "checkpoint.pt")
+
+    def rate(self) -> float:
+        """The learning rate as a share of its peak: a short rise, level, then down to zero."""
+        done = self.elapsed / self.seconds
+        return min(1.0, (self.step + 1) / 60, max(0.02, (1 - done) / (1 - DECAY_FROM)))
+
+    def update(self, stage: Stage, loss_of: torch.nn.Module) -> tuple[float, float]:
+        """One step; the mean loss of the assistant's tokens and of the others."""
+        batch = make_batch(self.encoder, self.step, stage)
+        weights = torch.from_numpy(batch.weights)
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = loss_of(
+                torch.from_numpy(batch.ids),
+                torch.from_numpy(batch.rows),
+                torch.from_numpy(batch.labels),
+            )
+        ((losses * weights).sum() / weights.sum()).backward()
+        rate = self.rate()
+        self.muon.step(MATRIX_RATE * rate)
+        for group in self.adam.param_groups:
+            group["lr"] = OTHER_RATE * rate
+        self.adam.step()
+        self.adam.zero_grad()
+        self.step += 1
+        self.tokens += stage.batch * stage.tokens
+        keep = min(EMA, (1 + self.step) / (10 + self.step))
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                self.average[name].lerp_(parameter, 1 - keep)
+        wanted = weights == 1.0
+        losses = losses.detach()
+        return losses[wanted].mean().item(), losses[~wanted].mean().item()
+
+    def run(self, *, compiled: bool) -> None:
+        begun = time.monotonic() - self.elapsed
+        saved = shown = self.elapsed
+        tokens_shown = self.tokens
+        loss_of = torch.compile(self.model.loss, dynamic=False) if compiled else self.model.loss
+        while self.elapsed < self.seconds:
+            share = self.elapsed / self.seconds
+            stage = next((s for s in STAGES if share < s.until), STAGES[-1])
+            target, other = self.update(stage, loss_of)  # type: ignore[arg-type]
+            self.elapsed = time.monotonic() - begun
+            if self.step % 50 == 0:
+                speed = (self.tokens - tokens_shown) / (self.elapsed - shown)
+                shown, tokens_shown = self.elapsed, self.tokens
+                print(
+                    f"{self.elapsed / 60:6.1f} min  step {self.step}  {self.tokens / 1e6:.2f} M  "
+                    f"target {target:.4f}  other {other:.3f}  rate {self.rate():.3f}  "
+                    f"T {stage.tokens}  {speed:.0f} tok/s",
+                    flush=True,
+                )
+            if self.elapsed - saved > SAVE_EVERY:
+                self.save()
+                saved = self.elapsed
+        self.save()
+
+
+def vocabulary(out: Path) -> Vocabulary:
+    """The run's vocabulary, learned at its start from rounds that training will not repeat."""
+    path = out / "vocabulary.json"
+    if not path.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        learn(
+            "".join(
+                segment.text
+                for segment in (*system_segments(), *round_segments(item))
+                if not segment.control
+            )
+            for item in rounds(-1, 20_000, size=6)
+        ).save(path)
+    return Vocabulary.load(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Train triplepoint-nano on generated rounds.")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
+    parser.add_argument("--minutes", type=float, default=100, help="time of the whole schedule")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-compile", action="store_true", help="torch without its compiler")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    trainer = Trainer(args.out, NanoConfig(), args.minutes)
+    trainer.run(compiled=not args.no_compile)
+
+
+if __name__ == "__main__":
+    main()

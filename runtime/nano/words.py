@@ -1,0 +1,166 @@
+"""What the corpus is written with: words of real source text, and made-up strings.
+
+Words come from the Python standard library's own source, so no word list travels with the
+package. One word in eight, chosen by its checksum, is held out: training never sees it, and
+evaluation uses nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+import sysconfig
+import zlib
+from functools import cache
+from pathlib import Path
+
+MODULES = (
+    "argparse asyncio/base_events asyncio/streams calendar configparser csv datetime difflib "
+    "doctest email/message ftplib http/client http/server imaplib inspect json/decoder locale "
+    "logging/__init__ logging/handlers mailbox multiprocessing/pool optparse os pathlib pdb "
+    "pickle platform poplib pydoc queue random sched selectors shutil smtplib socket "
+    "socketserver sqlite3/dump ssl statistics subprocess tarfile tempfile textwrap threading "
+    "tokenize traceback turtle typing unittest/case unittest/mock urllib/request uuid warnings "
+    "wsgiref/handlers xml/dom/minidom xmlrpc/client zipfile"
+)
+COMMON = (
+    "app server main worker api web db database cache queue auth login user session client "
+    "service config settings system disk memory network backup deploy build test release data "
+    "index report audit access job task cron mail proxy gateway payment order billing stock "
+    "metrics monitor kernel boot sync import export upload download notes todo readme error "
+    "debug output result pipeline model train router scheduler storage engine"
+)
+CONSONANTS = "bcdfghjklmnprstvwxz"
+HELD_OUT = 8  # one word in so many
+
+
+@cache
+def _harvest(held_out: bool) -> tuple[str, ...]:
+    root = Path(sysconfig.get_paths()["stdlib"])
+    counts: dict[str, int] = {}
+    for module in MODULES.split():
+        source = root / f"{module}.py"
+        if not source.exists():
+            continue
+        for word in re.findall(r"[a-z]{3,12}", source.read_text(encoding="utf-8").lower()):
+            counts[word] = counts.get(word, 0) + 1
+    words = sorted(word for word, count in counts.items() if count >= 2)
+    return tuple(word for word in words if (zlib.crc32(word.encode()) % HELD_OUT == 0) == held_out)
+
+
+class Lexicon:
+    """A source of words, names and numbers, drawn from one random generator."""
+
+    def __init__(self, rng: random.Random, *, held_out: bool = False) -> None:
+        self.rng = rng
+        self.held_out = held_out
+        self.words = _harvest(held_out)
+        self.common = tuple(COMMON.split()) if not held_out else self.words
+
+    def word(self) -> str:
+        """A lower-case word, a real one four times of five."""
+        roll = self.rng.random()
+        if roll < 0.08:
+            return self.rng.choice(self.common)
+        return self.rng.choice(self.words) if roll < 0.8 else self.made_up()
+
+    def made_up(self) -> str:
+        """A string that is no word: `torabi`, `qxjw`, `k7f2`."""
+        rng = self.rng
+        kind = rng.random()
+        if kind < 0.45:
+            pairs = rng.randint(1, 4)
+            return "".join(rng.choice(CONSONANTS) + rng.choice("aeiou") for _ in range(pairs))
+        if kind < 0.75:
+            return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 8)))
+        return "".join(rng.choices(string.ascii_lowercase + string.digits, k=rng.randint(3, 9)))
+
+    def phrase(self, low: int, high: int) -> str:
+        """Between `low` and `high` words."""
+        return " ".join(self.word() for _ in range(self.rng.randint(low, high)))
+
+    def number(self) -> str:
+        """A whole number of one to five digits."""
+        return str(self.rng.randrange(10 ** self.rng.randint(1, 5)))
+
+    def identifier(self) -> str:
+        """`max_size`, `MaxSize`, `max-size`, `maxSize` or `MAX_SIZE`."""
+        parts = [self.word() for _ in range(self.rng.choice((1, 2, 2, 2, 3)))]
+        style = self.rng.random()
+        if style < 0.45:
+            return "_".join(parts)
+        if style < 0.6:
+            return "".join(part.capitalize() for part in parts)
+        if style < 0.7:
+            return "-".join(parts)
+        if style < 0.85:
+            return "_".join(parts).upper()
+        return parts[0] + "".join(part.capitalize() for part in parts[1:])
+
+    def host(self) -> str:
+        """A host name or an IPv4 address."""
+        if self.rng.random() < 0.5:
+            return ".".join(str(self.rng.randrange(256)) for _ in range(4))
+        return f"{self.word()}.{self.word()}.{self.rng.choice(('com', 'net', 'local', 'io'))}"
+
+    def absolute_path(self) -> str:
+        """`/var/lib/thing`."""
+        root = self.rng.choice(("var", "etc", "tmp", "opt", "usr", "home", "srv", "mnt"))
+        parts = "/".join(self.word() for _ in range(self.rng.randint(1, 3)))
+        return f"/{root}/{parts}"
+
+    def value(self) -> str:
+        """A word with digits and signs, as values and identifiers in logs have them."""
+        rng = self.rng
+        kind = rng.randrange(9)
+        if kind == 0:
+            return self.number()
+        if kind == 1:
+            return f"{self.host()}:{rng.randint(80, 65000)}"
+        if kind == 2:
+            return self.absolute_path()
+        if kind == 3:
+            return "".join(rng.choices("0123456789abcdef", k=rng.choice((6, 8, 12))))
+        if kind == 4:
+            return f"{self.word()}={self.number()}"
+        if kind == 5:
+            return f"{self.word()}-{rng.randrange(100)}"
+        if kind == 6:
+            return f"{rng.randrange(100)}.{rng.randrange(10)}"
+        if kind == 7:
+            return f"'{self.word()}'"
+        return self.identifier()
+
+    def stem(self) -> str:
+        """A file name without its extension."""
+        rng = self.rng
+        roll = rng.random()
+        if roll < 0.4:
+            return rng.choice(self.common)
+        if roll < 0.6:
+            return self.word()
+        if roll < 0.8:
+            return f"{self.word()}{rng.choice('_-')}{self.word()}"
+        if roll < 0.9:
+            return f"{self.word()}{rng.choice(('', '-', '_', '.'))}{rng.randrange(1000)}"
+        if roll < 0.95:
+            return self.word().capitalize()
+        return self.word().upper()
+
+    def folder(self) -> str:
+        """A folder, one or two levels deep."""
+        depth = self.rng.choice((1, 1, 1, 2))
+        common = ("logs", "config", "src", "etc", "docs", "data", "var", "lib", "tests", "conf")
+        picks = (
+            self.rng.choice(common) if self.rng.random() < 0.5 else self.word()
+            for _ in range(depth)
+        )
+        return "/".join(picks)
+
+    def path(self, extensions: tuple[str, ...], *, deep: float = 0.3) -> str:
+        """A relative path with one of the extensions; in a folder with probability `deep`."""
+        extension = self.rng.choice(extensions)
+        whole = extension.startswith("=")  # a whole name, such as .env
+        name = extension[1:] if whole else f"{self.stem()}.{extension}"
+        return f"{self.folder()}/{name}" if self.rng.random() < deep else name

@@ -1,0 +1,120 @@
+"""The embedded model's file, and the way it is written."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import triplepoint.runtime.nano
+from triplepoint.runtime.nano.bpe import CONTROL, TAGS
+
+gguf = pytest.importorskip("gguf", reason="the gguf package is the oracle here")
+FOLDER = Path(triplepoint.runtime.nano.__file__).parent
+MODEL = FOLDER / "nano.gguf"
+needs_model = pytest.mark.skipif(not MODEL.exists(), reason="nano.gguf is not trained yet")
+
+
+@pytest.fixture(scope="module")
+def fields() -> dict[str, Any]:
+    reader = gguf.GGUFReader(MODEL)
+    return {name: field.contents() for name, field in reader.fields.items()}
+
+
+@needs_model
+def test_the_file_is_small_and_says_what_it_is(fields: dict[str, Any]) -> None:
+    """At most 8 MB; architecture, name, licence and context are in the metadata."""
+    assert MODEL.stat().st_size <= 8_000_000
+    assert fields["general.architecture"] == "qwen3"
+    assert fields["general.name"] == "triplepoint-nano"
+    assert fields["general.license"] == "mit"
+    assert fields["qwen3.context_length"] >= 2048
+
+
+@needs_model
+def test_the_tokenizer_is_complete(fields: dict[str, Any]) -> None:
+    """Vocabulary, types, merges and special ids agree with each other."""
+    tokens = fields["tokenizer.ggml.tokens"]
+    types = dict(zip(tokens, fields["tokenizer.ggml.token_type"], strict=True))
+    assert fields["tokenizer.ggml.pre"] == "qwen2"
+    assert len(tokens) == fields["qwen3.vocab_size"]
+    assert {types[text] for text in CONTROL} == {3}
+    assert {types[text] for text in TAGS} == {4}
+    assert tokens[fields["tokenizer.ggml.eos_token_id"]] == "<|im_end|>"
+    assert tokens[fields["tokenizer.ggml.padding_token_id"]] == "<|endoftext|>"
+    known = set(tokens)
+    for merge in fields["tokenizer.ggml.merges"]:
+        left, _, right = merge.partition(" ")
+        assert {left, right, left + right} <= known
+
+
+@needs_model
+def test_the_file_carries_this_folder_s_template(fields: dict[str, Any]) -> None:
+    """The template in the file is template.jinja."""
+    assert fields["tokenizer.chat_template"] == (FOLDER / "template.jinja").read_text()
+
+
+@needs_model
+def test_tensors_are_those_of_qwen3() -> None:
+    """Names and shapes are llama.cpp's; matrices are Q8_0, norms F32; the head is tied."""
+    reader = gguf.GGUFReader(MODEL)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    layers = reader.fields["qwen3.block_count"].contents()
+    parts = "attn_norm attn_q attn_k attn_v attn_q_norm attn_k_norm attn_output ffn_norm ffn_gate"
+    wanted = {"token_embd.weight", "output_norm.weight"} | {
+        f"blk.{layer}.{part}.weight"
+        for layer in range(layers)
+        for part in (*parts.split(), "ffn_up", "ffn_down")
+    }
+    assert set(tensors) == wanted
+    for name, tensor in tensors.items():
+        expected = "F32" if name.endswith("norm.weight") else "Q8_0"
+        assert tensor.tensor_type.name == expected
+
+
+def test_a_written_file_gives_the_same_logits(tmp_path: Path) -> None:
+    """A random model, written as F32 and Q8_0 and read back, computes what it computed before."""
+    torch = pytest.importorskip("torch", reason="the model is defined in torch")
+    from triplepoint.runtime.nano.bpe import learn
+    from triplepoint.runtime.nano.evaluate import load_gguf
+    from triplepoint.runtime.nano.export import largest_difference, write_gguf
+    from triplepoint.runtime.nano.model import Nano, NanoConfig
+
+    vocabulary = learn(["some text to learn from, some other text"] * 3, size=270)
+    config = NanoConfig(
+        vocabulary=len(vocabulary.tokens), width=64, layers=2, heads=2, kv_heads=1, ffn=96
+    )
+    torch.manual_seed(0)
+    model = Nano(config)
+    for weight in model.parameters():
+        if weight.ndim == 2:
+            torch.nn.init.normal_(weight, std=0.1)
+    weights = {name: w.detach().numpy() for name, w in model.named_parameters()}
+    ids = np.random.default_rng(1).integers(0, config.vocabulary, 50).tolist()
+    for quant, limit in (("F32", 1e-6), ("Q8_0", 0.02)):
+        path = tmp_path / f"{quant}.gguf"
+        write_gguf(path, config, weights, vocabulary, quant=quant)
+        assert largest_difference(model, path, ids) < limit
+    back, tokens = load_gguf(tmp_path / "F32.gguf")
+    assert back.config == config
+    assert tokens == vocabulary
+
+
+def test_a_cached_step_is_the_whole_forward_pass() -> None:
+    """Logits from a growing key-value cache equal those of one pass over everything."""
+    torch = pytest.importorskip("torch", reason="the model is defined in torch")
+    from triplepoint.runtime.nano.model import Nano, NanoConfig
+
+    config = NanoConfig(vocabulary=64, width=64, layers=2, heads=2, kv_heads=1, ffn=96)
+    torch.manual_seed(0)
+    model = Nano(config)
+    for weight in model.parameters():
+        if weight.ndim == 2:
+            torch.nn.init.normal_(weight, std=0.1)
+    ids = torch.randint(0, 64, (1, 12))
+    cache: list[Any] = []
+    with torch.no_grad():
+        whole = model(ids)[0]
+        torch.testing.assert_close(model.extend(ids[:, :9], cache), whole[8])
+        for place in range(9, 12):
+            torch.testing.assert_close(model.extend(ids[:, place : place + 1], cache), whole[place])
