@@ -22,7 +22,7 @@ def show_header(output: Output, header: RunStart) -> None:
         f"run {header.run}",
         f"{model.name} ({kind})" if kind else model.name,
         header.target,
-        f"{header.threads} threads" if header.threads != 1 else "1 thread",
+        f"{header.threads} thread{'s' * (header.threads > 1)}" if header.threads else "",
         f"kv {header.kv}" if header.kv else "",
         header.machine.cpu,
     ]

@@ -1,0 +1,111 @@
+"""Running the command line as a user does: as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from triplepoint.traces import Trace
+from triplepoint.traces.events import (
+    AnyEvent,
+    MessageEvent,
+    ModelRecord,
+    PhaseEvent,
+    RunEnd,
+    RunStart,
+    ToolEvent,
+    TurnEnd,
+)
+
+COMMAND = [sys.executable, "-m", "triplepoint"]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """An environment whose state folder is empty; caches are the user's, to save compiling."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRIPLEPOINT", "NO_COLOR"))}
+    return kept | {"XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONWARNINGS": "error"}
+
+
+@pytest.fixture
+def triplepoint(env: dict[str, str], tmp_path: Path) -> Run:
+    """Run ``triplepoint ARGS`` with pipes; gives status, stdout and stderr."""
+
+    def run(
+        *args: object, stdin: str = "", more: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*COMMAND, *map(str, args)],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            env=env | dict(more or {}),
+            cwd=tmp_path,
+            timeout=300,
+        )
+
+    return run
+
+
+@pytest.fixture
+def on_terminal(env: dict[str, str], tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Run ``triplepoint ARGS`` on a pseudo-terminal; gives the status and all that it showed."""
+
+    def run(*args: object, more: Mapping[str, str] | None = None) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, args)],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=env | {"TERM": "xterm-256color", "COLUMNS": "120"} | dict(more or {}),
+            cwd=tmp_path,
+        )
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                data = os.read(ours, 65536)
+            except OSError:  # Linux says so when the other end has closed
+                break
+            if not data:
+                break
+            shown += data
+        os.close(ours)
+        return process.wait(60), shown.decode()
+
+    return run
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """A recorded run of one tool call, with a hostile file name in it."""
+    phase = {"predicted": "compute", "observed": "compute", "wall_s": 0.01, "turn": 1}
+    events: list[AnyEvent] = [
+        RunStart(model=ModelRecord(name="nano", sha256="00" * 32), target="avx2", kv="bf16"),
+        MessageEvent(role="user", content="What's the error in app.log?", turn=1),
+        PhaseEvent.model_validate(
+            phase
+            | {"phase": "prefill", "tokens": 3, "kv_before": 0, "kv_after": 3}
+            | {"token_ids": [1, 2, 3]}
+        ),
+        ToolEvent(
+            name="read_file",
+            arguments={"path": "a\x1b[2J.log"},
+            result="1\tERROR disk full\n2\t\x1b]52;c;eA==\x07",
+            turn=1,
+        ),
+        TurnEnd(turn=1, answer="disk\x1b[31m full"),
+        RunEnd(status="answered", answer="disk\x1b[31m full"),
+    ]
+    with Trace.to_file(tmp_path / "run.jsonl") as trace:
+        for event in events:
+            trace.write(event)
+    return tmp_path / "run.jsonl"

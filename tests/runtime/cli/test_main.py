@@ -1,0 +1,145 @@
+"""The command line itself: help, usage errors, exit statuses, clear messages."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from triplepoint import errors
+from triplepoint.runtime.cli import Exit, explain, main
+from triplepoint.runtime.cli.arguments import numbers
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+VERBS = ["run", "chat", "replay", "doctor", "bench"]
+
+
+def test_help_names_every_verb(triplepoint: Run) -> None:
+    """`--help` lists the verbs and what the exit status means."""
+    done = triplepoint("--help")
+
+    assert done.returncode == 0
+    assert all(f"\n    {verb} " in done.stdout for verb in VERBS)
+    assert "130 interrupted" in done.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each verb explains its options."""
+    assert main([verb, "--help"]) == 0
+
+    assert "--json" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """What makes a start slow is not imported for the help."""
+    code = (
+        "import sys; from triplepoint.runtime.cli import main; main(['--help'])\n"
+        "heavy = {'numpy', 'llvmlite', 'pydantic', 'structlog', 'rich', 'tokenizers', 'jinja2',"
+        " 'httpx', 'llguidance', 'asyncio'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["fly"],
+        ["run"],
+        ["replay"],
+        ["run", "x", "--threads", "0"],
+        ["run", "x", "--threads", "two"],
+        ["run", "x", "--kv", "q2"],
+        ["bench", "-p", "12,x"],
+    ],
+)
+def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    """A wrong command line is explained, and is status 2."""
+    assert main(args) == Exit.USAGE
+
+    shown = capfd.readouterr()
+    assert "usage: triplepoint" in shown.out + shown.err
+
+
+def test_an_error_is_one_line(triplepoint: Run, tmp_path: Path) -> None:
+    """A missing file is one line on stderr and status 3; no traceback."""
+    done = triplepoint("replay", "no\n\x1b[2Jne.jsonl")
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        "triplepoint: error: cannot read the trace no \\x1b[2Jne.jsonl: it does not exist\n"
+    )
+
+
+def test_debug_shows_the_traceback(triplepoint: Run) -> None:
+    """With TRIPLEPOINT_DEBUG=1 the error comes with its traceback."""
+    done = triplepoint("replay", "none.jsonl", more={"TRIPLEPOINT_DEBUG": "1"})
+
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "TraceError" in done.stderr
+
+
+def test_errors_are_json_for_machines(triplepoint: Run) -> None:
+    """With --json the error is an object on stdout too."""
+    done = triplepoint("replay", "none.jsonl", "--json")
+
+    assert done.returncode == 3
+    assert '"exit": 3' in done.stdout
+    assert "does not exist" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.LimitReachedError("steps"), 4),
+        (errors.ContextOverflowError("long"), 4),
+        (errors.TargetError("avx9"), 2),
+        (errors.GGUFError("magic", field="magic", offset=0), 3),
+        (errors.ReplayError("kv"), 3),
+        (errors.EngineError("x"), 1),
+        (FileNotFoundError(2, "No such file", "x.gguf"), 3),
+        (ValueError("x"), 1),
+    ],
+)
+def test_each_kind_of_error_has_its_status(error: Exception, status: int) -> None:
+    """The status tells a script what kind of thing went wrong."""
+    got, message = explain(error)
+
+    assert got == status
+    assert message
+
+
+def test_a_bug_says_that_it_is_one() -> None:
+    """An error that is nobody's fault but ours says how to see more."""
+    assert explain(ValueError("x"))[1] == ("a bug: ValueError: x (TRIPLEPOINT_DEBUG=1 shows where)")
+
+
+def test_a_closed_pipe_is_no_traceback(recorded: Path, env: dict[str, str]) -> None:
+    """`triplepoint replay … | head -0` ends quietly."""
+    reads, writes = os.pipe()
+    os.close(reads)
+    done = subprocess.run(
+        [sys.executable, "-m", "triplepoint", "replay", recorded],
+        stdout=writes,
+        stderr=subprocess.PIPE,
+        env=env,
+        text=True,
+    )
+    os.close(writes)
+
+    assert done.stderr == ""
+
+
+def test_lists_of_numbers() -> None:
+    """`-p 36,512` is two prompts."""
+    assert numbers("36,512") == [36, 512]
