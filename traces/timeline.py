@@ -7,8 +7,9 @@ both show control characters of names, arguments and results only as escapes.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .events import PhaseEvent, ToolEvent
 from .reader import Trace
@@ -104,14 +105,14 @@ def phase_row(phase: PhaseEvent) -> Row:
 def tool_row(tool: ToolEvent) -> Row:
     """One tool call, with the size of its result or its error."""
     outcome = f"error: {tool.error}" if tool.error else f"{len(tool.result):,} characters"
-    call = short(call_text(tool), _CALL_WIDTH)
+    call = short(call_text(tool.name, tool.arguments), _CALL_WIDTH)
     return Row((f"  {call}: {short(outcome, _CALL_WIDTH)}", duration(tool.duration_s)), "tool")
 
 
-def call_text(tool: ToolEvent) -> str:
+def call_text(name: str, arguments: Mapping[str, Any]) -> str:
     """The call as Python would write it: ``read_file(path="app.log")``."""
-    pairs = (f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in tool.arguments.items())
-    return f"{tool.name}({', '.join(pairs)})"
+    pairs = (f"{k}={json.dumps(v, ensure_ascii=False)}" for k, v in arguments.items())
+    return f"{name}({', '.join(pairs)})"
 
 
 def limit_name(phase: PhaseEvent) -> str:

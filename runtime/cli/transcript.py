@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ...traces.text import short
 
 if TYPE_CHECKING:
-    from ...traces.events import RunStart, ToolEvent
+    from ...traces.events import RunStart
     from ...traces.reader import Turn
     from .output import Output
 
@@ -33,30 +34,31 @@ def show_turn(output: Output, turn: Turn) -> None:
     """A recorded turn: the question, the calls and the answer."""
     output.line(f"? {turn.question}", "bold")
     for tool in turn.tools:
-        show_call(output, tool)
-        show_result(output, tool)
+        show_call(output, tool.name, tool.arguments)
+        show_result(output, tool.result, tool.error)
     if turn.answer is not None:
         output.line(turn.answer)
 
 
-def show_call(output: Output, tool: ToolEvent) -> None:
+def show_call(output: Output, name: str, arguments: Mapping[str, Any]) -> None:
     """A tool call, on one line."""
     from ...traces.timeline import call_text
 
-    output.line(short(f"> {call_text(tool)}", _WIDTH), "cyan")
+    output.line(short(f"> {call_text(name, arguments)}", _WIDTH), "cyan")
 
 
-def show_result(output: Output, tool: ToolEvent) -> None:
-    """What came back, on one line: its beginning and its size."""
-    output.line(f"  {result_text(tool)}", "red" if tool.error else "dim")
+def show_result(output: Output, result: str, error: str | None) -> None:
+    """What came back, on one line: its beginning and its size; or why the call failed."""
+    if error:
+        output.line(f"  {short(f'error: {error}', _WIDTH)}", "red")
+    else:
+        output.line(f"  {result_text(result)}", "dim")
 
 
-def result_text(tool: ToolEvent) -> str:
-    """The first line of a result, and how much there is of it; or the error."""
-    if tool.error:
-        return short(f"error: {tool.error}", _WIDTH)
-    lines = tool.result.splitlines() or [""]
+def result_text(result: str) -> str:
+    """The first line of a result, and how much there is of it."""
+    lines = result.splitlines() or [""]
     first = short(lines[0].replace("\t", "  "), _WIDTH - 24)
     if len(lines) == 1:
         return first
-    return f"{first}  ({len(lines)} lines, {len(tool.result):,} characters)"
+    return f"{first}  ({len(lines)} lines, {len(result):,} characters)"
