@@ -182,6 +182,10 @@ def no_such_folder(path: str) -> str:
     return f"no such folder: {path}"
 
 
+def no_such_path(path: str) -> str:
+    return f"no such file or folder: {path}"
+
+
 def not_a_file(path: str) -> str:
     return f"not a file: {path} is a folder"
 

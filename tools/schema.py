@@ -50,13 +50,18 @@ class Arguments:
             _check_parameter(parameter, name)
         for documented in self._docs:
             if documented not in self._parameters:
-                raise TypeError(f"tool {name}: the docstring's Args name {documented!r}, unknown")
+                raise TypeError(
+                    f"tool {name}: the docstring describes {documented!r}, which it lacks"
+                )
 
     @cached_property
     def _model(self) -> type[BaseModel]:
         from pydantic import ConfigDict, Field, create_model
 
-        hints = typing.get_type_hints(self._function, include_extras=True)
+        try:
+            hints = typing.get_type_hints(self._function, include_extras=True)
+        except NameError as error:
+            raise TypeError(f"tool {self._name}: a type hint cannot be read: {error}") from None
         fields: dict[str, Any] = {}
         for index, (name, parameter) in enumerate(self._parameters.items()):
             default = ... if parameter.default is inspect.Parameter.empty else parameter.default

@@ -9,6 +9,7 @@ The price is that look-around and back-references are refused, by name.
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 
@@ -19,6 +20,7 @@ from .text import BUDGET, BinaryFileError, Block, TextFile
 from .workspace import Workspace
 
 MAX_PATTERN = 1000  # characters
+MAX_REGEX_LINE = 4096  # characters; time grows with line times pattern, here to about a second
 MAX_FILES = 20_000  # files looked into by one search
 MAX_BYTES = 256 * 1024 * 1024  # bytes read by one search
 MAX_SECONDS = 10.0  # a model waits for this
@@ -74,6 +76,7 @@ class Search:
         self._matches = matcher(pattern, regex)
         # A literal that is not in a block of lines is in none of them: most blocks end there.
         self._literal = not regex
+        self._looked_at = MAX_REGEX_LINE if regex else sys.maxsize  # characters of a line
         self._stop_at = time.monotonic() + MAX_SECONDS
         self._bytes = 0
         self._stopped = ""  # why the search ended early
@@ -125,9 +128,11 @@ class Search:
 
     def _hits_in(self, block: Block, name: str, number: int) -> Iterator[str]:
         for at, line in enumerate(block.lines(), number):
-            if self._matches(line):
+            if self._matches(line[: self._looked_at]):
                 yield search_hit(name, at, line, block.length)
-            if not self._literal and self._late():
+            if block.length is None:  # else it is counted already
+                self._long_lines += len(line) > self._looked_at
+            if self._late():
                 return
 
     def _budget(self) -> int:

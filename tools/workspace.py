@@ -65,6 +65,8 @@ class Workspace:
         Raises:
             ToolError: there is no such folder, or the system cannot open files safely.
         """
+        if not _FOLDER:
+            raise ToolError("the file tools need Linux, macOS or another POSIX system")
         self.root = Path(root).resolve()
         try:
             fd = os.open(self.root, _FOLDER)
@@ -102,7 +104,7 @@ class Workspace:
         try:
             return self._beneath.stat(path)
         except OSError as error:
-            raise ToolError(_message(error, path)) from None
+            raise ToolError(_message(error, path, formats.no_such_path)) from None
 
     def open(self, path: str) -> FileIO:
         """A regular file, unbuffered, for reading bytes.

@@ -1,0 +1,261 @@
+"""search: what it finds, in which order, and that nothing makes it hang."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import ToolError
+from triplepoint.tools import FileTools
+from triplepoint.tools import search as search_module
+from triplepoint.tools.search import matcher
+
+
+def refusal(call: Callable[[], object]) -> str:
+    with pytest.raises(ToolError) as refused:
+        call()
+    return str(refused.value)
+
+
+@pytest.fixture
+def tree(root: Path) -> Path:
+    """A small project."""
+    contents = {
+        "a.txt": b"One ERROR here\nnothing\n  indented error\n",
+        "src/main.py": b"def main():\n    raise Error\n",
+        "src/util.py": b"x = 1\r\ny = error\r\n",
+        "src-old/main.py": b"error\n",
+        "logo.png": b"\x89PNG\0error\n",
+        ".hidden": b"hidden error\n",
+        ".git/config": b"error\n",
+        "src/__pycache__/x.txt": b"error\n",
+        "node_modules/lib/x.js": b"error\n",
+        ".venv/x.py": b"error\n",
+    }
+    for name, content in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(content)
+    os.mkfifo(root / "pipe")
+    return root
+
+
+def test_literal_search(files: FileTools, tree: Path) -> None:
+    """Case does not count; files in bytes order; binaries, FIFOs and four folders are left out."""
+    assert files.search("error").split("\n") == [
+        ".hidden:1:hidden error",
+        "a.txt:1:One ERROR here",
+        "a.txt:3:  indented error",
+        "src-old/main.py:1:error",
+        "src/main.py:2:    raise Error",
+        "src/util.py:2:y = error",
+    ]
+
+
+def test_search_below_a_path(files: FileTools, tree: Path) -> None:
+    """A folder or one file; a skipped folder is searched when it is asked for by name."""
+    both = "src/main.py:2:    raise Error\nsrc/util.py:2:y = error"
+    assert files.search("error", "src") == both
+    assert files.search("error", "./src/") == both
+    assert files.search("ERROR", "a.txt").split("\n")[0] == "a.txt:1:One ERROR here"
+    assert files.search("error", ".git") == ".git/config:1:error"
+    assert files.search("error", "src/__pycache__/x.txt") == "src/__pycache__/x.txt:1:error"
+    assert files.search("no such text") == "No matches found."
+    assert files.search("no such text", "a.txt") == "No matches found."
+
+
+def test_search_refusals(files: FileTools, tree: Path) -> None:
+    """What was named and cannot be searched is an error, not an empty answer."""
+    assert refusal(lambda: files.search("x", "no")) == "no such file or folder: no"
+    assert refusal(lambda: files.search("x", "logo.png")) == "binary file: logo.png (11 bytes)"
+    assert refusal(lambda: files.search("x", "pipe")) == "not a regular file: pipe"
+    assert refusal(lambda: files.search("x", "../x")) == "outside the workspace: ../x"
+    assert refusal(lambda: files.search("")) == "the pattern is empty"
+    spans = "the pattern holds a line break; each line is searched on its own"
+    assert refusal(lambda: files.search("a\nb")) == spans
+    long = "the pattern has 1001 characters; 1000 are allowed"
+    assert refusal(lambda: files.search("x" * 1001)) == long
+
+
+def test_a_literal_is_no_expression(files: FileTools, root: Path) -> None:
+    """Every character stands for itself unless regex is asked for."""
+    (root / "a").write_text("f(x) = a.b*c [1] \\d $5\nfx aXb\n")
+
+    for pattern in ("f(x)", "a.b*c", "[1]", "\\d", "$5"):
+        assert files.search(pattern).startswith("a:1:")
+        assert "\n" not in files.search(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        (r"^\d{4}-\d\d-\d\d ", [1, 2]),
+        (r"error|warning", [2, 3]),
+        (r"refused$", [2]),
+        (r"(\w+) retries", [4]),
+        (r"\bdb-[0-9]+\b", [2, 4]),
+        (r"(?P<host>db-2).*after", [4]),
+        (r"[^\x00-\x7f]", [5]),
+        (r"straße", [5]),
+        (r"^$", [6]),
+        (r"(?-i)ERROR", [2]),
+    ],
+)
+def test_regex_search(files: FileTools, root: Path, pattern: str, lines: list[int]) -> None:
+    """The common notation works line by line, without regard to case."""
+    (root / "log").write_text(
+        "2026-03-14 started\n2026-03-15 ERROR db-2 refused\r\nWarning\n"
+        "db-2 failed after 3 retries\nStraße\n\n"
+    )
+
+    found = files.search(pattern, regex=True)
+    assert [int(hit.split(":")[1]) for hit in found.split("\n")] == lines
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("(", "unclosed group"),
+        ("[a", "unclosed character class"),
+        ("*a", "repetition operator missing expression"),
+        ("a)", "unopened group"),
+        ("a(?=b)", "look-around, including look-ahead and look-behind, is not supported"),
+        (r"(a)\1", "backreferences are not supported"),
+        (r"((\w{99}){99}){99}", "it repeats too much"),
+    ],
+)
+def test_bad_expressions(files: FileTools, pattern: str, reason: str) -> None:
+    """The reason is told in one line."""
+    message = refusal(lambda: files.search(pattern, regex=True))
+    assert message == f"bad regular expression: {reason}"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(a+)+$",
+        r"^(a|a)*$",
+        r"(a|aa)+$",
+        r"(.*a){20}$",
+        r"^(([a-z])+.)+[A-Z]([a-z])+$",
+        r"a*a*a*a*a*a*a*a*a*a*b",
+        r"(a?){40}a{40}$",
+        r"(?:a+){1,40}b",
+        r"(\w+\s*)*(\d+)*(.*)*(.*)*x{200}y",
+        r"[^x]{0,9000}y",
+    ],
+)
+def test_catastrophic_patterns(files: FileTools, root: Path, pattern: str) -> None:
+    """Patterns that never end in a backtracking engine give an answer, on long lines too."""
+    (root / "a").write_text("a" * 40 + "!\n" + "a" * 4000 + "!\n" + "aé" * 2000 + "!\n")
+
+    assert files.search(pattern, regex=True) == "No matches found."
+
+
+def test_literal_case_folding() -> None:
+    """Folding is that of Unicode, on both sides."""
+    assert matcher("STRASSE", regex=False)("Die Straße")
+    assert matcher("ΣΊΣΥΦΟΣ", regex=False)("σίσυφος")
+    assert not matcher("a", regex=False)("b")
+
+
+def test_many_hits(files: FileTools, root: Path) -> None:
+    """50 lines and a note; exactly 50 need no note."""
+    (root / "a").write_text("hit\nmiss\n" * 50)
+    assert len(files.search("hit").split("\n")) == 50
+
+    (root / "b").write_text("hit\n")
+    shown = files.search("hit").split("\n")
+    assert len(shown) == 51
+    assert shown[49] == "a:99:hit"
+    assert shown[50] == "[cut: more than 50 matches; narrow the pattern or the path]"
+
+
+def test_long_lines(files: FileTools, root: Path) -> None:
+    """A hit shows the start of its line; of a very long line only the start is searched."""
+    (root / "a").write_text("x" * 310 + "hit\n" + "hit" + "y" * 300_000 + "hit\nlast hit\n")
+
+    assert files.search("hit").split("\n") == [
+        "a:1:" + "x" * 300 + " [cut: 13 more characters]",
+        "a:2:hit" + "y" * 297 + " [cut: 299706 more characters]",
+        "a:3:last hit",
+        "[cut: 1 very long line searched only at the start]",
+    ]
+
+
+def test_expressions_see_the_start_of_a_line(files: FileTools, root: Path) -> None:
+    """Up to 4,096 characters, so that no pattern and line together take long; this is said."""
+    (root / "a").write_text("x" * 4093 + "hit\n" + "x" * 4094 + "hit\n" + "x" * 300_000 + "\nhit\n")
+
+    assert files.search("h.t", regex=True).split("\n") == [
+        "a:1:" + "x" * 300 + " [cut: 3796 more characters]",
+        "a:4:hit",
+        "[cut: 2 very long lines searched only at the start]",
+    ]
+    assert len(files.search("hit").split("\n")) == 4
+
+
+def test_files_that_cannot_be_read(
+    files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that vanishes between the listing and the open is named; the others are searched."""
+    (root / "a").write_text("hit\n")
+    (root / "b").write_text("hit\n")
+    walk = files.workspace.walk
+
+    def walk_with_a_ghost(*args: object, **options: object) -> object:
+        yield "a-ghost"
+        yield from walk(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(files.workspace, "walk", walk_with_a_ghost)
+
+    assert files.search("hit") == "a:1:hit\nb:1:hit\n[cut: a-ghost could not be read]"
+
+
+def test_bounds(files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files, bytes and seconds are limited, and the answer says which limit it was."""
+    for number in range(9):
+        (root / f"f{number}").write_text("x" * 99 + "\n")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(search_module, "MAX_FILES", 4)
+        note = "[cut: the search stopped after 4 files; narrow the path]"
+        assert files.search("hit") == f"No matches found.\n{note}"
+    with monkeypatch.context() as patch:
+        patch.setattr(search_module, "MAX_FILES", 9)
+        assert files.search("hit") == "No matches found."
+    with monkeypatch.context() as patch:
+        patch.setattr(search_module, "BUDGET", 50)
+        partly = "[cut: f0 and 8 more searched only at the start: too large]"
+        assert files.search("hit") == f"No matches found.\n{partly}"
+    with monkeypatch.context() as patch:
+        patch.setattr(search_module, "MAX_SECONDS", -1.0)
+        late = "[cut: the search stopped after -1 seconds; narrow the path]"
+        assert files.search("hit") == f"No matches found.\n{late}"
+
+
+def test_the_byte_bound(files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the bytes of one search, no further file is opened."""
+    monkeypatch.setattr(search_module, "MAX_BYTES", 2**20)
+    for number in range(3):
+        (root / f"f{number}").write_text("0123456\n" * 2**16)
+    (root / "g").write_text("hit\n")
+
+    note = "[cut: the search stopped after 1 MiB; narrow the path]"
+    assert files.search("hit") == f"No matches found.\n{note}"
+
+
+def test_the_deadline_is_kept_within_a_file(
+    files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow expression is stopped between two lines of one file."""
+    (root / "a").write_text("x\n" * 1000)
+    clock = iter(range(1_000_000))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+
+    note = "[cut: the search stopped after 10 seconds; narrow the path]"
+    assert files.search("y", regex=True) == f"No matches found.\n{note}"
+    assert next(clock) < 100
