@@ -331,6 +331,7 @@ class HeaderReader:
         try:
             return GGMLType(tag)
         except ValueError:
-            old = f" ({WITHDRAWN[tag]}, withdrawn: convert the model again)"
-            message = f"unknown tensor type {tag}{old if tag in WITHDRAWN else ''}"
+            message = f"unknown tensor type {tag}"
+            if tag in WITHDRAWN:
+                message += f" ({WITHDRAWN[tag]}, withdrawn: convert the model again)"
             self._fail(message, f"{field} type", self._pos - 4)
