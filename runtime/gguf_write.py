@@ -60,11 +60,13 @@ class GGUFWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None:
-            self.close()
-            return
-        self._file.close()
-        self.path.unlink(missing_ok=True)
+        try:
+            if error is None:
+                self.close()
+        finally:
+            if not self._file.closed:  # not whole
+                self._file.close()
+                self.path.unlink(missing_ok=True)
 
     def add(self, key: str, value: Writable, kind: ValueType | None = None) -> None:
         """Add metadata. `kind` is the type of the value, or of an array's elements.
