@@ -5,29 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from enum import IntEnum
 from importlib import import_module
 
-from ...errors import (
-    ContextOverflowError,
-    LimitReachedError,
-    ModelError,
-    TargetError,
-    TraceError,
-    TriplepointError,
-)
 from .arguments import build_parser
-
-
-class Exit(IntEnum):
-    """What the exit status says."""
-
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    FILE = 3
-    LIMIT = 4
-    INTERRUPTED = 130
+from .status import Exit, explain
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,20 +41,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         output.error(message)
         output.json({"status": "error", "error": message, "exit": status})
         return status
-
-
-def explain(error: Exception) -> tuple[Exit, str]:
-    """Exit status and message for an error that ended a command."""
-    if isinstance(error, LimitReachedError | ContextOverflowError):
-        return Exit.LIMIT, str(error)
-    if isinstance(error, TargetError):
-        return Exit.USAGE, str(error)
-    if isinstance(error, ModelError | TraceError):
-        return Exit.FILE, str(error)
-    if isinstance(error, TriplepointError):
-        return Exit.FAILED, str(error)
-    if isinstance(error, OSError):
-        name = f"{error.filename}: " if error.filename else ""
-        return Exit.FILE, f"{name}{error.strerror or error}"
-    kind = type(error).__name__
-    return Exit.FAILED, f"a bug: {kind}: {error} (TRIPLEPOINT_DEBUG=1 shows where)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 from .output import Output
@@ -18,7 +19,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     return Engine.load(
         args.model,
         threads=args.threads,
-        target=args.target,
+        target=args.target or os.environ.get("TRIPLEPOINT_TARGET"),
         kv=args.kv or "bf16",
         context=getattr(args, "context", None),
     )

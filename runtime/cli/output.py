@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from ...traces.text import printable
 
@@ -136,8 +136,3 @@ class Progress:
             self._stream.write("\r" + " " * self._shown + "\r")
             self._stream.flush()
             self._shown = 0
-
-
-def phase_json(phase: Any) -> dict[str, Any]:
-    """A phase for ``--json``: its figures, without the token ids."""
-    return phase.model_dump(exclude={"token_ids", "v", "event"})

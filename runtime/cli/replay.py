@@ -8,11 +8,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ReplayError, TargetError
-from ...traces import timeline
 from ...traces.reader import Trace
 from ...traces.text import short
 from .engines import load_engine
-from .output import Output, phase_json
+from .output import Output
+from .traces import trace_json
 from .transcript import show_header, show_turn
 
 if TYPE_CHECKING:
@@ -39,20 +39,6 @@ def run(args: argparse.Namespace, output: Output) -> int:
         output.line(f"torn: the last line is unfinished: {short(trace.torn, 60)}", "red")
     output.json(trace_json(trace))
     return 0
-
-
-def trace_json(trace: Trace) -> dict[str, Any]:
-    """A whole trace for ``--json``: header, phases, tools, sums."""
-    return {
-        "trace": str(trace.path),
-        "run": trace.header.model_dump() if trace.header else None,
-        "answer": trace.answer,
-        "status": trace.end.status if trace.end else None,
-        "phases": [phase_json(phase) for phase in trace.phases],
-        "tools": [tool.model_dump(exclude={"v", "event"}) for tool in trace.tools],
-        "totals": asdict(timeline.totals(trace)),
-        "torn": trace.torn,
-    }
 
 
 def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:

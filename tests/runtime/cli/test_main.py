@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from triplepoint import errors
-from triplepoint.runtime.cli import Exit, explain, main
+from triplepoint.runtime.cli import main
 from triplepoint.runtime.cli.arguments import numbers
+from triplepoint.runtime.cli.status import Exit, explain
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 VERBS = ["run", "chat", "replay", "doctor", "bench"]
@@ -106,6 +107,7 @@ def test_errors_are_json_for_machines(triplepoint: Run) -> None:
         (errors.TargetError("avx9"), 2),
         (errors.GGUFError("magic", field="magic", offset=0), 3),
         (errors.ReplayError("kv"), 3),
+        (errors.ToolError("no such folder"), 3),
         (errors.EngineError("x"), 1),
         (FileNotFoundError(2, "No such file", "x.gguf"), 3),
         (ValueError("x"), 1),

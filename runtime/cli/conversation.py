@@ -1,0 +1,88 @@
+"""What `run` and `chat` share: an agent from the arguments, and its events on the screen."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..events import (
+    AgentEvent,
+    Notice,
+    RunFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from .status import Exit
+from .transcript import show_call, show_result
+
+if TYPE_CHECKING:
+    from ...traces.reader import Trace
+    from ..agent import Agent, RunResult
+    from ..engine import Engine
+    from .output import Output
+
+
+def begin(engine: Engine, args: argparse.Namespace, output: Output) -> Agent:
+    """The agent that the arguments describe."""
+    from ..agent import MAX_STEPS, MAX_TOKENS, Agent
+
+    agent = Agent(
+        engine,
+        workspace=args.dir,
+        max_steps=args.max_steps or MAX_STEPS,
+        max_tokens=args.max_tokens or MAX_TOKENS,
+        context=args.context,
+        trace=args.trace,
+    )
+    agent.on_progress = output.progress
+    return agent
+
+
+def follow(events: Iterable[AgentEvent], output: Output, *, quiet: bool = False) -> RunResult:
+    """Show a turn's events as they come (none if quiet); returns its result."""
+    result = None
+    try:
+        for event in events:
+            if isinstance(event, RunFinished):
+                result = event.result
+            elif not quiet:
+                _show(event, output)
+    finally:
+        output.progress.clear()
+        output.end_line()
+    assert result is not None, "an agent's stream ends with RunFinished or an error"
+    return result
+
+
+def show_trace(output: Output, trace: Trace) -> None:
+    """The table of phases and where the trace is."""
+    output.line()
+    output.timeline(trace)
+    if trace.path is not None:
+        output.line(f"trace: {trace.path}", "dim")
+
+
+def exit_status(result: RunResult) -> Exit:
+    """The exit status that tells how a run ended."""
+    return {"answered": Exit.OK, "limit": Exit.LIMIT, "cancelled": Exit.INTERRUPTED}.get(
+        result.status, Exit.FAILED
+    )
+
+
+def _show(event: AgentEvent, output: Output) -> None:
+    match event:
+        case TextDelta(text):
+            output.piece(text)
+        case ThinkingDelta(text):
+            output.piece(text, "dim italic")
+        case ToolCallStarted(_, name, arguments):
+            show_call(output, name, arguments)
+        case ToolCallFinished(_, _, text, error):
+            show_result(output, text, error)
+        case Notice(message):
+            output.line(f"note: {message}", "yellow")
+        case _:
+            pass

@@ -1,0 +1,128 @@
+"""``triplepoint doctor``: this CPU, the target chosen for it and why, limits, caches, versions."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from .output import Output
+
+_PACKAGES = (
+    "triplepoint",
+    "numpy",
+    "llvmlite",
+    "tokenizers",
+    "llguidance",
+    "jinja2",
+    "pydantic",
+    "structlog",
+    "httpx",
+    "rich",
+)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Gather and print."""
+    report = {
+        "target": target_report(),
+        "caches": cache_report(),
+        "versions": version_report(),
+    }
+    _show_target(output, report["target"])
+    _show_caches(output, report["caches"])
+    _show(output, "versions", list(report["versions"].items()))
+    output.json(report)
+    return 0
+
+
+def target_report() -> dict[str, Any]:
+    """The CPU target in use, and for each known one of this architecture what it lacks here."""
+    from ...jit import targets
+
+    chosen = targets.resolve(os.environ.get("TRIPLEPOINT_TARGET"))
+    arch = targets.host_arch()
+    lacks = {
+        target.name: targets.missing(target)
+        for target in targets.TARGETS.values()
+        if target.arch in ("any", arch)
+    }
+    return {
+        "name": chosen.name,
+        "best": targets.detect().name,
+        "arch": arch,
+        "vector_bits": chosen.bits,
+        "integer_dot": chosen.dot,
+        "uses": list(chosen.needs),
+        "lacks": lacks,
+    }
+
+
+def cache_report() -> list[dict[str, Any]]:
+    """Where files are kept, how many and how large they are."""
+    import platformdirs
+
+    from .traces import default_folder
+
+    cache = Path(platformdirs.user_cache_dir("triplepoint"))
+    folders = [*sorted(p for p in cache.glob("*") if p.is_dir()), default_folder()]
+    return [{"path": str(folder), **_measure(folder)} for folder in folders]
+
+
+def version_report() -> dict[str, str]:
+    """Versions of what the engine stands on."""
+    import llvmlite.binding as llvm
+
+    found = {"python": platform.python_version(), "system": platform.platform()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    found["llvm"] = ".".join(map(str, llvm.llvm_version_info))
+    return found
+
+
+def _measure(folder: Path) -> dict[str, int]:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return {"files": len(sizes), "bytes": sum(sizes)}
+
+
+def _show_target(output: Output, target: dict[str, Any]) -> None:
+    why = "the best that this CPU can run"
+    if target["name"] != target["best"]:
+        why = f"set by TRIPLEPOINT_TARGET; the best would be {target['best']}"
+    rows = [
+        ("name", f"{target['name']}, {why}"),
+        ("vectors", f"{target['vector_bits']} bits, integer dot by {target['integer_dot']}"),
+        ("uses", " ".join(target["uses"]) or "nothing special"),
+    ]
+    rows += [
+        (name, f"lacks {', '.join(lacks)}") for name, lacks in target["lacks"].items() if lacks
+    ]
+    _show(output, "target", rows)
+
+
+def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:
+    rows = [(c["path"], f"{c['files']} files, {_size(c['bytes'])}") for c in caches]
+    _show(output, "kept files", rows)
+
+
+def _show(output: Output, title: str, rows: list[tuple[str, str]]) -> None:
+    """A titled block of names and values."""
+    output.line(title, "bold")
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        output.line(f"  {name.ljust(width)}  {value}")
+
+
+def _size(count: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"

@@ -1,0 +1,33 @@
+"""Traces on the command line: where they are kept, and their JSON form."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...traces.reader import Trace
+
+
+def default_folder() -> Path:
+    """The folder of traces in the user's state folder; file names in it sort by time."""
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("triplepoint")) / "traces"
+
+
+def trace_json(trace: Trace) -> dict[str, Any]:
+    """A whole trace for ``--json``: header, phases without token ids, tools, sums."""
+    from ...traces import timeline
+
+    return {
+        "trace": str(trace.path),
+        "run": trace.header.model_dump() if trace.header else None,
+        "answer": trace.answer,
+        "status": trace.end.status if trace.end else None,
+        "phases": [p.model_dump(exclude={"token_ids", "v", "event"}) for p in trace.phases],
+        "tools": [tool.model_dump(exclude={"v", "event"}) for tool in trace.tools],
+        "totals": asdict(timeline.totals(trace)),
+        "torn": trace.torn,
+    }
