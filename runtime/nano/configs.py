@@ -25,10 +25,19 @@ class Config:
     path: str
     text: str
     pairs: tuple[tuple[str, str], ...]
+    places: tuple[int, ...]
+    """The line number of each pair."""
 
 
 def make_config(words: Lexicon, size: int) -> Config:
     """A file of `size` settings; every key occurs once and every value is on its key's line."""
+    if words.pool or words.rng.random() < 0.5:
+        return _write_config(words, size)
+    with words.few(max(4, size)):  # keys that share their parts: db_host, db_port, db_user
+        return _write_config(words, size)
+
+
+def _write_config(words: Lexicon, size: int) -> Config:
     rng = words.rng
     extension = rng.choice(CONFIG_EXTENSIONS)
     whole = extension == "env" and rng.random() < 0.5
@@ -45,7 +54,8 @@ def make_config(words: Lexicon, size: int) -> Config:
         else (key.upper().replace("-", "_") if extension == "env" else key, value)
         for key, value in pairs.items()
     )
-    return Config(path, "\n".join(_lines(words, extension, items)), items)
+    lines, places = _lines(words, extension, items)
+    return Config(path, "\n".join(lines), items, tuple(places))
 
 
 def _key(words: Lexicon, style: float) -> str:
@@ -80,12 +90,16 @@ def _bare(value: str) -> bool:
     return value.isdigit() or value.lower() in TRUTH
 
 
-def _lines(words: Lexicon, extension: str, pairs: tuple[tuple[str, str], ...]) -> list[str]:
+def _lines(
+    words: Lexicon, extension: str, pairs: tuple[tuple[str, str], ...]
+) -> tuple[list[str], list[int]]:
+    """The file's lines, and the line number of each pair."""
     rng = words.rng
     if extension == "json":
         indent = rng.choice(("  ", "    ", "\t"))
         rows = [f'{indent}"{k}": {v if _bare(v) else f"{chr(34)}{v}{chr(34)}"}' for k, v in pairs]
-        return ["{", *(row + "," for row in rows[:-1]), rows[-1], "}"]
+        rows = ["{", *(row + "," for row in rows[:-1]), rows[-1], "}"]
+        return rows, list(range(2, len(rows)))
     join = {
         "yaml": ": ",
         "yml": ": ",
@@ -101,6 +115,7 @@ def _lines(words: Lexicon, extension: str, pairs: tuple[tuple[str, str], ...]) -
     nested = extension in ("yaml", "yml")
     sign = {"py": "#", "ini": ";"}.get(extension, "#")
     lines: list[str] = []
+    places: list[int] = []
     if sections:
         lines.append(f"{words.word()}:" if nested else f"[{words.word()}]")
     for number, (key, value) in enumerate(pairs):
@@ -111,13 +126,16 @@ def _lines(words: Lexicon, extension: str, pairs: tuple[tuple[str, str], ...]) -
                 lines.append(rng.choice(("", f"{sign} {words.phrase(1, 4)}")))
         shown = f'"{value}"' if quoted and not _bare(value) else value
         lines.append(f"{'  ' if sections and nested else ''}{key}{join}{shown}")
-    return lines
+        places.append(len(lines))
+    return lines, places
 
 
 def any_line(words: Lexicon) -> str:
     """A line of some file: prose, code, a setting, a row of a table."""
     rng = words.rng
-    kind = rng.randrange(9)
+    kind = rng.randrange(11)
+    if kind > 8:
+        return words.sentence()
     if kind == 0:
         return words.phrase(2, 8).capitalize() + rng.choice((".", "", "!", ":"))
     if kind == 1:

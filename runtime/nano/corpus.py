@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ...tools.formats import MAX_LINES
 from . import phrasings as ways
 from .configs import CONFIG_EXTENSIONS, any_line, make_config
 from .files import Call, MemoryFiles
@@ -85,10 +86,23 @@ class Writer:
         return self.words.phrase(2, 3)
 
 
-def _round(writer: Writer, family: str, question: str, calls: list[Call], answer: str,
-           files: MemoryFiles) -> Round:  # fmt: skip
+def _round(family: str, question: str, calls: list[Call], answer: str, files: MemoryFiles) -> Round:
     steps = tuple((call, files.run(call)) for call in calls)
     return Round(family, question, steps, answer, files)
+
+
+def _read_on(files: MemoryFiles, path: str, found: int) -> list[Call]:
+    """The reads that show line `found` of a file, the next one starting where one was cut."""
+    total = files.texts[path].count("\n") + 1
+    starts = range(1, min(found, total) + 1, files.max_lines)
+    return [Call("read_file", {"path": path} | ({"start": s} if s > 1 else {})) for s in starts]
+
+
+def _cap(writer: Writer, total: int) -> int:
+    """How many lines one read shows; sometimes fewer than there are, as with long files."""
+    if total < 3 or writer.rng.random() > 0.12:
+        return max(total, MAX_LINES)
+    return writer.rng.randint(max(2, total // 3), total - 1)
 
 
 def error(writer: Writer) -> Round:
@@ -96,40 +110,33 @@ def error(writer: Writer) -> Round:
     rng = writer.rng
     roll = rng.random()
     count = 0 if roll < 0.1 else 1 if roll < 0.85 else rng.randint(2, 3)
-    size = writer.lines()
-    long = writer.size >= 60 and rng.random() < 0.1
-    log = make_log(writer.words, size, count)
-    if long:  # longer than one read shows; the error stands in what is shown
-        log.lines += [event(writer.words) for _ in range(200)]
+    log = make_log(writer.words, writer.lines(), count)
     path = writer.path(LOG_EXTENSIONS)
-    files = MemoryFiles({path: "\n".join(log.lines)})
+    files = MemoryFiles({path: "\n".join(log.lines)}, _cap(writer, len(log.lines)))
     question = writer.ask(ways.ERROR, ways.ERROR_HELD_OUT, f=ways.quoted(rng, path))
     answer = f"The error is: {log.errors[0]}" if log.errors else f"There is no error in {path}."
-    return _round(writer, "error", question, [Call("read_file", {"path": path})], answer, files)
+    calls = _read_on(files, path, log.places[0] if log.errors else len(log.lines))
+    return _round("error", question, calls, answer, files)
 
 
 def key(writer: Writer) -> Round:
     """The value of a key in a configuration file, or that there is no such key."""
     rng = writer.rng
     config = make_config(writer.words, max(1, writer.lines()))
-    wanted, value = rng.choice(config.pairs)
+    (wanted, value), place = rng.choice(list(zip(config.pairs, config.places, strict=True)))
     answer = f"{wanted} is {value}."
-    if rng.random() < 0.08:
-        wanted = writer.words.identifier()
-        if wanted.lower() not in config.text.lower():
-            answer = f"There is no {wanted} in {config.path}."
-        else:
-            wanted = config.pairs[0][0]
-            answer = f"{wanted} is {config.pairs[0][1]}."
-    files = MemoryFiles({config.path: config.text})
+    other = writer.words.identifier()
+    if rng.random() < 0.08 and other.lower() not in config.text.lower():
+        wanted, answer = other, f"There is no {other} in {config.path}."
+        place = config.text.count("\n") + 1
+    files = MemoryFiles({config.path: config.text}, _cap(writer, config.text.count("\n") + 1))
     question = writer.ask(
         ways.KEY,
         ways.KEY_HELD_OUT,
         f=ways.quoted(rng, config.path, often=0.08),
         k=ways.quoted(rng, wanted),
     )
-    call = Call("read_file", {"path": config.path})
-    return _round(writer, "key", question, [call], answer, files)
+    return _round("key", question, _read_on(files, config.path, place), answer, files)
 
 
 def line(writer: Writer) -> Round:
@@ -159,7 +166,7 @@ def line(writer: Writer) -> Round:
         answer = f"There is no line {wanted} in {path}."
     else:
         answer = f"Line {wanted} says: {text}" if text else f"Line {wanted} is empty."
-    return _round(writer, "line", question, [Call("read_file", arguments)], answer, files)
+    return _round("line", question, [Call("read_file", arguments)], answer, files)
 
 
 def listing(writer: Writer) -> Round:
@@ -188,7 +195,7 @@ def listing(writer: Writer) -> Round:
         answer = "The folder holds: " + files.run(call).replace("\n", ", ")
     if here and rng.random() < 0.03:
         files, answer = MemoryFiles({}), "The folder is empty."
-    return _round(writer, "list", question, [call], answer, files)
+    return _round("list", question, [call], answer, files)
 
 
 def _haystack(writer: Writer, needle: str, n_files: int, scope: str) -> dict[str, str]:
@@ -235,7 +242,7 @@ def search(writer: Writer) -> Round:
         answer = f"{needle} is mentioned in {', '.join(found)}."
     else:
         answer = f"No file mentions {needle}."
-    return _round(writer, "search", question, [call], answer, files)
+    return _round("search", question, [call], answer, files)
 
 
 def _mentioned(result: str) -> list[str]:
@@ -256,7 +263,7 @@ def search_error(writer: Writer) -> Round:
         files = MemoryFiles(texts)
         if not _mentioned(files.run(find)):
             answer = f"No file mentions {needle}."
-            return _round(writer, "search_error", question, [find], answer, files)
+            return _round("search_error", question, [find], answer, files)
     log = make_log(writer.words, writer.lines(), 0 if rng.random() < 0.08 else 1)
     log.lines = [row for row in log.lines if needle.lower() not in row.lower() or row in log.errors]
     clear = f"{event(writer.words)} {needle}"
@@ -270,7 +277,7 @@ def search_error(writer: Writer) -> Round:
     answer = f"{needle} is mentioned in {path}. "
     answer += f"The error is: {log.errors[0]}" if log.errors else f"There is no error in {path}."
     read = Call("read_file", {"path": path})
-    return _round(writer, "search_error", question, [find, read], answer, files)
+    return _round("search_error", question, [find, read], answer, files)
 
 
 def missing(writer: Writer) -> Round:

@@ -23,9 +23,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFiles:
-    """A workspace: relative path (with `/`) to text."""
+    """A workspace: relative path (with `/`) to text; and how many lines one read may show."""
 
     texts: dict[str, str]
+    max_lines: int = formats.MAX_LINES
 
     def run(self, call: Call) -> str:
         """What the model sees after `call`: the tool's result, or `error: …`."""
@@ -52,7 +53,7 @@ class MemoryFiles:
         lines = formats.split_lines(self.texts[path])
         if lines and start > len(lines):
             raise _Refused(formats.past_the_end(path, len(lines), start))
-        return formats.read_result(lines, start, end)
+        return formats.read_result(lines, start, end, max_lines=self.max_lines)
 
     def search(self, pattern: str, path: str = ".") -> str:
         prefix = path + "/"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from .words import Lexicon
@@ -86,10 +86,11 @@ HARMLESS = (  # lines that speak of errors and report none
 
 @dataclass(slots=True)
 class Log:
-    """A log file's lines and, in order, the messages of its errors."""
+    """A log file's lines and, in order, the messages of its errors and their line numbers."""
 
     lines: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
 
 
 def fill(words: Lexicon, pattern: str) -> str:
@@ -113,8 +114,11 @@ def fill(words: Lexicon, pattern: str) -> str:
         rest = tail[2:]
 
 
-def failure(words: Lexicon) -> str:
-    """What an error says."""
+def failure(words: Lexicon, stock: Sequence[str] = ()) -> str:
+    """What an error says; now and then it begins like one of the harmless texts in `stock`."""
+    if stock and words.rng.random() < 0.3:
+        start = words.rng.choice(stock).split(" ")
+        return " ".join([*start[: words.rng.randint(1, 3)], failure(words)])
     roll = words.rng.random()
     if roll < 0.55:
         text = fill(words, words.rng.choice(FAILURES))
@@ -130,8 +134,10 @@ def event(words: Lexicon) -> str:
     roll = words.rng.random()
     if roll < 0.06:
         text = fill(words, words.rng.choice(HARMLESS))
-    elif roll < 0.7:
+    elif roll < 0.68:
         text = fill(words, words.rng.choice(EVENTS))
+    elif roll < 0.78:
+        return words.sentence()
     else:
         text = words.phrase(2, 6)
     return text[0].upper() + text[1:] if words.rng.random() < 0.4 else text
@@ -289,7 +295,22 @@ def plain_end(words: Lexicon) -> tuple[list[str], str]:
 
 
 def make_log(words: Lexicon, size: int, n_errors: int = 1) -> Log:
-    """A log of about `size` lines with so many errors, at random places."""
+    """A log of about `size` lines with so many errors, at random places.
+
+    Most programs say few things again and again: in two logs of three the words, and in some the
+    whole texts, come from a small stock, so that the error shares its beginnings with other lines.
+    """
+    if words.pool or words.rng.random() < 0.33:
+        return _write_log(words, size, n_errors)
+    with words.few(words.rng.randint(4, 30)):
+        return _write_log(words, size, n_errors)
+
+
+def _row_of(rows: list[str], text: str) -> int:
+    return next(number for number, row in enumerate(rows) if row.endswith(text))
+
+
+def _write_log(words: Lexicon, size: int, n_errors: int) -> Log:
     rng = words.rng
     log = Log()
     line = layout(words, Clock(rng))
@@ -297,18 +318,23 @@ def make_log(words: Lexicon, size: int, n_errors: int = 1) -> Log:
     block = rng.choice((traceback, java_trace, compiler, plain_end))
     in_blocks = rng.random() < 0.25
     bad = rng.choice(BAD)
+    stock = [event(words) for _ in range(rng.randint(2, 8))] if rng.random() < 0.3 else []
     while len(log.lines) < size or places:
         if places and len(log.lines) >= places[0]:
             places.pop(0)
             if in_blocks:
                 rows, text = block(words)
                 log.lines += rows
+                log.places.append(len(log.lines) - len(rows) + 1 + _row_of(rows, text))
             else:
-                row, text = line(bad, failure(words))
+                row, text = line(bad, failure(words, stock))
                 log.lines.append(row)
+                log.places.append(len(log.lines))
                 if rng.random() < 0.06:
                     log.lines += traceback(words)[0]
             log.errors.append(text)
         else:
-            log.lines.append(line(rng.choice(CLEAR), event(words))[0])
+            again = stock and rng.random() < 0.7
+            text = rng.choice(stock) if again else event(words)
+            log.lines.append(line(rng.choice(CLEAR), text)[0])
     return log

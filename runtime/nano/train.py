@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import time
 from dataclasses import asdict
 from pathlib import Path
+from threading import Event
 
 import torch
 
@@ -22,10 +24,11 @@ from .model import Nano, NanoConfig
 from .muon import Muon
 
 STAGES = (
-    Stage(0.30, 384, 12, 7),
-    Stage(0.62, 640, 8, 15),
-    Stage(0.88, 1152, 4, 36),
-    Stage(1.00, 2112, 2, 70),
+    Stage(0.28, 384, 12, 7),
+    Stage(0.52, 640, 8, 15),
+    Stage(0.76, 1152, 4, 36),
+    Stage(0.93, 2112, 2, 70),
+    Stage(1.00, 4096, 1, 110),
 )
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 DECAY_FROM = 0.55
@@ -113,10 +116,12 @@ class Trainer:
 
     def run(self, *, compiled: bool) -> None:
         begun = time.monotonic() - self.elapsed
+        stop = Event()
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
         saved = shown = self.elapsed
         tokens_shown = self.tokens
         loss_of = torch.compile(self.model.loss, dynamic=False) if compiled else self.model.loss
-        while self.elapsed < self.seconds:
+        while self.elapsed < self.seconds and not stop.is_set():
             share = self.elapsed / self.seconds
             stage = next((s for s in STAGES if share < s.until), STAGES[-1])
             target, other = self.update(stage, loss_of)  # type: ignore[arg-type]

@@ -12,6 +12,9 @@ import re
 import string
 import sysconfig
 import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -36,17 +39,29 @@ HELD_OUT = 8  # one word in so many
 
 
 @cache
-def _harvest(held_out: bool) -> tuple[str, ...]:
+def _source() -> str:
     root = Path(sysconfig.get_paths()["stdlib"])
-    counts: dict[str, int] = {}
-    for module in MODULES.split():
-        source = root / f"{module}.py"
-        if not source.exists():
-            continue
-        for word in re.findall(r"[a-z]{3,12}", source.read_text(encoding="utf-8").lower()):
-            counts[word] = counts.get(word, 0) + 1
-    words = sorted(word for word, count in counts.items() if count >= 2)
-    return tuple(word for word in words if (zlib.crc32(word.encode()) % HELD_OUT == 0) == held_out)
+    files = (root / f"{module}.py" for module in MODULES.split())
+    return "\n".join(file.read_text(encoding="utf-8") for file in files if file.exists())
+
+
+def _chosen(texts: Iterable[str], held_out: bool) -> tuple[str, ...]:
+    return tuple(t for t in texts if (zlib.crc32(t.encode()) % HELD_OUT == 0) == held_out)
+
+
+@cache
+def harvest(held_out: bool) -> tuple[str, ...]:
+    """Words that occur at least twice in the source, sorted."""
+    counts = Counter(re.findall(r"[a-z]{3,12}", _source().lower()))
+    return _chosen(sorted(word for word, count in counts.items() if count >= 2), held_out)
+
+
+@cache
+def sentences(held_out: bool) -> tuple[str, ...]:
+    """Lines of comments and docstrings: English as programmers write it."""
+    lines = re.findall(r"^ *(?:# )?([A-Z][a-z]+ [A-Za-z ,.()'-]{12,70})$", _source(), re.MULTILINE)
+    calm = (line for line in lines if not re.search(r"error|fatal|exception|fail", line, re.I))
+    return _chosen(sorted(set(calm)), held_out)
 
 
 class Lexicon:
@@ -55,15 +70,27 @@ class Lexicon:
     def __init__(self, rng: random.Random, *, held_out: bool = False) -> None:
         self.rng = rng
         self.held_out = held_out
-        self.words = _harvest(held_out)
+        self.words = harvest(held_out)
         self.common = tuple(COMMON.split()) if not held_out else self.words
+        self.pool: list[str] = []
 
     def word(self) -> str:
         """A lower-case word, a real one four times of five."""
+        if self.pool and self.rng.random() < 0.85:
+            return self.rng.choice(self.pool)
         roll = self.rng.random()
         if roll < 0.08:
             return self.rng.choice(self.common)
         return self.rng.choice(self.words) if roll < 0.8 else self.made_up()
+
+    @contextmanager
+    def few(self, count: int) -> Iterator[None]:
+        """Inside, words repeat as they do in one program's files: `count` of them, mostly."""
+        self.pool = [self.word() for _ in range(count)]
+        try:
+            yield
+        finally:
+            self.pool = []
 
     def made_up(self) -> str:
         """A string that is no word: `torabi`, `qxjw`, `k7f2`."""
@@ -75,6 +102,10 @@ class Lexicon:
         if kind < 0.75:
             return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 8)))
         return "".join(rng.choices(string.ascii_lowercase + string.digits, k=rng.randint(3, 9)))
+
+    def sentence(self) -> str:
+        """A line of real English."""
+        return self.rng.choice(sentences(self.held_out))
 
     def phrase(self, low: int, high: int) -> str:
         """Between `low` and `high` words."""

@@ -13,8 +13,8 @@ if not hasattr(tools, "FileTools"):
     pytest.skip("the file tools are not there yet", allow_module_level=True)
 
 
-def real(root: Path, call: Call) -> str:
-    by_name = {tool.name: tool for tool in tools.FileTools(root)}
+def real(root: Path, call: Call, max_lines: int = 200) -> str:
+    by_name = {tool.name: tool for tool in tools.FileTools(root, max_lines=max_lines)}
     try:
         return by_name[call.name].call(dict(call.arguments))
     except ToolError as error:
@@ -36,7 +36,7 @@ def test_results_are_those_of_the_real_tools(family: str, tmp_path: Path) -> Non
         root.mkdir()
         write(root, item.files)
         for call, result in item.steps:
-            assert real(root, call) == result
+            assert real(root, call, item.files.max_lines) == result
 
 
 @pytest.mark.parametrize(
