@@ -6,9 +6,13 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from .arguments import build_parser
 from .status import Exit, explain
+
+if TYPE_CHECKING:
+    from .output import Output
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,8 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return import_module(f".{args.verb}", __name__).run(args, output)
     except KeyboardInterrupt:
-        output.error("interrupted")
-        return Exit.INTERRUPTED
+        return _fail(output, Exit.INTERRUPTED, "interrupted")
     except BrokenPipeError:
         # Whoever read our output has gone; Python would complain once more when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -37,7 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if os.environ.get("TRIPLEPOINT_DEBUG"):
             raise
-        status, message = explain(error)
-        output.error(message)
-        output.json({"status": "error", "error": message, "exit": status})
-        return status
+        return _fail(output, *explain(error))
+
+
+def _fail(output: Output, status: Exit, message: str) -> Exit:
+    """Say what went wrong: a line for people, an object for machines."""
+    output.error(message)
+    name = "cancelled" if status == Exit.INTERRUPTED else "error"
+    output.json({"status": name, "error": message, "exit": status, **output.facts})
+    return status

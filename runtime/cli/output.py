@@ -33,6 +33,8 @@ class Output:
         self.in_colour = self.on_terminal and not environ.get("NO_COLOR")
         self.progress = Progress(sys.stderr)
         self._console: Console | None = None
+        self.facts: dict[str, object] = {}
+        """What the JSON of an error says too, e.g. where the trace is."""
         self._inside_line = False
         for stream in (sys.stdout, sys.stderr):
             # A terminal or pipe that cannot show a character gets its escape, not a traceback.

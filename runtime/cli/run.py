@@ -19,6 +19,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         try:
             result = follow(agent.stream(question), output, quiet=args.quiet)
         finally:
+            output.facts["trace"] = str(agent.trace.path)
             if not args.quiet:
                 show_trace(output, agent.trace)
     if args.quiet:
