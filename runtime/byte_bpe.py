@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 from ..errors import ModelError
 from .gguf import GGUFFile
-from .pretokenizers import pre_tokenizer
+from .pretokenizers import PreTokenizer, pre_tokenizer
 from .vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as MergeTokenizer
     from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import Split
 
 
 def byte_characters() -> str:
@@ -32,6 +33,14 @@ def byte_characters() -> str:
 
 # For codecs.charmap_encode: character → byte, in C.
 _BYTE_OF = codecs.charmap_build(byte_characters())
+
+
+def word_splits(pre: PreTokenizer) -> list[Split]:
+    """The steps that cut a text into the words of `pre`, for the `tokenizers` library."""
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import Split
+
+    return [Split(Regex(pattern), "isolated") for pattern in pre.patterns]
 
 
 class ByteBPE:
@@ -50,14 +59,12 @@ class ByteBPE:
 
     @cached_property
     def _tokenizer(self) -> MergeTokenizer:
-        from tokenizers import Regex, Tokenizer
-        from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+        from tokenizers import Tokenizer
+        from tokenizers.pre_tokenizers import ByteLevel, Sequence
 
         tokenizer = Tokenizer(self._model())
-        splits = [Split(Regex(pattern), "isolated") for pattern in self._pre.patterns]
-        tokenizer.pre_tokenizer = Sequence(
-            [*splits, ByteLevel(add_prefix_space=False, use_regex=False)]
-        )
+        to_characters = ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = Sequence([*word_splits(self._pre), to_characters])
         return tokenizer
 
     def _model(self) -> BPE:
