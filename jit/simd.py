@@ -345,6 +345,10 @@ class Kernel:
     def index(self, value: V | int) -> ir.Value:
         return i64(value) if isinstance(value, int) else value.to(i64).value
 
+    def pointer(self, address: V, element: ir.Type) -> Ptr:
+        """An int64 address as a pointer."""
+        return Ptr(self, self.b.inttoptr(address.value, ptr), element)
+
     def scratch(self, element: ir.Type, count: int) -> Ptr:
         """A small array on the stack, aligned to 64 bytes."""
         with self.b.goto_entry_block():

@@ -23,9 +23,10 @@ from ..dot import bf16_dot, pair_high, pair_low, to_bf16_bits
 from ..simd import F32s, I8s, I64, I64s, Kernel, Ptr, V, Var, f32, i32, kernel
 from .gemm import for_tiles
 from .mathlib import exp
-from .rope import KVFormat, bf16_pairs
+from .kvcache import PAGE, KVFormat, head_part, head_words
+from .rope import bf16_pairs
 
-CHUNK = 256  # positions: 256 scores of 16 rows are 16 KiB, so a chunk's work stays in L1
+CHUNK = PAGE  # positions whose scores are held at once: 16 rows of them are 16 KiB
 NEVER = -3.0e38  # stands for minus infinity: finite, so that no inf - inf arises
 
 
@@ -44,11 +45,11 @@ def scratch_bytes(group: int, head_dim: int) -> int:
 def attention(
     k: Kernel,
     q: I8s,
-    k_cache: I8s,
-    v_cache: I8s,
+    pages: I64s,
+    k_offset: I64,
+    v_offset: I64,
     out: F32s,
     out_stride: I64,
-    capacity: I64,
     scratch: I8s,
     state: I64s,
     *,
@@ -59,11 +60,12 @@ def attention(
 ) -> None:
     """Unit = (token tile, kv head), kv head fastest. state = [tokens, position of token 0].
 
-    `q` as `rope_store` writes it; `capacity` positions in the cache, a multiple of CHUNK; `out`
-    float32 [tokens, out_stride]; `scratch` is this thread's own.
+    `q` as `rope_store` writes it; pages and offsets as in `kvcache.py`; `out` float32
+    [tokens, out_stride]; `scratch` is this thread's own.
     """
     tile = token_tile(group)
     shape = _Shape(k, head_dim, group, kv)
+    words = head_words(kv, head_dim)
     rows_most = tile * group
     scores = scratch.cast(f32)
     probs = scores.at(rows_most * CHUNK).cast(i32)
@@ -75,15 +77,15 @@ def attention(
         rows = tokens * group
         start = state.load(1) + first  # position of this tile's first token
         seen = start + tokens  # positions that its last token attends to
-        keys = k_cache.cast(i32).at(head * capacity * shape.key_words)
-        values = v_cache.cast(i32).at(head * capacity // shape.step * head_dim)
         queries = q.cast(i32).at((first * (kv_heads * group) + head * group) * shape.query_words)
         _clear(k, sums, stats, rows, head_dim)
         with k.range(0, seen, step=CHUNK, name="chunk") as chunk:
-            count = (seen - chunk).min(CHUNK)
-            shape.score(queries, keys.at(chunk * shape.key_words), scores, rows, count, kv_heads)
+            count, page = (seen - chunk).min(CHUNK), chunk // CHUNK
+            keys = head_part(k, pages, page, k_offset, head, words)
+            values = head_part(k, pages, page, v_offset, head, words)
+            shape.score(queries, keys, scores, rows, count, kv_heads)
             _softmax(k, shape, scores, probs, stats, rows, group, start - chunk, count)
-            shape.weigh(probs, values.at(chunk // shape.step * head_dim), sums, stats, rows, count)
+            shape.weigh(probs, values, sums, stats, rows, count)
         _write(k, sums, stats, out, rows, group, first, head, out_stride, head_dim)
 
 

@@ -2,24 +2,16 @@
 
     (a, b) -> (a cos - b sin, b cos + a sin)     for the pairs (i, i + head_dim / 2)   (RoPE, NeoX)
 
-KV cache layouts, for `lanes` L and positions p (see `attention.py` for why):
-
-    bf16   K: int32 [kv head][p / L][dim / 2][L]   a pair of dims of one position in each int32
-           V: int16 [kv head][p / 2][dim][2]       a pair of positions of one dim in each int32
-    f32    K: float32 [kv head][p / L][dim][L]     V: float32 [kv head][p][dim]
+See `kvcache.py` for where keys and values go.
 """
 
 from __future__ import annotations
-
-from typing import Literal
 
 import numpy as np
 
 from ..dot import to_bf16_bits
 from ..simd import F32, F32s, I8s, I64, I64s, Kernel, Ptr, V, f32, i16, i32, kernel
-
-KVFormat = Literal["bf16", "f32"]
-
+from .kvcache import PAGE, KVFormat, head_part, head_words
 
 @kernel
 def rope_store(
@@ -32,11 +24,11 @@ def rope_store(
     cos: F32s,
     sin: F32s,
     q_out: I8s,
-    k_cache: I8s,
-    v_cache: I8s,
+    pages: I64s,
+    k_offset: I64,
+    v_offset: I64,
     q_stride: I64,
     kv_stride: I64,
-    capacity: I64,
     eps: F32,
     scale: F32,
     state: I64s,
@@ -50,7 +42,7 @@ def rope_store(
     """Unit = (token, kv head), kv head fastest: its `group` query heads, its key, its value.
 
     q float32 [tokens, q_stride], keys and values [tokens, kv_stride]; state = [tokens, position of
-    token 0]. q_out is float32 [tokens, heads, head_dim], or the same as bf16 pairs where the target
+    token 0]; pages and offsets as in `kvcache.py`. q_out is float32 [tokens, heads, head_dim], or the same as bf16 pairs where the target
     multiplies those; it carries the attention scale.
     """
     heads = kv_heads * group
@@ -66,8 +58,12 @@ def rope_store(
             _store_query(k, q_out, (token * heads + h) * head_dim, low, high, scale, head_dim, kv)
         at = token * kv_stride + head * head_dim
         low, high = _rotated(k, keys.at(at), k_norm, angles, eps, head_dim, norm)
-        _store_key(k, k_cache, head * capacity, position, low + high, head_dim, kv)
-        _store_value(k, v_cache, head * capacity, position, values.at(at), head_dim, kv)
+        page, within = position // PAGE, position % PAGE
+        words = head_words(kv, head_dim)
+        k_part = head_part(k, pages, page, k_offset, head, words)
+        v_part = head_part(k, pages, page, v_offset, head, words)
+        _store_key(k, k_part, within, low + high, head_dim, kv)
+        _store_value(k, v_part, within, values.at(at), head_dim, kv)
 
 
 def _rotated(
@@ -122,14 +118,13 @@ def _store_query(
 
 
 def _store_key(
-    k: Kernel, cache: Ptr, base: V, position: V, dims: list[V], head_dim: int, kv: KVFormat
+    k: Kernel, part: Ptr, within: V, dims: list[V], head_dim: int, kv: KVFormat
 ) -> None:
     """Scatter one key into its lane: the stride between dims is a whole vector."""
     lanes = k.lanes
-    block, lane = position // lanes, position % lanes
     vectors = [v.bitcast(i32) for v in dims] if kv == "f32" else _pairs(k, dims)
     rows = head_dim if kv == "f32" else head_dim // 2
-    column = cache.cast(i32).at((base // lanes + block) * (rows * lanes) + lane)
+    column = part.at(within // lanes * (rows * lanes) + within % lanes)
     at = 0
     for v in vectors:
         for n in range(v.lanes):
@@ -138,15 +133,15 @@ def _store_key(
 
 
 def _store_value(
-    k: Kernel, cache: Ptr, base: V, position: V, source: Ptr, head_dim: int, kv: KVFormat
+    k: Kernel, part: Ptr, within: V, source: Ptr, head_dim: int, kv: KVFormat
 ) -> None:
     lanes = min(k.lanes, head_dim)
     if kv == "f32":
-        row = cache.cast(f32).at((base + position) * head_dim)
+        row = part.cast(f32).at(within * head_dim)
         for i in range(0, head_dim, lanes):
             row.store(i, source.load(i, lanes))
         return
-    pair = cache.cast(i16).at((base // 2 + position // 2) * (2 * head_dim) + position % 2)
+    pair = part.cast(i16).at(within // 2 * (2 * head_dim) + within % 2)
     for i in range(0, head_dim, lanes):
         bits = to_bf16_bits(source.load(i, lanes)).to(i16)
         for n in range(lanes):

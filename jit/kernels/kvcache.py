@@ -1,0 +1,48 @@
+"""Where keys and values lie: pages of 256 positions, each holding all layers and KV heads.
+
+A page table (int64 addresses) leads to the pages, so a cache grows page by page, and pages can be
+shared between branches of a conversation. Within a page every layer has a K part and a V part, and
+every KV head is contiguous, for `lanes` L and positions p of the page:
+
+    bf16   K: int32 [p / L][dim / 2][L]   a pair of dims of one position in each int32
+           V: int16 [p / 2][dim][2]       a pair of positions of one dim in each int32
+    f32    K: float32 [p / L][dim][L]     V: float32 [p][dim]
+
+K has lane = position, so scores need no horizontal sums; V has lane = dim, for the same reason.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ..simd import Kernel, Ptr, V, i32
+
+KVFormat = Literal["bf16", "f32"]
+PAGE = 256  # positions; also the chunk of attention's online softmax
+
+
+def words_per_position(kv: KVFormat, head_dim: int) -> int:
+    """int32 words of K (and of V) for one position of one head."""
+    return head_dim // 2 if kv == "bf16" else head_dim
+
+
+def head_words(kv: KVFormat, head_dim: int) -> int:
+    """int32 words of K (and of V) of one head in one page."""
+    return PAGE * words_per_position(kv, head_dim)
+
+
+def page_bytes(kv: KVFormat, layers: int, kv_heads: int, head_dim: int) -> int:
+    """Bytes of one page."""
+    return layers * 2 * kv_heads * head_words(kv, head_dim) * 4
+
+
+def layer_offsets(kv: KVFormat, layer: int, kv_heads: int, head_dim: int) -> tuple[int, int]:
+    """Byte offsets of a layer's K and V within a page."""
+    part = kv_heads * head_words(kv, head_dim) * 4
+    return layer * 2 * part, layer * 2 * part + part
+
+
+def head_part(k: Kernel, pages: Ptr, page: V, offset: V, head: V, words: int) -> Ptr:
+    """One head's K or V in one page, as int32 words."""
+    part = k.pointer(pages.load(page) + offset, i32)
+    return part.at(head * words)

@@ -1,0 +1,59 @@
+"""Loops that measure this machine's limits: how fast it reads, and how fast it multiplies."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ..dot import Dot, bf16_dot
+from ..simd import I8s, I64, Kernel, f32, i8, i32, kernel
+
+Peak = Literal["int8", "fp32", "bf16"]
+CHAINS = 12  # independent sums: more than the latency of any dot product times its rate
+STEPS = 64  # dot steps on each chain in one unit
+
+
+def operations(peak: Peak, lanes: int) -> int:
+    """Arithmetic operations (multiply and add count as two) of one unit of `multiply`."""
+    each = {"int8": 4, "fp32": 1, "bf16": 2}[peak]
+    return 2 * each * lanes * CHAINS * STEPS
+
+
+@kernel
+def read(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
+    """Read the units [begin, end) of `unit_bytes` (a multiple of 4 vectors) and keep a checksum."""
+    vector = 4 * k.lanes
+    sums = [k.var(k.zeros(i32, k.lanes)) for _ in range(4)]
+    with k.range(k.begin * unit_bytes, k.end * unit_bytes, step=4 * vector) as at:
+        for n, total in enumerate(sums):
+            total.set(total.now ^ data.at(at + n * vector).cast(i32).load(0, k.lanes))
+    out = (sums[0].now ^ sums[1].now) ^ (sums[2].now ^ sums[3].now)
+    sink.cast(i32).store(0, out)
+
+
+@kernel
+def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
+    """One unit = STEPS products on each of CHAINS sums, all in registers; operands: 2 vectors."""
+    lanes = k.lanes
+    element = i32 if peak == "int8" else f32
+    a = operands.cast(i32).load(0, lanes)
+    b = operands.cast(i32).load(lanes, lanes)
+    sums = [k.var(k.zeros(element, lanes)) for _ in range(CHAINS)]
+    dot = Dot(k, small=False)
+    with k.units(), k.range(0, STEPS, name="step"):
+        for total in sums:
+            if peak == "int8":
+                total.set(dot.step(total.now, a, b))
+            elif peak == "bf16":
+                total.set(bf16_dot(k, total.now, a, b))
+            else:
+                total.set(k.fma(a.bitcast(f32), b.bitcast(f32), total.now))
+    out = sums[0].now
+    for total in sums[1:]:
+        out = out + total.now
+    sink.cast(element).store(0, out)
+
+
+@kernel
+def nothing(k: Kernel, sink: I8s) -> None:
+    """An op that does nothing: what is left is dispatch and the barrier."""
+    sink.store(0, k.const(0, i8))

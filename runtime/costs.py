@@ -1,0 +1,174 @@
+"""The cost model: operations, bytes and barriers of a forward pass, and the bound they predict.
+
+For a pass of S tokens at KV length P of a model with N weights in its matrices:
+
+    linear FLOPs     2 S N                  (output head only for the tokens that want logits)
+    attention FLOPs  4 H d S (P + (S + 1) / 2) per layer      (scores and weighted values, causal)
+    bytes            the weights once, the KV cache of P + S positions for each token tile
+
+    t_compute = linear / int8 peak + attention / bf16 peak,  t_memory = bytes / bandwidth,
+    t_dispatch = barriers * barrier cost;  the largest names the bound.
+
+Sources: roofline of the project's third seed; counts as in the usual transformer accounting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .machine import MachineProfile
+
+Bound = Literal["compute", "memory", "dispatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """What the cost model needs to know of a loaded model.
+
+    Attributes:
+        layers, heads, head_dim: attention's shape.
+        body_weights, head_weights: parameters in the layers' matrices, in the output head.
+        body_bytes, head_bytes: the same in packed bytes.
+        kv_bytes: bytes of KV cache for one position, all layers.
+        quantised: whether products run in int8 (else in float32).
+    """
+
+    layers: int
+    heads: int
+    head_dim: int
+    body_weights: int
+    head_weights: int
+    body_bytes: int
+    head_bytes: int
+    kv_bytes: float
+    quantised: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PassCost:
+    """Counts of one pass, or of several added up."""
+
+    linear_flops: float = 0.0
+    attention_flops: float = 0.0
+    weight_bytes: float = 0.0
+    kv_read_bytes: float = 0.0
+    barriers: int = 0
+
+    @property
+    def flops(self) -> float:
+        return self.linear_flops + self.attention_flops
+
+    @property
+    def bytes(self) -> float:
+        return self.weight_bytes + self.kv_read_bytes
+
+    def __add__(self, other: PassCost) -> PassCost:
+        return PassCost(
+            self.linear_flops + other.linear_flops,
+            self.attention_flops + other.attention_flops,
+            self.weight_bytes + other.weight_bytes,
+            self.kv_read_bytes + other.kv_read_bytes,
+            self.barriers + other.barriers,
+        )
+
+
+def pass_cost(
+    model: ModelCost, tokens: int, start: int, outputs: int, barriers: int, tile: int
+) -> PassCost:
+    """Counts for `tokens` tokens at KV length `start`, logits for `outputs` of them.
+
+    tile: tokens that share one read of the KV cache.
+    """
+    seen = start + (tokens + 1) / 2
+    head = outputs > 0
+    return PassCost(
+        linear_flops=2.0 * (tokens * model.body_weights + outputs * model.head_weights),
+        attention_flops=4.0 * model.layers * model.heads * model.head_dim * tokens * seen,
+        weight_bytes=float(model.body_bytes + (model.head_bytes if head else 0)),
+        kv_read_bytes=model.kv_bytes * seen * -(-tokens // tile),
+        barriers=barriers,
+    )
+
+
+def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> PassCost:
+    """Counts of `passes` single-token passes from KV length `start` on, in closed form."""
+    seen = passes * (start + 1) + passes * (passes - 1) / 2
+    return PassCost(
+        linear_flops=2.0 * passes * (model.body_weights + model.head_weights),
+        attention_flops=4.0 * model.layers * model.heads * model.head_dim * seen,
+        weight_bytes=float(passes * (model.body_bytes + model.head_bytes)),
+        kv_read_bytes=model.kv_bytes * seen,
+        barriers=passes * barriers,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Least times that the machine's limits allow, in seconds."""
+
+    compute_s: float
+    memory_s: float
+    dispatch_s: float
+    level: str
+
+    @property
+    def bound(self) -> Bound:
+        times = {
+            "compute": self.compute_s, "memory": self.memory_s, "dispatch": self.dispatch_s
+        }  # fmt: skip
+        return max(times, key=lambda name: times[name])  # pyright: ignore[reportReturnType]
+
+    @property
+    def limit_s(self) -> float:
+        """The time that the named bound alone would take."""
+        return max(self.compute_s, self.memory_s, self.dispatch_s)
+
+
+def predict(
+    cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1
+) -> Prediction:
+    """The least times for `cost`, which `passes` passes make up."""
+    level = machine.level_of(cost.bytes / max(1, passes))
+    linear_peak = machine.int8_gops if model.quantised else machine.fp32_gflops
+    compute = cost.linear_flops / (linear_peak * 1e9)
+    compute += cost.attention_flops / (machine.bf16_gflops * 1e9)
+    return Prediction(
+        compute_s=compute,
+        memory_s=cost.bytes / machine.bandwidth(level),
+        dispatch_s=cost.barriers * machine.barrier_s,
+        level=level,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the stamps showed of a phase: shares between 0 and 1."""
+
+    mfu: float
+    mbu: float
+    dispatch_share: float
+
+    @property
+    def bound(self) -> Bound:
+        """Whichever resource was busiest: the arithmetic, the memory, or nothing but waiting."""
+        shares = {"compute": self.mfu, "memory": self.mbu, "dispatch": self.dispatch_share}
+        return max(shares, key=lambda name: shares[name])  # pyright: ignore[reportReturnType]
+
+    @property
+    def limit_share(self) -> float:
+        """Share of the limit that the bound names; for dispatch: what was left for kernels."""
+        if self.bound == "dispatch":
+            return max(0.0, 1.0 - self.dispatch_share)
+        return max(self.mfu, self.mbu)
+
+
+def observe(prediction: Prediction, wall_s: float, kernel_s: float) -> Observation:
+    """wall_s: time of the phase; kernel_s: mean time of a thread inside kernels."""
+    if wall_s <= 0:
+        return Observation(0.0, 0.0, 0.0)
+    return Observation(
+        mfu=prediction.compute_s / wall_s,
+        mbu=prediction.memory_s / wall_s,
+        dispatch_share=min(1.0, max(0.0, 1.0 - kernel_s / wall_s)),
+    )

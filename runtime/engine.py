@@ -1,0 +1,248 @@
+"""A loaded model, ready to run: kernels, packed weights, threads, the machine's profile."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import get_args
+
+from ..errors import EngineError, ModelError
+from ..jit import targets
+from ..jit.compile import Library, ObjectCache, default_folder
+from ..jit.kernels.kvcache import KVFormat
+from ..jit.kernels.rope import tables
+from ..jit.pool import Pool
+from . import models
+from .costs import ModelCost
+from .gguf import GGUFFile
+from .graph import Buffers, Choice
+from .kv import KVCache
+from .machine import MachineProfile, physical_cores, profile
+from .session import Session
+from .tokenizer import Tokenizer
+from .weights import WeightLoader
+
+DEFAULT_CONTEXT = 32768  # positions, if the model has as many: a page costs nothing until it is used
+NANO = Path(__file__).parent / "nano" / "nano.gguf"
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Facts about the model file.
+
+    Attributes:
+        quant: the type that most weights have, e.g. ``Q4_0``.
+        parameters: weights in all tensors.
+        context_length: positions that the model was trained for.
+    """
+
+    name: str
+    path: Path
+    architecture: str
+    quant: str
+    parameters: int
+    n_layers: int
+    context_length: int
+    nbytes: int
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the file; remembered by path, size and time, since a big one takes seconds."""
+        status = self.path.stat()
+        key = f"{self.path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}"
+        import platformdirs
+
+        memory = Path(platformdirs.user_cache_dir("triplepoint")) / "sha256.json"
+        known: dict[str, str] = {}
+        with contextlib.suppress(OSError, ValueError):
+            known = json.loads(memory.read_text())
+        if key not in known:
+            with self.path.open("rb") as file:
+                known[key] = hashlib.file_digest(file, "sha256").hexdigest()
+            with contextlib.suppress(OSError):
+                memory.parent.mkdir(parents=True, exist_ok=True)
+                temporary = memory.with_suffix(f".{os.getpid()}")
+                temporary.write_text(json.dumps(known, indent=0))
+                os.replace(temporary, memory)
+        return known[key]
+
+
+class Engine:
+    """Runs one model. Sessions of an engine share its weights and take turns on its threads.
+
+    Attributes:
+        model: facts about the model file.
+        tokenizer: text to ids and back.
+        target: the CPU feature set that the kernels were generated for.
+        machine: measured limits of this machine.
+        threads: threads that play a pass.
+        kv: format of KV caches, ``bf16`` or ``f32``.
+    """
+
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        library: Library,
+        pool: Pool,
+        kv: KVFormat,
+        context: int | None,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        """Use `Engine.load`."""
+        self.library, self.pool = library, pool
+        self.target = library.target
+        self.threads = pool.threads
+        self.kv: KVFormat = kv
+        self.tokenizer = Tokenizer.from_gguf(gguf)
+        weights = WeightLoader(gguf, library)
+        self.network = models.build(gguf, weights)
+        self.weights = weights.pack_all(pool, progress)
+        self.machine: MachineProfile = profile(library, pool)
+        config = self.network.config
+        self.model = _info(gguf, config.layers, config.context)
+        self.context = context or min(config.context, DEFAULT_CONTEXT)
+        if self.context > config.context:
+            raise EngineError(
+                f"a context of {self.context} tokens was asked for, but {self.model.name} was made "
+                f"for {config.context}; ask for at most that"
+            )
+        self.buffers = Buffers()
+        self.choice = Choice(config.n_vocab)
+        self.lock = threading.RLock()
+        self._gguf = gguf  # the embedding table is read from its mapping
+        self._tables = tables(-(-self.context // 256) * 256, config.heads.head_dim, config.rope_base)
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path = "nano",
+        *,
+        threads: int | None = None,
+        target: str | None = None,
+        kv: str = "bf16",
+        context: int | None = None,
+        progress: Callable[[float], None] | None = None,
+    ) -> Engine:
+        """Load a model.
+
+        Args:
+            model: ``nano`` (the embedded one), a path to a GGUF file, or
+                ``synthetic:NAME:QUANT`` (real shapes, random weights).
+            threads: threads of a pass; default: the physical cores this process may use.
+            target: CPU feature set, e.g. ``avx2``; default: the best of this machine.
+            kv: format of the KV cache, ``bf16`` or ``f32``.
+            context: most positions of a session; default: what the model was made for, at most
+                32,768.
+            progress: hears the share of the weights that is packed, 0 to 1.
+
+        Raises:
+            ModelError: the file cannot be found, is damaged, or cannot be run.
+            TargetError: the target is unknown or cannot run here.
+            EngineError: another setting makes no sense.
+        """
+        if kv not in get_args(KVFormat):
+            known = ", ".join(get_args(KVFormat))
+            raise EngineError(f"unknown KV cache format {kv!r}; known: {known}")
+        if context is not None and context < 1:
+            raise EngineError(f"a context of {context} tokens is too small; ask for at least 1")
+        count = threads if threads is not None else physical_cores()
+        if not 1 <= count <= 256:
+            raise EngineError(f"{count} threads make no sense; ask for 1 to 256")
+        chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
+        gguf = GGUFFile.open(resolve_model(model))
+        models.architecture_of(gguf)
+        library = Library(chosen, ObjectCache(default_folder()))
+        pool = Pool(library, count)
+        try:
+            return cls(gguf, library, pool, kv, context, progress)  # pyright: ignore[reportArgumentType]
+        except BaseException:
+            pool.close()
+            raise
+
+    def session(self, context: int | None = None) -> Session:
+        """A new conversation with an empty KV cache of `context` positions."""
+        size = context or self.context
+        if not 1 <= size <= self.context:
+            raise EngineError(f"a session of {size} tokens does not fit a context of {self.context}")
+        c = self.network.config
+        h = c.heads
+        cache = KVCache(self.kv, c.layers, h.kv_heads, h.head_dim, size, self._tables)
+        return Session(self, cache, size)
+
+    @cached_property
+    def cost(self) -> ModelCost:
+        """The model as the cost model sees it."""
+        *body, head = self.network.matrices
+        h = self.network.config.heads
+        word = 2 if self.kv == "bf16" else 4
+        layers = self.network.config.layers
+        return ModelCost(
+            layers=layers,
+            heads=h.heads,
+            head_dim=h.head_dim,
+            body_weights=sum(m.parameters for m in body),
+            head_weights=head.parameters,
+            body_bytes=sum(m.nbytes for m in body),
+            head_bytes=head.nbytes,
+            kv_bytes=float(layers * 2 * h.kv_heads * h.head_dim * word),
+            quantised=head.format.quantised,
+        )
+
+    def close(self) -> None:
+        """End the threads; the engine runs no more passes."""
+        self.pool.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def resolve_model(model: str | Path) -> Path:
+    """The file that a model's name stands for.
+
+    Raises:
+        ModelError: there is no such model.
+    """
+    name = str(model)
+    if name == "nano":
+        if not NANO.exists():
+            raise ModelError(f"the embedded model is missing ({NANO}); install triplepoint again")
+        return NANO
+    if name.startswith("synthetic:"):
+        from .synthetic import synthetic_path
+
+        return synthetic_path(name)
+    path = Path(name).expanduser()
+    if not path.exists():
+        raise ModelError(
+            f"no such model: {name}; give a path to a GGUF file, nano, or synthetic:NAME:QUANT"
+        )
+    return path
+
+
+def _info(gguf: GGUFFile, layers: int, context: int) -> ModelInfo:
+    totals: dict[str, int] = {}
+    for tensor in gguf.tensors.values():
+        count = 1
+        for n in tensor.shape:
+            count *= int(n)
+        totals[tensor.type.name] = totals.get(tensor.type.name, 0) + count
+    return ModelInfo(
+        name=gguf.string("general.name", "") or gguf.path.stem,
+        path=gguf.path,
+        architecture=gguf.string("general.architecture"),
+        quant=max(totals, key=lambda name: totals[name]),
+        parameters=sum(totals.values()),
+        n_layers=layers,
+        context_length=context,
+        nbytes=gguf.nbytes,
+    )

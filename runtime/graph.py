@@ -1,0 +1,302 @@
+"""Lays a forward pass on the tape, so that a model's code reads like its equations.
+
+A `Graph` is one pass of up to `most_tokens` tokens for one session. It decides which kernel, which
+buffer and which sharing of work each step gets; the model says only what is computed.
+
+Two plans come out of the same code. In *decode* (one token) every thread prepares the shared input of
+a product for itself, since that is cheaper than a barrier, and a KV head's rotation and attention stay
+on one thread: five barriers a layer. In *prefill* the tokens are shared out and all meet in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..jit.compile import spec
+from ..jit.kernels import activations, argmax, attention, embed, gemm, rope
+from ..jit.kernels.kvcache import layer_offsets
+from ..jit.pool import aligned
+from ..jit.tape import DYNAMIC, EACH, STATIC, PerThread, Tape
+from ..jit.targets import CpuTarget
+from .kv import KVCache
+from .weights import Matrix
+
+# Slots of a pass's state (int64), read by kernels while they run.
+TOKENS, START, OUT_FIRST, OUT_COUNT = range(4)
+ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(4, 7)
+ONE, ZERO, PARTS = range(7, 10)
+STATE_SLOTS = 16
+ALIGN = 64  # float32 rows are padded to this many values, so that no kernel has a tail
+
+
+def padded(width: int) -> int:
+    return -(-width // ALIGN) * ALIGN
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A float32 activation [most_tokens, stride], of which `width` values count."""
+
+    data: np.ndarray
+    width: int
+
+    @property
+    def stride(self) -> int:
+        return self.data.shape[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An activation ready for products: int8 blocks or float32 rows, shared or one per thread."""
+
+    data: np.ndarray | PerThread
+    stride: int
+    zero_point: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """Sizes of attention in one model."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+    @property
+    def group(self) -> int:
+        return self.heads // self.kv_heads
+
+
+class Buffers:
+    """Named scratch arrays that all passes of an engine share (one pass runs at a time)."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[tuple[str, int], np.ndarray] = {}
+
+    def get(self, name: str, rows: int, width: int, dtype: type = np.float32) -> np.ndarray:
+        """An array of at least `rows` rows of exactly `width` values."""
+        have = self._arrays.get((name, width))
+        if have is None or len(have) < rows:
+            have = self._arrays[name, width] = aligned((rows, width), dtype)
+        return have
+
+
+class Graph:
+    """One pass on its way to the tape."""
+
+    def __init__(
+        self,
+        name: str,
+        target: CpuTarget,
+        threads: int,
+        most_tokens: int,
+        buffers: Buffers,
+        heads: HeadShape,
+        kv: KVCache,
+    ) -> None:
+        self.target = target
+        self.most_tokens = most_tokens
+        self.decode = most_tokens == 1
+        self.heads = heads
+        self.kv = kv
+        self.tape = Tape(name, threads)
+        self._buffers = buffers
+        self.state = aligned(STATE_SLOTS, np.int64)
+        self.state[ONE], self.state[PARTS] = 1, argmax.PARTS
+        self.ids = aligned(max(16, most_tokens), np.int32)
+        self._layer = 0
+
+    # --- what the session sets before a pass
+
+    def set_pass(self, tokens: int, start: int, outputs: int) -> None:
+        """This pass has `tokens` tokens from position `start`; the last `outputs` give logits."""
+        state, tile = self.state, attention.token_tile(self.heads.group)
+        state[TOKENS], state[START] = tokens, start
+        state[OUT_FIRST], state[OUT_COUNT] = tokens - outputs, outputs
+        state[ROPE_UNITS] = tokens * self.heads.kv_heads
+        state[ATTENTION_UNITS] = -(-tokens // tile) * self.heads.kv_heads
+        state[HEAD_UNITS] = self._head_units if outputs else 0
+
+    _head_units = 0
+
+    # --- what the model says
+
+    @contextlib.contextmanager
+    def layer(self, index: int) -> Iterator[None]:
+        self._layer = index
+        with self.tape.part(f"blk.{index}."):
+            yield
+
+    def embedding(self, table: np.ndarray, matrix_format: str, width: int) -> Row:
+        """Rows of the embedding table for the ids of this pass."""
+        form = embed.FORMATS[matrix_format]
+        x = self._row("x", width)
+        blocks = width // form.block
+        args = [table, self.ids, x.data, blocks * form.file_bytes, blocks, x.stride]
+        self.tape.op("embed", spec(embed.embed, fmt=matrix_format), args, self._units(TOKENS))
+        return x
+
+    def norm(self, x: Row, weight: np.ndarray, eps: float, into: Matrix, name: str) -> Prepared:
+        """RMSNorm of `x`, made ready to be multiplied by matrices stored like `into`."""
+        return self._prepare(name, x, into, weight, eps, outputs=False)
+
+    def ready(self, x: Row, into: Matrix, name: str) -> Prepared:
+        """`x` as it is, made ready to be multiplied by matrices stored like `into`."""
+        return self._prepare(name, x, into, None, 0.0, outputs=False)
+
+    def matmul(self, w: Matrix, x: Prepared, name: str, *, last: bool = True) -> Row:
+        """w x. `last` is False when another product of the same input follows: no barrier yet."""
+        out = self._row(name, w.rows)
+        self._product(name, w, x, out, "store", barrier=last)
+        return out
+
+    def add_matmul(self, x: Row, w: Matrix, y: Prepared, name: str) -> None:
+        """x += w y."""
+        self._product(name, w, y, x, "add")
+
+    def silu_mul(self, w: Matrix, x: Prepared, name: str) -> Row:
+        """silu(gate x) * (up x) for a fused gate/up matrix."""
+        out = self._row(name, w.rows)
+        self._product(name, w, x, out, "silu_mul")
+        return out
+
+    def attend(
+        self, q: Row, k: Row, v: Row, norms: tuple[np.ndarray, np.ndarray] | None, eps: float
+    ) -> Row:
+        """Rotate q and k (after their norms, if any), append k and v to the cache, attend."""
+        h, kv = self.heads, self.kv
+        sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
+        rotated = self._buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
+        k_at, v_at = layer_offsets(kv.format, self._layer, h.kv_heads, h.head_dim)
+        q_norm, k_norm = norms or (kv.cos, kv.cos)  # unread when there are none
+        cache = [kv.pages, k_at, v_at]
+        scale = float(h.head_dim) ** -0.5
+        rope_args = [q.data, k.data, v.data, q_norm, k_norm, kv.cos, kv.sin, rotated, *cache,
+                     q.stride, k.stride, float(eps), scale, self.state]  # fmt: skip
+        # In decode a KV head's attention follows on the thread that rotated it: no barrier.
+        self.tape.op(
+            "rope",
+            spec(rope.rope_store, **sizes, norm=norms is not None),
+            rope_args,
+            self._units(ROPE_UNITS),
+            barrier=not self.decode,
+        )
+        out = self._row("attention", h.heads * h.head_dim)
+        size = attention.scratch_bytes(h.group, h.head_dim) // 4
+        scratch = PerThread(
+            [self._buffers.get(f"scratch{t}", 1, size) for t in range(self.tape.threads)]
+        )
+        self.tape.op(
+            "attention",
+            spec(attention.attention, **sizes),
+            [rotated, *cache, out.data, out.stride, scratch, self.state],
+            self._units(ATTENTION_UNITS),
+            mode=STATIC if self.decode else DYNAMIC,
+        )
+        return out
+
+    def logits(self, x: Row, weight: np.ndarray, eps: float, w: Matrix, out: np.ndarray) -> None:
+        """Norm and output head for the tokens that want logits. out: float32 [rows, stride]."""
+        ready = self._prepare("output_norm", x, w, weight, eps, outputs=True)
+        self._head_units = w.units
+        self._product("output", w, ready, Row(out, w.rows), "store", head=True)
+
+    # --- how it is done
+
+    def _prepare(
+        self,
+        name: str,
+        x: Row,
+        into: Matrix,
+        weight: np.ndarray | None,
+        eps: float,
+        outputs: bool,
+    ) -> Prepared:
+        quantise = into.format.quantised
+        if not quantise and weight is None:
+            return Prepared(x.data, x.stride, 0)
+        zero_point = into.format.zero_point(self.target)
+        width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantise else x.stride
+        row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantise else 4 * width
+        most = self.most_tokens
+        own = self.decode
+        if own:
+            data = PerThread(
+                [
+                    self._buffers.get(f"{name}.{t}", most, row_bytes, np.uint8)
+                    for t in range(self.tape.threads)
+                ]
+            )
+        else:
+            data = self._buffers.get(name, most, row_bytes, np.uint8)
+        kernel = spec(activations.prepare, norm=weight is not None, quantise=quantise)
+        first = self._units(OUT_FIRST) if outputs else self._units(ZERO)
+        args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
+                float(eps), zero_point, first]  # fmt: skip
+        self.tape.op(
+            name,
+            kernel,
+            args,
+            self._units(OUT_COUNT if outputs else TOKENS),
+            mode=EACH if own else STATIC,
+            barrier=not own,
+        )
+        return Prepared(data, width, zero_point)
+
+    def _product(
+        self,
+        name: str,
+        w: Matrix,
+        x: Prepared,
+        out: Row,
+        epilogue: gemm.Epilogue,
+        *,
+        barrier: bool = True,
+        head: bool = False,
+    ) -> None:
+        count = self._units(OUT_COUNT if head else TOKENS)
+        form = w.format
+        assert x.zero_point == form.zero_point(self.target), (name, x.zero_point, form)
+        if form.quantised:
+            kernel = spec(gemm.gemm_quant, fmt=form.name, epilogue=epilogue)
+            args = [w.panels, x.data, out.data, w.blocks, out.stride, count]
+        else:
+            kernel = spec(gemm.gemm_float, fmt=form.name, epilogue=epilogue)
+            args = [w.panels, x.data, out.data, w.depth, x.stride, out.stride, count]
+        units = self._units(HEAD_UNITS) if head else np.array([w.units], np.int64)
+        # Decode streams: one contiguous range of panels for each thread reads fastest.
+        mode = STATIC if self.decode else DYNAMIC
+        self.tape.op(name, kernel, args, units, mode=mode, barrier=barrier)
+
+    def _row(self, name: str, width: int) -> Row:
+        return Row(self._buffers.get(name, self.most_tokens, padded(width)), width)
+
+    def _units(self, slot: int) -> np.ndarray:
+        return self.state[slot : slot + 1]
+
+
+def choose_ops(tape: Tape, state: np.ndarray, choice: Choice) -> None:
+    """Greedy choice among the logits of one row, under the mask if there is one."""
+    part_args = [choice.logits, choice.mask, choice.use_mask, choice.best, choice.where,
+                 choice.n_vocab]  # fmt: skip
+    tape.op("argmax", spec(argmax.argmax_part), part_args, state[PARTS : PARTS + 1])
+    final = [choice.best, choice.where, choice.token]
+    tape.op("argmax.final", spec(argmax.argmax_final), final, state[ONE : ONE + 1])
+
+
+class Choice:
+    """Buffers of the output: logits of the last token, the grammar's mask, the chosen token."""
+
+    def __init__(self, n_vocab: int) -> None:
+        self.n_vocab = n_vocab
+        step = 32 * argmax.PARTS
+        self.logits = aligned((1, -(-n_vocab // step) * step), np.float32)
+        self.mask = aligned(-(-n_vocab // 32) + 16, np.uint32)
+        self.use_mask = aligned(8, np.int64)
+        self.best = aligned(argmax.PARTS, np.float32)
+        self.where = aligned(argmax.PARTS, np.int64)
+        self.token = aligned(8, np.int64)

@@ -1,0 +1,164 @@
+"""Weights of a loaded model: packed once into panels, by all threads, straight from the mapped file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import GGUFError, UnsupportedModelError
+from ..jit.compile import Library, spec
+from ..jit.kernels.panels import FORMATS, Format, pack
+from ..jit.pool import Pool
+from ..jit.tape import DYNAMIC, Tape
+from .gguf import GGUFFile
+from .memory import Arena
+
+
+@dataclass(slots=True)
+class Matrix:
+    """A weight matrix [rows, depth] in panels, or two that are fused half by half.
+
+    Attributes:
+        format: how it is stored; rows, depth: output and input width.
+        panels: uint8, the packed bytes; units: number of panels.
+        fused: whether a panel holds gate rows and up rows (its output is `silu(gate) * up`).
+        sources: the tensors it was made from.
+    """
+
+    format: Format
+    rows: int
+    depth: int
+    units: int
+    fused: bool
+    sources: tuple[str, ...]
+    panels: np.ndarray
+
+    @property
+    def blocks(self) -> int:
+        return self.depth // self.format.block
+
+    @property
+    def nbytes(self) -> int:
+        return self.panels.nbytes
+
+    @property
+    def parameters(self) -> int:
+        return self.rows * self.depth * len(self.sources)
+
+
+class WeightLoader:
+    """Collects what a model needs, then packs it all at once.
+
+    A model asks for matrices and vectors by name; `pack_all` does the work in one tape.
+    """
+
+    def __init__(self, gguf: GGUFFile, library: Library) -> None:
+        self.gguf = gguf
+        self.library = library
+        self.lanes = library.target.lanes
+        self._wanted: list[Matrix] = []
+
+    def matrix(self, name: str, rows: int, depth: int) -> Matrix:
+        """The matrix `name` of shape [rows, depth], to be packed.
+
+        Raises:
+            GGUFError: it is missing or has another shape.
+            UnsupportedModelError: its type has no kernel.
+        """
+        return self._want((name,), rows, depth)
+
+    def gate_up(self, gate: str, up: str, rows: int, depth: int) -> Matrix:
+        """Two matrices of one shape and type fused so that one tile computes silu(gate) * up."""
+        return self._want((gate, up), rows, depth)
+
+    def vector(self, name: str, width: int, padded: int | None = None) -> np.ndarray:
+        """A norm weight as float32, with zeros up to `padded`."""
+        info = self._tensor(name, (width,))
+        data = self.gguf.data(name)
+        kind = info.type.name.lower()
+        if kind == "f32":
+            values = data.view("<f4")
+        elif kind == "f16":
+            values = data.view("<f2").astype(np.float32)
+        elif kind == "bf16":
+            values = (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        else:
+            raise UnsupportedModelError(f"{self.gguf.path}: tensor {name} is {kind}, not a float")
+        out = np.zeros(padded or width, np.float32)
+        out[:width] = values
+        return out
+
+    def format_of(self, name: str) -> Format:
+        info = self.gguf.tensors[name]
+        kind = info.type.name.lower()
+        form = FORMATS.get(kind)
+        if form is None:
+            known = ", ".join(f.upper() for f in FORMATS)
+            message = f"{self.gguf.path}: tensor {name} is {info.type.name}"
+            raise UnsupportedModelError(f"{message}, which has no kernel yet; supported: {known}")
+        return form
+
+    def _tensor(self, name: str, shape: tuple[int, ...]):
+        info = self.gguf.tensors.get(name)
+        if info is None:
+            raise GGUFError(f"{self.gguf.path} has no tensor {name!r}", field="tensors", offset=0)
+        if tuple(info.shape) != shape:
+            message = f"tensor {name!r} is {list(info.shape)}, the metadata say {list(shape)}"
+            raise GGUFError(message, field=f"tensor {name!r} shape", offset=info.offset)
+        return info
+
+    def _want(self, names: tuple[str, ...], rows: int, depth: int) -> Matrix:
+        forms = [self.format_of(n) for n in names if self._tensor(n, (rows, depth))]
+        if len({f.name for f in forms}) > 1:
+            kinds = " and ".join(f.name.upper() for f in forms)
+            raise UnsupportedModelError(f"{self.gguf.path}: {' and '.join(names)} are {kinds}")
+        form = forms[0]
+        if depth % form.block:
+            message = f"tensor {names[0]!r} has rows of {depth}, not a multiple of {form.block}"
+            raise GGUFError(message, field=f"tensor {names[0]!r} shape", offset=0)
+        fused = len(names) == 2
+        units = -(-rows // (self.lanes if fused else 2 * self.lanes))
+        nothing = np.empty(0, np.uint8)
+        matrix = Matrix(form, rows, depth, units, fused, names, nothing)
+        self._wanted.append(matrix)
+        return matrix
+
+    def pack_all(self, pool: Pool, progress: Callable[[float], None] | None = None) -> Arena:
+        """Pack every matrix that was asked for; `progress` hears the share that is done."""
+        sizes = [
+            m.units * m.blocks * m.format.panel_block_bytes(self.lanes) for m in self._wanted
+        ]
+        arena = Arena(sum(sizes) + 64 * len(sizes))
+        self.gguf.check_unchanged()
+        tape = Tape("pack", pool.threads)
+        for matrix, size in zip(self._wanted, sizes, strict=True):
+            matrix.panels = arena.take(size)
+            args = self._pack_args(matrix)
+            units = np.array([matrix.units], np.int64)
+            kernel = spec(pack, fmt=matrix.format.name)
+            tape.op(matrix.sources[0], kernel, args, units, mode=DYNAMIC, chunk=8)
+        if not tape.ops:
+            return arena
+        native = tape.finish(self.library, pool)
+        done = 0
+        while done < len(native):
+            done = native.play(done)
+            if progress:
+                progress(sum(sizes[:done]) / max(1, sum(sizes)))
+        return arena
+
+    def _pack_args(self, matrix: Matrix) -> Sequence[np.ndarray | int]:
+        sources = [self.gguf.data(name) for name in matrix.sources]
+        row_bytes = matrix.blocks * matrix.format.file_bytes
+        if matrix.fused:
+            first, second = sources
+            return [first, second, matrix.panels, row_bytes, self.lanes, matrix.rows, matrix.rows,
+                    matrix.blocks]  # fmt: skip
+        # The second half of a panel is the same matrix, `lanes` rows on.
+        (first,) = sources
+        rest = max(0, matrix.rows - self.lanes)
+        second = first[self.lanes * row_bytes :] if rest else first
+        return [first, second, matrix.panels, row_bytes, 2 * self.lanes, matrix.rows, rest,
+                matrix.blocks]  # fmt: skip
