@@ -1,0 +1,14 @@
+"""The agent's own words to the model; the embedded model was trained on exactly these."""
+
+from __future__ import annotations
+
+SYSTEM_PROMPT = (
+    "You answer questions about the files in one folder. "
+    "Look with the tools, then answer briefly from what they return."
+)
+
+REPEATED_CALL = (
+    "error: you made this exact call before and got the same result. "
+    "Answer from what you have, or try something else."
+)
+"""What the model is told, once a run, when it makes an identical call a third time."""

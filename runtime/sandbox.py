@@ -1,0 +1,351 @@
+"""Where a chat template runs: a closed Jinja sandbox in which every step is paid for.
+
+A chat template comes from a downloaded file, so it is a program by a stranger. Three walls:
+
+- it sees plain JSON data and a fixed list of filters, functions and methods, nothing else;
+- no value that it makes grows past `MAX_TEXT` characters or `MAX_ITEMS` items;
+- each loop pass, call, filter and operator costs steps in proportion to the data it touches, and
+  a render has a fixed number of them.
+
+Steps instead of a clock: the same template with the same input always renders, or never does.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from types import BuiltinMethodType, MethodType
+from typing import Any
+
+from jinja2 import Undefined, nodes
+from jinja2.exceptions import SecurityError, TemplateRuntimeError
+from jinja2.ext import loopcontrols
+from jinja2.filters import FILTERS
+from jinja2.runtime import Context, LoopContext, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.tests import TESTS
+from jinja2.utils import Namespace, pass_context
+
+from .metering import Generation, Metered
+
+MAX_TEXT = 1 << 20  # characters; the schemas of a few hundred tools fit
+MAX_ITEMS = 20_000
+MAX_BITS = 4096  # of an integer
+MAX_NODES = 6000  # of the parsed template; those that models ship have a few hundred
+
+_CHARS_A_STEP = 128  # touching that much text takes about as long as a call
+_ITEMS_A_STEP = 8
+_ITEM_CHARS = 16  # what an item counts as text, apart from what it holds
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_METHODS: dict[type, frozenset[str]] = {
+    str: _words(
+        "capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit "
+        "islower isnumeric isspace istitle isupper join lower lstrip partition removeprefix "
+        "removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines startswith "
+        "strip swapcase title upper"
+    ),
+    dict: _words("copy get items keys values"),
+    list: _words("copy count index"),
+    tuple: _words("count index"),
+}
+_FILTERS = _words(
+    "abs batch capitalize count d default dictsort first float format groupby indent int items "
+    "join last length list lower map max min reject rejectattr replace reverse select selectattr "
+    "slice sort string sum title trim truncate unique upper wordcount"
+)
+_NO_LOOK_INSIDE = _words(
+    "batch count d default first items last length list map reject rejectattr reverse select "
+    "selectattr slice"
+)
+"""Filters that do not read what their items hold; all others are charged for it."""
+_LONG_NUMBER = re.compile(r"\d{4}|\*")  # a width in a format: '%9999999d' fills the memory
+
+
+class OutOfStepsError(TemplateRuntimeError):
+    """The template used up its steps, or made a value that is too large."""
+
+
+class RefusalError(TemplateRuntimeError):
+    """The template called raise_exception."""
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """The environment of one template.
+
+    Args:
+        now: what ``strftime_now`` formats; fixed, so that a conversation has one date.
+    """
+
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "**", "%"})
+
+    def __init__(self, now: datetime) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[loopcontrols, Generation],
+            # Constants are not folded: folding would run filters before the meter does.
+            optimized=False,
+            finalize=self._finalize,
+        )
+        self.steps = 0  # set before each render
+        self.text = 0
+        self._now = now
+        self.filters = {name: self._metered_filter(name, FILTERS[name]) for name in _FILTERS}
+        self.filters |= {
+            "tojson": self._to_json,
+            # Markup is a text with methods of its own; templates of prompts have no use for it.
+            "e": _escape,
+            "escape": _escape,
+            "safe": str,
+        }
+        self.tests = {name: self._metered_test(test) for name, test in TESTS.items()}
+        functions: dict[str, Callable[..., Any]] = {
+            "range": _bounded_range,
+            "dict": dict,
+            "namespace": Namespace,
+            "raise_exception": _refuse,
+            "strftime_now": self._strftime,
+        }
+        self.globals = dict(functions)
+        own = (self.pay, self.charge, self.charge_copy, self.join_text)
+        self._callable = [*functions.values(), *own]
+
+    # What the rewritten template calls.
+
+    def pay(self, steps: int, text: int = 0) -> None:
+        """Take steps and characters of output off the budget."""
+        self.steps -= steps
+        self.text -= text
+        if self.steps < 0:
+            raise OutOfStepsError("it loops or recurses too long")
+        if self.text < 0:
+            raise OutOfStepsError(f"it renders more than {MAX_TEXT:,} characters")
+
+    def charge(self, value: Any) -> Any:
+        """Pay for touching a value, items included; returns it."""
+        self.pay(1 + _size(value) // _CHARS_A_STEP)
+        return value
+
+    def charge_copy(self, value: Any) -> Any:
+        """Pay for copying a text or a list, not for what its items hold; returns it."""
+        self.pay(1 + _count(value) // (_CHARS_A_STEP if isinstance(value, str) else _ITEMS_A_STEP))
+        return value
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """``a[b]``: pays for a tuple as key, which may be nested deeply."""
+        if isinstance(argument, tuple):
+            self.charge(argument)
+        return super().getitem(obj, argument)
+
+    def join_text(self, *values: Any) -> str:
+        """The ``~`` operator."""
+        self.charge(values)
+        return "".join(map(str, values))
+
+    # Jinja's hooks.
+
+    def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
+        if (size := sum(1 for _ in source.find_all(nodes.Node))) > MAX_NODES:
+            raise OutOfStepsError(f"it has {size:,} parts (at most {MAX_NODES:,})")
+        return super()._generate(Metered().visit(source), *args, **kwargs)
+
+    def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
+        """Reaching for Python's internals is an error, not an empty text."""
+        raise SecurityError(f"it reaches for {attribute!r} of a {type(obj).__name__}")
+
+    def wrap_str_format(self, value: Any) -> None:
+        """``str.format`` is not on the list, so it needs no wrapper."""
+        return None
+
+    def is_safe_callable(self, obj: Any) -> bool:
+        """Macros, the loop, the functions above, and the listed methods of plain data."""
+        if isinstance(obj, Macro | LoopContext):
+            return True
+        if isinstance(obj, BuiltinMethodType):
+            allowed = _METHODS.get(type(obj.__self__), frozenset())
+            return obj.__name__ in allowed or obj in self._callable
+        if isinstance(obj, MethodType) and isinstance(obj.__self__, LoopContext):
+            return obj.__name__ in ("cycle", "changed")
+        return obj in self._callable
+
+    def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Every call of a template: pays for its arguments, bounds its result."""
+        if not (isinstance(obj, Undefined) or self.is_safe_callable(obj)):
+            raise SecurityError(f"it calls {getattr(obj, '__name__', type(obj).__name__)!r}")
+        if isinstance(obj, MethodType) and obj.__self__ is self:
+            return obj(*args)
+        self.charge("" if isinstance(obj, Macro) else args)
+        text = getattr(obj, "__self__", None)
+        if isinstance(text, str):
+            self.charge(text)
+            _expect_text(_grown(getattr(obj, "__name__", ""), text, args))
+        return self._bounded(context.call(obj, *args, **kwargs))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """An arithmetic operator: the size of its result is known before it is made."""
+        self.pay(1)
+        if operator in "+%" and isinstance(left, str):
+            self.charge((left, right))
+        if operator == "%" and isinstance(left, str) and _LONG_NUMBER.search(left):
+            raise OutOfStepsError("it formats with a width")
+        if operator == "*":
+            for many, times in ((left, right), (right, left)):
+                if isinstance(many, str | list | tuple) and isinstance(times, int):
+                    _expect_text(len(many) * times)
+        if isinstance(left, int) and isinstance(right, int):
+            bits = {"*": left.bit_length() + right.bit_length()}
+            bits["**"] = left.bit_length() * max(right, 1) if right < MAX_BITS else MAX_BITS + 1
+            if bits.get(operator, 0) > MAX_BITS:
+                raise OutOfStepsError("it makes a number that is too large")
+        return self._bounded(super().call_binop(context, operator, left, right))
+
+    @pass_context
+    def _finalize(self, context: Context, value: Any) -> Any:
+        """Every value that is put out, in the text or in a block."""
+        size = _size(value)
+        self.pay(1 + size // _CHARS_A_STEP, text=size)
+        return value
+
+    def _metered_filter(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        passed = getattr(function, "jinja_pass_arg", None)
+
+        def metered(*args: Any, **kwargs: Any) -> Any:
+            values = list(args[1:] if passed else args)
+            self.charge("" if name in _NO_LOOK_INSIDE else values)
+            for argument in (*values[1:], *kwargs.values()):
+                if isinstance(argument, int) and abs(argument) > MAX_ITEMS:
+                    raise OutOfStepsError(f"it gives {argument} to the filter {name!r}")
+            if values and isinstance(values[0], str):
+                _expect_text(_grown(name, values[0], (*values[1:], *kwargs.values())))
+            elif name == "join":
+                separator = values[1] if len(values) > 1 else kwargs.get("d", "")
+                _expect_text(_size(values[0]) + len(str(separator)) * _count(values[0]))
+            return self._bounded(function(*args, **kwargs))
+
+        if passed:
+            metered.jinja_pass_arg = passed  # type: ignore[attr-defined]
+        return metered
+
+    def _metered_test(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        passed = getattr(function, "jinja_pass_arg", None)
+
+        def metered(*args: Any) -> Any:
+            self.charge(args[1:] if passed else args)
+            return function(*args)
+
+        if passed:
+            metered.jinja_pass_arg = passed  # type: ignore[attr-defined]
+        return metered
+
+    def _bounded(self, value: Any) -> Any:
+        """The result of an operation, if it is not too large; new items are paid for."""
+        if isinstance(value, str):
+            _expect_text(len(value))
+            self.pay(len(value) // _CHARS_A_STEP)
+        elif isinstance(value, list | tuple | dict):
+            if len(value) > MAX_ITEMS:
+                raise OutOfStepsError(f"it makes {len(value):,} items (at most {MAX_ITEMS:,})")
+            self.pay(len(value) // _ITEMS_A_STEP)
+        return value
+
+    def _strftime(self, text: str) -> str:
+        if len(text) > 200 or _LONG_NUMBER.search(text):
+            raise OutOfStepsError("it formats a date with a width")
+        return self._now.strftime(text)
+
+    def _to_json(
+        self,
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: int | None = None,
+        separators: tuple[str, str] | None = None,
+        sort_keys: bool = False,
+    ) -> str:
+        """JSON as Hugging Face's templates expect it: no HTML escapes, ", " and ": "."""
+        self.charge(value)
+        if indent is not None and not 0 <= indent <= 8:
+            raise OutOfStepsError(f"it indents JSON by {indent}")
+        if separators is not None and sum(map(len, separators)) > 16:
+            raise OutOfStepsError("it separates JSON by long text")
+        return json.dumps(
+            value,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+        )
+
+
+def _bounded_range(*args: int) -> range:
+    numbers = range(*args)
+    if len(numbers) > MAX_ITEMS:
+        raise OutOfStepsError(f"it makes a range of {len(numbers):,} (at most {MAX_ITEMS:,})")
+    return numbers
+
+
+def _refuse(message: object) -> None:
+    raise RefusalError(str(message)[:500])
+
+
+def _escape(value: object) -> str:
+    return html.escape(str(value))
+
+
+def _expect_text(length: int) -> None:
+    if length > MAX_TEXT:
+        raise OutOfStepsError(f"it makes a text of {length:,} characters (at most {MAX_TEXT:,})")
+
+
+def _grown(name: str, text: str, args: Iterable[Any]) -> int:
+    """An upper bound for the length that a text method or filter can make of ``text``."""
+    args = list(args)
+    texts = [a for a in args if isinstance(a, str)]
+    if name == "replace" and len(texts) == 2:
+        return len(text) + (text.count(texts[0]) if texts[0] else len(text) + 1) * len(texts[1])
+    if name == "indent":
+        width = next((a if isinstance(a, int) else len(a) for a in args), 4)
+        return len(text) + (text.count("\n") + 1) * width
+    if name == "join":
+        return sum(_size(a) + _count(a) * len(text) for a in args)
+    if name == "format":
+        return MAX_TEXT + 1 if _LONG_NUMBER.search(text) else len(text) + _size(args)
+    return len(text)
+
+
+def _count(value: Any) -> int:
+    try:
+        return len(value)
+    except TypeError:  # a generator: as many as there may be
+        return MAX_ITEMS
+
+
+def _size(value: Any) -> int:
+    """Characters that a value would be as text, roughly: parts count as often as they appear."""
+    if isinstance(value, str):
+        return len(value)
+    total = 0
+    todo: list[Any] = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, str):
+            total += len(item) + 4
+            continue
+        total += _ITEM_CHARS
+        if isinstance(item, dict):
+            todo.extend(item.keys())
+            todo.extend(item.values())
+        elif isinstance(item, list | tuple):
+            todo.extend(item)
+        elif isinstance(item, int):
+            total += item.bit_length() // 3
+        if total + _ITEM_CHARS * len(todo) > 2 * MAX_TEXT:
+            raise OutOfStepsError("it makes a value that is too large")
+    return total
