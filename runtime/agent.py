@@ -1,0 +1,268 @@
+"""The agent: answers questions about files by calling tools, one conversation on one session.
+
+agent = Agent(Engine.load("nano"), workspace="examples/incident")
+result = agent.run("What's the error in app.log?")
+print(result.answer, result.trace.path)
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import AgentError, LimitReachedError
+from ..tools import FileTools, Tool, ToolSet
+from ..traces.reader import Trace
+from ..traces.writer import new_run_id
+from .chat import Chat, Message
+from .events import AgentEvent, RunFinished, Status
+from .grammar import CallGrammar
+from .ledger import Reuse, TokenLedger
+from .prompt import SYSTEM_PROMPT
+
+if TYPE_CHECKING:
+    from ..traces.events import PhaseEvent
+    from ..traces.reader import Turn
+    from .engine import Engine
+    from .sampling import Sampling
+    from .session import Session
+
+ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
+
+MAX_STEPS = 8
+MAX_TOKENS = 1024
+
+
+@dataclass
+class Usage:
+    """What a run cost."""
+
+    steps: int = 0
+    """Times the model was asked."""
+    input_tokens: int = 0
+    """Tokens of the context over all steps, reused ones included."""
+    cached_tokens: int = 0
+    """Those that were reused."""
+    output_tokens: int = 0
+    """Sampled tokens, tool calls included."""
+    decode_s: float = 0.0
+    ttft_s: float | None = None
+    """Time to the first sampled token."""
+    wall_s: float = 0.0
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean time of a sampled token."""
+        return self.decode_s / self.output_tokens if self.output_tokens else None
+
+    @property
+    def reuse(self) -> Reuse:
+        """How much of the context did not have to be computed again."""
+        return Reuse(self.cached_tokens, self.input_tokens)
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended, and the trace of its conversation."""
+
+    answer: str
+    """What the model answered; what there was of it when a limit ended the run."""
+    status: Status
+    message: str
+    """Why it ended, for a status other than ``answered``."""
+    turn: int
+    usage: Usage
+    trace: Trace
+    thinking: str = ""
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns of the conversation so far, from the trace."""
+        return self.trace.turns
+
+    @property
+    def phases(self) -> list[PhaseEvent]:
+        """The phases of this run, from the trace."""
+        return [phase for phase in self.trace.phases if phase.turn == self.turn]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """The settings of an agent; they are in the header of its trace."""
+
+    max_steps: int = MAX_STEPS
+    max_tokens: int = MAX_TOKENS
+    context: int | None = None
+    system: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Sampling | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+
+
+class Agent:
+    """An agent and its conversation. Every run goes on where the one before it ended.
+
+    Args:
+        engine: the model that answers.
+        workspace: folder that the file tools may look at; none without it.
+        tools: further tools: functions, `Tool` objects, or what iterates over them.
+        system: the system message; by default the one for questions about files, if there are
+            tools at all.
+        max_steps: times the model is asked in one run, at most.
+        max_tokens: tokens that it generates in one run, at most.
+        context: tokens that the conversation may hold; by default what the engine was loaded for.
+        trace: file that the trace is appended to; by default a new one in the user's state folder;
+            False keeps it in memory.
+        thinking: for models that can think before they answer: whether to; None leaves it to them.
+        chat_template: Jinja text to use instead of the model's own.
+        sampling: how tokens are picked; greedy by default.
+
+    Raises:
+        TemplateError: the model's chat template cannot be used.
+        GrammarError: no grammar can be made from a tool's schema.
+        ToolError: the workspace is no folder.
+        TraceError: the trace file cannot be written.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        workspace: str | Path | None = None,
+        tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None = None,
+        system: str | None = None,
+        max_steps: int = MAX_STEPS,
+        max_tokens: int = MAX_TOKENS,
+        context: int | None = None,
+        trace: str | Path | bool | None = None,
+        thinking: bool | None = None,
+        chat_template: str | None = None,
+        sampling: Sampling | None = None,
+    ) -> None:
+        self.engine = engine
+        self.workspace = None if workspace is None else Path(workspace)
+        files = () if self.workspace is None else FileTools(self.workspace)
+        self.tools = ToolSet((*files, *_flat(tools)))
+        if system is None:
+            system = SYSTEM_PROMPT if len(self.tools) else ""
+        options = {} if thinking is None else {"enable_thinking": thinking}
+        self.config = AgentConfig(max_steps, max_tokens, context, system, options, sampling)
+        schemas = self.tools.schemas()
+        self.chat = Chat(engine.tokenizer, tools=schemas, template=chat_template, options=options)
+        self.grammar = CallGrammar(engine.tokenizer, schemas, self.chat.form)
+        self.ledger = TokenLedger()
+        self.messages: list[Message] = []
+        self.on_progress: Callable[[int, int, float], None] | None = None
+        """Called during a long prefill with tokens done, tokens in all and tokens a second."""
+        self.turn = 0
+        self.last_result: RunResult | None = None
+        """The result of the last run that ended, also of one that a limit ended."""
+        self._trace_path = trace
+        self._trace: Trace | None = None
+        self._session: Session | None = None
+        self._running = False
+
+    @property
+    def session(self) -> Session:
+        """The session that the conversation lives in; opened when first needed."""
+        if self._session is None:
+            self._session = self.engine.session(context=self.config.context)
+        return self._session
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the conversation; begun when first needed."""
+        if self._trace is None:
+            self._trace = self._begin_trace()
+        return self._trace
+
+    def run(self, task: str) -> RunResult:
+        """Answer a question.
+
+        Raises:
+            LimitReachedError: steps, tokens or repeated calls ended the run before an answer;
+                `last_result` has what there was of it.
+            ContextOverflowError: something did not fit in the context; says how long what was.
+            PassCancelledError: `stop` was called.
+            AgentError: the conversation cannot go on.
+            TraceError: the trace cannot be written.
+        """
+        result = None
+        for event in self.stream(task):
+            if isinstance(event, RunFinished):
+                result = event.result
+        assert result is not None, "a stream that did not raise ends in RunFinished"
+        if result.status == "limit":
+            raise LimitReachedError(result.message)
+        return result
+
+    def stream(self, task: str) -> Iterator[AgentEvent]:
+        """Answer a question, and yield what happens as it happens.
+
+        The last event is `RunFinished`, also when a limit ended the run. Leaving the iterator
+        early, Ctrl-C and `stop` end the run as cancelled and keep the conversation.
+
+        Raises:
+            As `run`, except for LimitReachedError.
+        """
+        from .loop import Run
+
+        if self._running:
+            raise AgentError("this agent is running already; finish or close that stream first")
+        self._running = True
+        try:
+            yield from Run(self, task).events()
+        finally:
+            self._running = False
+
+    def stop(self) -> None:
+        """End the running phase, from any thread; the run ends as cancelled."""
+        if self._session is not None:
+            self._session.stop()
+
+    def close(self) -> None:
+        """Close the trace file; the conversation is over."""
+        if self._trace is not None:
+            self._trace.close()
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def notes(self) -> list[str]:
+        """What had to be done because the model file or a tool's schema lack something."""
+        return [*self.chat.notes, *self.grammar.notes]
+
+    def _begin_trace(self) -> Trace:
+        run = new_run_id()
+        if self._trace_path is False:
+            return Trace()
+        path = self._trace_path
+        if path is None or path is True:
+            from platformdirs import user_state_path
+
+            path = user_state_path("triplepoint", appauthor=False) / "traces" / f"{run}.jsonl"
+        trace = Trace.to_file(path, run=run)
+        weakref.finalize(self, trace.close)
+        return trace
+
+
+def _flat(tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None) -> Iterator[ToolLike]:
+    """The tools in order: one, many, or groups of them such as `FileTools`."""
+    if tools is None:
+        return
+    if isinstance(tools, Tool) or callable(tools):
+        yield tools
+        return
+    for item in tools:
+        yield from _flat(item)

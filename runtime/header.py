@@ -1,0 +1,56 @@
+"""The header of an agent's trace: everything needed to do the run again."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from ..traces.events import MachineRecord, ModelRecord, RunStart
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+_PACKAGES = ("triplepoint", "llvmlite", "numpy", "tokenizers", "llguidance", "jinja2")
+
+
+def run_start(agent: Agent, task: str) -> RunStart:
+    """The header of the conversation that begins with ``task``."""
+    engine, config = agent.engine, agent.config
+    model = engine.model
+    return RunStart(
+        task=task,
+        workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
+        model=ModelRecord(
+            name=model.name,
+            sha256=model.sha256,
+            architecture=model.architecture,
+            quant=model.quant,
+            parameters=model.parameters,
+            path=str(model.path),
+        ),
+        target=str(engine.target),
+        threads=engine.threads,
+        kv=engine.kv,
+        machine=MachineRecord(),
+        config={
+            "max_steps": config.max_steps,
+            "max_tokens": config.max_tokens,
+            "context": agent.session.context,
+            "system": config.system,
+            "options": dict(config.options),
+            "format": agent.chat.form.name,
+            "notes": agent.notes,
+        },
+        versions=_versions(),
+        tools=agent.tools.schemas(),
+    )
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # run from a checkout, or an optional one
+            continue
+    return found

@@ -1,0 +1,231 @@
+"""A small real tokenizer, and an engine that decodes given texts through it.
+
+The scripted engine stands in for a model where a test must decide what the model says. Everything
+else is real: the tokens, the template, the grammar (each scripted token must be allowed by its
+mask), the tools, the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from triplepoint.errors import ContextOverflowError
+from triplepoint.runtime.gguf import GGUFFile
+from triplepoint.runtime.gguf_types import TokenType
+from triplepoint.runtime.gguf_write import GGUFWriter
+from triplepoint.runtime.grammar import Constraint, Mask
+from triplepoint.runtime.tokenizer import Tokenizer
+from triplepoint.traces.events import PhaseEvent
+
+ROOT = Path(__file__).parents[2]
+CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+TEXTS = (
+    "What is the error in app.log? The error is on line 12: disk full, no space left on device.",
+    '{"name": "read_file", "arguments": {"path": "app.log", "start": 1, "end": 20}}',
+    '{"name": "search", "arguments": {"pattern": "error", "path": ".", "regex": true}}',
+    "You answer questions about the files in one folder. Look with the tools, then answer.",
+)
+
+
+def write_vocabulary(path: Path, tags: Sequence[str], template: str | None) -> None:
+    """A GGUF file that holds only a byte-level vocabulary of a few hundred tokens."""
+    from tokenizers import Tokenizer as Trained
+    from tokenizers import models, pre_tokenizers, trainers
+
+    trained = Trained(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=sorted(alphabet), show_progress=False
+    )
+    trained.train_from_iterator(TEXTS, trainer)
+    vocabulary = trained.get_vocab()
+    tokens = [*sorted(vocabulary, key=lambda token: vocabulary[token]), *CONTROL, *tags]
+    merges = _merges(trained)
+    kinds = [TokenType.NORMAL] * len(vocabulary)
+    kinds += [TokenType.CONTROL] * len(CONTROL) + [TokenType.USER_DEFINED] * len(tags)
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "qwen3")
+        writer.add("tokenizer.ggml.model", "gpt2")
+        writer.add("tokenizer.ggml.pre", "qwen2")
+        writer.add("tokenizer.ggml.tokens", tokens)
+        writer.add("tokenizer.ggml.token_type", np.array(kinds, np.int32))
+        writer.add("tokenizer.ggml.merges", merges)
+        writer.add("tokenizer.ggml.eos_token_id", tokens.index("<|im_end|>"))
+        writer.add("tokenizer.ggml.bos_token_id", tokens.index("<|endoftext|>"))
+        writer.add("tokenizer.ggml.add_bos_token", False)
+        if template is not None:
+            writer.add("tokenizer.chat_template", template)
+
+
+def _merges(trained: Any) -> list[str]:
+    import json
+
+    merges = json.loads(trained.to_str())["model"]["merges"]
+    return [" ".join(pair) if isinstance(pair, list) else pair for pair in merges]
+
+
+MakeTokenizer = Callable[..., Tokenizer]
+
+
+@pytest.fixture(scope="session")
+def make_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> MakeTokenizer:
+    """Builds a small tokenizer: `tags` become tokens of their own, `template` its chat template."""
+    made: dict[tuple[tuple[str, ...], str | None], Tokenizer] = {}
+    nano = (ROOT / "runtime" / "nano" / "template.jinja").read_text(encoding="utf-8")
+
+    def make(tags: Sequence[str] = TAGS, template: str | None = nano) -> Tokenizer:
+        key = (tuple(tags), template)
+        if key not in made:
+            path = tmp_path_factory.mktemp("vocabulary") / "small.gguf"
+            write_vocabulary(path, tags, template)
+            with GGUFFile.open(path) as gguf:
+                made[key] = Tokenizer.from_gguf(gguf)
+        return made[key]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tokenizer(make_tokenizer: MakeTokenizer) -> Tokenizer:
+    """The small tokenizer with nano's template and the tool tags as tokens."""
+    return make_tokenizer()
+
+
+def allowed(mask: Mask | None, n_vocab: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """A constraint's mask as one bool a token."""
+    if mask is None:
+        return np.ones(n_vocab, np.bool_)
+    return np.unpackbits(mask.view(np.uint8), bitorder="little")[:n_vocab].astype(np.bool_)
+
+
+class ScriptedSession:
+    """The session API over a list of replies; nothing is computed."""
+
+    def __init__(self, tokenizer: Tokenizer, replies: list[Any], context: int) -> None:
+        self.tokens: list[int] = []
+        self.n_cached = 0
+        self.context = context
+        self.last_phase: PhaseEvent | None = None
+        self.on_progress = None
+        self.prefills: list[list[int]] = []
+        """What each prefill was given."""
+        self.masks: list[bool] = []
+        """Of each decoded token: whether it was constrained."""
+        self._tokenizer = tokenizer
+        self._replies = replies
+
+    def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
+        """Append, as the real one does."""
+        if len(self.tokens) + len(ids) > self.context:
+            raise ContextOverflowError("too long")
+        before = self.n_cached
+        self.tokens += ids
+        self.prefills.append(list(ids))
+        self.n_cached = len(self.tokens)
+        new = self.tokens[before:]
+        return self._phase("prefill", purpose, new, before)
+
+    def decode(
+        self,
+        *,
+        max_tokens: int,
+        stop: Any,
+        constraint: Constraint | None = None,
+        sampling: Any = None,
+        purpose: str = "answer",
+    ) -> Iterator[int]:
+        """The next reply's tokens; an exception among the replies is raised in its place."""
+        reply = self._replies.pop(0)
+        parts = reply if isinstance(reply, list) else [reply]
+        before, sampled = self.n_cached, []
+        try:
+            for token in self._tokens_of(parts):
+                if len(sampled) == max_tokens:
+                    break
+                if constraint is not None:
+                    mask = constraint.mask()
+                    fits = allowed(mask, self._tokenizer.n_vocab)
+                    assert fits[token], f"{self._tokenizer.token_bytes(token)!r} is not allowed"
+                    self.masks.append(bool(fits.sum() < self._tokenizer.n_vocab // 2))
+                    constraint.advance(token)
+                self.tokens.append(token)
+                self.n_cached = len(self.tokens) - 1
+                sampled.append(token)
+                yield token
+                if token in stop:
+                    break
+        finally:
+            self.last_phase = self._phase("decode", purpose, sampled, before)
+
+    def truncate(self, n: int) -> None:
+        """Forget everything from position n on."""
+        del self.tokens[n:]
+        self.n_cached = min(self.n_cached, n)
+
+    def stop(self) -> None:
+        """Nothing runs long here."""
+
+    def _tokens_of(self, parts: Sequence[Any]) -> Iterator[int]:
+        for part in parts:
+            if isinstance(part, BaseException):
+                raise part
+            yield from self._tokenizer.encode(part, special=True)
+
+    def _phase(self, phase: Any, purpose: str, ids: list[int], before: int) -> PhaseEvent:
+        return PhaseEvent(
+            phase=phase,
+            purpose=purpose,
+            predicted="dispatch",
+            observed="dispatch",
+            tokens=len(ids),
+            kv_before=before,
+            kv_after=self.n_cached,
+            cached_tokens=before,
+            wall_s=0.001,
+            token_ids=ids,
+        )
+
+
+class ScriptedEngine:
+    """The engine API; each session decodes `replies` in turn."""
+
+    def __init__(self, tokenizer: Tokenizer, replies: Sequence[Any], context: int) -> None:
+        self.tokenizer = tokenizer
+        self.replies = list(replies)
+        self.context = context
+        self.model = SimpleNamespace(
+            name="scripted",
+            path="",
+            sha256="",
+            architecture="none",
+            quant="",
+            parameters=0,
+            n_layers=0,
+            context_length=context,
+        )
+        self.target, self.threads, self.kv, self.machine = "none", 1, "f32", None
+
+    def session(self, context: int | None = None) -> ScriptedSession:
+        """A fresh session."""
+        return ScriptedSession(self.tokenizer, self.replies, context or self.context)
+
+
+MakeEngine = Callable[..., Any]
+
+
+@pytest.fixture
+def scripted(tokenizer: Tokenizer) -> MakeEngine:
+    """Makes an engine that says the given replies; an answer needs its <|im_end|>."""
+
+    def make(*replies: Any, context: int = 4096, tokenizer: Tokenizer = tokenizer) -> Any:
+        return ScriptedEngine(tokenizer, replies, context)
+
+    return make
