@@ -1,0 +1,141 @@
+"""A small random Qwen3 written with the `gguf` package, and its logits by `transformers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+WIDTH, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB = 96, 3, 6, 2, 32, 160, 300
+EPS, ROPE_BASE = 1e-6, 10000.0
+
+
+def shapes() -> dict[str, tuple[int, ...]]:
+    """Tensor name to shape, rows first."""
+    q, kv = HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+    out: dict[str, tuple[int, ...]] = {"token_embd.weight": (VOCAB, WIDTH)}
+    for n in range(LAYERS):
+        layer = {
+            "attn_norm": (WIDTH,),
+            "attn_q": (q, WIDTH),
+            "attn_k": (kv, WIDTH),
+            "attn_v": (kv, WIDTH),
+            "attn_q_norm": (HEAD_DIM,),
+            "attn_k_norm": (HEAD_DIM,),
+            "attn_output": (WIDTH, q),
+            "ffn_norm": (WIDTH,),
+            "ffn_gate": (FFN, WIDTH),
+            "ffn_up": (FFN, WIDTH),
+            "ffn_down": (WIDTH, FFN),
+        }
+        out |= {f"blk.{n}.{name}.weight": shape for name, shape in layer.items()}
+    return out | {"output_norm.weight": (WIDTH,)}
+
+
+def write_tiny(path: Path, kind: str, seed: int = 0) -> None:
+    """Write the model with its matrices as `kind` (a lower-case GGML type name)."""
+    rng = np.random.default_rng(seed)
+    w = gguf.GGUFWriter(path, "qwen3")
+    w.add_name(f"tiny {kind}")
+    w.add_block_count(LAYERS)
+    w.add_context_length(4096)
+    w.add_embedding_length(WIDTH)
+    w.add_feed_forward_length(FFN)
+    w.add_head_count(HEADS)
+    w.add_head_count_kv(KV_HEADS)
+    w.add_key_length(HEAD_DIM)
+    w.add_value_length(HEAD_DIM)
+    w.add_rope_freq_base(ROPE_BASE)
+    w.add_layer_norm_rms_eps(EPS)
+    _add_tokenizer(w)
+    quant = gguf.GGMLQuantizationType[kind.upper()]
+    for name, shape in shapes().items():
+        if len(shape) == 1:
+            values = (1 + 0.2 * rng.standard_normal(shape)).astype(np.float32)
+            w.add_tensor(name, values)
+        else:
+            values = (rng.standard_normal(shape) / np.sqrt(shape[1]) * 1.5).astype(np.float32)
+            w.add_tensor(name, gguf.quants.quantize(values, quant), raw_dtype=quant)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def _add_tokenizer(w: gguf.GGUFWriter) -> None:
+    """256 byte tokens, then control tokens up to the vocabulary's size."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    symbols = {b: chr(b) for b in printable} | {b: chr(256 + n) for n, b in enumerate(others)}
+    tokens = [symbols[b] for b in range(256)] + ["ab"]
+    tokens += [f"<|extra_{n}|>" for n in range(VOCAB - 257)]
+    w.add_tokenizer_model("gpt2")
+    w.add_tokenizer_pre("qwen2")
+    w.add_token_list(tokens)
+    w.add_token_types([1] * 257 + [3] * (VOCAB - 257))
+    w.add_token_merges(["a b"])
+    w.add_eos_token_id(VOCAB - 1)
+    w.add_bos_token_id(VOCAB - 2)
+
+
+def dequantised(path: Path) -> dict[str, np.ndarray]:
+    """Every tensor as float32, by the `gguf` package."""
+    out = {}
+    for tensor in gguf.GGUFReader(path).tensors:
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        out[tensor.name] = values.reshape(tuple(reversed(tensor.shape.tolist())))
+    return out
+
+
+_NAMES = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+
+
+def torch_logits(path: Path, ids: list[int]) -> np.ndarray:
+    """Logits of every position by transformers on the dequantised weights: [len(ids), VOCAB]."""
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    config = Qwen3Config(
+        vocab_size=VOCAB,
+        hidden_size=WIDTH,
+        intermediate_size=FFN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        head_dim=HEAD_DIM,
+        rms_norm_eps=EPS,
+        rope_theta=ROPE_BASE,
+        tie_word_embeddings=True,
+        max_position_embeddings=4096,
+        attn_implementation="eager",
+    )
+    model = Qwen3ForCausalLM(config).eval()
+    state = {}
+    for name, values in dequantised(path).items():
+        if name == "token_embd.weight":
+            target = "model.embed_tokens.weight"
+        elif name == "output_norm.weight":
+            target = "model.norm.weight"
+        else:
+            _, layer, part, _ = name.split(".")
+            target = f"model.layers.{layer}.{_NAMES[part]}.weight"
+        state[target] = torch.from_numpy(np.array(values, np.float32))
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected, unexpected
+    assert set(missing) <= {"lm_head.weight"}, missing
+    model.tie_weights()
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0].float().numpy()
