@@ -1,3 +1,131 @@
-"""triplepoint: an agent runtime for the CPU you own."""
+"""triplepoint: an agent runtime for the CPU you own.
+
+    from triplepoint import Agent, Engine
+
+    agent = Agent(Engine.load("nano"), workspace="examples/incident")
+    print(agent.run("What's the error in app.log?").answer)
+
+Names are loaded when they are first used, so importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    AgentError,
+    CompileError,
+    ContextOverflowError,
+    EngineError,
+    GGUFError,
+    GrammarError,
+    LimitReachedError,
+    ModelError,
+    PassCancelledError,
+    ReplayError,
+    TargetError,
+    TemplateError,
+    ToolError,
+    TraceError,
+    TriplepointError,
+    UnsupportedModelError,
+)
+
+if TYPE_CHECKING:
+    from .runtime.agent import Agent, RunResult, Usage
+    from .runtime.engine import Engine
+    from .runtime.events import (
+        AgentEvent,
+        Notice,
+        PhaseFinished,
+        RunFinished,
+        RunStarted,
+        TextDelta,
+        ThinkingDelta,
+        ToolCallFinished,
+        ToolCallStarted,
+    )
+    from .runtime.sampling import Sampling
+    from .runtime.session import Session
+    from .tools import FileTools, Tool, ToolSet, tool
+    from .traces.events import PhaseEvent
+    from .traces.reader import Trace
 
 __version__ = "0.1.0"
+
+_PLACES = {
+    "runtime.agent": ("Agent", "RunResult", "Usage"),
+    "runtime.engine": ("Engine",),
+    "runtime.events": (
+        "AgentEvent",
+        "Notice",
+        "PhaseFinished",
+        "RunFinished",
+        "RunStarted",
+        "TextDelta",
+        "ThinkingDelta",
+        "ToolCallFinished",
+        "ToolCallStarted",
+    ),
+    "runtime.sampling": ("Sampling",),
+    "runtime.session": ("Session",),
+    "tools": ("FileTools", "Tool", "ToolSet", "tool"),
+    "traces.events": ("PhaseEvent",),
+    "traces.reader": ("Trace",),
+}
+_MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
+
+__all__ = [
+    "Agent",
+    "AgentError",
+    "AgentEvent",
+    "CompileError",
+    "ContextOverflowError",
+    "Engine",
+    "EngineError",
+    "FileTools",
+    "GGUFError",
+    "GrammarError",
+    "LimitReachedError",
+    "ModelError",
+    "Notice",
+    "PassCancelledError",
+    "PhaseEvent",
+    "PhaseFinished",
+    "ReplayError",
+    "RunFinished",
+    "RunResult",
+    "RunStarted",
+    "Sampling",
+    "Session",
+    "TargetError",
+    "TemplateError",
+    "TextDelta",
+    "ThinkingDelta",
+    "Tool",
+    "ToolCallFinished",
+    "ToolCallStarted",
+    "ToolError",
+    "ToolSet",
+    "Trace",
+    "TraceError",
+    "TriplepointError",
+    "UnsupportedModelError",
+    "Usage",
+    "__version__",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module."""
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'triplepoint' has no attribute {name!r}")
+    value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+    globals()[name] = value  # the next time it is found without this function
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

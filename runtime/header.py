@@ -9,6 +9,7 @@ from ..traces.events import MachineRecord, ModelRecord, RunStart
 
 if TYPE_CHECKING:
     from .agent import Agent
+    from .engine import Engine
 
 _PACKAGES = ("triplepoint", "llvmlite", "numpy", "tokenizers", "llguidance", "jinja2")
 
@@ -31,7 +32,7 @@ def run_start(agent: Agent, task: str) -> RunStart:
         target=str(engine.target),
         threads=engine.threads,
         kv=engine.kv,
-        machine=MachineRecord(),
+        machine=_machine(engine),
         config={
             "max_steps": config.max_steps,
             "max_tokens": config.max_tokens,
@@ -44,6 +45,11 @@ def run_start(agent: Agent, task: str) -> RunStart:
         versions=_versions(),
         tools=agent.tools.schemas(),
     )
+
+
+def _machine(engine: Engine) -> MachineRecord:
+    machine = engine.machine
+    return MachineRecord(cpu=machine.cpu, cores=machine.cores, profile=machine.as_dict())
 
 
 def _versions() -> dict[str, str]:

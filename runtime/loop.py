@@ -11,8 +11,7 @@ error or Ctrl-C, leaves messages, ledger and session in step, so that the next o
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import (
@@ -40,6 +39,7 @@ from .header import run_start
 from .ledger import Reuse, TokenLedger
 from .prompt import REPEATED_CALL
 from .reply import Reply, ReplyReader
+from .sampling import GREEDY
 from .toolcalls import ToolCall
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ class Run:
         """Prefill the new messages, and nothing else."""
         agent, session, ledger = self.agent, self.agent.session, self.agent.ledger
         ledger.check(session.tokens)
+        if agent.messages and agent.messages[-1].role != "assistant":
+            agent.messages = [*agent.messages, Message("assistant")]  # stopped before it spoke
         messages = [*agent.messages, *new]
         chat = agent.chat
         segments = chat.extend(messages) if len(ledger) else chat.open(messages)
@@ -146,7 +148,7 @@ class Run:
         self.usage.cached_tokens += reused
         yield PhaseFinished(self._record(phase, purpose), Reuse(reused, len(ledger)))
 
-    def _ask(self) -> Iterator[AgentEvent]:
+    def _ask(self) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model; the generator's value is the `Reply`."""
         agent, session, ledger = self.agent, self.agent.session, self.agent.ledger
         tokenizer, config = agent.engine.tokenizer, agent.config
@@ -162,17 +164,18 @@ class Run:
             max_tokens=min(left, room),
             stop=tokenizer.stop_ids,
             constraint=agent.grammar.constraint(),
-            **({} if config.sampling is None else {"sampling": config.sampling}),
+            sampling=config.sampling or GREEDY,
         )
         ttft = None
         try:
-            with closing(tokens):
-                for token in tokens:
-                    if ttft is None:
-                        ttft = time.perf_counter() - self._began
-                    for mode, text in reader.push(token):
-                        yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
+            for token in tokens:
+                if ttft is None:
+                    ttft = time.perf_counter() - self._began
+                for mode, text in reader.push(token):
+                    yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
         finally:
+            if isinstance(tokens, Generator):
+                tokens.close()  # a decode that is left early gives its phase now
             reply = reader.finish()
             self._keep(before, reply)
             phase = session.last_phase
@@ -203,7 +206,7 @@ class Run:
         called = reply.calls or reply.cut_call is not None
         self._record(phase, "tool_call" if called else "answer")
 
-    def _act(self, calls: Sequence[ToolCall]) -> Iterator[AgentEvent]:
+    def _act(self, calls: Sequence[ToolCall]) -> Generator[AgentEvent, None, list[Message]]:
         """Run the calls in order; the generator's value is their results as messages."""
         results: list[Message] = []
         for number, call in enumerate(calls):
@@ -296,7 +299,9 @@ class Run:
             "cached_tokens": usage.cached_tokens,
         }
         if status == "answered":
-            turn = TurnEnd(turn=self.turn, answer=self.answer, **totals)
+            turn = TurnEnd(turn=self.turn, answer=self.answer)
+            turn.input_tokens, turn.output_tokens = usage.input_tokens, usage.output_tokens
+            turn.cached_tokens = usage.cached_tokens
             turn.ttft_s, turn.tpot_s = usage.ttft_s, usage.tpot_s
             agent.trace.write(turn)
         end = RunEnd(status=status, message=message, answer=self.answer, wall_s=usage.wall_s)
