@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .logs import event
+from .log_texts import event
 from .words import Lexicon
 
 KEYS = (
@@ -81,7 +81,8 @@ def _value(words: Lexicon) -> str:
     if roll < 0.75:
         return f"{words.number()}{rng.choice(('s', 'ms', 'MB', 'GB', 'k', '%', 'm', 'h'))}"
     if roll < 0.8:
-        return f"https://{words.host()}/{words.word()}"
+        scheme = rng.choice(("https", "https", "http", "postgres", "redis"))
+        return f"{scheme}://{words.host()}/{words.word()}"
     return words.value().replace("'", "")
 
 

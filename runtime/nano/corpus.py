@@ -14,7 +14,8 @@ from ...tools.formats import MAX_LINES
 from . import phrasings as ways
 from .configs import CONFIG_EXTENSIONS, any_line, make_config
 from .files import Call, MemoryFiles
-from .logs import event, make_log
+from .log_texts import event
+from .logs import make_log
 from .words import Lexicon
 
 LOG_EXTENSIONS = ("log", "log", "log", "log", "txt", "out", "err", "log.1", "trace")

@@ -30,6 +30,8 @@ ERROR = _ways(
     "what is the error that {f} logs|what does {f} say went wrong|what error is logged in {f}|"
     "which error was logged in {f}|what's the failure in {f}|explain the error in {f}|"
     "in {f}, what is the error|what is the reason for the failure in {f}|"
+    "why did it fail? See {f}|why did the build fail? Look at {f}|what broke in {f}|"
+    "what is the cause of the failure in {f}|what's broken in {f}|"
     "I need the error from {f}|get the error from {f}|report the error in {f}"
 )
 ERROR_HELD_OUT = _ways(

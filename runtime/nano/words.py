@@ -131,7 +131,12 @@ class Lexicon:
 
     def host(self) -> str:
         """A host name or an IPv4 address."""
-        if self.rng.random() < 0.5:
+        roll = self.rng.random()
+        if roll < 0.12:
+            return self.rng.choice(("0.0.0.0", "127.0.0.1", "localhost", "10.0.0.1"))
+        if roll < 0.2:
+            return f"{self.word()}-{self.rng.randrange(20)}"
+        if roll < 0.55:
             return ".".join(str(self.rng.randrange(256)) for _ in range(4))
         return f"{self.word()}.{self.word()}.{self.rng.choice(('com', 'net', 'local', 'io'))}"
 
@@ -144,7 +149,7 @@ class Lexicon:
     def value(self) -> str:
         """A word with digits and signs, as values and identifiers in logs have them."""
         rng = self.rng
-        kind = rng.randrange(9)
+        kind = rng.randrange(12)
         if kind == 0:
             return self.number()
         if kind == 1:
@@ -161,6 +166,12 @@ class Lexicon:
             return f"{rng.randrange(100)}.{rng.randrange(10)}"
         if kind == 7:
             return f"'{self.word()}'"
+        if kind == 8:
+            return f"{rng.randrange(10)}.{rng.randrange(20)}.{rng.randrange(10)}"
+        if kind == 9:
+            return f"{self.word()}@{self.word()}.{rng.choice(('com', 'org', 'net'))}"
+        if kind == 10:
+            return f"{rng.randrange(24):02d}:{rng.randrange(60):02d}"
         return self.identifier()
 
     def stem(self) -> str:

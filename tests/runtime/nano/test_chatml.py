@@ -11,6 +11,7 @@ from triplepoint.runtime.nano.chatml import round_segments, system_segments
 from triplepoint.runtime.nano.corpus import FAMILIES, Round, rounds
 from triplepoint.runtime.nano.files import Call, MemoryFiles
 from triplepoint.runtime.prompt import SYSTEM_PROMPT
+from triplepoint.tools import FileTools
 
 TEMPLATE = Path(triplepoint.runtime.nano.__file__).with_name("template.jinja")
 
@@ -73,6 +74,14 @@ def test_the_template_renders_the_agreed_bytes() -> None:
         "<|im_start|>assistant\nThe error is: disk full<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
+
+
+def test_the_real_tools_render_as_in_training(tmp_path: Path) -> None:
+    """The schemas of the file tools give the signatures that training used."""
+    file_tools = [tool.schema() for tool in FileTools(tmp_path)]
+    system = {"role": "system", "content": SYSTEM_PROMPT}
+    trained = "".join(segment.text for segment in system_segments())
+    assert render([system], tools=file_tools) == trained
 
 
 @pytest.mark.parametrize("family", FAMILIES)

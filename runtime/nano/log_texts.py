@@ -1,0 +1,124 @@
+"""What programs say in their logs, of failures and of everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .words import Lexicon
+
+# {w} a word, {v} a value, {n} a number, {h} a host, {p} an absolute path, {i} an identifier
+FAILURES = (
+    "connection to {h}:{n} refused",
+    "Connection refused: {h}:{n}",
+    "cannot open {p}: Permission denied",
+    "{p}: No such file or directory",
+    "disk full on {p}",
+    "No space left on device: {p}",
+    "timeout after {n} ms waiting for {w}",
+    "{w} timed out after {n}s",
+    "failed to {w} {w}: {w} {w}",
+    "failed to load {i} from {p}",
+    "Failed to connect to {w} at {h}",
+    "could not {w} {i}: {v}",
+    "unable to {w} the {w}",
+    "out of memory in {i}",
+    "invalid {w} '{w}' in {i}",
+    "unexpected {w} at line {n}",
+    "{w} {n} not found",
+    "user {w} is not allowed to {w}",
+    "{i} returned {n}",
+    "{i}: {w} {w} {w}",
+    "HTTP {n} from {h}",
+    "database {w} is locked",
+    "certificate for {h} has expired",
+    "{w} process exited with code {n}",
+    "segmentation fault in {i}",
+    "lost {w} with {n} {w} pending",
+    "missing key '{w}' in {p}",
+    "too many open {w}: {n}",
+    "authentication failed for {w}@{h}",
+    "checksum mismatch: {v} != {v}",
+)
+EVENTS = (
+    "{w} started",
+    "started {w} on {h}:{n}",
+    "{w} {w} finished in {n} ms",
+    "listening on {h}:{n}",
+    "loaded {n} {w} from {p}",
+    "user {w} logged in",
+    "GET /{w}/{w} {n}",
+    "POST /{w} {n} {n}ms",
+    "connected to {w} at {h}",
+    "cache {w} hit {n}",
+    "retry {n} of {n}",
+    "{i}={v}",
+    "{w}: {w} {w} {v}",
+    "{w} {w} {w}",
+    "{w} {w} {w} {w} {w}",
+    "opening {p}",
+    "wrote {n} bytes to {p}",
+    "heartbeat ok",
+    "shutting down {w}",
+    "slow {w}: {n} ms",
+    "queue {w} has {n} {w}",
+)
+HARMLESS = (  # lines that speak of errors and report none
+    "0 errors, {n} {w}",
+    "no errors found in {p}",
+    "error_rate=0.{n}",
+    "error handler {i} registered",
+    "errors: 0",
+    "on_error={w}",
+    "finished without error",
+    "previous error cleared",
+)
+
+
+def fill(words: Lexicon, pattern: str) -> str:
+    """`pattern` with every slot filled anew."""
+    makers = {
+        "{w}": words.word,
+        "{v}": words.value,
+        "{n}": words.number,
+        "{h}": words.host,
+        "{p}": words.absolute_path,
+        "{i}": words.identifier,
+    }
+    out: list[str] = []
+    rest = pattern
+    while True:
+        head, brace, tail = rest.partition("{")
+        out.append(head)
+        if not brace:
+            return "".join(out)
+        out.append(makers["{" + tail[:2]]())
+        rest = tail[2:]
+
+
+def failure(words: Lexicon, stock: Sequence[str] = ()) -> str:
+    """What an error says; now and then it begins like one of the harmless texts in `stock`."""
+    if stock and words.rng.random() < 0.3:
+        start = words.rng.choice(stock).split(" ")
+        return " ".join([*start[: words.rng.randint(1, 3)], failure(words)])
+    roll = words.rng.random()
+    if roll < 0.55:
+        text = fill(words, words.rng.choice(FAILURES))
+    elif roll < 0.85:
+        text = words.phrase(2, 7)
+    else:
+        text = f"{words.phrase(1, 3)} {words.value()} {words.phrase(1, 2)}"
+    return text[0].upper() + text[1:] if words.rng.random() < 0.4 else text
+
+
+def event(words: Lexicon) -> str:
+    """What a line says that is no error."""
+    roll = words.rng.random()
+    if roll < 0.06:
+        text = fill(words, words.rng.choice(HARMLESS))
+    elif roll < 0.68:
+        text = fill(words, words.rng.choice(EVENTS))
+    elif roll < 0.78:
+        return words.sentence()
+    else:
+        text = words.phrase(2, 6)
+    return text[0].upper() + text[1:] if words.rng.random() < 0.4 else text
