@@ -116,6 +116,7 @@ class Engine:
         self.buffers = Buffers()
         self.choice = Choice(config.n_vocab)
         self.lock = threading.RLock()
+        self.logits_of: Session | None = None  # whose pass wrote the logits last
         self._gguf = gguf  # the embedding table is read from its mapping
         self._tables = tables(-(-self.context // 256) * 256, config.heads.head_dim, config.rope_base)
 

@@ -79,11 +79,10 @@ class Session:
         self.n_cached = 0
         self.last_phase: PhaseEvent | None = None
         self.on_progress: Callable[[int, int, float], None] | None = None
-        self._logits_at = -1  # number of tokens whose last one the logits belong to
+        self._logits_at = -1  # number of tokens whose last one this session's logits belong to
         choice = engine.choice
         self._decode = _Plan(self, "decode", 1, choice.logits)
         self._prefill = _Plan(self, "prefill", min(PREFILL_CHUNK, context), choice.logits)
-        self._owner = object()
         tape = Tape("choose", engine.threads)
         choose_ops(tape, self._decode.graph.state, choice)
         self._choose: NativeTape = tape.finish(engine.library, engine.pool)
@@ -130,8 +129,9 @@ class Session:
         """
         if not self.tokens:
             raise EngineError("nothing to decode from: prefill some tokens first")
-        if self._logits_at != len(self.tokens):
-            # After truncate, or when the last decode's final token is still to be computed.
+        if not self._has_logits:
+            # After truncate, after another session's pass, or when the last decode's final token
+            # is still to be computed.
             self.n_cached = min(self.n_cached, len(self.tokens) - 1)
             self._compute("resume", 0)
         return self._decode_tokens(max_tokens, stop, constraint, sampling, purpose)
@@ -152,10 +152,15 @@ class Session:
     @property
     def logits(self) -> np.ndarray:
         """Logits after the last token: float32 [n_vocab], valid until the next pass."""
-        if self._logits_at != len(self.tokens):
+        if not self._has_logits:
             raise EngineError("the last token has not been computed: prefill or decode first")
         choice = self.engine.choice
         return choice.logits[0, : choice.n_vocab]
+
+    @property
+    def _has_logits(self) -> bool:
+        """Whether the engine's logits are this session's, after its last token."""
+        return self._logits_at == len(self.tokens) and self.engine.logits_of is self
 
     def score(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
@@ -293,6 +298,7 @@ class Session:
         graph = plan.graph
         graph.ids[:count] = part
         graph.set_pass(count, start, outputs)
+        self.engine.logits_of = self
         self._play(plan.tape)
         self.n_cached = start + count
 
