@@ -8,10 +8,10 @@ inside the recorded prompts: no tool runs, nothing is tokenised.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..errors import ContextOverflowError, ReplayError
 from ..traces.events import PhaseEvent, RunStart
@@ -184,7 +184,7 @@ class Replay:
             purpose=phase.purpose,
         )
         difference = None
-        with contextlib.closing(sampled):
+        with contextlib.closing(cast("Generator[int]", sampled)):
             for position, (was, now) in enumerate(zip_longest(recorded, sampled)):
                 if was != now:
                     difference = self._difference(position, was, now)

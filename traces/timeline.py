@@ -204,6 +204,8 @@ def _padded(cells: tuple[str, ...], widths: list[int]) -> list[str]:
 
 def duration(seconds: float) -> str:
     """A time in the unit that suits it: ``840 µs``, ``3.1 ms``, ``12.4 s``, ``3 min 05 s``."""
+    if 0 < seconds < 1e-6:
+        return f"{seconds * 1e9:.0f} ns"
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:

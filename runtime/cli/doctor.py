@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from ...traces.timeline import duration
 from .output import Output
 
 _PACKAGES = (
@@ -27,15 +28,14 @@ _PACKAGES = (
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Gather and print."""
-    report = {
-        "target": target_report(),
-        "caches": cache_report(),
-        "versions": version_report(),
-    }
-    _show_target(output, report["target"])
-    _show_caches(output, report["caches"])
-    _show(output, "versions", list(report["versions"].items()))
-    output.json(report)
+    target, versions = target_report(), version_report()
+    _show_target(output, target)
+    machine = machine_report(target["name"], args.threads, anew=args.measure)
+    _show_machine(output, machine)
+    caches = cache_report()
+    _show_caches(output, caches)
+    _show(output, "versions", list(versions.items()))
+    output.json({"target": target, "machine": machine, "caches": caches, "versions": versions})
     return 0
 
 
@@ -59,6 +59,25 @@ def target_report() -> dict[str, Any]:
         "uses": list(chosen.needs),
         "lacks": lacks,
     }
+
+
+def machine_report(target: str, threads: int | None, *, anew: bool) -> dict[str, Any]:
+    """The CPU and its measured limits; half a second when they are not known yet."""
+    from ...jit.compile import Library, ObjectCache, default_folder
+    from ...jit.pool import Pool
+    from ...jit.targets import resolve
+    from .. import machine
+
+    library = Library(resolve(target), ObjectCache(default_folder()))
+    pool = Pool(library, threads or machine.physical_cores())
+    try:
+        if anew:
+            for old in machine.profile_folder().glob(f"{target}-{pool.threads}t-*.json"):
+                old.unlink(missing_ok=True)
+        profile = machine.profile(library, pool)
+    finally:
+        pool.close()
+    return {"physical_cores": machine.physical_cores(), **profile.as_dict()}
 
 
 def cache_report() -> list[dict[str, Any]]:
@@ -104,6 +123,23 @@ def _show_target(output: Output, target: dict[str, Any]) -> None:
         (name, f"lacks {', '.join(lacks)}") for name, lacks in target["lacks"].items() if lacks
     ]
     _show(output, "target", rows)
+
+
+def _show_machine(output: Output, machine: dict[str, Any]) -> None:
+    cores, physical = machine["cores"], machine["physical_cores"]
+    siblings = "" if physical == cores else f", {physical} without their SMT siblings"
+    sizes = ", ".join(f"{level} {_size(size)}" for level, size in machine["caches"].items())
+    rows = [("name", machine["cpu"]), ("cores", f"{cores} usable{siblings}"), ("caches", sizes)]
+    _show(output, "cpu", rows)
+    rows = [(f"read {level}", f"{gb:,.1f} GB/s") for level, gb in machine["read_gbps"].items()]
+    rows += [
+        ("int8", f"{machine['int8_gops']:,.0f} GOP/s"),
+        ("bf16", f"{machine['bf16_gflops']:,.0f} GFLOP/s"),
+        ("fp32", f"{machine['fp32_gflops']:,.0f} GFLOP/s"),
+        ("barrier", duration(machine["barrier_s"])),
+    ]
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
+    _show(output, f"limits with {threads}, measured {machine['date']}", rows)
 
 
 def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:

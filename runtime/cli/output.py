@@ -113,24 +113,34 @@ class Progress:
         self._stream = stream
         self._shown = 0  # width of what stands on the line
         self._drawn_at = 0.0
+        self._loading_since = 0.0
 
     def __call__(self, done: int, total: int, tokens_per_s: float) -> None:
         from ...traces.timeline import duration, rate
 
-        if not self._stream.isatty() or tokens_per_s <= 0:
+        if tokens_per_s <= 0 or total / tokens_per_s < _PROGRESS_AFTER:
             return
-        if done >= total:
-            self.clear()
-            return
-        now = time.monotonic()
-        if total / tokens_per_s < _PROGRESS_AFTER or now - self._drawn_at < _PROGRESS_EVERY:
-            return
-        self._drawn_at = now
         left = duration((total - done) / tokens_per_s)
         text = f"reading {done:,} of {total:,} tokens, {rate(tokens_per_s)} tok/s, {left} left"
-        self._stream.write("\r" + text.ljust(self._shown))
-        self._stream.flush()
-        self._shown = len(text)
+        self._draw(text, done >= total)
+
+    def loading(self, share: float) -> None:
+        """The share of a model's weights that is packed, 0 to 1; drawn from the second second."""
+        now = time.monotonic()
+        self._loading_since = self._loading_since or now
+        if now - self._loading_since > _PROGRESS_AFTER:
+            self._draw(f"loading the model: {share:.0%}", share >= 1)
+
+    def _draw(self, text: str, done: bool) -> None:
+        """Put the text where the last one was; away with it when done."""
+        now = time.monotonic()
+        if not self._stream.isatty() or done:
+            self.clear()
+        elif now - self._drawn_at >= _PROGRESS_EVERY:
+            self._drawn_at = now
+            self._stream.write("\r" + text.ljust(self._shown))
+            self._stream.flush()
+            self._shown = len(text)
 
     def clear(self) -> None:
         """Take the line away, if one is drawn."""

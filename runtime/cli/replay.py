@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Run the model again on every run of the trace; 1 when a token differs."""
-    from ..replay import verify as verify_run
+    from .. import replay
 
     reports = []
     for number, one in enumerate(trace.runs):
@@ -55,10 +55,9 @@ def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
         def show(check: PhaseCheck) -> None:
             output.line(check_text(check), "" if check.same else "bold red")
 
-        report = verify_run(trace, engine, run=number, on_phase=show)
-        report.notes[:0] = notes
-        for note in report.notes:
+        for note in (*notes, *replay.check_settings(one.header, engine)):
             output.line(f"note: {note}", "yellow")
+        report = replay.verify(trace, engine, run=number, on_phase=show)
         output.line(verdict(report), "green" if report.ok else "bold red")
         reports.append(report)
         engine.close()

@@ -105,6 +105,7 @@ def test_a_failed_tool_shows_its_error() -> None:
     ("seconds", "text"),
     [
         (0.0, "0 µs"),
+        (4.12e-7, "412 ns"),
         (0.0008404, "840 µs"),
         (0.00314, "3.14 ms"),
         (0.0123, "12.3 ms"),
@@ -114,7 +115,7 @@ def test_a_failed_tool_shows_its_error() -> None:
     ],
 )
 def test_durations_are_in_the_unit_that_suits(seconds: float, text: str) -> None:
-    """Three figures, in µs, ms, s or minutes."""
+    """Three figures, in ns, µs, ms, s or minutes."""
     assert timeline.duration(seconds) == text
 
 
