@@ -1,9 +1,9 @@
 """From a kernel's source to a native function: build, optimise, cache on disk, load.
 
-Objects are kept under the user's cache folder, keyed by the hash of every source file of `jit/`, the
-target, the constants and the LLVM version. Each file starts with the SHA-256 of what follows; it is
-verified before a byte of it is mapped executable, and a damaged entry is rebuilt, never run.
-"""
+Objects are kept under the user's cache folder, keyed by the hash of every source file of `jit/`,
+the target, the constants and the LLVM version. Each file starts with the SHA-256 of what follows;
+it is verified before a byte of it is mapped executable, and a damaged entry is rebuilt, never
+run."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _private(folder: Path) -> bool:
 
 
 def _write(path: Path, data: bytes) -> None:
-    # A reader never sees half a file: written beside it, then renamed. A full disk costs speed only.
+    # A reader never sees half a file: it is written beside, then renamed. A full disk costs speed.
     with contextlib.suppress(OSError):
         fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:

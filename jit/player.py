@@ -1,16 +1,17 @@
 """The native side of the pool: it plays a tape of kernels on several threads.
 
 One call from Python plays a whole forward pass. Every thread walks the tape, does its share of each
-op and meets the others at a barrier; no Python runs in between. Threads spin for a while, then yield,
+op and meets the others at a barrier; no Python runs in between. Threads spin for a while,
 then park in the C library's condition variable, so that waiting never eats a core for long. Each
 thread adds up the cycles that it worked and waited, op by op.
 
-A pass ends early, at a barrier, when its time budget is over (so that Python can look at signals, and
-then play on) or when another thread sets `STOP`. The thread that arrives last decides, and tells the
-others by the lowest bit of the barrier's generation, so all leave at the same op.
-"""
+A pass ends early, at a barrier, when its time budget is over (so that Python can look at signals,
+and then play on) or when another thread sets `STOP`. The thread that arrives last decides, and
+tells the others by the lowest bit of the barrier's generation, so all leave at the same op."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from llvmlite import ir
 
@@ -93,7 +94,9 @@ class _Builder:
         pool, address, old, spin = fn.args
         began = self.cycles(b)
         patience = b.mul(spin, i64(_YIELD_FACTOR))
-        look, wait, yield_, park = (fn.append_basic_block(n) for n in ("look", "wait", "yield", "park"))
+        look, wait, yield_, park = (
+            fn.append_basic_block(n) for n in ("look", "wait", "yield", "park")
+        )
         done = fn.append_basic_block("done")
         b.branch(look)
 
@@ -191,7 +194,10 @@ class _Builder:
         offset = b.mul(tid, self.get(b, pool, STATS_STRIDE))
         stats = b.gep(self.get(b, pool, STATS, ptr), [offset], source_etype=ir.IntType(8))
         first = self.get(b, pool, START_OP)
-        entry, head, body, done = b.block, *(fn.append_basic_block(n) for n in ("head", "body", "done"))
+        entry, head, body, done = (
+            b.block,
+            *(fn.append_basic_block(n) for n in ("head", "body", "done")),
+        )
         b.branch(head)
         b.position_at_end(head)
         index = b.phi(i64)
@@ -222,7 +228,7 @@ class _Builder:
         b.ret(count)
         return fn
 
-    def _accumulate(self, b: ir.IRBuilder, where: ir.Value, slot: int, amount: ir.Value) -> None:
+    def _accumulate(self, b: ir.IRBuilder, where: ir.Value, slot: int, amount: Any) -> None:
         address = self.slot(b, where, slot)
         b.store(b.add(b.load(address, typ=i64), amount), address)
 

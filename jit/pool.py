@@ -72,7 +72,10 @@ class Pool:
         self._slice = int(SLICE_S * self.cycles_per_second)
         self._workers = [
             threading.Thread(
-                target=self._worker, args=(self._address, tid), name=f"triplepoint-{tid}", daemon=True
+                target=self._worker,
+                args=(self._address, tid),
+                name=f"triplepoint-{tid}",
+                daemon=True,
             )
             for tid in range(1, threads)
         ]
@@ -102,8 +105,9 @@ class Pool:
     def _pin(self) -> None:
         """Give each worker a core of its own; the calling thread stays free, it is not ours.
 
-        Left alone, two threads that meet every few microseconds can end up on one core for good when
-        the other is busy: each ran too recently for the scheduler to move it. Seen at 25 times the time.
+        Left alone, two threads that meet every few microseconds can end up on one core for good
+        when the other is busy: each ran too recently for the scheduler to move it. A pass then took
+        25 times as long.
         """
         self._worker_cores: frozenset[int] = frozenset()
         if not hasattr(os, "sched_setaffinity"):

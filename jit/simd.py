@@ -215,7 +215,9 @@ class V:
         """All lanes combined in one fixed order: halves, quarters, …"""
         value = self
         while value.lanes > 1:
-            value = combine(*value.halves()) if value.lanes > 2 else combine(value.at(0), value.at(1))
+            value = (
+                combine(*value.halves()) if value.lanes > 2 else combine(value.at(0), value.at(1))
+            )
         return value
 
     def hsum(self) -> V:
@@ -254,7 +256,9 @@ class Ptr:
     def at(self, index: V | int) -> Ptr:
         """The address `index` elements on."""
         where = self.k.index(index)
-        return Ptr(self.k, self.k.b.gep(self.value, [where], source_etype=self.element), self.element)
+        return Ptr(
+            self.k, self.k.b.gep(self.value, [where], source_etype=self.element), self.element
+        )
 
     def load(self, index: V | int = 0, lanes: int = 1) -> V:
         """`lanes` elements from `index` on; unaligned is fine."""
@@ -306,7 +310,8 @@ class Kernel:
         self.target = target
         self.module = module
         self.function = function
-        self.b = ir.IRBuilder(function.append_basic_block("entry"))
+        # llvmlite has no type stubs, and what a checker infers for its builder is wrong.
+        self.b: Any = ir.IRBuilder(function.append_basic_block("entry"))
         self.args, begin, end, tid = function.args
         self.begin, self.end, self.tid = V(self, begin), V(self, end), V(self, tid)
 

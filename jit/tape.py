@@ -1,12 +1,13 @@
 """A tape: a forward pass as a flat list of native ops.
 
-Laid down once, at load. An op is a kernel, its argument block, the number of work units (read when it
-is played, so it may follow the tokens of the pass), how the units are shared out, and whether the
-threads meet afterwards.
+Laid down once, at load. An op is a kernel, its argument block, the number of work units (read
+when it is played, so it may follow the tokens of the pass), how the units are shared out, and
+whether the threads meet afterwards.
 
     STATIC   each thread takes one contiguous range: a sequential stream of weights for each
     DYNAMIC  threads take chunks from a counter: a slowed core does less
-    EACH     every thread does all units, into memory of its own: cheaper than a barrier for little work
+    EACH     every thread does all units, into its own memory: for little work, cheaper than a
+             barrier
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class NativeTape:
         self.passes = 0
 
     def play(self, start: int = 0) -> int:
-        """Play until the end or the end of the time slice; the next op, `len(records)` at the end."""
+        """Play until the end or the end of the time slice; the next op, `len(self)` at the end."""
         records, count = self._at
         following = self.pool.play_at(records, count, start, *self._stats_at)
         if following == count:

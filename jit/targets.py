@@ -151,7 +151,7 @@ def host_features() -> frozenset[str]:
     listed = _cpuinfo_flags()
     if listed is None:
         return frozenset(found)
-    # A virtual machine may report through CPUID what its kernel does not enable: believe the lesser.
+    # A virtual machine may report what its kernel does not enable: believe the lesser.
     return frozenset(f for f in found if _CPUINFO.get(f, f) in listed or f not in _known_features())
 
 
@@ -204,6 +204,7 @@ def resolve(name: str | None) -> CpuTarget:
     if lacks:
         can = ", ".join(t.name for t in runnable())
         raise TargetError(
-            f"this machine cannot run target {name!r}: it lacks {', '.join(lacks)}; it can run {can}"
+            f"this machine cannot run target {name!r}: it lacks {', '.join(lacks)}; "
+            f"it can run {can}"
         )
     return target

@@ -29,7 +29,9 @@ from .session import Session
 from .tokenizer import Tokenizer
 from .weights import WeightLoader
 
-DEFAULT_CONTEXT = 32768  # positions, if the model has as many: a page costs nothing until it is used
+DEFAULT_CONTEXT = (
+    32768  # positions, if the model has as many: a page costs nothing until it is used
+)
 NANO = Path(__file__).parent / "nano" / "nano.gguf"
 
 
@@ -118,7 +120,9 @@ class Engine:
         self.lock = threading.RLock()
         self.logits_of: Session | None = None  # whose pass wrote the logits last
         self._gguf = gguf  # the embedding table is read from its mapping
-        self._tables = tables(-(-self.context // 256) * 256, config.heads.head_dim, config.rope_base)
+        self._tables = tables(
+            -(-self.context // 256) * 256, config.heads.head_dim, config.rope_base
+        )
 
     @classmethod
     def load(
@@ -171,7 +175,9 @@ class Engine:
         """A new conversation with an empty KV cache of `context` positions."""
         size = context or self.context
         if not 1 <= size <= self.context:
-            raise EngineError(f"a session of {size} tokens does not fit a context of {self.context}")
+            raise EngineError(
+                f"a session of {size} tokens does not fit a context of {self.context}"
+            )
         c = self.network.config
         h = c.heads
         cache = KVCache(self.kv, c.layers, h.kv_heads, h.head_dim, size, self._tables)

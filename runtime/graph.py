@@ -3,10 +3,10 @@
 A `Graph` is one pass of up to `most_tokens` tokens for one session. It decides which kernel, which
 buffer and which sharing of work each step gets; the model says only what is computed.
 
-Two plans come out of the same code. In *decode* (one token) every thread prepares the shared input of
-a product for itself, since that is cheaper than a barrier, and a KV head's rotation and attention stay
-on one thread: five barriers a layer. In *prefill* the tokens are shared out and all meet in between.
-"""
+Two plans come out of the same code. In *decode* (one token) every thread prepares the shared
+input of a product for itself, since that is cheaper than a barrier, and a KV head's rotation and
+attention stay on one thread: five barriers a layer. In *prefill* the tokens are shared out and
+all meet in between."""
 
 from __future__ import annotations
 

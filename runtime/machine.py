@@ -138,7 +138,9 @@ def profile_folder() -> Path:
 
 
 def _path(library: Library, pool: Pool, folder: Path | None) -> Path | None:
-    key = f"{platform.node()}|{cpu_name()}|{usable_cores()}|{library.target}|{pool.threads}|{VERSION}"
+    key = (
+        f"{platform.node()}|{cpu_name()}|{usable_cores()}|{library.target}|{pool.threads}|{VERSION}"
+    )
     name = f"{library.target}-{pool.threads}t-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
     return (folder or profile_folder()) / name
 
@@ -164,7 +166,7 @@ def measure(library: Library, pool: Pool, repeats: int = 4) -> MachineProfile:
     }
     arena = Arena(resident["DRAM"])
     data = arena.take(resident["DRAM"])
-    data[:: 4096] = 1
+    data[::4096] = 1
     read = {level: probes.read(data[:size]) for level, size in resident.items()}
     has_bf16 = library.target.has_bf16_dot
     fp32 = probes.peak("fp32")

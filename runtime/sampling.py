@@ -59,7 +59,9 @@ class Sampler:
             scores[bits == 0] = -np.inf
         best = float(np.max(scores))
         if not np.isfinite(best):
-            raise EngineError("no token can be chosen: the logits are not finite, or none is allowed")
+            raise EngineError(
+                "no token can be chosen: the logits are not finite, or none is allowed"
+            )
         keep = np.flatnonzero(np.isfinite(scores))
         scaled = (scores[keep] - best) / s.temperature
         order = np.argsort(-scaled, kind="stable")

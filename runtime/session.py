@@ -119,8 +119,8 @@ class Session:
     ) -> Iterator[int]:
         """Yield sampled tokens until one of `stop` (yielded too) or `max_tokens`.
 
-        Each is appended to `tokens`; the last one is computed by the next prefill. When the iterator
-        ends or is closed, `last_phase` tells what it did.
+        Each is appended to `tokens`; the last one is computed by the next prefill. When the
+        iterator ends or is closed, `last_phase` tells what it did.
 
         Raises:
             ContextOverflowError: the context is full.
@@ -268,7 +268,9 @@ class Session:
             barriers = self._decode.tape.barriers
             cost = decode_cost(self.engine.cost, before, passes, barriers)
             kernel = self._kernel_seconds()
-            phase = self._finish("decode", purpose, ids, before, wall, kernel, cost, passes, "decode")
+            phase = self._finish(
+                "decode", purpose, ids, before, wall, kernel, cost, passes, "decode"
+            )
             phase.sampling = sampling.as_dict()
             phase.max_tokens = max_tokens
             phase.stop = sorted(stop)
@@ -288,7 +290,9 @@ class Session:
             return sampler.pick(choice.logits[0, : choice.n_vocab], mask)
         token = int(choice.token[0])
         if token < 0:
-            raise EngineError("no token can be chosen: the logits are not finite, or none is allowed")
+            raise EngineError(
+                "no token can be chosen: the logits are not finite, or none is allowed"
+            )
         return token
 
     def _pass(self, plan: _Plan, part: Sequence[int], outputs: int) -> None:
@@ -311,7 +315,9 @@ class Session:
                 return
             if pool.stopped:
                 pool.clear_stop()
-                raise PassCancelledError("the pass was stopped; the session keeps what it had before")
+                raise PassCancelledError(
+                    "the pass was stopped; the session keeps what it had before"
+                )
 
     # --- accounts
 

@@ -1,4 +1,4 @@
-"""Weights of a loaded model: packed once into panels, by all threads, straight from the mapped file."""
+"""Weights of a loaded model: packed once into panels, by all threads, from the mapped file."""
 
 from __future__ import annotations
 
@@ -127,9 +127,7 @@ class WeightLoader:
 
     def pack_all(self, pool: Pool, progress: Callable[[float], None] | None = None) -> Arena:
         """Pack every matrix that was asked for; `progress` hears the share that is done."""
-        sizes = [
-            m.units * m.blocks * m.format.panel_block_bytes(self.lanes) for m in self._wanted
-        ]
+        sizes = [m.units * m.blocks * m.format.panel_block_bytes(self.lanes) for m in self._wanted]
         arena = Arena(sum(sizes) + 64 * len(sizes))
         self.gguf.check_unchanged()
         tape = Tape("pack", pool.threads)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import F32, F32s, I8s, I64, I64s, Kernel, V, f32, i8, i32, kernel
+from ..simd import F32, I64, F32s, I8s, I64s, Kernel, V, f32, i8, i32, kernel
 from .mathlib import round_to_int
 
 BLOCK = 32
@@ -37,7 +37,7 @@ def prepare(
 ) -> None:
     """Normalise (if `norm`) and quantise (if `quantise`) rows; unit = token.
 
-    Token t is row first[0] + t of `x` [tokens, x_stride]; it is written as row t of `out`: blocks of
+    Token t is row first[0] + t of `x` [tokens, x_stride]; it becomes row t of `out`: blocks of
     40 bytes, or float32 [padded]. `padded` is `width` rounded up, with zeros in x and weight.
     """
     lanes = k.lanes

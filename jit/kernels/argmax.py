@@ -1,10 +1,10 @@
-"""Greedy choice over the vocabulary, under an optional bit mask: the first of the largest logits."""
+"""Greedy choice over the vocabulary, under an optional mask: the first of the largest logits."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..simd import F32s, I32s, I64, I64s, Kernel, V, i32, i64, kernel
+from ..simd import I64, F32s, I32s, I64s, Kernel, V, i32, i64, kernel
 
 PARTS = 16  # slices of the vocabulary; each leaves one candidate
 NEVER = -3.4e38
@@ -16,9 +16,9 @@ def argmax_part(
 ) -> None:
     """Unit = slice. best[unit], where[unit] = largest allowed logit of the slice and its index.
 
-    `mask` has one bit for each token, used if use_mask[0] is not 0. `logits` is padded to a multiple
-    of 32 * PARTS; indices at or past `count` are never chosen. A slice with nothing allowed gives
-    -3.4e38.
+    `mask` has one bit for each token, used if use_mask[0] is not 0. `logits` is padded to a
+    multiple of 32 * PARTS; indices at or past `count` are never chosen. A slice with nothing
+    allowed gives -3.4e38.
     """
     lanes = k.lanes
     words = (count + 31) // 32

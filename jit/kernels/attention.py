@@ -3,14 +3,14 @@
     out[t, h] = sum over p <= position(t) of softmax(q[t, h] . k[p])_p v[p]
 
 Scores have lane = position and values lane = dim, so neither product needs a horizontal sum; all
-query heads of a KV head share every load. Rows (token, head of the group) meet the cache in chunks of
-`CHUNK` positions. A chunk gives its own maximum m_c, sum l_c and product o_c, which are merged into
-the running ones by the online softmax
+query heads of a KV head share every load. Rows (token, head of the group) meet the cache in
+chunks of `CHUNK` positions. A chunk gives its own maximum m_c, sum l_c and product o_c, which are
+merged into the running ones by the online softmax
 
     m' = max(m, m_c),  l' = l e^(m - m') + l_c e^(m_c - m'),  o' likewise.
 
-The chunks lie at fixed positions and masked scores count as exact zeros, so the result of a token does
-not depend on how many tokens were in the pass, bit for bit.
+The chunks lie at fixed positions and masked scores count as exact zeros, so the result of a token
+does not depend on how many tokens were in the pass, bit for bit.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..dot import bf16_dot, pair_high, pair_low, to_bf16_bits
-from ..simd import F32s, I8s, I64, I64s, Kernel, Ptr, V, Var, f32, i32, kernel
+from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i32, kernel
 from .gemm import for_tiles
-from .mathlib import exp
 from .kvcache import PAGE, KVFormat, head_part, head_words
+from .mathlib import exp
 from .rope import bf16_pairs
 
 CHUNK = PAGE  # positions whose scores are held at once: 16 rows of them are 16 KiB
@@ -112,7 +112,7 @@ def _softmax(
     reach: V,
     count: V,
 ) -> None:
-    """Scores of one chunk -> probabilities relative to the chunk's own maximum, and the merge factors.
+    """Scores of one chunk -> probabilities relative to the chunk's maximum, and the merge factors.
 
     Row r attends to the positions of this chunk up to `reach` + its token.
     """
@@ -180,9 +180,7 @@ class _Shape:
         # rows x vectors of sums: as many as leave room for the loads and one broadcast.
         self.rows_most, self.vectors_most = (6, 4) if k.target.registers >= 32 else (3, 3)
 
-    def score(
-        self, queries: Ptr, keys: Ptr, scores: Ptr, rows: V, count: V, kv_heads: int
-    ) -> None:
+    def score(self, queries: Ptr, keys: Ptr, scores: Ptr, rows: V, count: V, kv_heads: int) -> None:
         """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk."""
         k, lanes = self.k, self.k.lanes
         blocks = (count + (lanes - 1)) // lanes
@@ -211,9 +209,7 @@ class _Shape:
         token, member = row // self.group, row % self.group
         return queries.at((token * (kv_heads * self.group) + member) * self.query_words)
 
-    def weigh(
-        self, probs: Ptr, values: Ptr, sums: Ptr, stats: Ptr, rows: V, count: V
-    ) -> None:
+    def weigh(self, probs: Ptr, values: Ptr, sums: Ptr, stats: Ptr, rows: V, count: V) -> None:
         """sums[row] = sums[row] * old + (probabilities[row] . values) * new."""
         k, lanes = self.k, self.k.lanes
         steps = (count + (self.step - 1)) // self.step
@@ -225,9 +221,7 @@ class _Shape:
                 lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
                 totals = self._sums(n_rows, len(dims))
                 with k.range(0, steps, name="position") as s:
-                    loaded = [
-                        values.load(s * self.head_dim + d * lanes, lanes) for d in dims
-                    ]
+                    loaded = [values.load(s * self.head_dim + d * lanes, lanes) for d in dims]
                     for line, mine in zip(lines, totals, strict=True):
                         self._step(line, s, loaded, mine)
                 for r, mine in enumerate(totals):
@@ -286,4 +280,3 @@ def reference(q: np.ndarray, keys: np.ndarray, values: np.ndarray, start: int) -
             p = np.exp(s - s.max())
             out[t, h] = (p / p.sum()) @ values[:seen, h // group].astype(np.float64)
     return out.astype(np.float32)
-

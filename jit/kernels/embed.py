@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import F32s, I8s, I32s, I64, Kernel, Ptr, V, f32, i8, i16, i32, i64, kernel
+from ..simd import I64, F32s, I8s, I32s, Kernel, Ptr, V, f32, i8, i16, i32, i64, kernel
 from .mathlib import f16_to_f32
 from .panels import FORMATS
 

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from ..dot import Dot
-from ..simd import F32s, I8s, I64, I64s, Kernel, Ptr, V, Var, f32, i16, i32, kernel
+from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES
 from .mathlib import f16_to_f32, silu
@@ -135,9 +135,7 @@ def _quant_tile(k: Kernel, fmt: str, epilogue: Epilogue):
                     xv = x.at(8).cast(i32).splat(group, lanes)
                     for half in range(2):
                         accs[t][half] = dot.step(accs[t][half], ws[half], xv)
-            scales = [
-                f16_to_f32(k, data.cast(i16).load(half * lanes, lanes)) for half in range(2)
-            ]
+            scales = [f16_to_f32(k, data.cast(i16).load(half * lanes, lanes)) for half in range(2)]
             for t, x in enumerate(xs):
                 x_scale = x.cast(f32).splat(0, lanes)
                 for half in range(2):
@@ -172,9 +170,7 @@ def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: V) -> V:
     return (bits.to(i32, signed=False) << 16).bitcast(f32)
 
 
-def _finish(
-    k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: V
-) -> None:
+def _finish(k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: V) -> None:
     """Write a tile: as it is, added to what is there, or silu(gate) * up."""
     lanes = k.lanes
     for pair, out in zip(sums, outs, strict=True):
@@ -196,4 +192,3 @@ def silu_mul_reference(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
     """silu(gate) * up, elementwise."""
     wide = gate.astype(np.float64)
     return (wide / (1 + np.exp(-wide)) * up).astype(np.float32)
-

@@ -7,7 +7,7 @@ Lane = output row: no horizontal sums, and one layout serves GEMV (decode) and G
 | format | K in a block | bytes of a block, for L lanes |
 |--------|--------------|-------------------------------|
 | q4_0   | 32 | 2 x [L fp16 scales], then 4 x 2 x [L x 4 bytes]: low nibbles K-group g, high g + 4 |
-| q8_0   | 32 | 2 x [L fp16 scales], then 8 x 2 x [L x 4 bytes], + 128 where the target wants unsigned |
+| q8_0   | 32 | 2 x [L fp16 scales], then 8 x 2 x [L x 4 bytes], + 128 if target wants unsigned |
 | f32    | 1  | 2 x [L float32] |
 | f16, bf16 | 1 | 2 x [L 16-bit values] |
 
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..simd import I8s, I64, Kernel, Ptr, V, i16, i32, kernel
+from ..simd import I64, I8s, Kernel, Ptr, V, i16, i32, kernel
 from ..targets import CpuTarget
 
 
@@ -124,7 +124,7 @@ def _pack_block(
 def pack_reference(
     first: np.ndarray, second: np.ndarray, fmt: str, target: CpuTarget, step_rows: int
 ) -> np.ndarray:
-    """What `pack` makes. first, second: uint8 [rows, row_bytes] -> uint8 [panels, blocks, bytes]."""
+    """What `pack` makes: first, second uint8 [rows, row_bytes] -> [panels, blocks, bytes]."""
     form, lanes = FORMATS[fmt], target.lanes
     rows, row_bytes = first.shape
     blocks = row_bytes // form.file_bytes
@@ -149,4 +149,3 @@ def pack_reference(
                     at = 4 * lanes + ((2 * group + half) * lanes + lane) * 4
                     out[panel, :, at : at + 4] = values[:, 4 * group : 4 * group + 4]
     return out
-

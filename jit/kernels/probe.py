@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from ..dot import Dot, bf16_dot
-from ..simd import I8s, I64, Kernel, f32, i8, i32, kernel
+from ..simd import I64, I8s, Kernel, f32, i8, i32, kernel
 
 Peak = Literal["int8", "fp32", "bf16"]
 CHAINS = 12  # independent sums: more than the latency of any dot product times its rate

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..dot import to_bf16_bits
-from ..simd import F32, F32s, I8s, I64, I64s, Kernel, Ptr, V, f32, i16, i32, kernel
+from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, i16, i32, kernel
 from .kvcache import PAGE, KVFormat, head_part, head_words
+
 
 @kernel
 def rope_store(
@@ -42,8 +43,9 @@ def rope_store(
     """Unit = (token, kv head), kv head fastest: its `group` query heads, its key, its value.
 
     q float32 [tokens, q_stride], keys and values [tokens, kv_stride]; state = [tokens, position of
-    token 0]; pages and offsets as in `kvcache.py`. q_out is float32 [tokens, heads, head_dim], or the same as bf16 pairs where the target
-    multiplies those; it carries the attention scale.
+    token 0]; pages and offsets as in `kvcache.py`. q_out is float32
+    [tokens, heads, head_dim], or the same as bf16 pairs where the target multiplies those; it
+    carries the attention scale.
     """
     heads = kv_heads * group
     with k.units() as unit:
@@ -117,9 +119,7 @@ def _store_query(
         row.store(n * v.lanes, v)
 
 
-def _store_key(
-    k: Kernel, part: Ptr, within: V, dims: list[V], head_dim: int, kv: KVFormat
-) -> None:
+def _store_key(k: Kernel, part: Ptr, within: V, dims: list[V], head_dim: int, kv: KVFormat) -> None:
     """Scatter one key into its lane: the stride between dims is a whole vector."""
     lanes = k.lanes
     vectors = [v.bitcast(i32) for v in dims] if kv == "f32" else _pairs(k, dims)
@@ -132,9 +132,7 @@ def _store_key(
             at += 1
 
 
-def _store_value(
-    k: Kernel, part: Ptr, within: V, source: Ptr, head_dim: int, kv: KVFormat
-) -> None:
+def _store_value(k: Kernel, part: Ptr, within: V, source: Ptr, head_dim: int, kv: KVFormat) -> None:
     lanes = min(k.lanes, head_dim)
     if kv == "f32":
         row = part.cast(f32).at(within * head_dim)
@@ -149,7 +147,7 @@ def _store_value(
 
 
 def tables(positions: int, head_dim: int, base: float) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin of every position's angles p * base^(-2i/head_dim): float32 [positions, dim/2]."""
+    """cos and sin of the angles p * base^(-2i/head_dim): float32 [positions, dim/2] each."""
     inverse = base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
     angles = np.arange(positions, dtype=np.float64)[:, None] * inverse
     return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)

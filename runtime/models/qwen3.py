@@ -1,7 +1,7 @@
 """Qwen3, dense: pre-norm blocks with grouped-query attention, q/k norm, and SwiGLU.
 
-    x = x + W_o attend(norm(W_q h), norm(W_k h), W_v h),   h = rmsnorm(x)
-    x = x + W_down (silu(W_gate h) * W_up h),              h = rmsnorm(x)
+x = x + W_o attend(norm(W_q h), norm(W_k h), W_v h),   h = rmsnorm(x)
+x = x + W_down (silu(W_gate h) * W_up h),              h = rmsnorm(x)
 """
 
 from __future__ import annotations
@@ -121,9 +121,13 @@ def read_config(gguf: GGUFFile, architecture: str) -> Config:
     head_dim = gguf.integer(f"{a}.attention.key_length", width // heads, low=16, high=1024)
     value_dim = gguf.integer(f"{a}.attention.value_length", head_dim, low=16, high=1024)
     if heads % kv_heads:
-        gguf.refuse(f"{a}.attention.head_count_kv", f"{heads} heads cannot share {kv_heads} KV heads")
+        gguf.refuse(
+            f"{a}.attention.head_count_kv", f"{heads} heads cannot share {kv_heads} KV heads"
+        )
     if value_dim != head_dim or head_dim % 32:
-        gguf.refuse(f"{a}.attention.key_length", f"head sizes {head_dim} and {value_dim} do not fit")
+        gguf.refuse(
+            f"{a}.attention.key_length", f"head sizes {head_dim} and {value_dim} do not fit"
+        )
     table = gguf.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         raise GGUFError("no embedding table", field="tensor 'token_embd.weight'", offset=0)
