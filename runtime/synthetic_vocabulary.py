@@ -1,7 +1,7 @@
 """A made-up vocabulary with the size, the control tokens and the ids of the Qwen3 models.
 
 151,643 byte-level tokens: the 256 bytes, then merges made of letter pairs in the order of how often
-letters come in English, so that plain text comes out at about three characters a token.
+letters come in English; plain text comes out at a little under two characters a token.
 """
 
 from __future__ import annotations
