@@ -6,6 +6,8 @@
 
 No piece has a `▁` after another character, so no join crosses the beginning of a word; words are
 therefore merged one by one and remembered. A vocabulary with such a piece is merged as a whole.
+
+A `▁` in the text itself reads back as a space, as with every model of this kind.
 """
 
 from __future__ import annotations
