@@ -66,7 +66,7 @@ class ReplyReader:
     def push(self, token: int) -> Iterator[tuple[Mode, str]]:
         """The pieces of text that a sampled token completes."""
         tag = self._token_tags.get(token)
-        if tag is None:
+        if tag is None or not self._counts(tag):
             yield from self._read(self._stream.push(token))
         else:
             yield from self._read(self._stream.flush(), ends=True)
@@ -121,8 +121,6 @@ class ReplyReader:
 
     def _turn(self, tag: str) -> None:
         """A tag was met."""
-        if not self._counts(tag):
-            return
         if tag == self._form.closing:
             body = "".join(self._texts["call"])
             try:

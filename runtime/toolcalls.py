@@ -102,7 +102,8 @@ class Hermes:
             head = json.dumps({"name": function["name"]}, ensure_ascii=False)[:-1]
             head = json.dumps(head + ', "arguments": ', ensure_ascii=False)
             style = {**_JSON_STYLE, "lenient": function["name"] in lenient}
-            schema = strict(function.get("parameters") or {"type": "object"})
+            drop = _HARD if function["name"] in lenient else frozenset()
+            schema = strict(function.get("parameters") or {"type": "object"}, drop)
             schema = json.dumps({**schema, "x-guidance": style}, ensure_ascii=False)
             rules.append(f'call_{i}: {head} %json {schema} "}}"')
         return "\n".join(rules)
@@ -138,27 +139,35 @@ def format_of(template: str) -> ToolFormat | None:
     return next((form for form in FORMATS.values() if form.opening in template), None)
 
 
-def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+_HARD = frozenset({"pattern", "format", "multipleOf", "not", "if", "then", "else", "contains"})
+"""Keywords that not every grammar can express."""
+
+
+def strict(schema: Mapping[str, Any], drop: Container[str] = ()) -> dict[str, Any]:
     """The schema with what it leaves open decided: no unknown keys, integers that are exact.
 
     A closed object is what the tools accept, and bounds keep a model from writing digits forever.
+
+    Args:
+        schema: of the arguments of a tool.
+        drop: keywords to leave out.
     """
-    return _strict(schema)
+    return _strict(schema, drop)
 
 
-def _strict(value: Any) -> Any:
+def _strict(value: Any, drop: Container[str]) -> Any:
     if isinstance(value, list):
-        return [_strict(item) for item in value]
+        return [_strict(item, drop) for item in value]
     if not isinstance(value, Mapping):
         return value
     out: dict[str, Any] = {}
     for key, item in value.items():
         if key in ("properties", "$defs", "definitions", "patternProperties"):
-            out[key] = {name: _strict(inner) for name, inner in item.items()}
+            out[key] = {name: _strict(inner, drop) for name, inner in item.items()}
         elif key in ("const", "enum", "default", "examples", "required"):
             out[key] = item
-        else:
-            out[key] = _strict(item)
+        elif key not in drop:
+            out[key] = _strict(item, drop)
     if "properties" in out and not {"additionalProperties", "patternProperties"} & out.keys():
         out["additionalProperties"] = False
     if out.get("type") == "integer" and not {"enum", "const"} & out.keys():
