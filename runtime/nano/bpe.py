@@ -9,10 +9,10 @@ tokenisation however it is cut. Digits are single tokens by the pre-tokenizer it
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -46,6 +46,13 @@ class Vocabulary:
         data = json.loads(path.read_text())
         merges = tuple((left, right) for left, right in data["merges"])
         return cls(tuple(data["tokens"]), merges)
+
+    @classmethod
+    def of_gguf(cls, metadata: Mapping[str, Any]) -> Vocabulary:
+        """The vocabulary in the metadata of a GGUF."""
+        pairs = (merge.split(" ") for merge in metadata["tokenizer.ggml.merges"])
+        merges = tuple((left, right) for left, right in pairs)
+        return cls(tuple(metadata["tokenizer.ggml.tokens"]), merges)
 
 
 def learn(texts: Iterable[str], size: int = VOCABULARY_SIZE) -> Vocabulary:

@@ -322,13 +322,13 @@ def chat(writer: Writer) -> Round:
 
 
 FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
-    "error": (error, 0.26),
-    "key": (key, 0.18),
-    "line": (line, 0.12),
-    "list": (listing, 0.1),
-    "search": (search, 0.12),
-    "search_error": (search_error, 0.11),
-    "missing": (missing, 0.06),
+    "error": (error, 0.22),
+    "key": (key, 0.2),
+    "line": (line, 0.08),
+    "list": (listing, 0.12),
+    "search": (search, 0.14),
+    "search_error": (search_error, 0.14),
+    "missing": (missing, 0.05),
     "chat": (chat, 0.05),
 }
 

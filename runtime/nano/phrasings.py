@@ -139,58 +139,85 @@ SEARCH_IN = _ways(
 SEARCH_IN_HELD_OUT = _ways(
     "which file under {d} mentions {w}|what files in {d} contain {w}|search the {d} folder for {w}"
 )
-BOTH = _ways(
-    "which file mentions {w}, and what is its error|which file mentions {w} and what is its error|"
-    "which file mentions {w}, and what's the error in it|"
-    "which file mentions {w} and what error is in it|which file contains {w}, and what went wrong|"
-    "which file contains {w}, and what is the error in it|"
-    "find the file that mentions {w} and tell me its error|"
-    "find the file that mentions {w} and show me its error|"
-    "find the file with {w} and tell me the error in it|"
-    "what is the error in the file that mentions {w}|"
-    "what's the error in the file that mentions {w}|"
-    "what is the error in the file with {w}|what's the error in the file that contains {w}|"
-    "which error is in the file that mentions {w}|what went wrong in the file that mentions {w}|"
-    "what went wrong in the file with {w}|show me the error in the file that contains {w}|"
-    "where is {w} mentioned, and what is the error there|where is {w}, and what is the error there|"
-    "search for {w} and tell me the error in that file|"
-    "search for {w} and show me that file's error|look for {w} and tell me that file's error|"
-    "in which file is {w}, and what is its error|"
-    "which log mentions {w}, and what is the error in it|"
-    "which log mentions {w} and what is its error|what is the error in the log that mentions {w}|"
-    "which file has {w}, and what is its error|tell me the error of the file that mentions {w}"
+FINDING = _ways(
+    "which file mentions {w}|which file contains {w}|which file has {w}|which file has {w} in it|"
+    "which log mentions {w}|which log contains {w}|which log has {w}|what file mentions {w}|"
+    "find the file that mentions {w}|find the file with {w}|find the log that contains {w}|"
+    "find the log with {w}|find {w}|search for {w}|look for {w}|where is {w} mentioned|"
+    "where is {w}|where does {w} appear|in which file is {w}|in which log does {w} appear|"
+    "which of the files mentions {w}|which file talks about {w}|which file says {w}|"
+    "search the files for {w}|grep for {w}|look which file has {w}"
 )
+THEN = _ways(
+    ", and what is its error|, and what's its error|, and what is the error in it|"
+    ", and what went wrong there|, and what went wrong in it|, and what is the error there|"
+    " and what is its error| and what's its error| and what is the error in it|"
+    " and what error is in it| and what went wrong in it| and tell me its error|"
+    " and tell me the error in it| and show me its error| and show me the error|"
+    " and tell me what went wrong| and tell me the error in that file|"
+    ", and which error does it have|"
+    ", then tell me its error|, and show me that file's error| and give me its error|"
+    ", and what does its error say|, and what failed there|, what is the error there"
+)
+WHICH = _ways(
+    "the file that mentions {w}|the file that contains {w}|the file with {w}|the file that has {w}|"
+    "the log that mentions {w}|the log that contains {w}|the log with {w}|the log that has {w}|"
+    "the file which mentions {w}|the file where {w} is mentioned|the file containing {w}|"
+    "the log where {w} appears|the file in which {w} appears|the log file with {w}"
+)
+NO_FILE = [way for way in ERROR if "{f} " not in way and not way.startswith("{f}")]
+BOTH = [find + then for find in FINDING for then in THEN]
+BOTH += [way.replace("{f}", which) for way in NO_FILE for which in WHICH]
 BOTH_HELD_OUT = _ways(
-    "which file says {w}, and what is its error|what's the error in the log that contains {w}|"
+    "which file speaks of {w}, and what is its error|"
+    "what's the error inside the log that speaks of {w}|"
     "find the file containing {w} and tell me what went wrong in it|"
-    "which log contains {w}, and what's its error|"
-    "where does {w} occur, and what is the error in that file"
+    "which log holds {w}, and what's the error inside|"
+    "where does {w} occur, and what is the error in that file|"
+    "what error do you find in the log which contains {w}"
 )
 GREETING = _ways(
     "hi|hello|hey|hello there|hi there|good morning|good evening|good afternoon|hey there|"
-    "hallo|hi, how are you|how are you|greetings|good day|hiya|yo|howdy|are you there"
+    "hallo|hi, how are you|how are you|greetings|good day|hiya|yo|howdy|are you there|"
+    "hello again|hey you|good afternoon to you|morning|evening|hi friend|hello nano|hey nano|"
+    "nice to meet you|how is it going|what's up|how do you do|a good morning to you|"
+    "hi there, how are you"
 )
 GREETING_HELD_OUT = _ways("hello, how are you|hey, good morning|hi again|good evening to you")
 THANKS = _ways(
     "thanks|thank you|thanks a lot|thank you very much|many thanks|great, thanks|ok, thanks|"
     "thanks for your help|thx|cheers|perfect, thank you|nice, thanks|that helps, thanks|"
-    "thank you so much|good, thank you|awesome|great|nice|well done|ok|okay|cool"
+    "thank you so much|good, thank you|awesome|great|nice|well done|ok|okay|cool|"
+    "thanks again|thanks a million|ok thank you|great, thank you|perfect|very good|excellent|"
+    "that was helpful|that's what I needed|super, thanks|thank you for your help|"
+    "thanks, that's all|"
+    "I appreciate it|good job|alright, thanks|thanks a bunch|good work|lovely, thanks"
 )
 THANKS_HELD_OUT = _ways("thanks so much|thank you for the help|cool, thanks|ok, thank you")
 ABILITY = _ways(
     "what can you do|what do you do|help|how can you help me|what are you able to do|"
     "what can I ask you|what can I ask|can you help me|how do you work|what is this|"
     "what are your tools|which tools do you have|what questions can you answer|"
+    "what can I use you for|how can I use you|what are you good for|what can you tell me|"
+    "which questions can I ask|what should I ask|give me some help|I need help|how does this work|"
+    "what is possible here|what are your abilities|what do you know|show me what you can do|"
     "how do I use you|what kind of questions can you answer|help me"
 )
 ABILITY_HELD_OUT = _ways("what can you help me with|how can you help|what should I ask you")
 WHO = _ways(
     "who are you|what are you|what's your name|what is your name|who is this|are you a bot|"
     "are you an AI|which model are you|what model are you|tell me who you are|who am I talking to|"
-    "introduce yourself|are you human"
+    "introduce yourself|are you human|"
+    "what is this model|what are you exactly|and who are you|do you have a name|are you a person|"
+    "what kind of model are you|which model is this|are you ChatGPT|what should I call you|"
+    "how are you called|your name|tell me your name|tell me about yourself"
 )
 WHO_HELD_OUT = _ways("what model is this|so who are you|what are you called")
-BYE = _ways("bye|goodbye|see you|bye bye|see you later|good night|that's all|farewell|ciao")
+BYE = _ways(
+    "bye|goodbye|see you|bye bye|see you later|good night|that's all|farewell|ciao|see you soon|"
+    "bye for now|talk to you later|see you next week|have a nice day|until next time|good bye|"
+    "I have to go|ok bye|see you around|bye then|goodbye for now|until tomorrow|cya"
+)
 BYE_HELD_OUT = _ways("bye now|goodbye then|see you tomorrow")
 OTHER = _ways(
     "what is the capital of {w}|who is {w} {w}|tell me a joke|tell me a story about {w}|"

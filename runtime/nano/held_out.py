@@ -1,0 +1,47 @@
+"""Held-out cases: words, file names and phrasings that training never sees."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .batches import Encoder
+from .chatml import round_segments, system_segments
+from .corpus import FAMILIES, Round, Writer
+from .words import Lexicon
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A held-out round, its ids, and which of them the assistant has to produce."""
+
+    item: Round
+    ids: list[int]
+    targets: list[bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Contexts of more than `above` and at most `limit` tokens; `size` as in the corpus."""
+
+    above: int
+    limit: int
+    size: int
+
+
+BANDS = (Band(0, 512, 14), Band(512, 1024, 30), Band(1024, 2048, 60))
+
+
+def cases(encoder: Encoder, family: str, band: Band, count: int, seed: int) -> Iterable[Case]:
+    """`count` held-out rounds of a family whose whole conversation has the band's length."""
+    writer = Writer(Lexicon(random.Random(f"{seed} {family} {band}"), held_out=True), band.size)
+    head, _ = encoder(system_segments())
+    tries = found = 0
+    while found < count and tries < 60 * count:
+        tries += 1
+        item = FAMILIES[family][0](writer)
+        ids, targets = encoder(round_segments(item))
+        if band.above < len(head) + len(ids) <= band.limit:
+            found += 1
+            yield Case(item, head + ids, [False] * len(head) + targets)
