@@ -262,8 +262,8 @@ class Graph:
         form = w.format
         assert x.zero_point == form.zero_point(self.target), (name, x.zero_point, form)
         if form.quantised:
-            kernel = spec(gemm.gemm_quant, fmt=form.name, epilogue=epilogue)
-            args = [w.panels, x.data, out.data, w.blocks, out.stride, count]
+            kernel = spec(gemm.gemm_quant, fmt=form.name, epilogue=epilogue, blocks=w.blocks)
+            args = [w.panels, x.data, out.data, out.stride, count]
         else:
             kernel = spec(gemm.gemm_float, fmt=form.name, epilogue=epilogue)
             args = [w.panels, x.data, out.data, w.depth, x.stride, out.stride, count]

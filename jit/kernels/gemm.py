@@ -39,14 +39,14 @@ def gemm_quant(
     weights: I8s,
     x: I8s,
     out: F32s,
-    blocks: I64,
     out_stride: I64,
     count: I64s,
     *,
     fmt: str,
     epilogue: Epilogue,
+    blocks: int,
 ) -> None:
-    """int8 activation blocks `x` [tokens, blocks] times panels; unit = panel.
+    """int8 activation blocks `x` [tokens, blocks] times panels of that depth; unit = panel.
 
     `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride].
     """
@@ -57,7 +57,9 @@ def gemm_quant(
         panel = weights.at(unit * panel_bytes)
 
         def tile(first: V, tokens: int) -> None:
-            rows = [x.at((first + t) * x_stride) for t in range(tokens)]
+            # One address for all rows: with the depth constant, a row is a displacement.
+            start = x.at(first * x_stride)
+            rows = [start.at(t * x_stride) for t in range(tokens)]
             outs = [out.at((first + t) * out_stride) for t in range(tokens)]
             body(panel, rows, outs, unit, blocks)
 
@@ -121,7 +123,7 @@ def _quant_tile(k: Kernel, fmt: str, epilogue: Epilogue):
     dot = Dot(k, small=fmt == "q4_0")
     has_zero = form.zero_point(k.target) != 0
 
-    def body(panel: Ptr, rows: list[Ptr], outs: list[Ptr], unit: V, blocks: V) -> None:
+    def body(panel: Ptr, rows: list[Ptr], outs: list[Ptr], unit: V, blocks: int) -> None:
         sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
         with k.range(0, blocks, name="block") as block:
             data = panel.at(block * block_bytes)
