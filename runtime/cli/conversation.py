@@ -59,8 +59,9 @@ def follow(events: Iterable[AgentEvent], output: Output, *, quiet: bool = False)
 
 def show_trace(output: Output, trace: Trace) -> None:
     """The table of phases and where the trace is."""
-    output.line()
-    output.timeline(trace)
+    if trace.phases:
+        output.line()
+        output.timeline(trace)
     if trace.path is not None:
         output.line(f"trace: {trace.path}", "dim")
 

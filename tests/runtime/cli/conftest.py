@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import triplepoint as package
 from triplepoint.traces import Trace
 from triplepoint.traces.events import (
     AnyEvent,
@@ -109,3 +110,24 @@ def recorded(tmp_path: Path) -> Path:
         for event in events:
             trace.write(event)
     return tmp_path / "run.jsonl"
+
+
+NANO = Path(package.__file__).parent / "runtime" / "nano" / "nano.gguf"
+
+
+@pytest.fixture(scope="session")
+def nano() -> Path:
+    """The embedded model's file."""
+    if not NANO.exists():
+        pytest.skip("the embedded model is not in this checkout")
+    return NANO
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with files to ask about."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "app.log").write_text("INFO start\nERROR db: connection refused\nINFO stop\n")
+    (folder / "notes.txt").write_text("call the plumber\nbuy milk\n")
+    return folder

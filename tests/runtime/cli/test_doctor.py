@@ -1,0 +1,45 @@
+"""`triplepoint doctor`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from triplepoint.jit import targets
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_doctor_tells_what_this_machine_is(triplepoint: Run) -> None:
+    """Target and why, CPU, measured limits, where files are kept, versions."""
+    done = triplepoint("doctor")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{targets.detect().name}, the best that this CPU can run" in done.stdout
+    for title in ("target", "cpu", "limits with", "kept files", "versions"):
+        assert any(line.startswith(title) for line in done.stdout.splitlines()), title
+    assert "read DRAM" in done.stdout
+    assert "triplepoint/traces" in done.stdout
+
+
+def test_a_lesser_target_is_explained(triplepoint: Run) -> None:
+    """TRIPLEPOINT_TARGET is honoured and named as the reason."""
+    done = triplepoint("doctor", more={"TRIPLEPOINT_TARGET": "generic"})
+
+    assert "generic, set by TRIPLEPOINT_TARGET; the best would be" in done.stdout
+
+
+def test_doctor_for_machines(triplepoint: Run, env: dict[str, str], tmp_path: Path) -> None:
+    """--json holds the same; --measure writes the profile anew."""
+    env["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+
+    found = json.loads(triplepoint("doctor", "--json", "--measure", "-t", "1").stdout)
+
+    assert found["target"]["name"] == targets.detect().name
+    assert found["machine"]["threads"] == 1
+    assert found["machine"]["read_gbps"]["DRAM"] > 0
+    assert found["machine"]["barrier_s"] > 0
+    assert found["versions"]["triplepoint"]
+    assert any(cache["path"].endswith("/machine") for cache in found["caches"])

@@ -1,0 +1,259 @@
+"""`triplepoint run` and `replay --verify`, with the embedded model."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from triplepoint.traces import Trace
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Terminal = Callable[..., tuple[int, str]]
+
+QUESTION = "Which files are here?"
+
+
+@pytest.fixture
+def run_trace(triplepoint: Run, nano: Path, folder: Path, tmp_path: Path) -> Path:
+    """The trace of a run that called a tool."""
+    path = tmp_path / "trace.jsonl"
+    done = triplepoint("run", QUESTION, "--dir", folder, "--trace", path, "-q")
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_a_question_is_answered(triplepoint: Run, nano: Path, folder: Path, env: dict) -> None:
+    """The call with a short result, the answer, the table, and the name of the trace."""
+    done = triplepoint("run", QUESTION, "--dir", folder)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    lines = done.stdout.splitlines()
+    assert lines[0] == "> list_dir()"
+    assert lines[1] == "  app.log  (2 lines, 17 characters)"
+    assert "app.log" in lines[2]
+    assert "notes.txt" in lines[2]
+    assert lines[4].split()[:3] == ["phase", "regime", "predicted"] or "regime" in lines[4]
+    table = [line.split("  ")[0] for line in lines[5:10]]
+    assert [name for name in table if name] == ["prompt", "tool call", "tool result", "answer"]
+    path = Path(lines[-1].removeprefix("trace: "))
+    assert path.parent == Path(env["XDG_STATE_HOME"]) / "triplepoint" / "traces"
+    trace = Trace.load(path)
+    assert trace.answer == lines[2]
+    assert trace.end is not None
+    assert trace.end.status == "answered"
+    assert trace.header is not None
+    assert trace.header.machine.cpu
+    assert trace.header.machine.profile["read_gbps"]
+
+
+def test_on_a_terminal_the_answer_is_the_same(
+    on_terminal: Terminal, nano: Path, folder: Path
+) -> None:
+    """Colours aside, a terminal shows what a pipe gets."""
+    status, shown = on_terminal("run", QUESTION, "--dir", folder)
+
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert status == 0
+    assert "\x1b[" in shown
+    assert "\x1b" not in plain
+    assert plain.splitlines()[0] == "> list_dir()"
+
+
+def test_json_is_one_object(triplepoint: Run, nano: Path, folder: Path) -> None:
+    """--json prints the answer, phases and tools as one object and nothing else."""
+    found = json.loads(triplepoint("run", QUESTION, "--dir", folder, "--json").stdout)
+
+    assert found["status"] == "answered"
+    assert "notes.txt" in found["answer"]
+    assert [phase["purpose"] for phase in found["phases"]] == [
+        "prompt",
+        "tool_call",
+        "tool_result",
+        "answer",
+    ]
+    assert all({"regime", "predicted_regime", "limit_share"} <= p.keys() for p in found["phases"])
+    assert found["tools"][0]["name"] == "list_dir"
+    assert Path(found["trace"]).exists()
+
+
+def test_quiet_is_the_answer_alone(triplepoint: Run, nano: Path, folder: Path) -> None:
+    """-q is for scripts: the answer on stdout. The question may come from stdin."""
+    done = triplepoint("run", "-", "--dir", folder, "-q", stdin=QUESTION)
+
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == 1
+    assert "app.log" in done.stdout
+
+
+def test_traces_sort_by_time(triplepoint: Run, nano: Path, folder: Path, env: dict) -> None:
+    """Each run gets a file of its own, named so that names are in the order of the runs."""
+    for question in ("Hello!", QUESTION):
+        assert triplepoint("run", question, "--dir", folder).returncode == 0
+
+    traces = Path(env["XDG_STATE_HOME"]) / "triplepoint" / "traces"
+    tasks = [Trace.load(path).header for path in sorted(traces.iterdir())]
+    assert [task and task.task for task in tasks] == ["Hello!", QUESTION]
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "message"),
+    [
+        (["-m", "none.gguf"], 3, "no such model: none.gguf"),
+        (["--dir", "nowhere"], 3, "nowhere"),
+        (["--target", "avx9"], 2, "unknown CPU target 'avx9'"),
+        (["--trace", "files/app.log"], 3, "app.log exists and is not a trace"),
+        (["--max-steps", "1"], 4, "no answer after 1 steps"),
+        (["--max-tokens", "5"], 4, "cut after 5 generated tokens"),
+        (["--context", "64"], 4, "the context holds 64 tokens"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_a_status(
+    triplepoint: Run, nano: Path, folder: Path, args: list[str], status: int, message: str
+) -> None:
+    """Each failure is named in one line on stderr, with the status that its kind has."""
+    done = triplepoint("run", QUESTION, "--dir", folder, *args)
+
+    assert done.returncode == status
+    assert done.stderr.startswith("triplepoint: error: ")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert (folder / "app.log").read_text().startswith("INFO start\n")
+
+
+def test_a_damaged_model_is_named(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
+    """A model file that was cut is an error about that file, not a crash."""
+    (tmp_path / "cut.gguf").write_bytes(nano.read_bytes()[:5000])
+
+    done = triplepoint("run", "Hello!", "-m", "cut.gguf")
+
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+
+
+def long_model(nano: Path, path: Path) -> Path:
+    """The embedded model with a context of 32,768: long enough for a prefill of seconds."""
+    data = bytearray(nano.read_bytes())
+    key = b"qwen3.context_length"
+    at = data.index(key) + len(key) + 4  # after the type of the value
+    data[at : at + 4] = (32768).to_bytes(4, "little")
+    path.write_bytes(data)
+    return path
+
+
+def test_ctrl_c_ends_a_run(nano: Path, folder: Path, tmp_path: Path, env: dict) -> None:
+    """SIGINT in a long prefill: status 130, and the trace says that the run was cancelled."""
+    model = long_model(nano, tmp_path / "long.gguf")
+    trace = tmp_path / "trace.jsonl"
+    question = "error in the log file " * 3000
+    process = subprocess.Popen(
+        [sys.executable, "-m", "triplepoint", "run", "-", "-m", model, "--trace", trace],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        cwd=folder,
+    )
+    assert process.stdin is not None
+    process.stdin.write(question)
+    process.stdin.close()
+    process.stdin = None
+    while process.poll() is None and not (trace.exists() and trace.stat().st_size):
+        time.sleep(0.01)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+
+    print(f"ended {time.monotonic() - sent:.2f} s after SIGINT")
+    assert (process.returncode, stderr) == (130, "triplepoint: error: interrupted\n")
+    assert f"trace: {trace}" in stdout
+    found = Trace.load(trace)
+    assert found.torn is None
+    assert found.end is not None
+    assert found.end.status == "cancelled"
+
+
+def test_a_long_prefill_shows_its_progress(
+    on_terminal: Terminal, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """On a terminal a prefill of seconds shows tok/s and time left, and takes the line away."""
+    model = long_model(nano, tmp_path / "long.gguf")
+    question = "error in the log file " * 3000
+
+    status, shown = on_terminal("run", question, "--dir", folder, "-m", model, "--max-tokens", 5)
+
+    assert status in (0, 4)
+    drawn = re.findall(r"\rreading [\d,]+ of 30,\d\d\d tokens, [\d,.]+ tok/s, .*? left", shown)
+    assert drawn
+    assert re.search(r"left *\r +\r", shown)
+
+
+def test_verify_says_phase_by_phase(triplepoint: Run, run_trace: Path) -> None:
+    """The model gives the same tokens again, and each phase is named."""
+    done = triplepoint("replay", run_trace, "--verify")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("run 20")
+    assert [line.split()[:2] for line in lines[1:5]] == [["phase", str(n)] for n in range(1, 5)]
+    assert lines[2].endswith("sampled, the same")
+    assert lines[-1].startswith("verified: 4 phases, ")
+
+
+def test_verify_names_the_first_token_that_differs(triplepoint: Run, run_trace: Path) -> None:
+    """A token that the model does not give is found, and the status is 1."""
+    lines = run_trace.read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    answer = next(i for i, event in enumerate(events) if event.get("purpose") == "answer")
+    events[answer]["token_ids"][3] += 1
+    run_trace.write_text("\n".join(map(json.dumps, events)) + "\n")
+
+    done = triplepoint("replay", run_trace, "--verify")
+    as_json = json.loads(triplepoint("replay", run_trace, "--verify", "--json").stdout)
+
+    assert done.returncode == 1
+    assert "phase 4  answer       differs at token 4 of " in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("not verified: phase 4")
+    assert as_json["ok"] is False
+    assert [phase["same"] for phase in as_json["runs"][0]["phases"]] == [True, True, True, False]
+    assert as_json["runs"][0]["phases"][3]["difference"]["position"] == 3
+
+
+def test_verify_names_the_setting_that_differs(
+    triplepoint: Run, run_trace: Path, nano: Path, tmp_path: Path
+) -> None:
+    """Another model file is refused by its hash; another KV format or thread count is noted."""
+    other = long_model(nano, tmp_path / "other.gguf")
+    refused = triplepoint("replay", run_trace, "--verify", "-m", other)
+    noted = triplepoint("replay", run_trace, "--verify", "--kv", "f32", "-t", "1")
+
+    assert refused.returncode == 3
+    assert "model.sha256 differs" in refused.stderr
+    assert "note: kv differs: recorded bf16, now f32" in noted.stdout
+    assert noted.returncode in (0, 1)
+    if os.cpu_count() != 1:
+        assert "note: threads differs: recorded" in noted.stdout
+
+
+def test_verify_follows_a_chat(triplepoint: Run, nano: Path, folder: Path, tmp_path: Path) -> None:
+    """Several turns in one session verify as one sequence of phases."""
+    trace = tmp_path / "trace.jsonl"
+    asked = f"{QUESTION}\nWhat is on line 2 of notes.txt?\n"
+    chat = triplepoint("chat", "--dir", folder, "--trace", trace, stdin=asked)
+    assert chat.returncode == 0, chat.stderr
+
+    done = triplepoint("replay", trace, "--verify")
+
+    assert done.returncode == 0, done.stdout
+    assert len(Trace.load(trace).turns) == 2
+    assert done.stdout.splitlines()[-1].startswith("verified: 8 phases")
