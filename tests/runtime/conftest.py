@@ -211,7 +211,8 @@ class ScriptedEngine:
             n_layers=0,
             context_length=context,
         )
-        self.target, self.threads, self.kv, self.machine = "none", 1, "f32", None
+        self.target, self.threads, self.kv = "none", 1, "f32"
+        self.machine = SimpleNamespace(cpu="none", cores=1, as_dict=dict)
 
     def session(self, context: int | None = None) -> ScriptedSession:
         """A fresh session."""

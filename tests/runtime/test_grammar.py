@@ -134,8 +134,8 @@ def test_random_logits_make_valid_calls(
         for call in reply.calls:
             arguments = TOOLS.get(call.name).validate(call.arguments)
             assert arguments.keys() == call.arguments.keys()
-            said = json.dumps({"name": call.name, "arguments": json.loads(call.text)["arguments"]})
-            assert json.loads(said) == json.loads(call.text)
+            if call.name != "many":  # a float may be written in other ways than json.dumps does
+                assert call.text == json.dumps(json.loads(call.text), ensure_ascii=False)
         if ids[-1] in tokenizer.stop_ids:
             finished += 1
             assert reply.cut_call is None
