@@ -33,6 +33,7 @@ POOL_SLOTS = 64
 OP_FN, OP_ARGS, OP_ARGS_STRIDE, OP_UNITS, OP_MODE, OP_CHUNK, OP_BARRIER, OP_COUNTER = range(8)
 OP_BYTES = 64
 STATIC, DYNAMIC, EACH = range(3)
+PASS_STEP = 1 << 16  # START_GEN counts passes in steps of this; the bits below are the players
 
 # Spin this many times longer with sched_yield before parking.
 _YIELD_FACTOR = 1
@@ -216,7 +217,12 @@ class _Builder:
         b.cbranch(b.icmp_signed("!=", self.get(b, op, OP_BARRIER), i64(0)), meet, on)
         b.position_at_end(meet)
         leave = b.call(barrier, [pool])
-        self._accumulate(b, mine, 1, b.sub(self.cycles(b), t1))
+        # Once the others know that the pass is over, the caller may free the tape: only its own
+        # thread may still touch it.
+        over = b.or_(b.icmp_signed("!=", leave, i64(0)), b.icmp_signed("==", following, count))
+        ours = b.or_(b.icmp_signed("==", tid, i64(0)), b.not_(over))
+        with b.if_then(ours):
+            self._accumulate(b, mine, 1, b.sub(self.cycles(b), t1))
         out = fn.append_basic_block("out")
         b.cbranch(b.icmp_signed("!=", leave, i64(0)), out, on)
         b.position_at_end(out)
@@ -291,8 +297,11 @@ class _Builder:
         b.branch(head)
         b.position_at_end(go)
         with b.if_then(b.icmp_signed(">", self.get(b, pool, ACTIVE), i64(1))):
+            # The number of players is part of the word that starts the pass: a thread that wakes
+            # late must judge by the pass it woke for, not by one that is about to start.
             gen = self.slot(b, pool, START_GEN)
-            b.call(release, [pool, gen, b.add(self.atomic_load(b, gen), i64(1))])
+            following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
+            b.call(release, [pool, gen, b.or_(following, self.get(b, pool, ACTIVE))])
         b.ret(b.call(run, [pool, i64(0)]))
 
     def worker(self, run: ir.Function, await_change: ir.Function) -> None:
@@ -313,7 +322,7 @@ class _Builder:
         b.cbranch(b.icmp_signed("!=", over, i64(0)), done, awake)
         b.position_at_end(awake)
         seen.add_incoming(now, awake)
-        b.cbranch(b.icmp_signed("<", tid, self.get(b, pool, ACTIVE)), serve, head)
+        b.cbranch(b.icmp_signed("<", tid, b.and_(now, i64(PASS_STEP - 1))), serve, head)
         b.position_at_end(serve)
         b.call(run, [pool, tid])
         seen.add_incoming(now, serve)
@@ -326,7 +335,7 @@ class _Builder:
         fn, b = self.function("tp_wake", ir.VoidType(), [ptr], public=True)
         (pool,) = fn.args
         gen = self.slot(b, pool, START_GEN)
-        b.call(release, [pool, gen, b.add(self.atomic_load(b, gen), i64(1))])
+        b.call(release, [pool, gen, b.add(self.atomic_load(b, gen), i64(PASS_STEP))])
         b.ret_void()
 
     def clock(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CompileError
+from ..errors import CompileError, EngineError
 from . import player
 from .compile import Library, spec
 
@@ -54,8 +54,9 @@ class Pool:
     """
 
     def __init__(self, library: Library, threads: int) -> None:
-        assert threads >= 1, threads
+        assert 1 <= threads < player.PASS_STEP, threads
         self.threads = threads
+        self.closed = False
         self._block = aligned(player.POOL_SLOTS, np.int64)
         # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
         self._locks = aligned((2, 16), np.int64)
@@ -147,7 +148,12 @@ class Pool:
 
         ops: address of int64 [count, 8]; stats: address of int64 [threads, stride / 16, 2], cycles
         of work and of waiting, added to. Plain addresses: this is called for every token.
+
+        Raises:
+            EngineError: the pool is closed; its workers would never come to the barrier.
         """
+        if self.closed:
+            raise EngineError("the engine is closed; load the model again")
         if self._worker_cores and self._current_core() in self._worker_cores:
             self._leave_worker_core()
         return self._play(self._address, ops, count, start, self._slice, stats, stride)
@@ -165,6 +171,7 @@ class Pool:
 
     def close(self) -> None:
         """End the workers; the pool plays no more."""
+        self.closed = True
         self._close()
 
 

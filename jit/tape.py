@@ -145,7 +145,10 @@ class NativeTape:
         return self.stats[:, : len(self), 0] / self.pool.cycles_per_second
 
     def wait_seconds(self) -> np.ndarray:
-        """float64 [threads, ops]: time at the barrier after each op since `reset`."""
+        """float64 [threads, ops]: time at the barrier after each op since `reset`.
+
+        The barrier that ends a pass or a time slice counts for thread 0 only.
+        """
         return self.stats[:, : len(self), 1] / self.pool.cycles_per_second
 
 

@@ -16,6 +16,7 @@ from .mathlib import round_to_int
 
 BLOCK = 32
 BLOCK_BYTES = 8 + BLOCK
+TINY = 1e-36  # a block whose values are all smaller counts as zeros: 127 / d would overflow
 UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
 
@@ -76,12 +77,15 @@ def _norm_scale(k: Kernel, row, width: V, padded: V, eps: V) -> V:
 def _quantise_block(k: Kernel, values: list[V], out, zero_point: V) -> None:
     """32 float32 in registers -> one 40-byte block."""
     lanes = k.lanes
-    largest = values[0].abs()
-    for v in values[1:]:
-        largest = largest.max(v.abs())
-    most = largest.hmax()
+    # The bits of floats without a sign are in the order of their values, and those of NaN come
+    # after all: so a NaN gives d = NaN, and is not lost as it would be to a float maximum.
+    magnitudes = [v.bitcast(i32) & 0x7FFFFFFF for v in values]
+    largest = magnitudes[0]
+    for m in magnitudes[1:]:
+        largest = largest.max(m)
+    most = largest.hmax().bitcast(f32)
     d = most * (1.0 / 127.0)
-    inverse = (most > 0.0).select(127.0 / most, 0.0)
+    inverse = (most > TINY).select(127.0 / most, 0.0)
     total = k.zeros(i32, lanes)
     for n, v in enumerate(values):
         q = round_to_int(v * inverse.splat(lanes))
@@ -99,12 +103,15 @@ def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarr
 
 
 def quantise_reference(y: np.ndarray, zero_point: int) -> np.ndarray:
-    """y float32 [tokens, K], K a multiple of 32 -> uint8 [tokens, K / 32, 40]."""
+    """y float32 [tokens, K], K a multiple of 32 -> uint8 [tokens, K / 32, 40].
+
+    A block with a value that is not finite gets a d that is not finite; its q mean nothing.
+    """
     blocks = y.reshape(len(y), -1, BLOCK).astype(np.float32)
     most = np.abs(blocks).max(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        inverse = np.where(most > 0, np.float32(127) / most, np.float32(0)).astype(np.float32)
-    q = np.rint(blocks * inverse).astype(np.int32)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        inverse = np.where(most > TINY, np.float32(127) / most, np.float32(0)).astype(np.float32)
+        q = np.rint(blocks * inverse).astype(np.int32)
     out = np.zeros((*blocks.shape[:2], BLOCK_BYTES), np.uint8)
     out[..., :4] = (most * np.float32(1 / 127)).astype(np.float32).view(np.uint8)
     sums = (-zero_point * q.sum(axis=-1, keepdims=True)).astype(np.int32)
