@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -56,6 +56,8 @@ To call a function, write its name and arguments as JSON between tags:
 """For a template that says nothing of tools."""
 
 _EDGE = "\u2003"  # a space that no template writes; missing where the template strips a content
+_EDGES = rf"({_EDGE}|\\u{ord(_EDGE):04x})?"  # also as JSON of ASCII only
+_MARK = re.compile(rf'{_EDGES}([0-9a-f]{{16}})\.(\d+)(\\*)"\2{_EDGES}')
 _ORIGINS: dict[str, Origin] = {"system": "system", "user": "user", "tool": "tool_result"}
 
 
@@ -128,6 +130,7 @@ class Chat:
         )
         form = format_of(source)
         self.form: ToolFormat = form or FORMATS["hermes"]
+        self._unsafe = {text for text in _texts(self.tools) if self._holds_control(text)}
         self._tells_tools = True
         self._takes_system = True
         if self.tools:
@@ -248,15 +251,19 @@ class Chat:
 
     def _safe(self, value: Any, marks: Marks) -> Any:
         """A schema in which text that holds a control token is marked as a message would be."""
+        if not self._unsafe:
+            return value
         if isinstance(value, str):
-            ids = self._tokenizer.encode(value, special=True)
-            refused = not self._tokenizer.control_ids.isdisjoint(ids)
-            return marks.put(value, "tools") if refused else value
+            return marks.put(value, "tools") if value in self._unsafe else value
         if isinstance(value, Mapping):
             return {self._safe(k, marks): self._safe(v, marks) for k, v in value.items()}
         if isinstance(value, list | tuple):
             return [self._safe(item, marks) for item in value]
         return value
+
+    def _holds_control(self, text: str) -> bool:
+        ids = self._tokenizer.encode(text, special=True)
+        return not self._tokenizer.control_ids.isdisjoint(ids)
 
     def _name_tools(self, segments: list[Segment]) -> list[Segment]:
         """Template text that tells of the tools gets the origin ``tools``."""
@@ -278,6 +285,19 @@ class Chat:
                 )
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a schema, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+
+
 class Marks:
     """Stands for contents while a template is rendered, and puts them back.
 
@@ -289,8 +309,6 @@ class Marks:
     def __init__(self) -> None:
         self._word = secrets.token_hex(8)
         self._contents: list[Segment] = []
-        edge = rf"({_EDGE}|\\u{ord(_EDGE):04x})?"
-        self._pattern = re.compile(rf'{edge}{self._word}\.(\d+)(\\*)"{self._word}{edge}')
 
     def put(self, text: str, origin: Origin, message: int | None = None) -> str:
         """A mark for a content that is not trusted."""
@@ -302,11 +320,13 @@ class Marks:
         """The rendered text as segments: the template's own text, and the contents."""
         segments: list[Segment] = []
         done = 0
-        for match in self._pattern.finditer(rendered):
+        for match in _MARK.finditer(rendered):
+            left, word, number, slashes, right = match.groups()
+            if word != self._word:
+                continue
             if match.start() > done:
                 segments.append(Segment(rendered[done : match.start()], "template", trusted=True))
             done = match.end()
-            left, number, slashes, right = match.groups()
             content = self._contents[int(number)]
             text = content.text
             text = text if left else text.lstrip()

@@ -6,7 +6,6 @@ is the tag looked for in the text, so a model that quotes ``<tool_call>`` from a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -63,37 +62,39 @@ class ReplyReader:
         self._blank = ""  # blank space at the end of what was said, while nothing follows it
         self._begun: set[Mode] = set()
 
-    def push(self, token: int) -> Iterator[tuple[Mode, str]]:
-        """The pieces of text that a sampled token completes."""
+    def push(self, token: int) -> list[tuple[Mode, str]]:
+        """The pieces of text that a sampled token completes, and what each of them is."""
         tag = self._token_tags.get(token)
-        if tag is None or not self._counts(tag):
-            yield from self._read(self._stream.push(token))
-        else:
-            yield from self._read(self._stream.flush(), ends=True)
+        if tag is not None and self._counts(tag):
+            pieces = self._read(self._stream.flush(), ends=True)
             self._turn(tag)
+            return pieces
+        text = self._stream.push(token)
+        return self._read(text) if self._text_tags else self._take(text)
 
     def finish(self) -> Reply:
         """What was said, after the last token."""
-        for _ in self._read(self._stream.flush(), ends=True):
-            pass
+        self._read(self._stream.flush(), ends=True)
         if self._mode == "call":
             self._reply.cut_call = "".join(self._texts["call"])
         self._reply.answer = "".join(self._texts["answer"])
         self._reply.thinking = "".join(self._texts["thinking"])
         return self._reply
 
-    def _read(self, text: str, *, ends: bool = False) -> Iterator[tuple[Mode, str]]:
+    def _read(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
+        """Take a text in which tags may stand as letters."""
+        pieces: list[tuple[Mode, str]] = []
         text = self._held + text
         self._held = ""
         while found := self._next_tag(text):
             place, tag = found
-            yield from self._take(text[:place])
+            pieces += self._take(text[:place])
             self._turn(tag)
             text = text[place + len(tag) :]
         if not ends:
             keep = max((_overlap(text, tag) for tag in self._text_tags), default=0)
             text, self._held = text[: len(text) - keep], text[len(text) - keep :]
-        yield from self._take(text)
+        return pieces + self._take(text)
 
     def _next_tag(self, text: str) -> tuple[int, str] | None:
         places = [(text.find(tag), tag) for tag in self._text_tags if self._counts(tag)]
@@ -105,19 +106,22 @@ class ReplyReader:
             return tag == self._form.closing
         return tag != self._form.closing
 
-    def _take(self, text: str) -> Iterator[tuple[Mode, str]]:
-        if self._mode == "call":
+    def _take(self, text: str) -> list[tuple[Mode, str]]:
+        """Take a text without tags."""
+        mode = self._mode
+        if mode == "call":
             self._texts["call"].append(text)
-            return
+            return []
         text = self._blank + text
-        if self._mode not in self._begun:
+        if mode not in self._begun:
             text = text.lstrip()  # templates put blank lines before an answer and a thought
         said = text.rstrip()
         self._blank = text[len(said) :]
-        if said:
-            self._begun.add(self._mode)
-            self._texts[self._mode].append(said)
-            yield self._mode, said
+        if not said:
+            return []
+        self._begun.add(mode)
+        self._texts[mode].append(said)
+        return [(mode, said)]
 
     def _turn(self, tag: str) -> None:
         """A tag was met."""

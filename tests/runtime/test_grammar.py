@@ -108,8 +108,7 @@ def read(grammar: CallGrammar, ids: list[int]) -> Reply:
     """The turn as the agent reads it."""
     reader = ReplyReader(grammar.tokenizer, grammar.form)
     for token in ids:
-        for _ in reader.push(token):
-            pass
+        reader.push(token)
     return reader.finish()
 
 
