@@ -15,20 +15,18 @@ the whole conversation with marks, and only what follows the last assistant's ma
 from __future__ import annotations
 
 import json
-import re
-import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
 
 from ..errors import TemplateError
+from .segments import Marks, Origin, Segment
 from .template import ChatTemplate, TemplateRefusalError
 from .tokenizer import Tokenizer
 from .toolcalls import FORMATS, ToolFormat, format_of
 
 Role = Literal["system", "user", "assistant", "tool"]
-Origin = Literal["template", "system", "tools", "user", "tool_result", "model"]
 
 CHATML = """\
 {%- for message in messages %}
@@ -55,9 +53,6 @@ To call a function, write its name and arguments as JSON between tags:
 {closing}"""
 """For a template that says nothing of tools."""
 
-_EDGE = "\u2003"  # a space that no template writes; missing where the template strips a content
-_EDGES = rf"({_EDGE}|\\u{ord(_EDGE):04x})?"  # also as JSON of ASCII only
-_MARK = re.compile(rf'{_EDGES}([0-9a-f]{{16}})\.(\d+)(\\*)"\2{_EDGES}')
 _ORIGINS: dict[str, Origin] = {"system": "system", "user": "user", "tool": "tool_result"}
 
 
@@ -71,18 +66,6 @@ class Message:
     name: str = ""
     """Of a tool result: the tool."""
     call_id: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A piece of rendered text and where it came from."""
-
-    text: str
-    origin: Origin
-    message: int | None = None
-    """Index of the message whose content it is; None for the template's text."""
-    trusted: bool = False
-    """Whether control tokens are recognised in it: only in the template's own text."""
 
 
 class Chat:
@@ -296,44 +279,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _texts(item)
-
-
-class Marks:
-    """Stands for contents while a template is rendered, and puts them back.
-
-    A mark holds a random word, so that no text can contain it by chance or intent; a quote in its
-    middle, which shows whether the template wrote it as JSON; and odd spaces at its edges, which
-    show whether the template strips what it is given.
-    """
-
-    def __init__(self) -> None:
-        self._word = secrets.token_hex(8)
-        self._contents: list[Segment] = []
-
-    def put(self, text: str, origin: Origin, message: int | None = None) -> str:
-        """A mark for a content that is not trusted."""
-        self._contents.append(Segment(text, origin, message))
-        number = len(self._contents) - 1
-        return f'{_EDGE}{self._word}.{number}"{self._word}{_EDGE}'
-
-    def split(self, rendered: str) -> list[Segment]:
-        """The rendered text as segments: the template's own text, and the contents."""
-        segments: list[Segment] = []
-        done = 0
-        for match in _MARK.finditer(rendered):
-            left, word, number, slashes, right = match.groups()
-            if word != self._word:
-                continue
-            if match.start() > done:
-                segments.append(Segment(rendered[done : match.start()], "template", trusted=True))
-            done = match.end()
-            content = self._contents[int(number)]
-            text = content.text
-            text = text if left else text.lstrip()
-            text = text if right else text.rstrip()
-            for _ in range(len(slashes).bit_length()):  # 1, 3, 7 … by how often it was quoted
-                text = json.dumps(text, ensure_ascii=False)[1:-1]
-            segments.append(replace(content, text=text))
-        if done < len(rendered):
-            segments.append(Segment(rendered[done:], "template", trusted=True))
-        return segments

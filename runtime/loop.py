@@ -38,6 +38,7 @@ from .events import (
 from .header import run_start
 from .ledger import Reuse, TokenLedger
 from .prompt import REPEATED_CALL
+from .repeats import Repeats
 from .reply import Reply, ReplyReader
 from .sampling import GREEDY
 from .toolcalls import ToolCall
@@ -45,8 +46,6 @@ from .toolcalls import ToolCall
 if TYPE_CHECKING:
     from .agent import Agent
 
-SAME_CALLS = 2
-"""Times that one call may give one result; after that it is not run again."""
 MAX_ERROR = 300  # characters of an unexpected exception that the model is told
 
 
@@ -307,36 +306,6 @@ class Run:
         end = RunEnd(status=status, message=message, answer=self.answer, wall_s=usage.wall_s)
         end.totals = {**totals, "steps": usage.steps, "turn": self.turn}
         agent.trace.write(end)
-
-
-class Repeats:
-    """Notices a model that makes the same call again and again."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, str]] = {}  # call → times in a row, result
-        self._warned = False
-
-    def too_often(self, call: ToolCall) -> bool:
-        """Whether the call has had its tries; the model is told so once.
-
-        Raises:
-            LimitReachedError: it was told and goes on.
-        """
-        times, _ = self._seen.get(call.key, (0, ""))
-        if times < SAME_CALLS:
-            return False
-        if self._warned:
-            raise LimitReachedError(
-                f"the model repeats one call: {call.text or call.key}, {times + 2} times; "
-                "ask in other words, or with a stronger model"
-            )
-        self._warned = True
-        return True
-
-    def saw(self, call: ToolCall, result: str) -> None:
-        """The call has given this result; a new result makes it a new call."""
-        times, before = self._seen.get(call.key, (0, result))
-        self._seen[call.key] = (times + 1 if before == result else 1, result)
 
 
 def _drop_first(shares: Sequence[tuple[Segment, list[int]]], token: int) -> None:

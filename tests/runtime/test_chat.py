@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from triplepoint.errors import TemplateError
-from triplepoint.runtime.chat import CHATML, Chat, Message, Segment
+from triplepoint.runtime.chat import CHATML, Chat, Message
 from triplepoint.runtime.prompt import SYSTEM_PROMPT
+from triplepoint.runtime.segments import Segment
 from triplepoint.runtime.tokenizer import Tokenizer
 from triplepoint.tools import FileTools, ToolSet
 
