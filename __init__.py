@@ -33,7 +33,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from .runtime.agent import Agent, RunResult, Usage
+    from .runtime.agent import Agent
     from .runtime.engine import Engine
     from .runtime.events import (
         AgentEvent,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         ToolCallFinished,
         ToolCallStarted,
     )
+    from .runtime.result import RunResult, Usage
     from .runtime.sampling import Sampling
     from .runtime.session import Session
     from .tools import FileTools, Tool, ToolSet, tool
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
-    "runtime.agent": ("Agent", "RunResult", "Usage"),
+    "runtime.agent": ("Agent",),
     "runtime.engine": ("Engine",),
     "runtime.events": (
         "AgentEvent",
@@ -68,6 +69,7 @@ _PLACES = {
         "ToolCallFinished",
         "ToolCallStarted",
     ),
+    "runtime.result": ("RunResult", "Usage"),
     "runtime.sampling": ("Sampling",),
     "runtime.session": ("Session",),
     "tools": ("FileTools", "Tool", "ToolSet", "tool"),

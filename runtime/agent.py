@@ -18,75 +18,21 @@ from ..tools import FileTools, Tool, ToolSet
 from ..traces.reader import Trace
 from ..traces.writer import new_run_id
 from .chat import Chat, Message
-from .events import AgentEvent, RunFinished, Status
+from .events import AgentEvent, RunFinished
 from .grammar import CallGrammar
-from .ledger import Reuse, TokenLedger
+from .ledger import TokenLedger
+from .loop import Run
 from .prompt import SYSTEM_PROMPT
+from .result import RunResult
 
 if TYPE_CHECKING:
-    from ..traces.events import PhaseEvent
-    from ..traces.reader import Turn
     from .engine import Engine
     from .sampling import Sampling
-    from .session import Session
 
 ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
 
 MAX_STEPS = 8
 MAX_TOKENS = 1024
-
-
-@dataclass
-class Usage:
-    """What a run cost."""
-
-    steps: int = 0
-    """Times the model was asked."""
-    input_tokens: int = 0
-    """Tokens of the context over all steps, reused ones included."""
-    cached_tokens: int = 0
-    """Those that were reused."""
-    output_tokens: int = 0
-    """Sampled tokens, tool calls included."""
-    decode_s: float = 0.0
-    ttft_s: float | None = None
-    """Time to the first sampled token."""
-    wall_s: float = 0.0
-
-    @property
-    def tpot_s(self) -> float | None:
-        """Mean time of a sampled token."""
-        return self.decode_s / self.output_tokens if self.output_tokens else None
-
-    @property
-    def reuse(self) -> Reuse:
-        """How much of the context did not have to be computed again."""
-        return Reuse(self.cached_tokens, self.input_tokens)
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """How a run ended, and the trace of its conversation."""
-
-    answer: str
-    """What the model answered; what there was of it when a limit ended the run."""
-    status: Status
-    message: str
-    """Why it ended, for a status other than ``answered``."""
-    turn: int
-    usage: Usage
-    trace: Trace
-    thinking: str = ""
-
-    @property
-    def turns(self) -> list[Turn]:
-        """The turns of the conversation so far, from the trace."""
-        return self.trace.turns
-
-    @property
-    def phases(self) -> list[PhaseEvent]:
-        """The phases of this run, from the trace."""
-        return [phase for phase in self.trace.phases if phase.turn == self.turn]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +74,11 @@ class Agent:
         TemplateError: the model's chat template cannot be used.
         GrammarError: no grammar can be made from a tool's schema.
         ToolError: the workspace is no folder.
-        TraceError: the trace file cannot be written.
+        EngineError: the context is larger than the engine's.
+
+    Attributes:
+        session, ledger, messages: the conversation as the engine has it, token by token with
+            origins, and as messages.
     """
 
     def __init__(
@@ -157,6 +107,7 @@ class Agent:
         schemas = self.tools.schemas()
         self.chat = Chat(engine.tokenizer, tools=schemas, template=chat_template, options=options)
         self.grammar = CallGrammar(engine.tokenizer, schemas, self.chat.form)
+        self.session = engine.session(context=context)
         self.ledger = TokenLedger()
         self.messages: list[Message] = []
         self.on_progress: Callable[[int, int, float], None] | None = None
@@ -166,15 +117,7 @@ class Agent:
         """The result of the last run that ended, also of one that a limit ended."""
         self._trace_path = trace
         self._trace: Trace | None = None
-        self._session: Session | None = None
         self._running = False
-
-    @property
-    def session(self) -> Session:
-        """The session that the conversation lives in; opened when first needed."""
-        if self._session is None:
-            self._session = self.engine.session(context=self.config.context)
-        return self._session
 
     @property
     def trace(self) -> Trace:
@@ -212,8 +155,6 @@ class Agent:
         Raises:
             As `run`, except for LimitReachedError.
         """
-        from .loop import Run
-
         if self._running:
             raise AgentError("this agent is running already; finish or close that stream first")
         self._running = True
@@ -224,8 +165,7 @@ class Agent:
 
     def stop(self) -> None:
         """End the running phase, from any thread; the run ends as cancelled."""
-        if self._session is not None:
-            self._session.stop()
+        self.session.stop()
 
     def close(self) -> None:
         """Close the trace file; the conversation is over."""

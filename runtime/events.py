@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from ..traces.events import PhaseEvent
-    from .agent import RunResult
     from .ledger import Reuse
+    from .result import RunResult
 
 Status = Literal["answered", "limit", "error", "cancelled"]
 

@@ -40,6 +40,7 @@ from .ledger import Reuse, TokenLedger
 from .prompt import REPEATED_CALL
 from .repeats import Repeats
 from .reply import Reply, ReplyReader
+from .result import RunResult, Usage
 from .sampling import GREEDY
 from .toolcalls import ToolCall
 
@@ -53,8 +54,6 @@ class Run:
     """One question to an agent, up to its answer."""
 
     def __init__(self, agent: Agent, task: str) -> None:
-        from .agent import Usage
-
         self.agent = agent
         self.task = task
         self.turn = agent.turn = agent.turn + 1
@@ -285,8 +284,6 @@ class Run:
         return self.agent.trace.write(phase)
 
     def _end(self, status: Status, message: str) -> None:
-        from .agent import RunResult
-
         agent, usage = self.agent, self.usage
         usage.wall_s = time.perf_counter() - self._began
         agent.last_result = RunResult(

@@ -16,7 +16,7 @@ from triplepoint.errors import (
     PassCancelledError,
     ToolError,
 )
-from triplepoint.runtime.agent import Agent, RunResult
+from triplepoint.runtime.agent import Agent
 from triplepoint.runtime.events import (
     AgentEvent,
     Notice,
@@ -29,6 +29,7 @@ from triplepoint.runtime.events import (
     ToolCallStarted,
 )
 from triplepoint.runtime.prompt import REPEATED_CALL, SYSTEM_PROMPT
+from triplepoint.runtime.result import RunResult
 from triplepoint.runtime.tokenizer import Tokenizer
 from triplepoint.tools import FileTools, tool
 from triplepoint.traces import Trace
