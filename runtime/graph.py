@@ -117,7 +117,7 @@ class Graph:
         state, tile = self.state, attention.token_tile(self.heads.group)
         state[TOKENS], state[START] = tokens, start
         state[OUT_FIRST], state[OUT_COUNT] = tokens - outputs, outputs
-        state[ROPE_UNITS] = tokens * self.heads.kv_heads
+        state[ROPE_UNITS] = -(-tokens // rope.TOKENS) * self.heads.kv_heads
         state[ATTENTION_UNITS] = -(-tokens // tile) * self.heads.kv_heads
         state[HEAD_UNITS] = self._head_units if outputs else 0
 

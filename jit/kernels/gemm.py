@@ -57,11 +57,13 @@ def gemm_quant(
         panel = weights.at(unit * panel_bytes)
 
         def tile(first: V, tokens: int) -> None:
+            # The first tile asks for the next panel while it works; for the others it is a hit.
+            ahead = panel.at(first.eq(0).select(k.i64(panel_bytes), 0))
             # One address for all rows: with the depth constant, a row is a displacement.
             start = x.at(first * x_stride)
             rows = [start.at(t * x_stride) for t in range(tokens)]
             outs = [out.at((first + t) * out_stride) for t in range(tokens)]
-            body(panel, rows, outs, unit, blocks)
+            body(panel, ahead, rows, outs, unit, blocks)
 
         for_tiles(k, count.load(0), tile_tokens(k.target), tile)
 
@@ -123,10 +125,14 @@ def _quant_tile(k: Kernel, fmt: str, epilogue: Epilogue):
     dot = Dot(k, small=fmt == "q4_0")
     has_zero = form.zero_point(k.target) != 0
 
-    def body(panel: Ptr, rows: list[Ptr], outs: list[Ptr], unit: V, blocks: int) -> None:
+    def body(
+        panel: Ptr, ahead: Ptr, rows: list[Ptr], outs: list[Ptr], unit: V, blocks: int
+    ) -> None:
         sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
         with k.range(0, blocks, name="block") as block:
             data = panel.at(block * block_bytes)
+            for line in range(0, block_bytes, 64):
+                ahead.prefetch(block * block_bytes + line, locality=2)
             xs = [row.at(block * BLOCK_BYTES) for row in rows]
             starts = [
                 x.at(4).cast(i32).splat(0, lanes) if has_zero else k.zeros(i32, lanes) for x in xs

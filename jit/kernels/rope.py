@@ -13,6 +13,8 @@ from ..dot import to_bf16_bits
 from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, i16, i32, kernel
 from .kvcache import PAGE, KVFormat, head_part, head_words
 
+TOKENS = 16  # one head's keys of 16 positions share cache lines: written together, they stay in L1
+
 
 @kernel
 def rope_store(
@@ -40,32 +42,33 @@ def rope_store(
     norm: bool,
     kv: KVFormat,
 ) -> None:
-    """Unit = (token, kv head), kv head fastest: its `group` query heads, its key, its value.
+    """Unit = (tile of TOKENS tokens, kv head), kv head fastest: queries, key, value of each token.
 
     q float32 [tokens, q_stride], keys and values [tokens, kv_stride]; state = [tokens, position of
-    token 0]; pages and offsets as in `kvcache.py`. q_out is float32
-    [tokens, heads, head_dim], or the same as bf16 pairs where the target multiplies those; it
-    carries the attention scale.
+    token 0]; pages and offsets as in `kvcache.py`. q_out is float32 [tokens, heads, head_dim], or
+    the same as bf16 pairs where the target multiplies those; it carries the attention scale.
     """
-    heads = kv_heads * group
+    heads, half = kv_heads * group, head_dim // 2
+    words = head_words(kv, head_dim)
     with k.units() as unit:
-        token, head = unit // kv_heads, unit % kv_heads
-        position = state.load(1) + token
-        angles = cos.at(position * (head_dim // 2)), sin.at(position * (head_dim // 2))
-        for member in range(group):
-            h = head * group + member
-            low, high = _rotated(
-                k, q.at(token * q_stride + h * head_dim), q_norm, angles, eps, head_dim, norm
-            )
-            _store_query(k, q_out, (token * heads + h) * head_dim, low, high, scale, head_dim, kv)
-        at = token * kv_stride + head * head_dim
-        low, high = _rotated(k, keys.at(at), k_norm, angles, eps, head_dim, norm)
-        page, within = position // PAGE, position % PAGE
-        words = head_words(kv, head_dim)
-        k_part = head_part(k, pages, page, k_offset, head, words)
-        v_part = head_part(k, pages, page, v_offset, head, words)
-        _store_key(k, k_part, within, low + high, head_dim, kv)
-        _store_value(k, v_part, within, values.at(at), head_dim, kv)
+        head, first = unit % kv_heads, unit // kv_heads * TOKENS
+        with k.range(first, (first + TOKENS).min(state.load(0)), name="token") as token:
+            position = state.load(1) + token
+            angles = cos.at(position * half), sin.at(position * half)
+            for member in range(group):
+                h = head * group + member
+                low, high = _rotated(
+                    k, q.at(token * q_stride + h * head_dim), q_norm, angles, eps, head_dim, norm
+                )
+                at = (token * heads + h) * head_dim
+                _store_query(k, q_out, at, low, high, scale, kv)
+            at = token * kv_stride + head * head_dim
+            low, high = _rotated(k, keys.at(at), k_norm, angles, eps, head_dim, norm)
+            page, within = position // PAGE, position % PAGE
+            k_part = head_part(k, pages, page, k_offset, head, words)
+            v_part = head_part(k, pages, page, v_offset, head, words)
+            _store_key(k, k_part, within, low + high, head_dim, kv)
+            _store_value(k, v_part, within, values.at(at), head_dim, kv)
 
 
 def _rotated(
@@ -108,7 +111,7 @@ def bf16_pairs(k: Kernel, kv: KVFormat) -> bool:
 
 
 def _store_query(
-    k: Kernel, out: Ptr, at: V, low: list[V], high: list[V], scale: V, head_dim: int, kv: KVFormat
+    k: Kernel, out: Ptr, at: V, low: list[V], high: list[V], scale: V, kv: KVFormat
 ) -> None:
     scaled = [v * scale.splat(v.lanes) for v in low + high]
     if bf16_pairs(k, kv):
