@@ -118,6 +118,8 @@ class Agent:
         self._trace_path = trace
         self._trace: Trace | None = None
         self._running = False
+        self.stopping = False
+        """Whether `stop` was called during the current run."""
 
     @property
     def trace(self) -> Trace:
@@ -158,6 +160,7 @@ class Agent:
         if self._running:
             raise AgentError("this agent is running already; finish or close that stream first")
         self._running = True
+        self.stopping = False
         try:
             yield from Run(self, task).events()
         finally:
@@ -165,6 +168,7 @@ class Agent:
 
     def stop(self) -> None:
         """End the running phase, from any thread; the run ends as cancelled."""
+        self.stopping = True  # also between two phases, where there is no pass to end
         self.session.stop()
 
     def close(self) -> None:

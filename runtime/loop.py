@@ -115,6 +115,7 @@ class Run:
     def _feed(self, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         """Prefill the new messages, and nothing else."""
         agent, session, ledger = self.agent, self.agent.session, self.agent.ledger
+        self._check_stop()
         ledger.check(session.tokens)
         if agent.messages and agent.messages[-1].role != "assistant":
             agent.messages = [*agent.messages, Message("assistant")]  # stopped before it spoke
@@ -167,6 +168,7 @@ class Run:
         ttft = None
         try:
             for token in tokens:
+                self._check_stop()
                 if ttft is None:
                     ttft = time.perf_counter() - self._began
                 for mode, text in reader.push(token):
@@ -208,6 +210,7 @@ class Run:
         """Run the calls in order; the generator's value is their results as messages."""
         results: list[Message] = []
         for number, call in enumerate(calls):
+            self._check_stop()
             call_id = f"c{self.turn % 10**4:04}{self.usage.steps % 100:02}{number % 100:02}"
             yield ToolCallStarted(call_id, call.name, call.arguments)
             began = time.perf_counter()
@@ -246,6 +249,10 @@ class Run:
         return result, error
 
     # Limits.
+
+    def _check_stop(self) -> None:
+        if self.agent.stopping:
+            raise PassCancelledError("stopped; the conversation can go on")
 
     def _check_room(self, before: int) -> None:
         session, ledger = self.agent.session, self.agent.ledger

@@ -459,6 +459,29 @@ def test_a_stream_that_is_left(scripted: MakeEngine, folder: Path, events: int) 
     assert agent.run("And?").answer == "Full."
 
 
+def test_stop_between_phases(scripted: MakeEngine) -> None:
+    """A stop that comes while a tool runs ends the run before the next phase."""
+    agents: list[Agent] = []
+
+    def halt() -> str:
+        """Stops the agent that called it."""
+        agents[0].stop()
+        return "ok"
+
+    calls = call("halt") + "\n" + call("halt") + END
+    agent = Agent(scripted(calls, "Yes." + END), tools=halt, trace=False)
+    agents.append(agent)
+
+    with pytest.raises(PassCancelledError):
+        agent.run("Do it")
+
+    end = agent.trace.events[-1]
+    assert isinstance(end, RunEnd)
+    assert end.status == "cancelled"
+    assert len(agent.trace.tools) == 1
+    assert agent.run("Still there?").answer == "Yes."
+
+
 def test_a_tool_that_fails_is_told_to_the_model(scripted: MakeEngine) -> None:
     """A ToolError and any other exception become short messages; the run goes on."""
 
