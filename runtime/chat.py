@@ -30,13 +30,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 CHATML = """\
 {%- for message in messages %}
-{{- '<|im_start|>' + ('user' if message.role == 'tool' else message.role) + '\\n' }}
-{%- if message.role == 'tool' %}
-{{- '<tool_response>\\n' + message.content + '\\n</tool_response>' }}
-{%- else %}
-{{- message.content }}
-{%- endif %}
-{{- '<|im_end|>\\n' }}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
 {%- endfor %}
 {{- '<|im_start|>assistant\\n' }}"""
 """For a model file without a chat template."""
@@ -207,6 +201,7 @@ class Chat:
                 shown[0]["content"] += "\n\n" + told
             else:
                 shown.insert(0, {"role": "system", "content": told})
+            shown = _results_as_user(shown)
             tools = []
         if not self._takes_system and shown and shown[0]["role"] == "system":
             system = shown.pop(0)["content"]
@@ -266,6 +261,26 @@ class Chat:
                     f"the chat template leaves out message {i} ({message.role}); "
                     "another template can be given to the agent (chat_template=…)"
                 )
+
+
+def _results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tool results as what the user says, for a template that knows no tools.
+
+    Results of one turn make one message: such templates want user and assistant in turns.
+    """
+    out: list[dict[str, Any]] = []
+    before = ""
+    for message in shown:
+        if message["role"] == "tool":
+            text = f"<tool_response>\n{message['content']}\n</tool_response>"
+            if before == "tool":
+                out[-1]["content"] += "\n" + text
+            else:
+                out.append({"role": "user", "content": text})
+        else:
+            out.append(message)
+        before = message["role"]
+    return out
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -224,6 +224,45 @@ def test_a_template_that_refuses_a_system_message(tokenizer: Tokenizer) -> None:
     assert len(chat.notes) == 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "google-gemma-2-2b-it",
+        "microsoft-Phi-3.5-mini-instruct",
+        "mistralai-Mistral-Nemo-Instruct-2407",
+        "meta-llama-Llama-3.1-8B-Instruct",
+        "HuggingFaceTB-SmolLM3-3B",
+        "ibm-granite-granite-3.3-2B-Instruct",
+    ],
+)
+def test_a_template_that_knows_no_such_tools(tokenizer: Tokenizer, name: str) -> None:
+    """Tools are then told in the system message and results come as the user's words: two rounds
+    of calls and a second question go through templates that were not made for it."""
+    path = TEMPLATES / f"{name}.jinja"
+    if not path.exists():
+        pytest.skip("the reference templates are not beside this checkout")
+    chat = Chat(tokenizer, tools=[TOOL], template=path.read_text(encoding="utf-8"))
+    messages = [Message("system", "Be brief."), QUESTION]
+
+    opened = text_of(chat.open(messages))
+    messages += [CALL, RESULT, Message("tool", "second", "read_file", "c00010101")]
+    results = text_of(chat.extend(messages))
+    messages += [CALL, RESULT]
+    again = text_of(chat.extend(messages))
+    messages += [Message("assistant", "It is full."), Message("user", "And now?")]
+    question = text_of(chat.extend(messages))
+
+    assert any("they are told in the system message" in note for note in chat.notes)
+    assert opened.index('{"name": "read_file"') < opened.index(QUESTION.content)
+    both = (
+        "<tool_response>\n1\tdisk full\n</tool_response>\n<tool_response>\nsecond\n</tool_response>"
+    )
+    assert both in results
+    assert again.count("<tool_response>") == 1
+    assert "And now?" in question
+    assert "It is full." not in question
+
+
 def test_other_refusals_are_errors(tokenizer: Tokenizer) -> None:
     """A refusal that moving the system message does not cure is passed on."""
     chat = Chat(tokenizer, template="{{ raise_exception('never') }}")
