@@ -322,14 +322,14 @@ def chat(writer: Writer) -> Round:
 
 
 FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
-    "error": (error, 0.22),
-    "key": (key, 0.2),
-    "line": (line, 0.08),
-    "list": (listing, 0.12),
-    "search": (search, 0.14),
+    "error": (error, 0.24),
+    "key": (key, 0.22),
+    "line": (line, 0.05),
+    "list": (listing, 0.13),
+    "search": (search, 0.15),
     "search_error": (search_error, 0.14),
-    "missing": (missing, 0.05),
-    "chat": (chat, 0.05),
+    "missing": (missing, 0.04),
+    "chat": (chat, 0.03),
 }
 
 

@@ -125,6 +125,27 @@ SEARCH = _ways(
     "tell me which file mentions {w}|show me the file that mentions {w}|grep {w}|"
     "grep for {w}|who mentions {w}|is {w} mentioned anywhere|does {w} occur anywhere"
 )
+NAMING = _ways(
+    "mentions {w}|contains {w}|has {w}|includes {w}|holds {w}|says {w}|talks about {w}|uses {w}|"
+    "refers to {w}|names {w}|lists {w}|shows {w}|is about {w}|references {w}|has the word {w}|"
+    "mentions the word {w}|contains the word {w}|contains the text {w}|has {w} inside|"
+    "says something about {w}|has a line with {w}|writes about {w}|knows {w}|reports {w}"
+)
+ONE_FILE = _ways(
+    "which file|what file|which one|which of the files|which document|tell me which file|"
+    "find the file that|show me the file that|is there a file that|find out which file"
+)
+MANY_FILES = _ways(
+    "which files contain|which files mention|what files contain|which files include|"
+    "which files use|what files mention|do any files contain|are there files that mention|"
+    "list the files that contain|find all files that mention|show me all files that contain|"
+    "find every file that has|search for files that use|do any of the files have|"
+    "find the files that refer to|in which files do I find|in which files can I see"
+)
+SEARCH += [f"{one} {naming}" for one in ONE_FILE for naming in NAMING]
+SEARCH += [
+    f"{many} {{w}}{end}" for many in MANY_FILES for end in ("", "", " anywhere", " somewhere")
+]
 SEARCH_HELD_OUT = _ways(
     "which file speaks of {w}|in what file can I find {w}|in which file is {w} mentioned|"
     "find the file containing {w}|which files have {w} in them|where in the files is {w}|"
@@ -139,7 +160,8 @@ SEARCH_IN = _ways(
 SEARCH_IN_HELD_OUT = _ways(
     "which file under {d} mentions {w}|what files in {d} contain {w}|search the {d} folder for {w}"
 )
-FINDING = _ways(
+FINDING = [f"{one} {naming}" for one in ("which file", "which log") for naming in NAMING]
+FINDING += _ways(
     "which file mentions {w}|which file contains {w}|which file has {w}|which file has {w} in it|"
     "which log mentions {w}|which log contains {w}|which log has {w}|what file mentions {w}|"
     "find the file that mentions {w}|find the file with {w}|find the log that contains {w}|"

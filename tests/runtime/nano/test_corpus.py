@@ -52,10 +52,9 @@ def test_calls_give_only_what_differs_from_the_defaults() -> None:
 
 
 def test_every_family_is_drawn() -> None:
-    """A few hundred rounds hold every family, logs with errors most of all."""
+    """A few hundred rounds hold every family."""
     counts = Counter(item.family for item in rounds(2, 600, size=6))
     assert set(counts) == set(FAMILIES)
-    assert counts.most_common(1)[0][0] == "error"
 
 
 def test_evaluation_shares_no_words_and_no_phrasings_with_training() -> None:

@@ -76,8 +76,8 @@ def test_a_written_file_gives_the_same_logits(tmp_path: Path) -> None:
     """A random model, written as F32 and Q8_0 and read back, computes what it computed before."""
     torch = pytest.importorskip("torch", reason="the model is defined in torch")
     from triplepoint.runtime.nano.bpe import learn
-    from triplepoint.runtime.nano.evaluate import load_gguf
     from triplepoint.runtime.nano.export import largest_difference, write_gguf
+    from triplepoint.runtime.nano.judge import load_gguf
     from triplepoint.runtime.nano.model import Nano, NanoConfig
 
     vocabulary = learn(["some text to learn from, some other text"] * 3, size=270)
