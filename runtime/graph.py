@@ -233,7 +233,8 @@ class Graph:
             )
         else:
             data = self._buffers.get(name, most, row_bytes, np.uint8)
-        kernel = spec(activations.prepare, norm=weight is not None, quantise=quantise)
+        group = activations.group_of(into.blocks) if quantise else 1
+        kernel = spec(activations.prepare, norm=weight is not None, quantise=quantise, group=group)
         first = self._units(OUT_FIRST) if outputs else self._units(ZERO)
         args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
                 float(eps), zero_point, first]  # fmt: skip

@@ -24,7 +24,7 @@ from ..jit.pool import Pool, aligned
 from ..jit.tape import PerThread, Tape
 from .memory import Arena
 
-VERSION = 2
+VERSION = 3
 DRAM_BYTES = 256 << 20
 LEVELS = ("L1", "L2", "L3", "DRAM")
 
@@ -221,7 +221,7 @@ class _Probes:
 
     def peak(self, peak: probe.Peak) -> float:
         """Operations per second, registers only."""
-        operands = aligned(2 * 4 * self.library.target.lanes, np.uint8)
+        operands = aligned(probe.OPERANDS * 4 * self.library.target.lanes, np.uint8)
         operands[:] = 1
         units = np.array([4000 * self.pool.threads], np.int64)
         tape = Tape("peak", self.pool.threads)

