@@ -24,7 +24,8 @@ from ..jit.pool import Pool, aligned
 from ..jit.tape import PerThread, Tape
 from .memory import Arena
 
-VERSION = 3
+VERSION = 4
+SAMPLES = 3  # times that the limits are measured before they are believed for good
 DRAM_BYTES = 256 << 20
 LEVELS = ("L1", "L2", "L3", "DRAM")
 
@@ -39,7 +40,9 @@ class MachineProfile:
         read_gbps: read bandwidth in 10^9 bytes/s by level, all threads together.
         int8_gops, bf16_gflops, fp32_gflops: arithmetic peaks, 10^9 operations/s.
         barrier_s: one barrier with an empty op, seconds.
-        date: when it was measured.
+        date: when it was measured last.
+        spread: by probe, how far the slowest repeat was from the best one, 0 for not at all.
+        samples: times that it was measured; each figure is the best of them.
     """
 
     cpu: str
@@ -55,6 +58,7 @@ class MachineProfile:
     date: str = ""
     version: int = VERSION
     spread: dict[str, float] = field(default_factory=dict)
+    samples: int = 1
 
     def level_of(self, nbytes: float) -> str:
         """The nearest level that holds `nbytes` shared out over the threads."""
@@ -66,6 +70,21 @@ class MachineProfile:
     def bandwidth(self, level: str) -> float:
         """Bytes per second that can be read from `level`."""
         return self.read_gbps.get(level, self.read_gbps["DRAM"]) * 1e9
+
+    def merged(self, other: MachineProfile) -> MachineProfile:
+        """The better of each figure: a limit is not lowered by a busy neighbour."""
+        return dataclasses.replace(
+            other,
+            read_gbps={
+                level: max(rate, self.read_gbps.get(level, 0.0))
+                for level, rate in other.read_gbps.items()
+            },
+            int8_gops=max(self.int8_gops, other.int8_gops),
+            fp32_gflops=max(self.fp32_gflops, other.fp32_gflops),
+            bf16_gflops=max(self.bf16_gflops, other.bf16_gflops),
+            barrier_s=min(self.barrier_s, other.barrier_s),
+            samples=self.samples + other.samples,
+        )
 
     def as_dict(self) -> dict[str, object]:
         return dataclasses.asdict(self)
@@ -115,20 +134,24 @@ def cache_sizes() -> dict[str, int]:
 
 
 def profile(library: Library, pool: Pool, folder: Path | None = None) -> MachineProfile:
-    """The cached profile of this machine, measured now if there is none."""
+    """This machine's limits: kept ones once they have been measured often enough.
+
+    A neighbour may have been busy the first time, so the first few calls measure again and keep the
+    best of each figure.
+    """
     path = _path(library, pool, folder)
-    if path is not None:
-        found = _read(path)
-        if found is not None:
-            return found
-    measured = measure(library, pool)
-    if path is not None:
-        with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_suffix(f".{os.getpid()}")
-            temporary.write_text(json.dumps(measured.as_dict(), indent=1))
-            os.replace(temporary, path)
-    return measured
+    kept = _read(path)
+    if kept is not None and kept.samples >= SAMPLES:
+        return kept
+    best = measure(library, pool)
+    if kept is not None:
+        best = kept.merged(best)
+    with contextlib.suppress(OSError):  # nowhere to keep it: measured again next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(best.as_dict(), indent=1))
+        os.replace(temporary, path)
+    return best
 
 
 def profile_folder() -> Path:
@@ -137,7 +160,7 @@ def profile_folder() -> Path:
     return Path(platformdirs.user_cache_dir("triplepoint")) / "machine"
 
 
-def _path(library: Library, pool: Pool, folder: Path | None) -> Path | None:
+def _path(library: Library, pool: Pool, folder: Path | None) -> Path:
     key = (
         f"{platform.node()}|{cpu_name()}|{usable_cores()}|{library.target}|{pool.threads}|{VERSION}"
     )

@@ -3,18 +3,18 @@
     y = x / sqrt(mean(x^2) + eps) * weight                          (RMSNorm)
     d = max|y| / 127,  q = round(y / d)                (per group of 1, 2 or 4 blocks of 32)
 
-A quantised block is 40 bytes: float32 d, int32 -zero_point * sum(q), 32 x int8. The second field is
-what an accumulator starts from, so the zero point of the weights costs nothing in the product. Blocks
-of a group have the same d: the product then multiplies by it once a group, where the multiplier is
-what it waits for. On nano at Q8_0 the mean KL to unquantised activations was 6e-5 with groups of one
-block, 1.6e-4 with groups of four.
+A quantised block is 40 bytes: float32 d, int32 -zero_point * sum(q), 32 x int8. The second field
+is what an accumulator starts from, so the zero point of the weights costs nothing in the product.
+Blocks of a group have the same d: the product then multiplies by it once a group, where the
+multiplier is what it waits for. On nano at Q8_0 the mean KL to unquantised activations was 6e-5
+with groups of one block, 1.6e-4 with groups of four.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..simd import F32, I64, F32s, I8s, I64s, Kernel, V, f32, i8, i32, kernel
+from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, i8, i32, kernel
 from .mathlib import round_to_int
 
 BLOCK = 32
