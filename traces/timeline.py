@@ -116,10 +116,11 @@ def call_text(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def limit_name(phase: PhaseEvent) -> str:
-    """What the share is a share of: the peak, a memory level's bandwidth, or the time."""
+    """What the share is a share of: the arithmetic peak, the bandwidth of a memory level, or the
+    time (busy: what barriers and dispatch left for the kernels)."""
     if phase.observed == "memory":
         return phase.memory_level or "memory"
-    return phase.observed
+    return {"compute": "peak", "dispatch": "busy"}[phase.observed]
 
 
 def transitions(trace: Trace) -> str:
@@ -157,13 +158,17 @@ def plain(trace: Trace) -> str:
     return "\n".join([*table, *summary(trace)])
 
 
-def rich(trace: Trace) -> RenderableType:
-    """The timeline as a rich renderable, for terminals: the plain one in colours."""
+def rich(trace: Trace, width: int | None = None) -> RenderableType:
+    """The timeline as a rich renderable, for terminals: the plain one in colours.
+
+    Args:
+        width: columns of the terminal; on a narrow one a star stands for the wrong predictions.
+    """
     from rich.console import Group
     from rich.text import Text
 
     lines = []
-    for cells, kind in _table(trace):
+    for cells, kind in _table(trace, width):
         style = _STYLES.get(kind, "")
         if kind in ("compute", "memory", "dispatch"):  # the colour is for the regime alone
             lines.append(Text.assemble(cells[0], (cells[1], style), *cells[2:]))
@@ -172,15 +177,18 @@ def rich(trace: Trace) -> RenderableType:
     return Group(*lines, *(Text(line, style="dim") for line in summary(trace)))
 
 
-def _table(trace: Trace) -> list[tuple[list[str], str]]:
+def _table(trace: Trace, width: int | None = None) -> list[tuple[list[str], str]]:
     """Padded cells and kind of each line; the column of predictions only where it is needed."""
     body = rows(trace)
     phases = [row.cells for row in body if row.kind not in ("tool", "title")]
     widths = [max(len(c[i]) for c in [HEADINGS, *phases]) + _GAP for i in range(len(HEADINGS))]
     widths[0] -= _GAP
+    star = width is not None and sum(widths) > width
+    if star:
+        widths[_PREDICTED] = 2
     if not any(cells[_PREDICTED] for cells in phases):
-        widths[_PREDICTED] = 0
-    lines = [(_padded(HEADINGS, widths), "title")]
+        widths[_PREDICTED], star = 0, False
+    lines = [(_padded(HEADINGS, widths, star), "title")]
     for row in body:
         if row.kind == "tool":
             text, time = row.cells
@@ -189,15 +197,20 @@ def _table(trace: Trace) -> list[tuple[list[str], str]]:
         elif row.kind == "title":
             lines.append((list(row.cells), row.kind))
         else:
-            lines.append((_padded(row.cells, widths), row.kind))
+            lines.append((_padded(row.cells, widths, star), row.kind))
+    if star:
+        lines.append((["* the cost model had predicted another regime"], "tool"))
     return lines
 
 
-def _padded(cells: tuple[str, ...], widths: list[int]) -> list[str]:
+def _padded(cells: tuple[str, ...], widths: list[int], star: bool) -> list[str]:
     """Text columns to the left, with the gap before them, numbers to the right."""
+    if star:
+        before, after = cells[:_PREDICTED], cells[_PREDICTED + 1 :]
+        cells = (*before, "*" if cells[_PREDICTED] else "", *after)
     padded = []
     for i, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        gap = _GAP if i and width else 0
+        gap = min(_GAP if i else 0, width // 2)
         padded.append(" " * gap + cell.ljust(width - gap) if i < _LEFT else cell.rjust(width))
     return [text[:width] for text, width in zip(padded, widths, strict=True)]
 

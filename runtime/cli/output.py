@@ -72,7 +72,7 @@ class Output:
             return
         self.end_line()
         if self.in_colour:
-            self.console.print(timeline.rich(trace))
+            self.console.print(timeline.rich(trace, self.console.width))
         else:
             self.line(timeline.plain(trace))
 

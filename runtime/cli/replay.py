@@ -32,6 +32,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         for turn in one.turns:
             show_turn(output, turn)
         if one.end is not None and one.end.status != "answered":
+            if one.end.answer:
+                output.line(one.end.answer)
             output.line(f"{one.end.status}: {one.end.message}", "red")
         output.line()
         output.timeline(one)
@@ -121,9 +123,12 @@ def _engine_of(
     header: RunStart, args: argparse.Namespace, output: Output
 ) -> tuple[Engine, list[str]]:
     """The engine that the run had, as far as this machine has it; and notes on what it has not."""
+    from ..machine import usable_cores
+
     asked = argparse.Namespace(**vars(args))
     asked.model = args.model or _model_of(header)
-    asked.threads = args.threads or header.threads or None
+    # More threads than cores would wait for each other at every barrier.
+    asked.threads = args.threads or min(header.threads, usable_cores()) or None
     asked.kv = args.kv or header.kv or None
     asked.context = args.context or header.config.get("context")
     if args.target:

@@ -23,12 +23,12 @@ def trace(run_events: list[AnyEvent]) -> Trace:
 def test_the_whole_table(trace: Trace) -> None:
     """Phases and tools in order, a prediction where it was wrong, and the sums below."""
     assert timeline.plain(trace).splitlines() == [
-        "phase        regime                  predicted  tokens   KV   time   tok/s      of limit",
-        "prompt       dispatch-bound prefill  compute        60   60  10 ms   6,000  50% dispatch",
-        "tool call    memory-bound decode                     4   63  10 ms   400.0        50% L2",
+        "phase        regime                  predicted  tokens   KV   time   tok/s  of limit",
+        "prompt       dispatch-bound prefill  compute        60   60  10 ms   6,000  50% busy",
+        "tool call    memory-bound decode                     4   63  10 ms   400.0    50% L2",
         '  read_file(path="app.log"): 17 characters                  400 µs',
-        "tool result  streaming prefill                     300  364  10 ms  30,000   50% compute",
-        "answer       memory-bound decode                     3  366  10 ms   300.0        50% L2",
+        "tool result  streaming prefill                     300  364  10 ms  30,000  50% peak",
+        "answer       memory-bound decode                     3  366  10 ms   300.0    50% L2",
         "regimes: dispatch-bound prefill → memory-bound decode → streaming prefill"
         " → memory-bound decode",
         "TTFT 12 ms, TPOT 2.86 ms, input 423 tokens (63 cached), output 7, 1 tool call 400 µs",
@@ -47,6 +47,22 @@ def test_rich_shows_the_same_lines(trace: Trace) -> None:
     lines = [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()]
     assert lines == timeline.plain(trace).splitlines()
     assert "\x1b[31m" in shown
+
+
+def test_a_narrow_terminal_gets_stars(trace: Trace) -> None:
+    """Where the column of predictions does not fit, a star marks the wrong ones."""
+    from rich.console import Console
+
+    console = Console(width=80, highlight=False)
+    with console.capture() as capture:
+        console.print(timeline.rich(trace, 80))
+    lines = capture.get().splitlines()
+
+    assert max(map(len, lines)) <= 80
+    assert "predicted" not in lines[0]
+    assert lines[1].startswith("prompt       dispatch-bound prefill *")
+    assert lines[2].startswith("tool call    memory-bound decode      ")
+    assert lines[6] == "* the cost model had predicted another regime"
 
 
 def test_turns_have_titles(run_events: list[AnyEvent]) -> None:
@@ -146,5 +162,6 @@ def test_limit_names(trace: Trace) -> None:
     """A memory-bound phase names its level, the others their bound."""
     phase = trace.phases[0]
     assert isinstance(phase, PhaseEvent)
-    assert timeline.limit_name(phase) == "dispatch"
+    assert timeline.limit_name(phase) == "busy"
+    assert timeline.limit_name(phase.model_copy(update={"observed": "compute"})) == "peak"
     assert timeline.limit_name(phase.model_copy(update={"observed": "memory"})) == "memory"

@@ -249,6 +249,33 @@ def test_verify_names_the_setting_that_differs(
         assert "note: threads differs: recorded" in noted.stdout
 
 
+def test_verify_does_with_the_machine_it_has(triplepoint: Run, run_trace: Path) -> None:
+    """Threads and a target that this machine lacks are replaced, and that is noted."""
+    events = [json.loads(line) for line in run_trace.read_text().splitlines()]
+    events[0] |= {"target": "avx10-fast", "threads": 200}
+    run_trace.write_text("\n".join(map(json.dumps, events)) + "\n")
+
+    done = triplepoint("replay", run_trace, "--verify")
+
+    assert done.returncode == 0, done.stderr
+    assert "note: unknown CPU target 'avx10-fast'" in done.stdout
+    assert "note: threads differs: recorded 200, now " in done.stdout
+
+
+def test_a_limited_run_replays_what_there_was(
+    triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """The part of an answer that a limit cut off is shown with the reason."""
+    args = ["--dir", folder, "--trace", tmp_path / "trace.jsonl", "--max-tokens", 5]
+    assert triplepoint("run", "Hello!", *args).returncode == 4
+
+    lines = triplepoint("replay", tmp_path / "trace.jsonl").stdout.splitlines()
+
+    assert lines[1] == "? Hello!"
+    assert lines[2]
+    assert lines[3].startswith("limit: the answer was cut after 5 generated tokens")
+
+
 def test_verify_follows_a_chat(triplepoint: Run, nano: Path, folder: Path, tmp_path: Path) -> None:
     """Several turns in one session verify as one sequence of phases."""
     trace = tmp_path / "trace.jsonl"
