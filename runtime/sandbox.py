@@ -15,8 +15,9 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
 from datetime import datetime
+from itertools import islice
 from types import BuiltinMethodType, MethodType
 from typing import Any
 
@@ -33,11 +34,13 @@ from .metering import Generation, Metered
 
 MAX_TEXT = 1 << 20  # characters; the schemas of a few hundred tools fit
 MAX_ITEMS = 20_000
+MAX_DEPTH = 100  # of lists in lists
 MAX_BITS = 4096  # of an integer
 MAX_NODES = 6000  # of the parsed template; those that models ship have a few hundred
 
 _CHARS_A_STEP = 128  # touching that much text takes about as long as a call
 _ITEMS_A_STEP = 8
+_COMPARISONS_A_STEP = 1024
 _ITEM_CHARS = 16  # what an item counts as text, apart from what it holds
 
 
@@ -66,7 +69,12 @@ _NO_LOOK_INSIDE = _words(
     "selectattr slice"
 )
 """Filters that do not read what their items hold; all others are charged for it."""
-_LONG_NUMBER = re.compile(r"\d{4}|\*")  # a width in a format: '%9999999d' fills the memory
+_KEYED = _words("dictsort groupby max min sort unique")
+"""Filters that call a function of Python's for each item."""
+_ONE_BY_ONE = _words("strip lstrip rstrip rfind rindex rsplit rpartition trim")
+"""Searches that take as long as text times argument; Python's others do not."""
+_LONG_NUMBER = re.compile(r"\d{3}|\*")  # a width in a format: '%9999999d' fills the memory
+_PASSING = (Iterator, KeysView, ValuesView, ItemsView)
 
 
 class OutOfStepsError(TemplateRuntimeError):
@@ -102,9 +110,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters |= {
             "tojson": self._to_json,
             # Markup is a text with methods of its own; templates of prompts have no use for it.
-            "e": _escape,
-            "escape": _escape,
-            "safe": str,
+            "e": self._metered_filter("escape", _escape),
+            "escape": self._metered_filter("escape", _escape),
+            "safe": self._metered_filter("safe", str),
         }
         self.tests = {name: self._metered_test(test) for name, test in TESTS.items()}
         functions: dict[str, Callable[..., Any]] = {
@@ -130,7 +138,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
             raise OutOfStepsError(f"it renders more than {MAX_TEXT:,} characters")
 
     def charge(self, value: Any) -> Any:
-        """Pay for touching a value, items included; returns it."""
+        """Pay for touching a value, items included; returns it in a form that was measured."""
+        value = _solid(value)
         self.pay(1 + _size(value) // _CHARS_A_STEP)
         return value
 
@@ -147,8 +156,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def join_text(self, *values: Any) -> str:
         """The ``~`` operator."""
-        self.charge(values)
-        return "".join(map(str, values))
+        return "".join(str(self.charge(value)) for value in values)
 
     # Jinja's hooks.
 
@@ -182,11 +190,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
             raise SecurityError(f"it calls {getattr(obj, '__name__', type(obj).__name__)!r}")
         if isinstance(obj, MethodType) and obj.__self__ is self:
             return obj(*args)
-        self.charge("" if isinstance(obj, Macro) else args)
+        self.pay(1)
+        if not isinstance(obj, Macro):
+            args = tuple(map(self.charge, args))
         text = getattr(obj, "__self__", None)
         if isinstance(text, str):
             self.charge(text)
-            _expect_text(_grown(getattr(obj, "__name__", ""), text, args))
+            self._expect(getattr(obj, "__name__", ""), text, args)
         return self._bounded(context.call(obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -210,6 +220,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     @pass_context
     def _finalize(self, context: Context, value: Any) -> Any:
         """Every value that is put out, in the text or in a block."""
+        value = _solid(value)
         size = _size(value)
         self.pay(1 + size // _CHARS_A_STEP, text=size)
         return value
@@ -218,17 +229,22 @@ class Sandbox(ImmutableSandboxedEnvironment):
         passed = getattr(function, "jinja_pass_arg", None)
 
         def metered(*args: Any, **kwargs: Any) -> Any:
-            values = list(args[1:] if passed else args)
-            self.charge("" if name in _NO_LOOK_INSIDE else values)
-            for argument in (*values[1:], *kwargs.values()):
+            head, values = list(args[: bool(passed)]), list(args[bool(passed) :])
+            self.pay(1)
+            if name not in _NO_LOOK_INSIDE or isinstance(values[0], str):
+                values = list(map(self.charge, values))
+            if name in _KEYED:
+                self.pay(_count(values[0]))
+            further = (*values[1:], *kwargs.values())
+            for argument in further:
                 if isinstance(argument, int) and abs(argument) > MAX_ITEMS:
                     raise OutOfStepsError(f"it gives {argument} to the filter {name!r}")
-            if values and isinstance(values[0], str):
-                _expect_text(_grown(name, values[0], (*values[1:], *kwargs.values())))
+            if isinstance(values[0], str):
+                self._expect(name, values[0], further)
             elif name == "join":
-                separator = values[1] if len(values) > 1 else kwargs.get("d", "")
+                separator = further[0] if further else ""
                 _expect_text(_size(values[0]) + len(str(separator)) * _count(values[0]))
-            return self._bounded(function(*args, **kwargs))
+            return self._bounded(function(*head, *values, **kwargs))
 
         if passed:
             metered.jinja_pass_arg = passed  # type: ignore[attr-defined]
@@ -238,12 +254,20 @@ class Sandbox(ImmutableSandboxedEnvironment):
         passed = getattr(function, "jinja_pass_arg", None)
 
         def metered(*args: Any) -> Any:
-            self.charge(args[1:] if passed else args)
-            return function(*args)
+            head, values = args[: bool(passed)], args[bool(passed) :]
+            return function(*head, *map(self.charge, values))
 
         if passed:
             metered.jinja_pass_arg = passed  # type: ignore[attr-defined]
         return metered
+
+    def _expect(self, name: str, text: str, args: Iterable[Any]) -> None:
+        """Refuse what a text method or filter would take too long for, or make too long."""
+        args = list(args)
+        _expect_text(_grown(name, text, args))
+        if name in _ONE_BY_ONE:
+            longest = max((len(arg) for arg in args if isinstance(arg, str)), default=0)
+            self.pay(len(text) * longest // _COMPARISONS_A_STEP)
 
     def _bounded(self, value: Any) -> Any:
         """The result of an operation, if it is not too large; new items are paid for."""
@@ -315,6 +339,8 @@ def _grown(name: str, text: str, args: Iterable[Any]) -> int:
         return len(text) + (text.count("\n") + 1) * width
     if name == "join":
         return sum(_size(a) + _count(a) * len(text) for a in args)
+    if name == "escape":
+        return 6 * len(text)
     if name == "format":
         return MAX_TEXT + 1 if _LONG_NUMBER.search(text) else len(text) + _size(args)
     return len(text)
@@ -327,25 +353,35 @@ def _count(value: Any) -> int:
         return MAX_ITEMS
 
 
+def _solid(value: Any) -> Any:
+    """A list in the place of what makes its items as it goes, or shows those of a dict."""
+    if isinstance(value, LoopContext) or not isinstance(value, _PASSING):
+        return value
+    items = list(islice(value, MAX_ITEMS + 1))
+    if len(items) > MAX_ITEMS:
+        raise OutOfStepsError(f"it makes more than {MAX_ITEMS:,} items")
+    return items
+
+
 def _size(value: Any) -> int:
     """Characters that a value would be as text, roughly: parts count as often as they appear."""
     if isinstance(value, str):
         return len(value)
     total = 0
-    todo: list[Any] = [value]
+    todo: list[tuple[Any, int]] = [(value, 0)]
     while todo:
-        item = todo.pop()
+        item, depth = todo.pop()
         if isinstance(item, str):
             total += len(item) + 4
             continue
         total += _ITEM_CHARS
         if isinstance(item, dict):
-            todo.extend(item.keys())
-            todo.extend(item.values())
+            todo.extend((key, depth + 1) for key in item)
+            todo.extend((inner, depth + 1) for inner in item.values())
         elif isinstance(item, list | tuple):
-            todo.extend(item)
+            todo.extend((inner, depth + 1) for inner in item)
         elif isinstance(item, int):
             total += item.bit_length() // 3
-        if total + _ITEM_CHARS * len(todo) > 2 * MAX_TEXT:
-            raise OutOfStepsError("it makes a value that is too large")
+        if total + _ITEM_CHARS * len(todo) > 2 * MAX_TEXT or depth > MAX_DEPTH:
+            raise OutOfStepsError("it makes a value that is too large or nested too deeply")
     return total

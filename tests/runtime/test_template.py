@@ -182,8 +182,22 @@ HOSTILE = {
     "escape": "{{ ('<' * 900000) | e | e | e | e }}",
     "batch": "{{ [1] | batch(10 ** 9, 'x') | list }}",
     "slice": "{{ [1] | slice(10 ** 9) | list }}",
+    "join shared": "{{ ''.join(([{'a': 'x' * 100000}] * 9999) | map(attribute='a')) }}",
+    "join shared, filter": "{{ ([{'a': 'x' * 100000}] * 9999) | map(attribute='a') | join }}",
+    "shared in": "{% set x = 'a' * 500000 %}{% set y = x + 'b' %}{% for i in range(999) %}"
+    "{{ y in ([{'a': x + 'c'}] * 9999) | map(attribute='a') }}{% endfor %}",
+    "join views": "{% set d = dict(a='x' * 900000, b='y' * 900000) %}"
+    "{{ ([d] * 99) | map('items') | join }}{{ ''.join(([d] * 99)[0].values()) }}",
+    # searches that are slow in C
+    "strip": "{{ ('a' * 900000).strip('b' * 900000 + 'a') }}",
+    "trim": "{{ ('a' * 900000) | trim('b' * 900000 + 'a') }}",
+    "rfind": "{{ ('a' * 900000).rfind('b' + 'a' * 400000) }}",
+    "rsplit": "{{ ('a' * 900000).rsplit('b' + 'a' * 400000) }}",
+    "reverse": LONG.replace("BODY", "{% set y = x | reverse %}"),
+    "list of text": LONG.replace("BODY", "{% set y = x | list %}"),
     # formats with a width
     "percent": "{{ '%999999999d' % 1 }}",
+    "percent many": "{{ ('%(a)999d' * 100000) % {'a': 1} }}",
     "percent star": "{{ '%*d' % (999999999, 1) }}",
     "format filter": "{{ '%999999999d' | format(1) }}",
     "str.format": "{{ '{:999999999}'.format(1) }}",
@@ -196,6 +210,10 @@ HOSTILE = {
     "shared, item": doubling(*DAG, "{{ {}[ns.x] }}"),
     "shared, get": doubling(*DAG, "{{ {}.get(ns.x) }}"),
     "shared, unique": doubling(*DAG, "{{ [ns.x, 1] | unique | list | length }}"),
+    "nested key": "{% set ns = namespace(x=(1,)) %}{% for i in range(9999) %}"
+    "{% set ns.x = (ns.x,) %}{% endfor %}{{ {ns.x: 1} | length }}",
+    "nested JSON": "{% set ns = namespace(x=[1]) %}{% for i in range(9999) %}"
+    "{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x | tojson }}",
     "shared, equal": TWO_DAGS + "{{ a.x == b.x }}",
     "shared, in": TWO_DAGS + "{{ a.x in [b.x] }}",
     "shared, test": TWO_DAGS + "{{ a.x is eq b.x }}",
