@@ -22,18 +22,21 @@ def reference(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 class Dot:
-    """One block's running int8 sum.
+    """A running int8 sum over blocks of 32 values.
 
-    `small` promises weights in 0..15, which lets `maddubs` and `portable` stay in 16 bits over a
-    whole block: 8 steps of at most 2 * 15 * 127 = 3,810 make 30,480 < 32,768.
-    Without it the weights are 8-bit, stored signed or with 128 added as `target.signed_bytes` says.
+    `most` is the largest weight where weights are unsigned and small, or None for 8-bit weights, which
+    are stored signed or with 128 added as `target.signed_bytes` says. Small weights let `maddubs` and
+    `portable` stay in 16 bits: a pair is at most 2 * most * 127, and as many steps are added up there
+    as fit below 32,768 (8 of them for weights up to 15: 30,480).
     """
 
-    def __init__(self, k: Kernel, small: bool) -> None:
+    def __init__(self, k: Kernel, most: int | None = None, steps: int = 8) -> None:
+        """steps: how many `step`s come between `begin` and `end`."""
         self.k = k
-        self.small = small
+        self.small = most is not None and most <= 127
         self.kind = k.target.dot
-        self.narrow = small and self.kind in ("maddubs", "portable")
+        fits = most is not None and steps * 2 * most * 127 < 32768
+        self.narrow = fits and self.kind in ("maddubs", "portable")
 
     def begin(self, init: V) -> V:
         """The running sum that stands for int32 `init`."""
@@ -58,8 +61,11 @@ class Dot:
     def _maddubs(self, acc: V, w: V, x: V) -> V:
         k = self.k
         ws, xs = w.bitcast(i8), x.bitcast(i8)
-        if self.small:
-            return acc + _pmaddubs(k, ws, xs)
+        if self.small:  # the unsigned side is at most 127: nothing saturates
+            pairs = _pmaddubs(k, ws, xs)
+            if self.narrow:
+                return acc + pairs
+            return acc + _pmaddwd(k, pairs, k.const(1, pairs.type))
         # maddubs saturates at 16 bits when the unsigned side passes 127: give it |w| <= 128 and
         # the sign to x, so that a pair is at most 2 * 128 * 127 = 32,512.
         pairs = _pmaddubs(k, ws.abs(), (ws < 0).select(0 - xs, xs))
@@ -70,7 +76,7 @@ class Dot:
         ws, xs = w.bitcast(i16), x.bitcast(i16)
         even = (ws << 8).sar(8) * (xs << 8).sar(8)
         pairs = even + ws.sar(8) * xs.sar(8)
-        return acc + pairs if self.small else acc + _pair_sums(pairs)
+        return acc + pairs if self.narrow else acc + _pair_sums(pairs)
 
     def _mlal(self, acc: V, w: V, x: V) -> V:
         k = self.k
@@ -88,6 +94,17 @@ class Dot:
     def _usdot(self, acc: V, w: V, x: V) -> V:
         args = [acc, w.bitcast(i8), x.bitcast(i8)]
         return self.k.call("llvm.aarch64.neon.usdot.v4i32.v16i8", acc.type, args)
+
+
+def dot_words(k: Kernel, acc: V, a: V, b: V) -> V:
+    """acc[i] + a[2i] * b[2i] + a[2i+1] * b[2i+1]; a, b are int32 vectors that hold int16 pairs."""
+    if k.target.dot == "vpdpbusd":
+        name = f"llvm.x86.avx512.vpdpwssd.{k.target.bits}"
+        return k.call(name, acc.type, [acc, a, b])
+    if k.target.dot == "maddubs":
+        return acc + _pmaddwd(k, a.bitcast(i16), b.bitcast(i16))
+    low = (a << 16).sar(16) * (b << 16).sar(16)
+    return acc + (low + a.sar(16) * b.sar(16))
 
 
 # The instruction that must be in the assembly of a GEMM for each kind (tests read it there).

@@ -130,7 +130,7 @@ def _quant_tile(k: Kernel, fmt: str, epilogue: Epilogue):
     lanes = k.lanes
     form = FORMATS[fmt]
     block_bytes = form.panel_block_bytes(lanes)
-    dot = Dot(k, small=fmt == "q4_0")
+    dot = Dot(k, most=15 if fmt == "q4_0" else None)
     has_zero = form.zero_point(k.target) != 0
 
     def body(

@@ -43,7 +43,7 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     words = operands.cast(i32)
     a, b = words.load(0, lanes), words.load(lanes, lanes)
     sums = [k.var(k.zeros(element, lanes)) for _ in range(CHAINS)]
-    dot = Dot(k, small=False)
+    dot = Dot(k)
     one = dot.kind in ("vpdpbusd", "sdot", "usdot")
     with k.units(), k.range(0, STEPS, name="step") as step:
         own = words.at(step % (OPERANDS // CHAINS) * (CHAINS * lanes))
