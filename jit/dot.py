@@ -24,10 +24,11 @@ def reference(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> np.ndarray:
 class Dot:
     """A running int8 sum over blocks of 32 values.
 
-    `most` is the largest weight where weights are unsigned and small, or None for 8-bit weights, which
-    are stored signed or with 128 added as `target.signed_bytes` says. Small weights let `maddubs` and
-    `portable` stay in 16 bits: a pair is at most 2 * most * 127, and as many steps are added up there
-    as fit below 32,768 (8 of them for weights up to 15: 30,480).
+    `most` is the largest weight where weights are unsigned and small, or None for 8-bit
+    weights, which are stored signed or with 128 added as `target.signed_bytes` says. Small
+    weights let `maddubs` and `portable` stay in 16 bits: a pair is at most 2 * most * 127, and
+    as many steps are added up there as fit below 32,768 (8 of them for weights up to 15:
+    30,480).
     """
 
     def __init__(self, k: Kernel, most: int | None = None, steps: int = 8) -> None:
