@@ -1,0 +1,154 @@
+"""Attention over the paged cache, for prefill and decode."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.kv import Cache, queries, uses_bf16_queries
+from helpers.runners import Native, Runner, Table
+from helpers.tolerances import assert_close
+
+from triplepoint.jit.compile import spec
+from triplepoint.jit.kernels import attention as module
+from triplepoint.jit.kernels.attention import attention, reference, scratch_bytes, token_tile
+from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
+from triplepoint.jit.kernels.rope import to_bf16
+
+# head size, KV heads, query heads of each, cache format: groups 1, 2, 7 and 8, all sizes
+SHAPES = [(64, 2, 2, "bf16"), (128, 1, 7, "bf16"), (32, 3, 1, "f32"), (96, 1, 8, "f32")]
+QEMU_SHAPES = SHAPES[:1] + SHAPES[2:3]
+
+
+class Case:
+    """Random queries, and keys and values of `positions` positions in a cache."""
+
+    def __init__(
+        self, runner: Runner, rng: np.random.Generator, shape: tuple, positions: int
+    ) -> None:
+        self.dim, self.kv_heads, self.group, self.kv = shape
+        self.runner, self.positions = runner, positions
+        size = (positions, self.kv_heads, self.dim)
+        self.keys = rng.standard_normal(size).astype(np.float32)
+        self.values = rng.standard_normal(size).astype(np.float32)
+        # Scores spread over several units, so that the softmax has something to choose.
+        q = rng.standard_normal((positions, self.kv_heads * self.group, self.dim))
+        self.q = (q * 2 / np.sqrt(self.dim)).astype(np.float32)
+        pages = -(-positions // PAGE)
+        self.cache = Cache(runner.target, self.kv, self.kv_heads, self.dim, n_pages=pages)
+        self.cache.write(self.keys, self.values)
+
+    def run(self, start: int, tokens: int) -> np.ndarray:
+        """Outputs of `tokens` tokens from position `start`: float32 [tokens, heads, dim]."""
+        heads = self.kv_heads * self.group
+        q = queries(self.q[start : start + tokens], self.runner.target, self.kv)
+        out = np.full((tokens, heads, self.dim), np.nan, np.float32)
+        scratch = np.full(scratch_bytes(self.group, self.dim), 0xFF, np.uint8)
+        sizes = {"head_dim": self.dim, "kv_heads": self.kv_heads, "group": self.group}
+        args = [q, Table(self.cache.pages), *self.cache.offsets, out, heads * self.dim, scratch,
+                np.array([tokens, start])]  # fmt: skip
+        units = -(-tokens // token_tile(self.group)) * self.kv_heads
+        self.runner.call(spec(attention, **sizes, kv=self.kv), args, 0, units)
+        return out
+
+    def want(self, start: int, tokens: int) -> np.ndarray:
+        """The reference on what the cache holds."""
+        rounded = to_bf16 if self.kv == "bf16" else np.asarray
+        q = self.q[start : start + tokens]
+        q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv) else q
+        seen = slice(0, start + tokens)
+        return reference(q, rounded(self.keys[seen]), rounded(self.values[seen]), start)
+
+    @property
+    def kind(self) -> str:
+        dot = uses_bf16_queries(self.runner.target, self.kv)
+        return f"attention {self.kv}{' dot' if dot else ''}"
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_prefill(native: Native, rng: np.random.Generator, shape: tuple) -> None:
+    """A prompt of any length from position 0: every token sees itself and what came before."""
+    for tokens in (1, 2, 17, 70, PAGE + 45):
+        case = Case(native, rng, shape, tokens)
+        assert_close(case.run(0, tokens), case.want(0, tokens), case.kind, tokens)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_after_a_prefix(native: Native, rng: np.random.Generator, shape: tuple) -> None:
+    """Tokens that follow a cache: one (decode) or several, within a page and across pages."""
+    case = Case(native, rng, shape, 2 * PAGE + 30)
+    for start, tokens in ((1, 1), (15, 1), (255, 1), (256, 1), (541, 1), (250, 13), (500, 42)):
+        got = case.run(start, tokens)
+        assert_close(got, case.want(start, tokens), case.kind, (start, tokens))
+
+
+@pytest.mark.parametrize("shape", QEMU_SHAPES, ids=str)
+def test_a_few_positions(runner: Runner, rng: np.random.Generator, shape: tuple) -> None:
+    """The same on every feature set: a prompt, then one token of a second page."""
+    case = Case(runner, rng, shape, PAGE + 3)
+    for start, tokens in ((0, 20), (PAGE + 2, 1)):
+        got = case.run(start, tokens)
+        assert_close(got, case.want(start, tokens), case.kind, (start, tokens))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_same_bits_in_any_chunk(native: Native, rng: np.random.Generator, shape: tuple) -> None:
+    """A token's output has the same bits alone, in any chunk and in the whole prompt."""
+    total = PAGE + 60
+    case = Case(native, rng, shape, total)
+    whole = case.run(0, total)
+    for start, tokens in ((0, 1), (3, 5), (100, 70), (250, 20), (255, 1), (256, 1), (total - 1, 1)):
+        part = case.run(start, tokens)
+        assert np.array_equal(part, whole[start : start + tokens]), (start, tokens)
+
+
+@pytest.mark.parametrize("kv", ["f32", "bf16"])
+def test_the_future_is_not_seen(native: Native, rng: np.random.Generator, kv: KVFormat) -> None:
+    """Keys and values after a token's position, whatever they are, do not change it by a bit."""
+    case = Case(native, rng, (64, 2, 2, kv), 300)
+    before = case.run(100, 9)
+    case.keys[109:] = 1e30
+    case.values[109:] = -1e30
+    case.cache.write(case.keys, case.values)
+
+    assert np.array_equal(case.run(100, 9), before)
+
+
+@pytest.mark.parametrize("kv", ["f32", "bf16"])
+def test_one_key_takes_all(runner: Runner, rng: np.random.Generator, kv: KVFormat) -> None:
+    """A score far above the others gives that position's value exactly, in whichever chunk."""
+    case = Case(runner, rng, (64, 2, 2, kv), PAGE + 40)
+    last = PAGE + 39
+    case.q[last] = 1.0
+    for winner in (0, PAGE - 1, PAGE, last):
+        keys = case.keys.copy()
+        keys[winner] = 50.0
+        case.cache.write(keys, case.values)
+        got = case.run(last, 1)[0]
+        values = to_bf16(case.values) if kv == "bf16" else case.values
+
+        assert np.allclose(got.reshape(2, 2, 64), values[winner][:, None], rtol=1e-6, atol=1e-30)
+
+
+def test_equal_scores_give_the_mean(native: Native, rng: np.random.Generator) -> None:
+    """Queries of zeros weigh all positions alike."""
+    case = Case(native, rng, (32, 3, 1, "f32"), 300)
+    case.q[:] = 0
+    got = case.run(299, 1)[0]
+
+    assert np.allclose(got, case.values.mean(0, dtype=np.float64), atol=1e-6)
+
+
+def test_large_scores_stay_finite(native: Native, rng: np.random.Generator) -> None:
+    """Scores of ±10,000 neither overflow nor vanish into NaN."""
+    case = Case(native, rng, (64, 2, 2, "f32"), 280)
+    case.q *= 3000
+    got = case.run(0, 280)
+
+    assert np.isfinite(got).all()
+    assert np.abs(got).max() <= np.abs(case.values).max() * 1.00001
+
+
+def test_tiles_divide_work_alike() -> None:
+    """A tile holds about 32 rows, at least one token of each head of a group."""
+    assert [token_tile(group) for group in (1, 2, 7, 8, 32, 40)] == [32, 16, 4, 4, 1, 1]
+    assert module.CHUNK == PAGE

@@ -1,0 +1,288 @@
+"""Matrix products: every format, epilogue and feature set against float64, and bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.matrices import (
+    FLOATS,
+    QUANTISED,
+    FileMatrix,
+    fused_panels_of,
+    matrix_of,
+    panels_of,
+    random_matrix,
+)
+from helpers.runners import Native, Runner
+from helpers.tolerances import assert_close
+
+from triplepoint.jit.compile import ObjectCache, Spec, spec
+from triplepoint.jit.dot import _pmaddubs, _pmaddwd
+from triplepoint.jit.kernels import gemm
+from triplepoint.jit.kernels.activations import (
+    dequantise_reference,
+    group_of,
+    quantise_reference,
+)
+from triplepoint.jit.kernels.gemm import gemm_float, gemm_quant
+from triplepoint.jit.simd import I8s, I32s, Kernel, i8, i32, kernel
+from triplepoint.jit.targets import CpuTarget, runnable
+
+TOKENS = (1, 2, 3, 6, 7, 8, 13, 14, 15, 20, 70)
+FEW_TOKENS = (1, 8)  # under qemu each product is a process
+# Rows below a vector, in one panel, not a multiple of a panel; K of 1, 3, 6 and 8 blocks, so that
+# activations share a scale by 1, 1, 2 and 4 blocks.
+SHAPES = ((1, 32), (33, 96), (70, 192), (40, 256))
+DEPTH = 256  # where one K will do: two groups of four blocks
+
+
+class Product:
+    """One product kernel with its weights packed: give it activations, get outputs."""
+
+    def __init__(self, runner: Runner, weights: FileMatrix, up: FileMatrix | None = None) -> None:
+        self.runner, self.weights, self.up = runner, weights, up
+        target = runner.target
+        self.panels = fused_panels_of(weights, up, target) if up else panels_of(weights, target)
+        self.units = len(self.panels)
+        self.width = self.units * target.lanes * (1 if up else 2)
+        self.zero_point = weights.form.zero_point(target)
+
+    def kernel(self, epilogue: str) -> Spec:
+        sizes = {"fmt": self.weights.fmt, "epilogue": epilogue}
+        if self.weights.form.quantised:
+            return spec(gemm_quant, **sizes, blocks=self.weights.blocks)
+        return spec(gemm_float, **sizes)
+
+    def run(
+        self,
+        x: np.ndarray,
+        epilogue: str = "store",
+        out: np.ndarray | None = None,
+        units: tuple[int, int] | None = None,
+    ) -> np.ndarray:
+        """Every stored output, padding rows too: float32 [tokens, width].
+
+        x: float32 [tokens, depth], or quantised blocks uint8 [tokens, blocks, 40].
+        """
+        out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
+        count = np.array([len(x)], np.int64)
+        depth = self.weights.depth
+        if not self.weights.form.quantised:
+            args = [self.panels, x, out, depth, depth, self.width, count]
+        else:
+            blocks = x if x.ndim == 3 else self.quantised(x)
+            args = [self.panels, blocks, out, self.width, count]
+        self.runner.call(self.kernel(epilogue), args, *(units or (0, self.units)))
+        return out
+
+    def seen(self, x: np.ndarray) -> np.ndarray:
+        """The activations that the kernel really multiplies."""
+        if not self.weights.form.quantised:
+            return x
+        return dequantise_reference(self.quantised(x))
+
+    def quantised(self, x: np.ndarray) -> np.ndarray:
+        """float32 activations as blocks."""
+        return quantise_reference(x, self.zero_point, group_of(self.weights.blocks))
+
+    @property
+    def kind(self) -> str:
+        return "int8 product" if self.weights.form.quantised else "float product"
+
+
+@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """out = W x for odd shapes and all tile sizes; rows that only pad a panel come out as zeros."""
+    for rows, depth in SHAPES[1::2] if runner.emulated else SHAPES:
+        product = Product(runner, random_matrix(rng, rows, depth, fmt))
+        for tokens in FEW_TOKENS if runner.emulated else TOKENS:
+            x = rng.standard_normal((tokens, depth)).astype(np.float32)
+            got = product.run(x)
+            want = gemm.reference(product.weights.values, product.seen(x))
+
+            assert_close(got[:, :rows], want, product.kind, (rows, depth, tokens))
+            assert not got[:, rows:].any()
+
+
+@pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "f16"])
+def test_add(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """out += W x, and nothing is added where rows only pad a panel."""
+    rows, depth = 33, DEPTH
+    product = Product(runner, random_matrix(rng, rows, depth, fmt))
+    for tokens in FEW_TOKENS[1:] if runner.emulated else (1, 7, 9):
+        x = rng.standard_normal((tokens, depth)).astype(np.float32)
+        before = rng.standard_normal((tokens, product.width)).astype(np.float32)
+        got = product.run(x, "add", before.copy())
+        want = before[:, :rows] + gemm.reference(product.weights.values, product.seen(x))
+
+        assert_close(got[:, :rows], want, product.kind, tokens)
+        assert np.array_equal(got[:, rows:], before[:, rows:])
+
+
+@pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "f16"])
+def test_silu_mul(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """A fused pair gives silu(gate x) * (up x)."""
+    rows, depth = 21, DEPTH
+    gate, up = (random_matrix(rng, rows, depth, fmt) for _ in range(2))
+    product = Product(runner, gate, up)
+    for tokens in FEW_TOKENS[1:] if runner.emulated else (1, 7, 9):
+        x = rng.standard_normal((tokens, depth)).astype(np.float32)
+        got = product.run(x, "silu_mul")
+        seen = product.seen(x)
+        want = gemm.silu_mul_reference(
+            gemm.reference(gate.values, seen), gemm.reference(up.values, seen)
+        )
+
+        assert_close(got[:, :rows], want, "silu", tokens)
+        assert not got[:, rows:].any()
+
+
+@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+def test_same_bits_in_any_tile(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """A token's outputs have the same bits alone, in any chunk and at any place in it."""
+    product = Product(native, random_matrix(rng, 40, DEPTH, fmt))
+    x = rng.standard_normal((70, DEPTH)).astype(np.float32)
+    whole = product.run(x)
+
+    for chunk in (1, 2, 3, 4, 5, 7, 8, 13, 15, 29):
+        for first in (0, 31, 70 - chunk):
+            part = product.run(x[first : first + chunk])
+            assert np.array_equal(part, whole[first : first + chunk]), (chunk, first)
+
+
+@pytest.mark.parametrize("fmt", ["q4_0", "bf16"])
+def test_units_are_independent(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """Panels done one by one and in any order give what one call gives; others are not touched."""
+    product = Product(native, random_matrix(rng, 150, DEPTH, fmt))
+    x = rng.standard_normal((5, DEPTH)).astype(np.float32)
+    whole = product.run(x)
+
+    out = np.full_like(whole, np.nan)
+    for unit in reversed(range(product.units)):
+        product.run(x, out=out, units=(unit, unit + 1))
+        done = 2 * native.target.lanes * unit
+        assert np.array_equal(out[:, done:], whole[:, done:])
+        assert np.isnan(out[:, :done]).all()
+    assert product.units > 2
+
+
+def test_no_tokens(native: Native, rng: np.random.Generator) -> None:
+    """A count of 0 reads no activations and writes nothing."""
+    product = Product(native, random_matrix(rng, 33, DEPTH, "q8_0"))
+    out = np.zeros((0, product.width), np.float32)
+    product.run(np.zeros((0, DEPTH // 32, 40), np.uint8), out=out)
+
+
+# --- extremes
+
+
+def _extreme_weights(fmt: str, depth: int) -> FileMatrix:
+    """Rows of the least, the largest and alternating weights, all scales 1."""
+    low, high = (-128, 127) if fmt == "q8_0" else (-8, 7)
+    alternating = np.where(np.arange(depth) % 2, low, high)
+    pairs = np.where(np.arange(depth) // 2 % 2, low, high)
+    q = np.stack([np.full(depth, low), np.full(depth, high), alternating, pairs])
+    blocks = q.reshape(len(q), -1, 32)
+    raw = np.zeros((*blocks.shape[:2], 34 if fmt == "q8_0" else 18), np.uint8)
+    raw[..., :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    if fmt == "q8_0":
+        raw[..., 2:] = blocks.astype(np.int8).view(np.uint8)
+    else:
+        nibbles = (blocks + 8).astype(np.uint8)
+        raw[..., 2:] = nibbles[..., :16] | nibbles[..., 16:] << 4
+    return FileMatrix(fmt, raw.reshape(len(q), -1), q.astype(np.float32))
+
+
+def _extreme_activations(depth: int) -> np.ndarray:
+    """int8 rows of -127, 127 and mixtures."""
+    signs = np.where(np.arange(depth) % 2, -127, 127)
+    rows = [np.full(depth, 127), np.full(depth, -127), signs, -signs]
+    return np.stack(rows).astype(np.int8)
+
+
+def _as_blocks(q: np.ndarray, zero_point: int) -> np.ndarray:
+    """int8 [tokens, depth] with scale 1 as quantised blocks."""
+    grouped = q.reshape(len(q), -1, 32)
+    out = np.zeros((*grouped.shape[:2], 40), np.uint8)
+    out[..., :4] = np.frombuffer(np.float32(1).tobytes(), np.uint8)
+    sums = -zero_point * grouped.astype(np.int32).sum(-1, keepdims=True)
+    out[..., 4:8] = sums.astype(np.int32).view(np.uint8)
+    out[..., 8:] = grouped.view(np.uint8)
+    return out
+
+
+@pytest.mark.parametrize("fmt", QUANTISED)
+def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
+    """The largest weights times the largest activations: no 16-bit sum saturates or wraps."""
+    weights = _extreme_weights(fmt, DEPTH)
+    product = Product(runner, weights)
+    x = _extreme_activations(DEPTH)
+    got = product.run(_as_blocks(x, product.zero_point))
+    want = x.astype(np.int64) @ weights.values.astype(np.int64).T
+
+    assert np.array_equal(got[:, : weights.rows], want)
+
+
+@kernel
+def naive_maddubs(k: Kernel, w: I8s, x: I8s, out: I32s) -> None:
+    """The trap: unsigned 8-bit weights straight into maddubs."""
+    with k.units():
+        ws, xs = w.load(0, 4 * k.lanes), x.load(0, 4 * k.lanes)
+        pairs = _pmaddubs(k, ws.bitcast(i8), xs.bitcast(i8))
+        out.store(0, _pmaddwd(k, pairs, k.const(1, pairs.type)).bitcast(i32))
+
+
+MADDUBS = [target for target in runnable() if target.dot == "maddubs"]
+
+
+@pytest.mark.parametrize("target", MADDUBS, ids=str)
+def test_naive_maddubs_would_saturate(target: CpuTarget) -> None:
+    """Weights 255 and activations 127: maddubs gives 32,767 for a pair that sums to 64,770.
+
+    That is what the extremes above would meet with weights stored unsigned on such a target.
+    """
+    runner = Native(target, ObjectCache(None))
+    lanes = target.lanes
+    w, x = np.full(4 * lanes, 255, np.uint8), np.full(4 * lanes, 127, np.int8)
+    out = np.zeros(lanes, np.int32)
+    runner.call(spec(naive_maddubs), [w, x, out], 0, 1)
+
+    assert (out == 2 * 32767).all()
+    assert (out != 4 * 255 * 127).all()
+
+
+def test_a_broken_token_stays_alone(native: Native, rng: np.random.Generator) -> None:
+    """NaN and Inf in one token's activations leave the other tokens of its tile as they are."""
+    for fmt in ("q4_0", "f32"):
+        product = Product(native, random_matrix(rng, 33, DEPTH, fmt))
+        x = rng.standard_normal((5, DEPTH)).astype(np.float32)
+        sound = product.run(x)
+        x[2, 3], x[3, 40] = np.nan, np.inf
+        got = product.run(x)
+
+        assert np.array_equal(got[[0, 1, 4]], sound[[0, 1, 4]])
+        assert not np.isfinite(got[[2, 3], :33]).any()
+
+
+def test_denormal_scales(runner: Runner) -> None:
+    """fp16 scales below the normal range, down to the smallest, count exactly."""
+    weights = _extreme_weights("q8_0", DEPTH)
+    raw = np.repeat(weights.raw[1:2], 4, axis=0)
+    scales = np.array([6e-8, 1e-6, 6.1e-5, 65504.0], np.float16)
+    raw.reshape(4, -1, 34)[..., :2] = scales[:, None, None].view(np.uint8)
+    matrix = FileMatrix(
+        "q8_0", raw, np.full((4, DEPTH), 127.0) * scales[:, None].astype(np.float32)
+    )
+    product = Product(runner, matrix)
+    got = product.run(_as_blocks(np.ones((1, DEPTH), np.int8), product.zero_point))
+
+    assert np.array_equal(got[0, :4], (127 * DEPTH * scales.astype(np.float64)).astype(np.float32))
+
+
+def test_zero_weights_and_activations(native: Native) -> None:
+    """Zeros in, exact zeros out."""
+    for fmt in QUANTISED + FLOATS:
+        product = Product(native, matrix_of(np.zeros((3, DEPTH), np.float32), fmt))
+        assert not product.run(np.ones((2, DEPTH), np.float32)).any()
+        product = Product(native, matrix_of(np.ones((3, DEPTH), np.float32), fmt))
+        assert not product.run(np.zeros((2, DEPTH), np.float32)).any()

@@ -1,0 +1,106 @@
+"""Packing weights into panels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.matrices import FLOATS, QUANTISED, random_matrix
+from helpers.runners import Native, Runner
+
+from triplepoint.jit.compile import spec
+from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
+
+DEPTHS = {"q4_0": (32, 96), "q8_0": (32, 96), "f32": (1, 37), "f16": (1, 37), "bf16": (1, 37)}
+
+
+def _packed(
+    runner: Runner, fmt: str, raw: np.ndarray, second: np.ndarray, rows: tuple[int, int], step: int
+) -> np.ndarray:
+    """Call the kernel; `rows` are the rows that count in each half's source."""
+    form = FORMATS[fmt]
+    row_bytes = raw.shape[1]
+    blocks = row_bytes // form.file_bytes
+    units = -(-rows[0] // step)
+    out = np.full((units, blocks, form.panel_block_bytes(runner.target.lanes)), 0xEE, np.uint8)
+    args = [raw, second, out, row_bytes, step, *rows, blocks]
+    runner.call(spec(pack, fmt=fmt), args, 0, units)
+    return out
+
+
+@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+def test_plain_matrix(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """Both halves of a panel come from one matrix, `lanes` rows apart; the rest is as in numpy."""
+    lanes = runner.target.lanes
+    for depth in DEPTHS[fmt]:
+        for rows in (2 * lanes,) if runner.emulated else (lanes + 1, 2 * lanes, 70):
+            raw = random_matrix(rng, rows, depth, fmt).raw
+            second = np.ascontiguousarray(raw[lanes:])
+            got = _packed(runner, fmt, raw, second, (rows, rows - lanes), 2 * lanes)
+
+            assert np.array_equal(got, pack_reference(raw, second, fmt, runner.target, 2 * lanes))
+
+
+@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+def test_fused_matrices(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """Gate rows fill the first half of each panel and up rows the second."""
+    lanes, depth = native.target.lanes, DEPTHS[fmt][1]
+    for rows in (1, lanes, 2 * lanes + 3):
+        gate, up = (random_matrix(rng, rows, depth, fmt).raw for _ in range(2))
+        got = _packed(native, fmt, gate, up, (rows, rows), lanes)
+
+        assert np.array_equal(got, pack_reference(gate, up, fmt, native.target, lanes))
+
+
+@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+def test_fewer_rows_than_lanes(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """Where the second half has no rows at all, its address is not followed past the matrix."""
+    lanes, form = native.target.lanes, FORMATS[fmt]
+    depth = DEPTHS[fmt][1]
+    raw = random_matrix(rng, 3, depth, fmt).raw
+    got = _packed(native, fmt, raw, raw, (3, 0), 2 * lanes)
+
+    # What a row's values are multiplied by: the scale, or the value itself.
+    size = 4 if fmt == "f32" else 2
+    heads = got[0].reshape(depth // form.block, -1)[:, : 2 * lanes * size]
+    by_lane = heads.reshape(len(heads), 2 * lanes, size)
+    assert by_lane[:, :3].any()
+    assert not by_lane[:, 3:].any()
+
+
+def test_where_values_lie(native: Native) -> None:
+    """The layout that the module's table promises, value by value, for one q8_0 and one q4_0 row.
+
+    Row 1 of a panel is lane 1; its K-group g starts 4 bytes a lane, 8 bytes a pair of lanes on.
+    """
+    lanes = native.target.lanes
+    flip = 0 if native.target.signed_bytes else 0x80
+    q8 = np.zeros((lanes + 1, 34), np.uint8)
+    q8[1, 2:] = np.arange(32)
+    panel = _packed(native, "q8_0", q8, q8[lanes:], (lanes + 1, 1), 2 * lanes)[0, 0]
+    for group in range(8):
+        at = 4 * lanes + (2 * group * lanes + 1) * 4
+        assert (panel[at : at + 4] == (np.arange(4) + 4 * group) ^ flip).all()
+
+    q4 = np.zeros((lanes + 1, 18), np.uint8)
+    q4[1, 2:] = np.arange(16) | (15 - np.arange(16)) << 4
+    panel = _packed(native, "q4_0", q4, q4[lanes:], (lanes + 1, 1), 2 * lanes)[0, 0]
+    for group in range(4):
+        at = 4 * lanes + (2 * group * lanes + 1) * 4
+        low, high = panel[at : at + 4] & 15, panel[at : at + 4] >> 4
+        assert (low == np.arange(4) + 4 * group).all()  # K = 4 group …: K-group `group`
+        assert (high == 15 - np.arange(4) - 4 * group).all()  # K = 16 + 4 group …: `group` + 4
+
+
+def test_a_panel_is_as_big_as_its_rows(native: Native) -> None:
+    """Packing adds no bytes: decode streams exactly what the file holds."""
+    for form in FORMATS.values():
+        rows = 2 * native.target.lanes
+        assert form.panel_block_bytes(native.target.lanes) == rows * form.file_bytes
+
+
+def test_zero_points(native: Native) -> None:
+    """What is stored minus the zero point is the weight's own value."""
+    stored_signed = native.target.signed_bytes
+    assert FORMATS["q4_0"].zero_point(native.target) == 8
+    assert FORMATS["q8_0"].zero_point(native.target) == (0 if stored_signed else 128)
+    assert FORMATS["f16"].zero_point(native.target) == 0

@@ -1,0 +1,179 @@
+"""Query and key of a position: norm, rotation, and the write to the cache."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from helpers.kv import JUNK, Cache, read_queries, uses_bf16_queries
+from helpers.runners import Native, Runner, Table
+from helpers.tolerances import TOLERANCES, assert_close, error
+
+from triplepoint.jit.compile import spec
+from triplepoint.jit.kernels import rope
+from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
+from triplepoint.jit.kernels.rope import rope_store, tables, to_bf16
+
+EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class Heads:
+    """A shape of attention."""
+
+    dim: int
+    kv_heads: int
+    group: int
+
+    @property
+    def heads(self) -> int:
+        return self.kv_heads * self.group
+
+    def __str__(self) -> str:
+        return f"{self.dim}x{self.kv_heads}x{self.group}"
+
+
+SHAPES = [Heads(32, 3, 2), Heads(64, 1, 1), Heads(96, 2, 1), Heads(128, 1, 2)]
+
+
+class Layer:
+    """Random projections of `tokens` tokens, and what should become of them."""
+
+    def __init__(
+        self, rng: np.random.Generator, heads: Heads, tokens: int, start: int, norm: bool
+    ) -> None:
+        self.heads, self.start, self.norm = heads, start, norm
+        shapes = ((tokens, heads.heads), *[(tokens, heads.kv_heads)] * 2)
+        self.q, self.k, self.v = (
+            rng.standard_normal((*shape, heads.dim)).astype(np.float32) for shape in shapes
+        )
+        self.q_norm, self.k_norm = (
+            (rng.standard_normal(heads.dim) * 0.2 + 1).astype(np.float32) for _ in range(2)
+        )
+        self.scale = 1 / math.sqrt(heads.dim)
+        self.cos, self.sin = tables(start + tokens, heads.dim, 10000.0)
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    def _rotated(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        if self.norm:
+            wide = x.astype(np.float64)
+            x = wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + EPS) * weight
+        here = slice(self.start, self.start + len(self))
+        return rope.reference(x, self.cos[here], self.sin[here])
+
+    @property
+    def want(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scaled queries and keys."""
+        q = self._rotated(self.q, self.q_norm) * np.float32(self.scale)
+        return q, self._rotated(self.k, self.k_norm)
+
+    def run(self, runner: Runner, cache: Cache, part: slice = slice(None)) -> np.ndarray:
+        """Call the kernel for `part` of the tokens; their queries as float32."""
+        h = self.heads
+        q, k, v = (np.ascontiguousarray(x[part]) for x in (self.q, self.k, self.v))
+        raw = np.full(q.size * 4, 0xFF, np.uint8)
+        state = np.array([len(q), self.start + (part.start or 0)], np.int64)
+        sizes = {"head_dim": h.dim, "kv_heads": h.kv_heads, "group": h.group}
+        kernel = spec(rope_store, **sizes, norm=self.norm, kv=cache.kv)
+        args = [q, k, v, self.q_norm, self.k_norm, self.cos, self.sin, raw, Table(cache.pages),
+                *cache.offsets, h.heads * h.dim, h.kv_heads * h.dim, EPS, self.scale,
+                state]  # fmt: skip
+        runner.call(kernel, args, 0, -(-len(q) // rope.TOKENS) * h.kv_heads)
+        return read_queries(raw, q.shape, runner.target, cache.kv)
+
+
+def _check(layer: Layer, cache: Cache, q: np.ndarray, runner: Runner) -> None:
+    q_want, k_want = layer.want
+    here = slice(layer.start, layer.start + len(layer))
+    keys, values = cache.read()
+    if cache.kv == "f32":
+        assert_close(keys[here], k_want, "rope", "keys")
+        assert np.array_equal(values[here], layer.v)
+    else:
+        assert_close(keys[here], k_want, "bf16", "keys")
+        # Where float32 rounds otherwise than float64 a bf16 may be the next one: seldom.
+        assert (keys[here] == to_bf16(k_want)).mean() > 0.999
+        assert np.array_equal(values[here], to_bf16(layer.v))
+    kind = "bf16" if uses_bf16_queries(runner.target, cache.kv) else "rope"
+    assert_close(q, q_want, kind, "queries")
+    outside = np.ones(len(keys), bool)
+    outside[here] = False
+    assert (keys[outside] > 1e37).all()  # junk as before
+    assert (values[outside] > 1e37).all()
+
+
+@pytest.mark.parametrize("kv", ["f32", "bf16"])
+@pytest.mark.parametrize("heads", SHAPES, ids=str)
+def test_rotated_and_stored(
+    native: Native, rng: np.random.Generator, heads: Heads, kv: KVFormat
+) -> None:
+    """Queries, keys and values are as in numpy, at their positions and nowhere else.
+
+    The tokens cross from one page into the next.
+    """
+    layer = Layer(rng, heads, 37, PAGE - 20, norm=True)
+    cache = Cache(native.target, kv, heads.kv_heads, heads.dim, n_pages=2)
+    q = layer.run(native, cache)
+
+    _check(layer, cache, q, native)
+
+
+@pytest.mark.parametrize("kv", ["f32", "bf16"])
+def test_few_tokens(runner: Runner, rng: np.random.Generator, kv: KVFormat) -> None:
+    """The same for a few tokens from position 0, without the norms of Qwen3."""
+    layer = Layer(rng, Heads(64, 2, 2), 3, 0, norm=False)
+    cache = Cache(runner.target, kv, 2, 64)
+    q = layer.run(runner, cache)
+
+    _check(layer, cache, q, runner)
+
+
+def test_other_layers_are_untouched(native: Native, rng: np.random.Generator) -> None:
+    """A layer writes to its own part of a page only."""
+    layer = Layer(rng, Heads(32, 3, 2), 17, 0, norm=True)
+    cache = Cache(native.target, "bf16", 3, 32, layers=3, layer=1)
+    layer.run(native, cache)
+
+    part = len(cache.pages[0]) // 3
+    assert (cache.pages[0][:part] == JUNK).all()
+    assert (cache.pages[0][2 * part :] == JUNK).all()
+
+
+@pytest.mark.parametrize("kv", ["f32", "bf16"])
+def test_same_bits_in_any_chunk(native: Native, rng: np.random.Generator, kv: KVFormat) -> None:
+    """Whatever the chunks that the tokens come in, the cache and the queries have the same bits."""
+    layer = Layer(rng, Heads(32, 3, 2), 40, 250, norm=True)
+    whole = Cache(native.target, kv, 3, 32, n_pages=2)
+    q = layer.run(native, whole)
+    for chunk in (1, 7, 16, 39):
+        cache = Cache(native.target, kv, 3, 32, n_pages=2)
+        parts = [slice(at, min(at + chunk, 40)) for at in range(0, 40, chunk)]
+        got = np.concatenate([layer.run(native, cache, part) for part in parts])
+
+        assert np.array_equal(got, q)
+        for a, b in zip(cache.pages, whole.pages, strict=True):
+            assert np.array_equal(a, b)
+
+
+def test_tables_far_out() -> None:
+    """Angles are computed in float64: at position 100,000 they are still right to float32."""
+    cos, sin = tables(100_001, 64, 1e6)
+    angle = 100_000 * 1e6 ** (-np.arange(0, 64, 2) / 64)
+
+    assert error(cos[-1], np.cos(angle)) <= TOLERANCES["rope"]
+    assert error(sin[-1], np.sin(angle)) <= TOLERANCES["rope"]
+
+
+def test_bf16_rounds_to_nearest_even() -> None:
+    """to_bf16 keeps what fits, rounds halves to even, and is at most half a unit off."""
+    fits = np.array([1.0, -2.5, 0.0, 3.0e38, 1e-38], np.float32).view(np.uint32) & 0xFFFF0000
+    fits = fits.view(np.float32)
+    assert np.array_equal(to_bf16(fits), fits)
+    one = np.float32(1.0)
+    ulp = np.float32(2.0**-7)
+    halves = np.array([one + ulp / 2, one + ulp * 3 / 2], np.float32)
+    assert to_bf16(halves).tolist() == [1.0, 1.0 + 2 * ulp]
