@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import random
 
-
-def _ways(text: str) -> list[str]:
-    return text.split("|")
-
+from . import composed
+from .composed import mixed
+from .composed import ways as _ways
 
 ERROR = _ways(
     "what's the error in {f}|what is the error in {f}|what error is in {f}|"
@@ -125,27 +124,6 @@ SEARCH = _ways(
     "tell me which file mentions {w}|show me the file that mentions {w}|grep {w}|"
     "grep for {w}|who mentions {w}|is {w} mentioned anywhere|does {w} occur anywhere"
 )
-NAMING = _ways(
-    "mentions {w}|contains {w}|has {w}|includes {w}|holds {w}|says {w}|talks about {w}|uses {w}|"
-    "refers to {w}|names {w}|lists {w}|shows {w}|is about {w}|references {w}|has the word {w}|"
-    "mentions the word {w}|contains the word {w}|contains the text {w}|has {w} inside|"
-    "says something about {w}|has a line with {w}|writes about {w}|knows {w}|reports {w}"
-)
-ONE_FILE = _ways(
-    "which file|what file|which one|which of the files|which document|tell me which file|"
-    "find the file that|show me the file that|is there a file that|find out which file"
-)
-MANY_FILES = _ways(
-    "which files contain|which files mention|what files contain|which files include|"
-    "which files use|what files mention|do any files contain|are there files that mention|"
-    "list the files that contain|find all files that mention|show me all files that contain|"
-    "find every file that has|search for files that use|do any of the files have|"
-    "find the files that refer to|in which files do I find|in which files can I see"
-)
-SEARCH += [f"{one} {naming}" for one in ONE_FILE for naming in NAMING]
-SEARCH += [
-    f"{many} {{w}}{end}" for many in MANY_FILES for end in ("", "", " anywhere", " somewhere")
-]
 SEARCH_HELD_OUT = _ways(
     "which file speaks of {w}|in what file can I find {w}|in which file is {w} mentioned|"
     "find the file containing {w}|which files have {w} in them|where in the files is {w}|"
@@ -160,36 +138,14 @@ SEARCH_IN = _ways(
 SEARCH_IN_HELD_OUT = _ways(
     "which file under {d} mentions {w}|what files in {d} contain {w}|search the {d} folder for {w}"
 )
-FINDING = [f"{one} {naming}" for one in ("which file", "which log") for naming in NAMING]
-FINDING += _ways(
-    "which file mentions {w}|which file contains {w}|which file has {w}|which file has {w} in it|"
-    "which log mentions {w}|which log contains {w}|which log has {w}|what file mentions {w}|"
-    "find the file that mentions {w}|find the file with {w}|find the log that contains {w}|"
-    "find the log with {w}|find {w}|search for {w}|look for {w}|where is {w} mentioned|"
-    "where is {w}|where does {w} appear|in which file is {w}|in which log does {w} appear|"
-    "which of the files mentions {w}|which file talks about {w}|which file says {w}|"
-    "search the files for {w}|grep for {w}|look which file has {w}"
+BOTH = _ways(
+    "which file mentions {w}, and what is its error|which file mentions {w} and what is its error|"
+    "which file mentions {w}, and what's its error|which file contains {w} and what is its error|"
+    "which file mentions {w}, and what is the error in it|which log mentions {w}, and what failed|"
+    "what is the error in the file that mentions {w}|what's the error in the file with {w}|"
+    "find the file that mentions {w} and tell me its error|"
+    "what went wrong in the log that contains {w}|which log has {w}, and what is its error"
 )
-THEN = _ways(
-    ", and what is its error|, and what's its error|, and what is the error in it|"
-    ", and what went wrong there|, and what went wrong in it|, and what is the error there|"
-    " and what is its error| and what's its error| and what is the error in it|"
-    " and what error is in it| and what went wrong in it| and tell me its error|"
-    " and tell me the error in it| and show me its error| and show me the error|"
-    " and tell me what went wrong| and tell me the error in that file|"
-    ", and which error does it have|"
-    ", then tell me its error|, and show me that file's error| and give me its error|"
-    ", and what does its error say|, and what failed there|, what is the error there"
-)
-WHICH = _ways(
-    "the file that mentions {w}|the file that contains {w}|the file with {w}|the file that has {w}|"
-    "the log that mentions {w}|the log that contains {w}|the log with {w}|the log that has {w}|"
-    "the file which mentions {w}|the file where {w} is mentioned|the file containing {w}|"
-    "the log where {w} appears|the file in which {w} appears|the log file with {w}"
-)
-NO_FILE = [way for way in ERROR if "{f} " not in way and not way.startswith("{f}")]
-BOTH = [find + then for find in FINDING for then in THEN]
-BOTH += [way.replace("{f}", which) for way in NO_FILE for which in WHICH]
 BOTH_HELD_OUT = _ways(
     "which file speaks of {w}, and what is its error|"
     "what's the error inside the log that speaks of {w}|"
@@ -198,6 +154,15 @@ BOTH_HELD_OUT = _ways(
     "where does {w} occur, and what is the error in that file|"
     "what error do you find in the log which contains {w}"
 )
+# Half of all questions are asked as people ask most, half in one of a few thousand other ways.
+ERROR = mixed(ERROR, composed.ERROR, ERROR_HELD_OUT)
+KEY = mixed(KEY, composed.KEY, KEY_HELD_OUT)
+LINE = mixed(LINE, composed.LINE, LINE_HELD_OUT)
+LIST = mixed(LIST, composed.LIST, LIST_HELD_OUT)
+LIST_HERE = mixed(LIST_HERE, composed.LIST_HERE, LIST_HERE_HELD_OUT)
+SEARCH = mixed(SEARCH, composed.SEARCH, SEARCH_HELD_OUT)
+BOTH = mixed(BOTH, composed.BOTH, BOTH_HELD_OUT)
+
 GREETING = _ways(
     "hi|hello|hey|hello there|hi there|good morning|good evening|good afternoon|hey there|"
     "hallo|hi, how are you|how are you|greetings|good day|hiya|yo|howdy|are you there|"

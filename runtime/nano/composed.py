@@ -1,0 +1,182 @@
+"""Questions put together from parts: a few dozen words make a few thousand ways of asking.
+
+Hand-written phrasings alone taught the model phrasings; it took an unknown verb for a file name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+
+
+def ways(text: str) -> list[str]:
+    """The alternatives in `text`, which `|` separates."""
+    return text.split("|")
+
+
+def combine(pattern: str, *parts: str) -> list[str]:
+    """`pattern` with its `_`s filled by every combination of the parts' alternatives."""
+    pieces = pattern.split("_")
+    out: list[str] = []
+    for choice in product(*(ways(part) for part in parts)):
+        text = pieces[0] + "".join(c + p for c, p in zip(choice, pieces[1:], strict=True))
+        out.append(" ".join(text.split()).replace(" 's", "'s"))
+    return out
+
+
+def mixed(written: list[str], composed: Iterable[str], held_out: Iterable[str]) -> list[str]:
+    """Both, the written ones repeated so that they weigh as much; nothing that is held out."""
+    kept = list(dict.fromkeys(composed).keys() - set(held_out))
+    return written * (len(kept) // len(written)) + sorted(kept)
+
+
+IS = " is|'s"
+SHOW = (
+    "find|show|show me|give me|tell me|get|get me|report|read me|print|quote|locate|extract|fetch|"
+    "look up|I need|I want|I want to know|I would like to see|let me know|display|please send me"
+)
+LOOK = "look at|look in|open|read|check|go through|inspect|scan|have a look at|go to|take|examine"
+TELL = "tell me|show me|find|say|report|give me|let me know"
+FAULT = "error|error message|problem|failure|issue|exception|crash|fault|bug|trouble"
+FILE_IN = "in|from|of|within|reported in|logged in|recorded in|mentioned in|shown in"
+
+ERROR = [
+    *combine("what_ the _ _ {f}", IS, FAULT, FILE_IN),
+    *combine("_ the _ _ {f}", SHOW, FAULT, "in|from|of|inside of"),
+    *combine("_ _ _ {f} _", "what|which", "error|problem|failure|exception", "does|did",
+             "show|contain|report|have|record|list|give|mention|print|hit|run into|end with"),
+    *combine("_ {f} and _ _", LOOK, TELL,
+             "the error|what went wrong|what failed|what the error is|what the problem is|"
+             "the exception|the failure|what broke"),
+    *combine("_ {f} for _", "check|scan|search through|look through|inspect",
+             "errors|an error|problems|failures|the error|exceptions|crashes"),
+    *combine("what _ in {f}", "failed|broke|crashed|happened|went wrong|caused the failure|"
+             "is broken|goes wrong|was the error|was the problem|did not work"),
+    *combine("did _ _ in {f}", "anything|something", "fail|break|crash|go wrong|stop working"),
+    *combine("_ any _ in {f}", "are there|do you see|is there|can you find",
+             "errors|error|problems|exceptions|failures"),
+    *combine("why did _ fail? _ {f}", "it|the job|the run|the build|the service|the test",
+             "See|Look at|Check|Read|It is in"),
+    *combine("{f}: _", "what is the error|what went wrong|any errors|what failed|which error|"
+             "error"),
+    *combine("in {f}, _", "what is the error|what went wrong|which error is there|what failed"),
+]  # fmt: skip
+KEY = [
+    *combine("what_ _ {k} _ {f}", IS, "|the|the value of|the setting|the value for|the setting of",
+             "in|from|inside of|within"),
+    *combine("what_ the {k} _ in {f}", IS, "setting|value|option|entry|parameter"),
+    *combine("_ _ {k} _ {f}", SHOW, "|the|the value of|the setting|the value for", "in|from|of"),
+    *combine("_ {f} and _ _ {k}", LOOK, TELL, "|the|the value of|the setting"),
+    *combine("_ _ does {k} have in {f}", "what|which", "value|setting|content"),
+    *combine("what does {k} _ in {f}", "equal|say|hold|have|contain|stand for|look like"),
+    *combine("what does {f} _ {k}", "say about|have for|give for|set for|contain for|list for|"
+             "use for|use as|use as the|define as|hold for"),
+    *combine("_ {k} does {f} _", "what|which", "set|use|have|define|give|contain|name|want"),
+    *combine("_ is {k} _ in {f}", "what|how|which way|how high|how big|how long",
+             "set|set to|defined|configured|given|"),
+    *combine("in {f}, _ {k}", "what is|what's|what is the|what's the|give me|how is|find|show me"),
+    *combine("{f}: _ {k}", "what is|what's|give me|find|show|the value of|"),
+]  # fmt: skip
+LINE_OF = "of|in|from"
+LINE = [
+    *combine("what _ _ line _ _ {f}", "is|stands|is written|can I find|appears|do I find|comes|"
+             "is there|do you see|is said|can be found", "on|in|at", "{n}|number {n}|no. {n}",
+             "of|in"),
+    *combine("what does line {n} _ {f} _", LINE_OF, "say|contain|hold|read|look like|have|show"),
+    *combine("_ _line {n} _ {f}", SHOW, "|the text of |the content of |what is on |what stands on ",
+             LINE_OF),
+    *combine("_ {f} and _ line {n}", LOOK, TELL + "|read me|quote|print"),
+    *combine("_ line {n} _ {f}", "read|see|go to|jump to|look at|what about|open|repeat|check",
+             LINE_OF),
+]  # fmt: skip
+FOLDER = "{d}|the folder {d}|the {d} folder|{d}/|the directory {d}|folder {d}"
+HERE = "here|in here|in this folder|in this directory|in the folder|in the current folder|there"
+LIE = (
+    "is|'s|do I have|lies|is stored|can I find|exists|is kept|do you find|do you see|is there|"
+    "can I see|is saved|can I read"
+)
+ARE = (
+    "are|are there|exist|do you see|can I find|lie|are stored|do I have|do you find|are kept|live|"
+    "can I read|can you see|are saved|belong"
+)
+LIST = [
+    *combine("what _ in _", LIE, FOLDER),
+    *combine("_ _ _ in _", "what|which", "files|documents|file names|entries", ARE, FOLDER),
+    *combine("_ _ _ _", SHOW + "|list|list me|enumerate", "the files|the contents|all files|"
+             "what is|what there is|the file names|everything|the entries", "in|inside of", FOLDER),
+    *combine("_ _ _", "list|ls|dir|show|show me|open|look in|look into|what about", "|"
+             "the content of",
+             FOLDER),
+    *combine("_ _ does _ _", "what|which", "|files|documents|entries", FOLDER,
+             "have|hold|contain|include|store|keep|list"),
+]  # fmt: skip
+LIST_HERE = [
+    *combine("what _ _", LIE, HERE),
+    *combine("_ _ _ _", "what|which", "files|documents|file names|entries", ARE, HERE),
+    *combine("_ _ _", SHOW + "|list|list me|enumerate", "the files|the contents|all files|"
+             "what is|what there is|the file names|everything|the entries", HERE),
+    *combine("_ _ does this folder _", "what|which", "|files|documents|entries",
+             "have|contain|include|store|keep|list"),
+]  # fmt: skip
+ANY_FILE = "file|one|of the files|document|of these files"
+NAMING = (
+    "mentions|contains|has|includes|holds|says|talks about|uses|refers to|names|lists|shows|"
+    "is about|references|has the word|mentions the word|contains the word|contains the text|"
+    "says something about|has a line with|writes about|knows|reports|tells about|deals with"
+)
+NAME = (
+    "mention|contain|have|include|hold|say|talk about|use|refer to|name|list|show|are about|"
+    "reference|have the word|contain the word|have a line with|know|report|tell about"
+)
+AT_END = "||anywhere|somewhere|inside|inside them|in their text|in it|in the text"
+SEARCH = [
+    *combine("_ _ _ {w}", "which|what|tell me which|find out which", ANY_FILE, NAMING),
+    *combine("_ {w}", "|".join(combine("_ _", "find the file that|is there a file that|"
+             "show me the file that|find a file that", NAMING))),
+    *combine("_ files _ {w} _", "which|what|do any|do some|tell me which|list all", NAME, AT_END),
+    *combine("_ {w} _", "where is|where's|where do I find|where can I see|who has|where do you see|"
+             "is|do you see|can you find|where was|where did you see", "|mentioned|used|written|"
+             "named"),
+    *combine("_ {w} _", "find|search for|look for|search|grep|grep for|locate|look up|seek",
+             "|in the files|in all files|in this folder|everywhere|here"),
+    *combine("_ {w} _ _", "where does|does|where did", "appear|occur|show up|stand|come up|turn up",
+             "|anywhere|here"),
+    *combine("in _ _ {w}", "which file|which files|what file|which of the files",
+             "is|do I find|can I find|do you see|appears|occurs|stands"),
+]  # fmt: skip
+FIND_ONE = [
+    *combine("which _ _ {w}", "file|log|log file", NAMING),
+    *combine("_ the _ that _ {w}", "find|look for|search for", "file|log", NAMING),
+    *combine("_ {w}", "find|search for|look for|where is|grep for|locate|look up"),
+    *combine(
+        "_ {w} _",
+        "where is|where's|where does|in which file is|in which log does",
+        "mentioned|appear|occur|show up|used",
+    ),
+]
+ITS = (
+    "its error|the error in it|the error there|the error in that file|that file's error|"
+    "the error of that file|its problem|the failure in it|the problem in it"
+)
+THEN = [
+    *combine("_ what_ _", ", and| and|, and then| -", IS, ITS),
+    *combine("_ _ _", ", and| and|, then| and then", TELL, ITS),
+    *combine("_ what _", ", and| and", "went wrong there|went wrong in it|failed there|"
+             "failed in it|"
+             "does its error say|error does it have|error is in it|error does it show"),
+    *combine("_ _ what went wrong _", ", and| and|, then", TELL, "|there|in it|in that file"),
+]  # fmt: skip
+THEN = [then if then.startswith(",") else " " + then for then in THEN]
+THE_FILE = [
+    *combine("the _ that _ {w}", "file|log|log file", NAMING),
+    *combine("the _ _ {w}", "file|log|log file|document", "with|which mentions|which has|"
+             "containing|"
+             "mentioning|about"),
+    *combine("the _ where {w} _", "file|log", "is mentioned|appears|occurs|stands|shows up"),
+]  # fmt: skip
+_OF_ONE = [way for way in ERROR if "{f} " not in way and not way.startswith(("{f}", "why", "in "))]
+BOTH = [
+    *(find + then for find in FIND_ONE for then in THEN),
+    *(way.replace("{f}", which) for way in _OF_ONE for which in THE_FILE),
+][::9]
+"""Every ninth: a quarter of a million would say nothing more."""
