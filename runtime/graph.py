@@ -11,13 +11,13 @@ all meet in between."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..jit.compile import spec
-from ..jit.kernels import activations, argmax, attention, embed, gemm, rope
+from ..jit.kernels import activations, argmax, attention, embed, gemm, gemm_k, rope
 from ..jit.kernels.kvcache import layer_offsets
 from ..jit.pool import aligned
 from ..jit.tape import DYNAMIC, EACH, STATIC, PerThread, Tape
@@ -51,11 +51,17 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An activation ready for products: int8 blocks or float32 rows, shared or one per thread."""
+    """An activation ready for products, in every form that its matrices ask for."""
+
+    forms: dict[activations.Activation, PreparedRows]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRows:
+    """int8 blocks or float32 rows, shared or one for each thread."""
 
     data: np.ndarray | PerThread
     stride: int
-    zero_point: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +146,14 @@ class Graph:
         self.tape.op("embed", spec(embed.embed, fmt=matrix_format), args, self._units(TOKENS))
         return x
 
-    def norm(self, x: Row, weight: np.ndarray, eps: float, into: Matrix, name: str) -> Prepared:
-        """RMSNorm of `x`, made ready to be multiplied by matrices stored like `into`."""
+    def norm(
+        self, x: Row, weight: np.ndarray, eps: float, into: Sequence[Matrix], name: str
+    ) -> Prepared:
+        """RMSNorm of `x`, made ready to be multiplied by the matrices `into`."""
         return self._prepare(name, x, into, weight, eps, outputs=False)
 
-    def ready(self, x: Row, into: Matrix, name: str) -> Prepared:
-        """`x` as it is, made ready to be multiplied by matrices stored like `into`."""
+    def ready(self, x: Row, into: Sequence[Matrix], name: str) -> Prepared:
+        """`x` as it is, made ready to be multiplied by the matrices `into`."""
         return self._prepare(name, x, into, None, 0.0, outputs=False)
 
     def matmul(self, w: Matrix, x: Prepared, name: str, *, last: bool = True) -> Row:
@@ -201,7 +209,7 @@ class Graph:
 
     def logits(self, x: Row, weight: np.ndarray, eps: float, w: Matrix, out: np.ndarray) -> None:
         """Norm and output head for the tokens that want logits. out: float32 [rows, stride]."""
-        ready = self._prepare("output_norm", x, w, weight, eps, outputs=True)
+        ready = self._prepare("output_norm", x, [w], weight, eps, outputs=True)
         self._head_units = w.units
         self._product("output", w, ready, Row(out, w.rows), "store", head=True)
 
@@ -211,15 +219,32 @@ class Graph:
         self,
         name: str,
         x: Row,
-        into: Matrix,
+        into: Sequence[Matrix],
         weight: np.ndarray | None,
         eps: float,
         outputs: bool,
     ) -> Prepared:
-        quantise = into.format.quantised
+        wanted = dict.fromkeys(w.format.activation(self.target, w.depth) for w in into)
+        forms = {}
+        for n, form in enumerate(wanted):
+            last = n == len(wanted) - 1
+            label = name if n == 0 else f"{name}.{form.kind}"
+            forms[form] = self._prepare_form(label, x, form, weight, eps, outputs, last)
+        return Prepared(forms)
+
+    def _prepare_form(
+        self,
+        name: str,
+        x: Row,
+        form: activations.Activation,
+        weight: np.ndarray | None,
+        eps: float,
+        outputs: bool,
+        last: bool,
+    ) -> PreparedRows:
+        quantise = form.kind != "float"
         if not quantise and weight is None:
-            return Prepared(x.data, x.stride, 0)
-        zero_point = into.format.zero_point(self.target)
+            return PreparedRows(x.data, x.stride)
         width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantise else x.stride
         row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantise else 4 * width
         most = self.most_tokens
@@ -233,20 +258,21 @@ class Graph:
             )
         else:
             data = self._buffers.get(name, most, row_bytes, np.uint8)
-        group = activations.group_of(into.blocks) if quantise else 1
-        kernel = spec(activations.prepare, norm=weight is not None, quantise=quantise, group=group)
+        kernel = spec(
+            activations.prepare, norm=weight is not None, kind=form.kind, group=form.group
+        )
         first = self._units(OUT_FIRST) if outputs else self._units(ZERO)
         args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
-                float(eps), zero_point, first]  # fmt: skip
+                float(eps), form.zero_point, first]  # fmt: skip
         self.tape.op(
             name,
             kernel,
             args,
             self._units(OUT_COUNT if outputs else TOKENS),
             mode=EACH if own else STATIC,
-            barrier=not own,
+            barrier=last and not own,
         )
-        return Prepared(data, width, zero_point)
+        return PreparedRows(data, width)
 
     def _product(
         self,
@@ -261,13 +287,15 @@ class Graph:
     ) -> None:
         count = self._units(OUT_COUNT if head else TOKENS)
         form = w.format
-        assert x.zero_point == form.zero_point(self.target), (name, x.zero_point, form)
-        if form.quantised:
-            kernel = spec(gemm.gemm_quant, fmt=form.name, epilogue=epilogue, blocks=w.blocks)
-            args = [w.panels, x.data, out.data, out.stride, count]
+        rows = x.forms[form.activation(self.target, w.depth)]
+        sizes = {"fmt": form.name, "epilogue": epilogue}
+        if form.family == "float":
+            kernel = spec(gemm.gemm_float, **sizes)
+            args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
         else:
-            kernel = spec(gemm.gemm_float, fmt=form.name, epilogue=epilogue)
-            args = [w.panels, x.data, out.data, w.depth, x.stride, out.stride, count]
+            source = gemm.gemm_quant if form.family == "blocks" else gemm_k.gemm_k
+            kernel = spec(source, **sizes, blocks=w.blocks)
+            args = [w.panels, rows.data, out.data, out.stride, count]
         units = self._units(HEAD_UNITS) if head else np.array([w.units], np.int64)
         # Decode streams: one contiguous range of panels for each thread reads fastest.
         mode = STATIC if self.decode else DYNAMIC

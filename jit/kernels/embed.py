@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..simd import I64, F32s, I8s, I32s, Kernel, Ptr, V, f32, i8, i16, i32, i64, kernel
+from .embed_k import block_k
 from .mathlib import f16_to_f32
 from .panels import FORMATS
 
@@ -37,6 +38,8 @@ def _block(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
         out.store(0, f16_to_f32(k, src.cast(i16).load()))
     elif fmt == "bf16":
         out.store(0, (src.cast(i16).load().to(i32, signed=False) << 16).bitcast(f32))
+    elif FORMATS[fmt].family == "k":
+        block_k(k, fmt, src, out)
     else:
         scale = f16_to_f32(k, src.cast(i16).load())
         count = 32 if fmt == "q8_0" else 16

@@ -105,7 +105,7 @@ def gemm_float(
                     xs = row.splat(d, lanes)
                     for w, total in zip(ws, pair, strict=True):
                         total.set(k.fma(w, xs, total.now))
-            _finish(k, epilogue, sums, outs, unit)
+            finish(k, epilogue, sums, outs, unit)
 
         for_tiles(k, count.load(0), 2 * tile_tokens(k.target), tile)
 
@@ -149,7 +149,7 @@ def _quant_tile(k: Kernel, fmt: str, epilogue: Epilogue):
                 x_scale = row.at(first * BLOCK_BYTES).cast(f32).splat(0, lanes)
                 for part, total in zip(pair, totals, strict=True):
                     total.set(k.fma(part.now, x_scale, total.now))
-        _finish(k, epilogue, sums, outs, unit)
+        finish(k, epilogue, sums, outs, unit)
 
     def one_block(
         panel: Ptr, ahead: Ptr, rows: list[Ptr], block: V, parts: list[list[Var]]
@@ -200,7 +200,7 @@ def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: V) -> V:
     return (bits.to(i32, signed=False) << 16).bitcast(f32)
 
 
-def _finish(k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: V) -> None:
+def finish(k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: V) -> None:
     """Write a tile: as it is, added to what is there, or silu(gate) * up."""
     lanes = k.lanes
     for pair, out in zip(sums, outs, strict=True):

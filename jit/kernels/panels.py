@@ -10,6 +10,7 @@ Lane = output row: no horizontal sums, and one layout serves GEMV (decode) and G
 | q8_0   | 32 | 2 x [L fp16 scales], then 8 x 2 x [L x 4 bytes], + 128 if target wants unsigned |
 | f32    | 1  | 2 x [L float32] |
 | f16, bf16 | 1 | 2 x [L 16-bit values] |
+| q4_k, q5_k, q6_k | 256 | see `panels_k.py` |
 
 The two halves of a panel come from two addresses: for a plain matrix the second is `lanes` rows on;
 for a fused gate/up pair the halves are gate rows and up rows, so one tile holds both.
@@ -18,11 +19,14 @@ for a fused gate/up pair the halves are gate rows and up rows, so one tile holds
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from ..simd import I64, I8s, Kernel, Ptr, V, i16, i32, kernel
 from ..targets import CpuTarget
+from .activations import Activation, group_of
+from .panels_k import pack_block as pack_block_k
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,33 +37,51 @@ class Format:
         name: lower-case GGML name.
         block: values along K in one block.
         file_bytes: bytes of one block of one row in the file.
-        quantised: whether activations must be int8 for it.
+        family: which product takes it: ``float``, ``blocks`` (of 32) or ``k`` (K-quants).
+        row_bytes: bytes of one block of one row in a panel; the file's, or a little more.
     """
 
     name: str
     block: int
     file_bytes: int
-    quantised: bool
+    family: Literal["float", "blocks", "k"]
+    row_bytes: int
+
+    @property
+    def quantised(self) -> bool:
+        """Whether activations must be int8 for it."""
+        return self.family != "float"
 
     def panel_block_bytes(self, lanes: int) -> int:
-        """Bytes of one block of one panel: the same as the file's, for its 2 * lanes rows."""
-        return 2 * lanes * self.file_bytes
+        """Bytes of one block of one panel of 2 * lanes rows."""
+        return 2 * lanes * self.row_bytes
 
     def zero_point(self, target: CpuTarget) -> int:
         """What is subtracted from a stored weight, folded into the accumulator's start."""
         if self.name == "q4_0":
             return 8
-        return 0 if target.signed_bytes or not self.quantised else 128
+        return 128 if self.name == "q8_0" and not target.signed_bytes else 0
+
+    def activation(self, target: CpuTarget, depth: int) -> Activation:
+        """How rows of `depth` values must be prepared to be multiplied by it."""
+        if self.family == "float":
+            return Activation("float", 1, 0)
+        if self.family == "k":
+            return Activation("pairs16" if self.name == "q6_k" else "pairs32", 8, 0)
+        return Activation("zero", group_of(depth // 32), self.zero_point(target))
 
 
 FORMATS = {
     f.name: f
     for f in (
-        Format("f32", 1, 4, False),
-        Format("f16", 1, 2, False),
-        Format("bf16", 1, 2, False),
-        Format("q8_0", 32, 34, True),
-        Format("q4_0", 32, 18, True),
+        Format("f32", 1, 4, "float", 4),
+        Format("f16", 1, 2, "float", 2),
+        Format("bf16", 1, 2, "float", 2),
+        Format("q8_0", 32, 34, "blocks", 34),
+        Format("q4_0", 32, 18, "blocks", 18),
+        Format("q4_k", 256, 144, "k", 148),
+        Format("q5_k", 256, 176, "k", 180),
+        Format("q6_k", 256, 210, "k", 210),
     )
 }
 
@@ -106,6 +128,9 @@ def _pack_block(
 ) -> None:
     """One block of one row into its lane of half `half`."""
     lanes = k.lanes
+    if FORMATS[fmt].family == "k":
+        pack_block_k(k, fmt, src, out, half, lane, keep)
+        return
     if fmt == "f32":
         out.cast(i32).store(lane + half * lanes, src.cast(i32).load() & keep)
         return

@@ -91,15 +91,15 @@ class Qwen3:
 
     def block(self, g: Graph, x: Row, w: Block) -> None:
         eps = self.config.eps
-        h = g.norm(x, w.attn_norm, eps, w.q, "attn_norm")
+        h = g.norm(x, w.attn_norm, eps, (w.q, w.k, w.v), "attn_norm")
         q = g.matmul(w.q, h, "q", last=False)
         k = g.matmul(w.k, h, "k", last=False)
         v = g.matmul(w.v, h, "v")
         a = g.attend(q, k, v, (w.q_norm, w.k_norm), eps)
-        g.add_matmul(x, w.o, g.ready(a, w.o, "attn_ready"), "attn_output")
-        h = g.norm(x, w.ffn_norm, eps, w.gate_up, "ffn_norm")
+        g.add_matmul(x, w.o, g.ready(a, [w.o], "attn_ready"), "attn_output")
+        h = g.norm(x, w.ffn_norm, eps, [w.gate_up], "ffn_norm")
         y = g.silu_mul(w.gate_up, h, "ffn_gate_up")
-        g.add_matmul(x, w.down, g.ready(y, w.down, "ffn_ready"), "ffn_down")
+        g.add_matmul(x, w.down, g.ready(y, [w.down], "ffn_ready"), "ffn_down")
 
     @property
     def matrices(self) -> list[Matrix]:

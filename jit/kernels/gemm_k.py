@@ -1,0 +1,169 @@
+"""Products with K-quant panels (`panels_k.py`): out[t, row] = sum over K of w[row, K] * x[t, K].
+
+For one block of 256, activation scale s_x and int8 activations q_x:
+
+    out += s_x * (sum_j d * scale_j * sum(q * q_x)  -  m * sum_j min_j * sum(q_x))
+
+with m = dmin for Q4_K and Q5_K; for Q6_K the zero point is a min of its own: m = 32 d and
+min_j = scale_j. The inner sums are int32. The mins of all sub-blocks meet the activations' sums in a
+dot product of int16 pairs, which costs less than a multiplication for each sub-block.
+"""
+
+from __future__ import annotations
+
+from ..dot import Dot, dot_words
+from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i8, i16, i32, kernel
+from .activations import BLOCK_BYTES
+from .gemm import Epilogue, finish, for_tiles, tile_tokens
+from .mathlib import f16_to_f32
+from .panels_k import SUPER, offsets
+
+BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
+MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
+
+
+@kernel
+def gemm_k(
+    k: Kernel,
+    weights: I8s,
+    x: I8s,
+    out: F32s,
+    out_stride: I64,
+    count: I64s,
+    *,
+    fmt: str,
+    epilogue: Epilogue,
+    blocks: int,
+) -> None:
+    """int8 activations `x` [tokens, 8 * blocks] times panels of `blocks` blocks; unit = panel."""
+    tile_of = _Tile(k, fmt, epilogue, blocks)
+    panel_bytes = blocks * tile_of.at["end"]
+    x_stride = blocks * BLOCKS * BLOCK_BYTES
+    with k.units() as unit:
+        panel = weights.at(unit * panel_bytes)
+
+        def tile(first: V, tokens: int) -> None:
+            # The first tile asks for the next panel while it works; for the others it is a hit.
+            ahead = panel.at(first.eq(0).select(k.i64(panel_bytes), 0))
+            start = x.at(first * x_stride)
+            rows = [start.at(t * x_stride) for t in range(tokens)]
+            outs = [out.at((first + t) * out_stride) for t in range(tokens)]
+            tile_of.emit(panel, ahead, rows, outs, unit)
+
+        for_tiles(k, count.load(0), tile_tokens(k.target), tile)
+
+
+class _Tile:
+    """The register tile for one format."""
+
+    def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
+        self.k, self.fmt, self.epilogue, self.blocks = k, fmt, epilogue, blocks
+        self.lanes = k.lanes
+        self.at = offsets(fmt, k.lanes)
+        self.steps = 4 if fmt == "q6_k" else 8  # K-groups of a sub-block
+        self.dot = Dot(k, MOST[fmt], self.steps)
+
+    def emit(self, panel: Ptr, ahead: Ptr, rows: list[Ptr], outs: list[Ptr], unit: V) -> None:
+        k, zero = self.k, self.k.zeros(f32, self.lanes)
+        sums = [[k.var(zero) for _ in range(2)] for _ in rows]
+        parts = [[k.var(zero) for _ in range(2)] for _ in rows]
+        with k.range(0, self.blocks, name="super") as block:
+            data = panel.at(block * self.at["end"])
+            xs = [row.at(block * (BLOCKS * BLOCK_BYTES)) for row in rows]
+            d = [self._half_floats(data, "d", half) for half in range(2)]
+            for part in (v for pair in parts for v in pair):
+                part.set(zero)
+            with k.range(0, 8, name="sub") as sub:
+                self._prefetch(ahead.at(block * self.at["end"]), sub)
+                self._sub_blocks(data, xs, sub, d, parts)
+            self._mins(data, xs, d, parts, sums)
+        finish(k, self.epilogue, sums, outs, unit)
+
+    def _prefetch(self, ahead: Ptr, sub: V) -> None:
+        share = -(-self.at["end"] // (8 * 64)) * 64
+        for line in range(0, share, 64):
+            ahead.prefetch(sub * share + line, locality=2)
+
+    def _half_floats(self, data: Ptr, part: str, half: int) -> V:
+        bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)
+        return f16_to_f32(self.k, bits)
+
+    def _sub_blocks(
+        self, data: Ptr, xs: list[Ptr], sub: V, d: list[V], parts: list[list[Var]]
+    ) -> None:
+        """The 32 values of activation block `sub`: one sub-block, or two of 16."""
+        k, lanes = self.k, self.lanes
+        zero = k.zeros(i32, lanes)
+        words = [x.at(sub * BLOCK_BYTES + 8).cast(i32) for x in xs]
+        for first in range(0, 8, self.steps):
+            accs = [[self.dot.begin(zero) for _ in range(2)] for _ in xs]
+            for group in range(first, first + self.steps):
+                ws = [self._weights(data, sub, group, half) for half in range(2)]
+                for t, x in enumerate(words):
+                    xv = x.splat(group, lanes)
+                    for half in range(2):
+                        accs[t][half] = self.dot.step(accs[t][half], ws[half], xv)
+            scales = [d[half] * self._scale(data, sub, first, half) for half in range(2)]
+            for t, pair in enumerate(parts):
+                for half, part in enumerate(pair):
+                    total = self.dot.end(accs[t][half], zero).to(f32)
+                    part.set(k.fma(total, scales[half], part.now))
+
+    def _weights(self, data: Ptr, sub: V, group: int, half: int) -> V:
+        """K-group `group` of activation block `sub` for one half: int32 lanes of four bytes."""
+        lanes = self.lanes
+        nibbles = data.at(self.at["nibble"]).cast(i32)
+        if self.fmt == "q6_k":
+            # Half n of the block: block 4n + q takes nibble words 16n + 8(q & 1) + g, the low
+            # nibbles for q < 2, and bits 2q, 2q + 1 of upper word 8n + g.
+            n, q = sub >> 2, sub & 3
+            word = nibbles.load((n * 16 + (q & 1) * 8 + group) * (2 * lanes) + half * lanes, lanes)
+            low = (word >> ((q >> 1) * 4).to(i32).splat(lanes)) & 0x0F0F0F0F
+            upper = data.at(self.at["high"]).cast(i32)
+            bits = upper.load((n * 8 + group) * (2 * lanes) + half * lanes, lanes)
+            return low | (((bits >> (q * 2).to(i32).splat(lanes)) & 0x03030303) << 4)
+        word = nibbles.load(((sub >> 1) * 8 + group) * (2 * lanes) + half * lanes, lanes)
+        low = (word >> ((sub & 1) * 4).to(i32).splat(lanes)) & 0x0F0F0F0F
+        if self.fmt == "q4_k":
+            return low
+        high = data.at(self.at["high"]).cast(i32).load(group * 2 * lanes + half * lanes, lanes)
+        return low | (((high >> sub.to(i32).splat(lanes)) & 0x01010101) << 4)
+
+    def _scale(self, data: Ptr, sub: V, first: int, half: int) -> V:
+        """The integer scale of a sub-block, as float32 [lanes]."""
+        lanes, scales = self.lanes, data.at(self.at["scale"])
+        where = sub * (2 * lanes) + half * lanes
+        if self.fmt == "q6_k":
+            pair = scales.cast(i16).load(where, lanes)
+            one = pair.sar(8) if first else (pair << 8).sar(8)
+            return one.to(i32).to(f32)
+        return scales.cast(i8).load(where, lanes).to(i32, signed=False).to(f32)
+
+    def _mins(
+        self,
+        data: Ptr,
+        xs: list[Ptr],
+        d: list[V],
+        parts: list[list[Var]],
+        sums: list[list[Var]],
+    ) -> None:
+        """Close a block: take the mins off, multiply by the activations' scale, add up."""
+        k, lanes = self.k, self.lanes
+        signed = self.fmt == "q6_k"
+        pairs = 8 if signed else 4
+        at = data.at(self.at["scale" if signed else "min"])
+        for half in range(2):
+            factor = d[half] * -32.0 if signed else 0.0 - self._half_floats(data, "dmin", half)
+            accs = [k.zeros(i32, lanes) for _ in xs]
+            for pair in range(pairs):
+                where = (pair * 2 * lanes + half * lanes) * 2
+                mins = at.at(where).load(0, 2 * lanes).to(i16, signed=signed).bitcast(i32)
+                # Q6_K: both halves of one activation block; else the sums of two blocks.
+                block = pair if signed else 2 * pair
+                for t, x in enumerate(xs):
+                    both = x.at(block * BLOCK_BYTES + 4).cast(i32).splat(0, lanes)
+                    accs[t] = dot_words(k, accs[t], mins, both)
+            for t, x in enumerate(xs):
+                part = k.fma(accs[t].to(f32), factor, parts[t][half].now)
+                total = sums[t][half]
+                total.set(k.fma(part, x.cast(f32).splat(0, lanes), total.now))
