@@ -1,38 +1,33 @@
-"""The documents say what is so: examples run, tables are the code's, links lead somewhere."""
+"""The documents say what is so: examples run, links lead somewhere, the README's claims hold."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from helpers.pages import PAGES, ROOT, names, read, section, table_of
 
 from triplepoint import Engine, LimitReachedError
-
-ROOT = Path(__file__).parents[1]
-if not (ROOT / "docs").is_dir():
-    pytest.skip("the documents are not beside the tests", allow_module_level=True)
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-
-
-def read(name: str) -> str:
-    return (ROOT / name).read_text(encoding="utf-8")
-
+from triplepoint.jit.kernels.kvcache import KVFormat
+from triplepoint.jit.kernels.panels import FORMATS
+from triplepoint.jit.targets import TARGETS
+from triplepoint.runtime.cli.arguments import build_parser
+from triplepoint.runtime.models import ARCHITECTURES
 
 # --- the Python examples
 
 
-def python_blocks(name: str) -> list[Any]:
+def python_blocks(name: str) -> Iterator[Any]:
     """Each Python block of a page, for parametrize: its code, and the line where it begins."""
     text = read(name)
-    found = re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-    return [
-        pytest.param(match[1], line, id=f"{name}:{line}")
-        for match in found
-        for line in [text[: match.start(1)].count("\n") + 1]
-    ]
+    for match in re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+        line = text[: match.start(1)].count("\n") + 1
+        yield pytest.param(match[1], line, id=f"{name}:{line}")
 
 
 @pytest.mark.parametrize(
@@ -50,18 +45,121 @@ def test_a_python_example_runs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    names: dict[str, Any] = {"__name__": "__main__"}
+    space: dict[str, Any] = {"__name__": "__main__"}
     # Line numbers of a traceback are those of the page.
     compiled = compile("\n" * (line - 1) + code, "example", "exec", dont_inherit=True)
 
     try:
-        exec(compiled, names)
+        exec(compiled, space)
     except LimitReachedError as error:
         # The example is sound; what the model says is judged elsewhere (runtime/nano/evaluate.py).
         pytest.xfail(f"the embedded model came to no answer: {error}")
     finally:
-        for value in names.values():
+        for value in space.values():
             if isinstance(value, Engine):
                 value.close()
 
     assert capsys.readouterr().out.strip()
+
+
+# --- links, files and commands
+
+
+def slug(heading: str) -> str:
+    """The anchor that a heading gets on the usual sites."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_resolves(page: str) -> None:
+    """A relative link leads to a file that is there, its anchor to a heading of that file."""
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", read(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        headings = ""
+        if file.suffix == ".md" and file.is_file():
+            headings = file.read_text(encoding="utf-8")
+        anchors = [slug(text) for text in re.findall(r"^#+ (.+)$", headings, re.MULTILINE)]
+        if not file.exists() or (anchor and anchor not in anchors):
+            broken.append(target)
+
+    assert not broken
+
+
+def test_the_map_names_files_that_are_there() -> None:
+    """Every file in the map's table and every path in CONTRIBUTING exists."""
+    named = [name for row in table_of(read("docs/map.md"), "file") for name in names(row[0])]
+    assert len(named) > 20
+    named += [
+        name for name in names(read("CONTRIBUTING.md")) if re.fullmatch(r"[\w./]+/[\w./]*", name)
+    ]
+
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def commands(page: str) -> Iterator[list[str]]:
+    """The words of each command in a page's indented lines."""
+    for line in re.findall(
+        r"^ {4}(.*\btriplepoint .*|pip .*|.*&& pytest.*)$", read(page), re.MULTILINE
+    ):
+        command: list[str] = []
+        for word in [*shlex.split(line, comments=True), "&&"]:
+            if word in ("&&", "|"):
+                yield command
+                command = []
+            else:
+                command.append(word)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_are_understood(page: str) -> None:
+    """The command line takes every `triplepoint …` that a page shows."""
+    parser = build_parser()
+    for command in commands(page):
+        if command[0] == "triplepoint":
+            assert parser.parse_args(command[1:]).verb, command
+
+
+def test_ci_runs_the_commands_of_the_readme() -> None:
+    """The two commands at the top of the README are what CI executes, in that order."""
+    shown = [command for command in commands("README.md") if command[0] in ("pip", "pytest")]
+    shown.insert(1, next(c for c in commands("README.md") if c[:2] == ["triplepoint", "run"]))
+    assert [command[0] for command in shown] == ["pip", "triplepoint", "pip", "pytest"]
+    run = []
+    for line in read(".ci/run").splitlines():
+        if re.match(r"(pip|triplepoint|pytest) ?", line):
+            words = [word for word in shlex.split(line) if word != "-q"]
+            run.append(words)
+
+    places = [len(run) - run[::-1].index(command) for command in shown if command in run]
+    assert len(places) == len(shown), f"{shown} are not all in .ci/run: {run}"
+    assert places == sorted(places)
+
+
+# --- the README's table
+
+
+def simple(text: str) -> list[str]:
+    """The items of a list as names in the code are written."""
+    plain = re.sub(r"\(.*?\)|, from GGUF", "", text)
+    return [item.strip().lower().replace(" ", "") for item in plain.split(",")]
+
+
+def test_the_readme_names_what_is_supported() -> None:
+    """Architectures, weight types, KV formats and CPU targets are those of the code."""
+    rows = {row[0]: row[1] for row in table_of(section(read("README.md"), "What it runs"), "")}
+
+    assert sorted(simple(rows["architectures"])) == sorted(ARCHITECTURES)
+    assert sorted(simple(rows["weights"])) == sorted(FORMATS)
+    assert simple(rows["KV cache"]) == list(get_args(KVFormat))
+    found = re.fullmatch(r"x86-64 \((.+)\) and aarch64 \((.+)\)", rows["CPUs"])
+    assert found
+    x86 = [
+        name.lower().replace("avx-512", "avx512").replace(" ", "-") for name in found[1].split(", ")
+    ]
+    special = {"portable": "generic", "v2": "x86-64-v2"}
+    arm = [name if name == "neon" else f"neon-{name}" for name in found[2].lower().split(", ")]
+    assert [special.get(name, name) for name in x86] + arm == list(TARGETS)

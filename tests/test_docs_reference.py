@@ -1,0 +1,221 @@
+"""The reference pages have what the code has: parameters, events, fields, options, statuses."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from helpers.pages import names, read, section, table_of, tables
+
+import triplepoint
+from triplepoint import Agent, Engine, Sampling, errors
+from triplepoint.jit.targets import TARGETS
+from triplepoint.runtime import events as agent_events
+from triplepoint.runtime.cli.arguments import build_parser
+from triplepoint.runtime.cli.status import Exit
+from triplepoint.traces import events
+from triplepoint.traces.reader import parse_event
+
+CHECK = "✓"
+
+
+# --- docs/api.md
+
+
+PARAMETERS: dict[str, Callable[..., Any]] = {
+    "`Engine.load(model, …)`": Engine.load,
+    "`Agent(engine, …)`": Agent,
+    "`Sampling(…)`": Sampling,
+}
+
+
+@pytest.mark.parametrize("heading", PARAMETERS)
+def test_parameters_are_those_of_the_signature(heading: str) -> None:
+    """A table of parameters has all of them, in order."""
+    expected = [
+        name for name in inspect.signature(PARAMETERS[heading]).parameters if name != "engine"
+    ]
+
+    assert [names(row[0])[0] for row in table_of(read("docs/api.md"), heading)] == expected
+
+
+def test_events_of_a_stream_are_those_of_the_code() -> None:
+    """Every event of a stream is there with its fields."""
+    shown = {
+        names(event)[0]: names(fields)
+        for event, _, fields in table_of(read("docs/api.md"), "event")
+    }
+
+    expected = {}
+    for cls in get_args(agent_events.AgentEvent):
+        own = [f.name for f in dataclasses.fields(cls)]
+        own += [n for n, v in vars(cls).items() if isinstance(v, property)]
+        expected[cls.__name__] = own
+    assert shown == expected
+
+
+def test_every_error_is_explained() -> None:
+    """Every error that can be caught by its own name is in the table."""
+    shown = [names(row[0])[0] for row in table_of(read("docs/api.md"), "error")]
+
+    known = {name for name, value in vars(errors).items() if inspect.isclass(value)}
+    assert len(shown) == len(set(shown))
+    assert {*shown, "TriplepointError"} == known
+    assert known <= set(triplepoint.__all__)
+
+
+# --- docs/trace.md
+
+
+def kind(schema: dict[str, Any]) -> str:
+    """The type of a field in the words of the page."""
+    if "anyOf" in schema:
+        return " or ".join(kind(part) for part in schema["anyOf"])
+    if "$ref" in schema:
+        return "object"
+    if schema["type"] == "array":
+        return f"list of {kind(schema['items'])}"
+    return schema["type"]
+
+
+SECTIONS = {
+    "Every event": events.Event,
+    **events.EVENT_TYPES,
+    "run_start: model": events.ModelRecord,
+    "run_start: machine": events.MachineRecord,
+}
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_fields_are_those_of_the_model(heading: str) -> None:
+    """The table of an event or record has every field that a line has, in order, with its type."""
+    model = SECTIONS[heading]
+    properties = model.model_json_schema(mode="serialization")["properties"]
+    common = {"event", *events.Event.model_fields}
+    if model is events.Event:
+        expected = [(name, kind(schema)) for name, schema in properties.items()]
+        expected.append(("event", "string"))
+    else:
+        expected = [(n, kind(schema)) for n, schema in properties.items() if n not in common]
+    rows = table_of(section(read("docs/trace.md"), heading), "field")
+
+    assert [(names(field)[0], kind_) for field, kind_, _ in rows] == expected
+    assert all(meaning for *_, meaning in rows)
+
+
+def test_every_kind_of_event_has_a_section() -> None:
+    """No heading that looks like an event's name is missing or one too many."""
+    headings = re.findall(r"^## ([a-z_]+)$", read("docs/trace.md"), re.MULTILINE)
+
+    assert headings == list(events.EVENT_TYPES)
+
+
+def test_regimes_are_those_of_the_code() -> None:
+    """The table of regimes is the code's."""
+    rows = table_of(section(read("docs/trace.md"), "phase"), "`phase`")
+
+    assert {(names(p)[0], names(b)[0]): regime for p, b, regime in rows} == events.REGIMES
+
+
+def test_example_lines_are_events() -> None:
+    """The lines that are shown can be read, and every field of them is known."""
+    found = re.search(r"```json\n(.*?)```", read("docs/trace.md"), re.DOTALL)
+    assert found
+    lines = found[1].split("\n\n")
+    assert len(lines) == 4
+    for line in lines:
+        data = json.loads(line)
+        event = parse_event(data)
+        assert not isinstance(event, events.UnknownEvent)
+        assert not event.model_extra
+        if isinstance(event, events.PhaseEvent):
+            assert data["regime"] == event.regime
+
+
+def test_mapped_fields_exist() -> None:
+    """What is mapped to OpenTelemetry is in the trace."""
+    known = {name for model in events.EVENT_TYPES.values() for name in model.model_fields}
+    known |= {f"model.{name}" for name in events.ModelRecord.model_fields}
+    rows = table_of(section(read("docs/trace.md"), "OpenTelemetry"), "in the trace")
+    named = {name for row in rows for name in names(row[0])}
+
+    assert named - {"turn_end"} <= known
+
+
+# --- docs/cli.md
+
+
+def verbs() -> dict[str, argparse.ArgumentParser]:
+    """The parser of each verb."""
+    for action in build_parser()._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    raise AssertionError("the command line has no verbs")
+
+
+def test_the_verbs_are_those_of_the_parser() -> None:
+    """Every verb is in the first table and has a section with an example of its own."""
+    page = read("docs/cli.md")
+    first = [names(row[0])[0].split() for row in tables(page)[0][1:]]
+
+    assert [words[1] for words in first if not words[1].startswith("-")] == list(verbs())
+    for verb in verbs():
+        assert f"\n    triplepoint {verb}" in section(page, verb)
+
+
+def test_the_options_are_those_of_the_parser() -> None:
+    """The table marks for every verb exactly the options that its parser takes."""
+    expected: dict[str, set[str]] = {}
+    for verb, parser in verbs().items():
+        for action in parser._actions:
+            if not action.option_strings:
+                continue
+            value = ""
+            if action.nargs != 0:
+                value = " " + (str(action.metavar) if action.metavar else choices(action))
+            shown = [*action.option_strings[:-1], action.option_strings[-1] + value]
+            expected.setdefault(", ".join(f"`{text}`" for text in shown), set()).add(verb)
+    rows = table_of(section(read("docs/cli.md"), "Options"), "option")
+
+    found = {
+        option: {verb for verb, mark in zip(verbs(), marks, strict=True) if mark == CHECK}
+        for option, *marks, _ in rows
+    }
+    assert found == expected
+
+
+def choices(action: argparse.Action) -> str:
+    """The values of an option as its help writes them."""
+    return "{" + ",".join(map(str, action.choices or ())) + "}"
+
+
+def test_the_statuses_are_those_of_the_code() -> None:
+    """Every exit status is there, and no other."""
+    rows = table_of(section(read("docs/cli.md"), "Exit status"), "status")
+
+    assert [int(row[0]) for row in rows] == [status.value for status in Exit]
+
+
+def test_the_environment_is_what_the_code_reads() -> None:
+    """Every variable of ours that the code reads is there, and every target that it may name."""
+    package = Path(triplepoint.__file__).parent
+    text = "".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("jit", "runtime", "tools", "traces")
+        for path in (package / folder).rglob("*.py")
+    )
+    page = section(read("docs/cli.md"), "Environment")
+    shown = {names(row[0])[0] for row in table_of(page, "variable")}
+
+    assert {name for name in shown if "TRIPLEPOINT" in name} == set(
+        re.findall(r"\"(TRIPLEPOINT_[A-Z_]+)\"", text)
+    )
+    assert {"NO_COLOR", "XDG_CACHE_HOME", "XDG_STATE_HOME"} <= shown
+    assert set(TARGETS) <= set(names(page))
