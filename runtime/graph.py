@@ -194,10 +194,7 @@ class Graph:
             barrier=not self.decode,
         )
         out = self._row("attention", h.heads * h.head_dim)
-        size = attention.scratch_bytes(h.group, h.head_dim) // 4
-        scratch = PerThread(
-            [self._buffers.get(f"scratch{t}", 1, size) for t in range(self.tape.threads)]
-        )
+        scratch = self._scratch("scores", attention.scratch_bytes(h.group, h.head_dim))
         self.tape.op(
             "attention",
             spec(attention.attention, **sizes),
@@ -292,14 +289,22 @@ class Graph:
         if form.family == "float":
             kernel = spec(gemm.gemm_float, **sizes)
             args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
-        else:
-            source = gemm.gemm_quant if form.family == "blocks" else gemm_k.gemm_k
-            kernel = spec(source, **sizes, blocks=w.blocks)
+        elif form.family == "blocks":
+            kernel = spec(gemm.gemm_quant, **sizes, blocks=w.blocks)
             args = [w.panels, rows.data, out.data, out.stride, count]
+        else:
+            kernel = spec(gemm_k.gemm_k, **sizes, blocks=w.blocks)
+            size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
+            args = [w.panels, rows.data, out.data, out.stride, count, self._scratch("unpack", size)]
         units = self._units(HEAD_UNITS) if head else np.array([w.units], np.int64)
         # Decode streams: one contiguous range of panels for each thread reads fastest.
         mode = STATIC if self.decode else DYNAMIC
         self.tape.op(name, kernel, args, units, mode=mode, barrier=barrier)
+
+    def _scratch(self, name: str, nbytes: int) -> PerThread:
+        """Memory of each thread's own that lasts for one op."""
+        threads = range(self.tape.threads)
+        return PerThread([self._buffers.get(f"{name}.{t}", 1, nbytes, np.uint8) for t in threads])
 
     def _row(self, name: str, width: int) -> Row:
         return Row(self._buffers.get(name, self.most_tokens, padded(width)), width)

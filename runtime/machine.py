@@ -24,7 +24,7 @@ from ..jit.pool import Pool, aligned
 from ..jit.tape import PerThread, Tape
 from .memory import Arena
 
-VERSION = 4
+VERSION = 5
 SAMPLES = 3  # times that the limits are measured before they are believed for good
 DRAM_BYTES = 256 << 20
 LEVELS = ("L1", "L2", "L3", "DRAM")

@@ -110,17 +110,20 @@ def gemm_float(
         for_tiles(k, count.load(0), 2 * tile_tokens(k.target), tile)
 
 
-def for_tiles(k: Kernel, count: V, most: int, body: Callable[[V, int], None]) -> None:
+def for_tiles(
+    k: Kernel, count: V, most: int, body: Callable[[V, int], None], least: int = 1
+) -> None:
     """Cut `count` tokens into the fewest tiles of at most `most`, as equal as can be.
 
     `body(first, tokens)` is emitted once for each tile size; 8 tokens become 4 + 4, not 7 + 1,
-    since a tile costs nearly the same whatever its size.
+    since a tile costs nearly the same whatever its size. `least` promises that no tile is smaller
+    (there are none below `most` - 1 from (most - 1)^2 tokens on).
     """
     tiles = (count + (most - 1)) // most
     with k.range(0, tiles, name="tile") as n:
         first = count * n // tiles
         tokens = count * (n + 1) // tiles - first
-        for size in range(1, most + 1):
+        for size in range(least, most + 1):
             with k.if_(tokens.eq(size)):
                 body(first, size)
 

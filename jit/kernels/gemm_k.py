@@ -5,11 +5,17 @@ For one block of 256, activation scale s_x and int8 activations q_x:
     out += s_x * (sum_j d * scale_j * sum(q * q_x)  -  m * sum_j min_j * sum(q_x))
 
 with m = dmin for Q4_K and Q5_K; for Q6_K the zero point is a min of its own: m = 32 d and
-min_j = scale_j. The inner sums are int32. The mins of all sub-blocks meet the activations' sums in a
-dot product of int16 pairs, which costs less than a multiplication for each sub-block.
+min_j = scale_j. The inner sums are int32. The mins of all sub-blocks meet the activations' sums in
+a dot product of int16 pairs, which costs less than a multiplication for each sub-block.
+
+From `UNPACK_FROM` tokens on, a thread first unpacks a panel's weights to bytes and its scales to
+float32 in memory of its own, and all tiles read those: the same values, so the same bits.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
 
 from ..dot import Dot, dot_words
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i8, i16, i32, kernel
@@ -19,6 +25,7 @@ from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
+UNPACK_FROM = 25  # tokens from which unpacking a panel once pays
 MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 
 
@@ -30,40 +37,90 @@ def gemm_k(
     out: F32s,
     out_stride: I64,
     count: I64s,
+    scratch: I8s,
     *,
     fmt: str,
     epilogue: Epilogue,
     blocks: int,
 ) -> None:
-    """int8 activations `x` [tokens, 8 * blocks] times panels of `blocks` blocks; unit = panel."""
+    """int8 activations `x` [tokens, 8 * blocks] times panels of `blocks` blocks; unit = panel.
+
+    `scratch` is this thread's own, `scratch_bytes` of it.
+    """
     tile_of = _Tile(k, fmt, epilogue, blocks)
     panel_bytes = blocks * tile_of.at["end"]
     x_stride = blocks * BLOCKS * BLOCK_BYTES
+    most = tile_tokens(k.target)
+    many = max(UNPACK_FROM, (most - 1) ** 2)
     with k.units() as unit:
         panel = weights.at(unit * panel_bytes)
 
-        def tile(first: V, tokens: int) -> None:
+        def tile(first: V, tokens: int, unpacked: Ptr | None = None) -> None:
             # The first tile asks for the next panel while it works; for the others it is a hit.
             ahead = panel.at(first.eq(0).select(k.i64(panel_bytes), 0))
             start = x.at(first * x_stride)
             rows = [start.at(t * x_stride) for t in range(tokens)]
             outs = [out.at((first + t) * out_stride) for t in range(tokens)]
-            tile_of.emit(panel, ahead, rows, outs, unit)
+            tile_of.emit(panel, ahead, rows, outs, unit, unpacked)
 
-        for_tiles(k, count.load(0), tile_tokens(k.target), tile)
+        total = count.load(0)
+        with k.if_(total < many):
+            for_tiles(k, total, most, tile)
+        with k.if_(total >= many):
+            tile_of.unpack(panel, scratch)
+            for_tiles(k, total, most, partial(tile, unpacked=scratch), least=max(1, most - 1))
+
+
+def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
+    """Bytes that one thread needs to unpack a panel of `depth` values a row."""
+    scales = depth // (16 if fmt == "q6_k" else 32)
+    return 2 * lanes * (depth + 4 * scales)
 
 
 class _Tile:
     """The register tile for one format."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
-        self.k, self.fmt, self.epilogue, self.blocks = k, fmt, epilogue, blocks
+        self.k, self.fmt, self.blocks = k, fmt, blocks
+        self.epilogue: Epilogue = epilogue
         self.lanes = k.lanes
         self.at = offsets(fmt, k.lanes)
         self.steps = 4 if fmt == "q6_k" else 8  # K-groups of a sub-block
         self.dot = Dot(k, MOST[fmt], self.steps)
+        self.scales = 8 // self.steps  # sub-blocks that meet one activation block
+        # An unpacked panel: bytes of all blocks, then float32 scales of all sub-blocks.
+        self.scale_at = blocks * SUPER * 2 * k.lanes
 
-    def emit(self, panel: Ptr, ahead: Ptr, rows: list[Ptr], outs: list[Ptr], unit: V) -> None:
+    def unpack(self, panel: Ptr, scratch: Ptr) -> None:
+        """A panel's weights as bytes and its scales as float32, for all tiles to read."""
+        k, lanes = self.k, self.lanes
+        with k.range(0, self.blocks, name="unpack") as block:
+            data = panel.at(block * self.at["end"])
+            d = [self._half_floats(data, "d", half) for half in range(2)]
+            with k.range(0, 8, name="sub") as sub:
+                words = scratch.at((block * 8 + sub) * (64 * lanes)).cast(i32)
+                for group in range(8):
+                    for half in range(2):
+                        w = self._weights(data, sub, group, half)
+                        words.store((2 * group + half) * lanes, w)
+                for n in range(self.scales):
+                    for half in range(2):
+                        scale = d[half] * self._scale(data, sub, n, half)
+                        self._unpacked_scale(scratch, block, sub, n).store(half * lanes, scale)
+
+    def _unpacked_scale(self, scratch: Ptr, block: V, sub: V, n: int) -> Ptr:
+        index = (block * 8 + sub) * self.scales + n
+        return scratch.at(self.scale_at).cast(f32).at(index * (2 * self.lanes))
+
+    def emit(
+        self,
+        panel: Ptr,
+        ahead: Ptr,
+        rows: list[Ptr],
+        outs: list[Ptr],
+        unit: V,
+        unpacked: Ptr | None,
+    ) -> None:
         k, zero = self.k, self.k.zeros(f32, self.lanes)
         sums = [[k.var(zero) for _ in range(2)] for _ in rows]
         parts = [[k.var(zero) for _ in range(2)] for _ in rows]
@@ -75,7 +132,10 @@ class _Tile:
                 part.set(zero)
             with k.range(0, 8, name="sub") as sub:
                 self._prefetch(ahead.at(block * self.at["end"]), sub)
-                self._sub_blocks(data, xs, sub, d, parts)
+                if unpacked is None:
+                    self._sub_blocks(data, xs, sub, d, parts)
+                else:
+                    self._unpacked_blocks(unpacked, xs, block, sub, parts)
             self._mins(data, xs, d, parts, sums)
         finish(k, self.epilogue, sums, outs, unit)
 
@@ -92,22 +152,49 @@ class _Tile:
         self, data: Ptr, xs: list[Ptr], sub: V, d: list[V], parts: list[list[Var]]
     ) -> None:
         """The 32 values of activation block `sub`: one sub-block, or two of 16."""
+        for n in range(self.scales):
+            scales = [d[half] * self._scale(data, sub, n, half) for half in range(2)]
+            groups = range(n * self.steps, (n + 1) * self.steps)
+            weights = ([self._weights(data, sub, g, half) for half in range(2)] for g in groups)
+            self._products(xs, sub, groups, weights, scales, parts)
+
+    def _unpacked_blocks(
+        self, unpacked: Ptr, xs: list[Ptr], block: V, sub: V, parts: list[list[Var]]
+    ) -> None:
+        """The same from an unpacked panel."""
+        lanes = self.lanes
+        words = unpacked.at((block * 8 + sub) * (64 * lanes)).cast(i32)
+        for n in range(self.scales):
+            at = self._unpacked_scale(unpacked, block, sub, n)
+            scales = [at.load(half * lanes, lanes) for half in range(2)]
+            groups = range(n * self.steps, (n + 1) * self.steps)
+            weights = (
+                [words.load((2 * g + half) * lanes, lanes) for half in range(2)] for g in groups
+            )
+            self._products(xs, sub, groups, weights, scales, parts)
+
+    def _products(
+        self,
+        xs: list[Ptr],
+        sub: V,
+        groups: Iterable[int],
+        weights: Iterable[list[V]],
+        scales: list[V],
+        parts: list[list[Var]],
+    ) -> None:
+        """One sub-block: int8 products of its K-groups, times its scale, onto the parts."""
         k, lanes = self.k, self.lanes
         zero = k.zeros(i32, lanes)
-        words = [x.at(sub * BLOCK_BYTES + 8).cast(i32) for x in xs]
-        for first in range(0, 8, self.steps):
-            accs = [[self.dot.begin(zero) for _ in range(2)] for _ in xs]
-            for group in range(first, first + self.steps):
-                ws = [self._weights(data, sub, group, half) for half in range(2)]
-                for t, x in enumerate(words):
-                    xv = x.splat(group, lanes)
-                    for half in range(2):
-                        accs[t][half] = self.dot.step(accs[t][half], ws[half], xv)
-            scales = [d[half] * self._scale(data, sub, first, half) for half in range(2)]
-            for t, pair in enumerate(parts):
-                for half, part in enumerate(pair):
-                    total = self.dot.end(accs[t][half], zero).to(f32)
-                    part.set(k.fma(total, scales[half], part.now))
+        accs = [[self.dot.begin(zero) for _ in range(2)] for _ in xs]
+        for group, ws in zip(groups, weights, strict=True):
+            for t, x in enumerate(xs):
+                xv = x.at(sub * BLOCK_BYTES + 8).cast(i32).splat(group, lanes)
+                for half in range(2):
+                    accs[t][half] = self.dot.step(accs[t][half], ws[half], xv)
+        for t, pair in enumerate(parts):
+            for half, part in enumerate(pair):
+                total = self.dot.end(accs[t][half], zero).to(f32)
+                part.set(k.fma(total, scales[half], part.now))
 
     def _weights(self, data: Ptr, sub: V, group: int, half: int) -> V:
         """K-group `group` of activation block `sub` for one half: int32 lanes of four bytes."""
@@ -129,13 +216,13 @@ class _Tile:
         high = data.at(self.at["high"]).cast(i32).load(group * 2 * lanes + half * lanes, lanes)
         return low | (((high >> sub.to(i32).splat(lanes)) & 0x01010101) << 4)
 
-    def _scale(self, data: Ptr, sub: V, first: int, half: int) -> V:
-        """The integer scale of a sub-block, as float32 [lanes]."""
+    def _scale(self, data: Ptr, sub: V, n: int, half: int) -> V:
+        """The integer scale of sub-block n of activation block `sub`, as float32 [lanes]."""
         lanes, scales = self.lanes, data.at(self.at["scale"])
         where = sub * (2 * lanes) + half * lanes
         if self.fmt == "q6_k":
             pair = scales.cast(i16).load(where, lanes)
-            one = pair.sar(8) if first else (pair << 8).sar(8)
+            one = pair.sar(8) if n else (pair << 8).sar(8)
             return one.to(i32).to(f32)
         return scales.cast(i8).load(where, lanes).to(i32, signed=False).to(f32)
 
