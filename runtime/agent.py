@@ -208,5 +208,7 @@ def _flat(tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None) -> I
     if isinstance(tools, Tool) or callable(tools):
         yield tools
         return
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise AgentError(f"{tools!r} is not a tool: give functions, Tool objects or groups of them")
     for item in tools:
         yield from _flat(item)

@@ -109,7 +109,7 @@ class Engine:
         self.machine: MachineProfile = profile(library, pool)
         config = self.network.config
         self.model = _info(gguf, config.layers, config.context)
-        self.context = context or min(config.context, DEFAULT_CONTEXT)
+        self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context
         if self.context > config.context:
             raise EngineError(
                 f"a context of {self.context} tokens was asked for, but {self.model.name} was made "
@@ -173,7 +173,7 @@ class Engine:
 
     def session(self, context: int | None = None) -> Session:
         """A new conversation with an empty KV cache of `context` positions."""
-        size = context or self.context
+        size = self.context if context is None else context
         if not 1 <= size <= self.context:
             raise EngineError(
                 f"a session of {size} tokens does not fit a context of {self.context}"

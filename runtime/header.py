@@ -6,6 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from ..traces.events import MachineRecord, ModelRecord, RunStart
+from .sampling import GREEDY
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -39,6 +40,7 @@ def run_start(agent: Agent, task: str) -> RunStart:
             "context": agent.session.context,
             "system": config.system,
             "options": dict(config.options),
+            "sampling": (config.sampling or GREEDY).as_dict(),
             "format": agent.chat.form.name,
             "notes": agent.notes,
         },

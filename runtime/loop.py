@@ -131,6 +131,8 @@ class Run:
             ledger.append(ids, segment.origin, message=segment.message, label=label)
         try:
             self._check_room(before)
+            for message in new:  # before the long part, so that a kill does not lose the question
+                self._note(message.role, message.content)
             reused = session.n_cached
             phase = session.prefill(ledger.ids[before:], purpose=purpose)
         except BaseException:
@@ -141,8 +143,6 @@ class Run:
             raise
         agent.messages = messages
         self._opens_thinking = chat.opens_thinking(segments)
-        for message in new:
-            self._note(message.role, message.content)
         self.usage.input_tokens += len(ledger)
         self.usage.cached_tokens += reused
         yield PhaseFinished(self._record(phase, purpose), Reuse(reused, len(ledger)))

@@ -28,6 +28,18 @@ class Sampling:
     min_p: float = 0.0
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        checks = {
+            "temperature": 0 <= self.temperature < float("inf"),
+            "top_k": self.top_k >= 0,
+            "top_p": 0 < self.top_p <= 1,
+            "min_p": 0 <= self.min_p <= 1,
+            "seed": self.seed >= 0,
+        }
+        for name, sound in checks.items():
+            if not sound:  # NaN fails every comparison
+                raise EngineError(f"sampling: {name}={getattr(self, name)} makes no sense")
+
     @property
     def greedy(self) -> bool:
         return self.temperature <= 0

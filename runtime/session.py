@@ -129,11 +129,8 @@ class Session:
         """
         if not self.tokens:
             raise EngineError("nothing to decode from: prefill some tokens first")
-        if not self._has_logits:
-            # After truncate, after another session's pass, or when the last decode's final token
-            # is still to be computed.
-            self.n_cached = min(self.n_cached, len(self.tokens) - 1)
-            self._compute("resume", 0)
+        if max_tokens < 1:
+            raise EngineError(f"max_tokens must be 1 or more, not {max_tokens}")
         return self._decode_tokens(max_tokens, stop, constraint, sampling, purpose)
 
     def truncate(self, n: int) -> None:
@@ -153,7 +150,9 @@ class Session:
     def logits(self) -> np.ndarray:
         """Logits after the last token: float32 [n_vocab], valid until the next pass."""
         if not self._has_logits:
-            raise EngineError("the last token has not been computed: prefill or decode first")
+            raise EngineError(
+                "the last token has not been computed: prefill([]) computes what is left"
+            )
         choice = self.engine.choice
         return choice.logits[0, : choice.n_vocab]
 
@@ -228,6 +227,11 @@ class Session:
         sampling: Sampling,
         purpose: str,
     ) -> Iterator[int]:
+        if not self._has_logits:
+            # After truncate, after another session's pass, or when the last decode's final token
+            # is still to be computed.
+            self.n_cached = min(self.n_cached, len(self.tokens) - 1)
+            self._compute("resume", 0)
         sampler = None if sampling.greedy else Sampler(sampling)
         before, ids, passes = self.n_cached, [], 0
         pool = self.engine.pool

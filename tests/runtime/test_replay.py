@@ -75,7 +75,7 @@ def test_a_conversation_gives_the_same_tokens(engine: Engine, folder: Path) -> N
 
 def test_a_seeded_sampling_gives_the_same_tokens(engine: Engine, folder: Path) -> None:
     """Random picks repeat by their seed; with another seed the replay differs."""
-    sampling = Sampling(temperature=1.5, seed=7)
+    sampling = Sampling(temperature=20.0, seed=7)  # hot: a sure model picks at random too
     trace = record(engine, folder, QUESTION, max_tokens=60, sampling=sampling)
 
     assert verify(trace, engine).ok
