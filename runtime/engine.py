@@ -105,8 +105,9 @@ class Engine:
         self.tokenizer = Tokenizer.from_gguf(gguf)
         weights = WeightLoader(gguf, library)
         self.network = models.build(gguf, weights)
-        self.weights = weights.pack_all(pool, progress)
+        # Measured first: what it reads for that is free again before the weights need room.
         self.machine: MachineProfile = profile(library, pool)
+        self.weights = weights.pack_all(pool, progress)
         config = self.network.config
         self.model = _info(gguf, config.layers, config.context)
         self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context

@@ -113,6 +113,17 @@ class GGUFFile:
             raise ModelError(f"{self.path} has no tensor {shown(name)}")
         return np.frombuffer(self._mapping, np.uint8, info.nbytes, info.offset)
 
+    def release(self, name: str) -> None:
+        """Give the memory of tensor `name` back; its bytes are read from the file when needed.
+
+        Only whole pages go, and only where the system knows how.
+        """
+        info = self.tensors[name]
+        first = -(-info.offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (info.offset + info.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
+
     def sha256(self) -> str:
         """Hex digest of the whole file; computed on first use."""
         if self._sha256 is None:

@@ -142,7 +142,10 @@ class WeightLoader:
         native = tape.finish(self.library, pool)
         done = 0
         while done < len(native):
-            done = native.play(done)
+            before, done = done, native.play(done)
+            # Packed is packed: the file's pages need not stay in memory beside it.
+            for name in (n for m in self._wanted[before:done] for n in m.sources):
+                self.gguf.release(name)
             if progress:
                 progress(sum(sizes[:done]) / max(1, sum(sizes)))
         return arena
