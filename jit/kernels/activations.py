@@ -159,10 +159,13 @@ def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarr
     return (wide * scale * weight).astype(np.float32)
 
 
-def quantise_reference(y: np.ndarray, zero_point: int, group: int = 1) -> np.ndarray:
+def quantise_reference(
+    y: np.ndarray, zero_point: int, group: int = 1, kind: Kind = "zero"
+) -> np.ndarray:
     """y float32 [tokens, K], K a multiple of 32 * group -> uint8 [tokens, K / 32, 40].
 
-    A block with a value that is not finite gets a d that is not finite; its q mean nothing.
+    The second field of odd blocks means nothing for `pairs32`; it is 0 here. A block with a value
+    that is not finite gets a d that is not finite; its q mean nothing.
     """
     blocks = y.reshape(len(y), -1, BLOCK).astype(np.float32)
     most = np.abs(blocks).max(axis=-1).reshape(len(y), -1, group).max(axis=-1)
@@ -172,10 +175,22 @@ def quantise_reference(y: np.ndarray, zero_point: int, group: int = 1) -> np.nda
         q = np.rint(blocks * inverse).astype(np.int32)
     out = np.zeros((*blocks.shape[:2], BLOCK_BYTES), np.uint8)
     out[..., :4] = (most * np.float32(1 / 127)).astype(np.float32).view(np.uint8)
-    sums = (-zero_point * q.sum(axis=-1, keepdims=True)).astype(np.int32)
-    out[..., 4:8] = sums.view(np.uint8)
+    out[..., 4:8] = field_reference(q, zero_point, kind)[..., None].view(np.uint8)
     out[..., 8:] = q.astype(np.int8).view(np.uint8)
     return out
+
+
+def field_reference(q: np.ndarray, zero_point: int, kind: Kind) -> np.ndarray:
+    """Second fields of blocks q int32 [tokens, blocks, 32] -> int32 [tokens, blocks]."""
+    whole = q.sum(axis=-1, dtype=np.int32)
+    if kind == "zero":
+        return -zero_point * whole
+    out = np.zeros((*whole.shape, 2), np.int16)
+    if kind == "pairs16":
+        out[...] = q.reshape(*whole.shape, 2, BLOCK // 2).sum(axis=-1)
+    else:
+        out[:, 0::2, 0], out[:, 0::2, 1] = whole[:, 0::2], whole[:, 1::2]
+    return out.view(np.int32)[..., 0]
 
 
 def dequantise_reference(blocks: np.ndarray) -> np.ndarray:

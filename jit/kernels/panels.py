@@ -27,6 +27,7 @@ from ..simd import I64, I8s, Kernel, Ptr, V, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import Activation, group_of
 from .panels_k import pack_block as pack_block_k
+from .panels_k import reference as pack_reference_k
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,9 @@ def pack_reference(
                 if not form.quantised:
                     at = (half * lanes + lane) * form.file_bytes
                     out[panel, :, at : at + form.file_bytes] = data if inside else 0
+                    continue
+                if form.family == "k":
+                    pack_reference_k(out[panel], data, fmt, lanes, half * lanes + lane, inside)
                     continue
                 at = (half * lanes + lane) * 2
                 out[panel, :, at : at + 2] = data[:, :2] if inside else 0

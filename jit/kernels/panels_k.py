@@ -17,6 +17,8 @@ ones (Q6_K: see `gemm_k.py`).
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..simd import Kernel, Ptr, V, i8, i16, i32
 
 SUPER = 256
@@ -81,4 +83,47 @@ def six_bits(packed: list[V]) -> tuple[list[V], list[V]]:
         else:
             scales.append((packed[j + 4] & 15) | ((packed[j - 4] >> 6) << 4))
             mins.append((packed[j + 4] >> 4) | ((packed[j] >> 6) << 4))
+    return scales, mins
+
+
+def reference(
+    out: np.ndarray, data: np.ndarray, fmt: str, lanes: int, where: int, inside: bool
+) -> None:
+    """What `pack_block` makes of one row: data uint8 [blocks, file bytes] into `out`.
+
+    out: uint8 [blocks, panel bytes], of which the row has lane `where` = half * lanes + lane.
+    A padding row (`inside` false) keeps what its scales multiply, but not the scales.
+    """
+    blocks, at = len(data), offsets(fmt, lanes)
+
+    def place(part: str, values: np.ndarray) -> None:
+        """values [blocks, count, bytes]: each beside those of the other rows."""
+        count, size = values.shape[1:]
+        there = out[:, at[part] : at[part] + count * 2 * lanes * size]
+        there.reshape(blocks, count, 2 * lanes, size)[:, :, where] = values
+
+    def words(part: str, start: int, count: int) -> None:
+        place(part, data[:, start : start + 4 * count].reshape(blocks, count, 4))
+
+    if fmt == "q6_k":
+        place("d", data[:, None, 208:210] * inside)
+        place("scale", data[:, 192:208].reshape(blocks, 8, 2) * inside)
+        words("nibble", 0, 32)
+        words("high", 128, 16)
+        return
+    place("d", data[:, None, 0:2] * inside)
+    place("dmin", data[:, None, 2:4] * inside)
+    scales, mins = six_bits_reference(data[:, 4:16])
+    place("scale", scales[:, :, None])
+    place("min", mins.reshape(blocks, 4, 2))
+    if fmt == "q5_k":
+        words("high", 16, 8)
+    words("nibble", 16 if fmt == "q4_k" else 48, 32)
+
+
+def six_bits_reference(packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """uint8 [blocks, 12] -> scales and mins, uint8 [blocks, 8] each."""
+    low, high, tops = packed[:, :4], packed[:, 4:8], packed[:, 8:]
+    scales = np.concatenate([low & 63, (tops & 15) | (low >> 6) << 4], axis=1)
+    mins = np.concatenate([high & 63, (tops >> 4) | (high >> 6) << 4], axis=1)
     return scales, mins

@@ -12,6 +12,7 @@ from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
     GROUPS,
     TINY,
+    Kind,
     dequantise_reference,
     group_of,
     prepare,
@@ -32,6 +33,7 @@ def _prepare(
     width: int | None = None,
     first: int = 0,
     group: int = 1,
+    kind: Kind = "zero",
 ) -> np.ndarray:
     """float32 x [rows, padded] -> blocks [tokens, padded / 32, 40] or float32 [tokens, padded]."""
     tokens, padded = len(x) - first, x.shape[1]
@@ -39,7 +41,8 @@ def _prepare(
         out = np.full((tokens, padded // 32, BLOCK_BYTES), 0xEE, np.uint8)
     else:
         out = np.full((tokens, padded), np.nan, np.float32)
-    kernel = spec(prepare, norm=weight is not None, quantise=quantise, group=group)
+    form = kind if quantise else "float"
+    kernel = spec(prepare, norm=weight is not None, kind=form, group=group)
     scale = x[0] if weight is None else weight
     args = [x, scale, out, padded, width or padded, padded, EPS, zero_point, np.array([first])]
     runner.call(kernel, args, 0, tokens)
@@ -55,6 +58,19 @@ def test_quantise(runner: Runner, rng: np.random.Generator, group: int) -> None:
             got = _prepare(runner, x, quantise=True, zero_point=zero_point, group=group)
 
             assert np.array_equal(got, quantise_reference(x, zero_point, group))
+
+
+@pytest.mark.parametrize("kind", ["pairs32", "pairs16"])
+def test_sums_for_k_quants(runner: Runner, rng: np.random.Generator, kind: Kind) -> None:
+    """Eight blocks share a scale and carry their sums as int16 pairs, as in the reference."""
+    for tokens, groups in ((3, 2),) if runner.emulated else ((1, 1), (3, 2), (70, 6)):
+        x = (rng.standard_normal((tokens, groups * 256)) * 3).astype(np.float32)
+        x[0, :256] = np.where(np.arange(256) % 64 < 32, 1, -1)  # sums of ±127 * 32
+        got = _prepare(runner, x, quantise=True, group=8, kind=kind)
+        if kind == "pairs32":
+            got[:, 1::2, 4:8] = 0  # only even blocks have a use for the field
+
+        assert np.array_equal(got, quantise_reference(x, 0, 8, kind))
 
 
 def test_which_blocks_share_a_scale() -> None:
