@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..bench import Case
 
 EPILOG = """\
 exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file problem,
@@ -75,10 +79,27 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         "-d", "--n-depth", type=numbers, default=[0], metavar="N,…", help="KV lengths before (0)"
     )
     bench.add_argument(
+        "--tests", type=tests, metavar="NAME,…", help="tests by name, such as pp36,tg32@1024"
+    )
+    bench.add_argument(
         "-r", "--repetitions", type=positive, default=5, metavar="N", help="times each (5)"
     )
     bench.add_argument(
         "-o", "--output", choices=("md", "csv", "json"), default="md", help="form of the table (md)"
+    )
+    bench.add_argument(
+        "--against", choices=("llama-cpp",), help="measure llama-cpp-python in turns with it"
+    )
+    bench.add_argument(
+        "--peer-python", metavar="PATH", help="the interpreter that has llama-cpp-python (this one)"
+    )
+    bench.add_argument(
+        "--kernels",
+        nargs="?",
+        const=[],
+        type=lambda text: text.split(","),
+        metavar="NAME,…",
+        help="measure the kernels alone (all of them); --target all: for every feature set",
     )
 
 
@@ -127,3 +148,13 @@ def numbers(text: str) -> list[int]:
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers like 36,512")
     return [int(part) for part in parts]
+
+
+def tests(text: str) -> list[Case]:
+    """Names of benchmark rows with commas between them."""
+    from ..bench import case_of
+
+    try:
+        return [case_of(name) for name in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

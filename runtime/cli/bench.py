@@ -1,85 +1,260 @@
-"""``triplepoint bench``: prefill and decode speed, in llama-bench's table, CSV or JSON."""
+"""``triplepoint bench``: a model's speed, its speed beside llama.cpp's, and each kernel's."""
 
 from __future__ import annotations
 
 import argparse
-import csv
 import datetime
-import json
 import os
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...errors import EngineError
 from ...traces.text import printable
 from .engines import load_engine
 from .output import Output
+from .tables import Column, Form, Row, between, percent, rate, show
 
 if TYPE_CHECKING:
-    from ..bench import Result
+    from ..bench import Case, Result
+    from ..bench_against import Match
+    from ..bench_kernels import KernelResult
     from ..engine import Engine
-
-HEADINGS = ("model", "size", "params", "backend", "threads", "test", "t/s")
+    from ..machine import MachineProfile
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Measure and print; a row is printed as soon as it is known."""
-    from .. import bench
+    form: Form = "json" if args.json else args.output
+    if args.kernels is not None:
+        return _kernels(args, output, form)
+    from ..bench import cases
 
+    todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)
+    if not todo:
+        raise EngineError("nothing to measure: every length is 0")
     engine = load_engine(args, output)
-    todo = bench.cases(args.n_prompt, args.n_gen, args.n_depth)
-    results = bench.run(engine, todo, repeat=args.repetitions)
-    form = "json" if args.json else args.output
-    if form == "json":
-        print(json.dumps([_fields(engine, r, samples=True) for r in results], indent=2))
-    elif form == "csv":
-        table = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL, lineterminator="\n")
-        for number, result in enumerate(results):
-            fields = _fields(engine, result)
-            if number == 0:
-                table.writerow(fields)
-            table.writerow(fields.values())
-            sys.stdout.flush()
-    else:
-        for line in _markdown(engine, results):
-            output.line(line)
-    engine.close()
+    try:
+        if args.against or args.peer_python:
+            _against(args, output, form, engine, todo)
+        else:
+            _speed(args, output, form, engine, todo)
+    finally:
+        engine.close()
     return 0
 
 
-def _markdown(engine: Engine, results: Iterator[Result]) -> Iterator[str]:
-    """The table's lines; columns have fixed widths because rows come one at a time."""
-    model = engine.model
-    name = printable(f"{model.architecture} {model.name} {model.quant}".strip())
-    widths = (max(len(name), 24), 10, 9, max(len(str(engine.target)), 10), 7, 15, 20)
-    cells = list(zip(HEADINGS, widths, strict=True))
-    yield "| " + " | ".join(_place(i, text, width) for i, (text, width) in enumerate(cells)) + " |"
-    rules = ("-" * w if _is_text(i) else "-" * (w - 1) + ":" for i, w in enumerate(widths))
-    yield "| " + " | ".join(rules) + " |"
-    fixed = (name, _size(model.path), _count(model.parameters), str(engine.target))
-    for result in results:
-        speed = f"{result.median:.2f} ± {result.spread:.2f}"
-        row = (*fixed, str(engine.threads), result.case.name, speed)
-        yield "| " + " | ".join(_place(i, row[i], widths[i]) for i in range(len(row))) + " |"
+# --- a model's speed
 
 
-def _is_text(column: int) -> bool:
-    return HEADINGS[column] in ("model", "backend")
+def _speed(
+    args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
+) -> None:
+    from .. import bench
+    from ..limits import Limits
+
+    limits = Limits(engine.library, engine.pool)
+    results = bench.run(engine, todo, repeat=args.repetitions, limits=limits)
+    columns = [
+        Column("model", max(len(_model(engine)), 24), is_text=True),
+        Column("size", 10),
+        Column("params", 9),
+        Column("backend", max(len(str(engine.target)), 10), is_text=True),
+        Column("threads", 7),
+        Column("test", 15),
+        Column("t/s", 20),
+        Column("min … max", 20),
+        Column("of limit", 12),
+    ]
+    show(output, form, columns, (_speed_row(engine, result) for result in results))
+    if form == "md":
+        _notes(output, engine.kv, args.repetitions, limits.samples)
 
 
-def _place(column: int, text: str, width: int) -> str:
-    return text.ljust(width) if _is_text(column) else text.rjust(width)
-
-
-def _fields(engine: Engine, result: Result, *, samples: bool = False) -> dict[str, Any]:
-    """One result under llama-bench's names; times in nanoseconds."""
+def _speed_row(engine: Engine, result: Result) -> Row:
     model, case = engine.model, result.case
+    cells = (
+        _model(engine),
+        _size(model.path),
+        _count(model.parameters),
+        str(engine.target),
+        str(engine.threads),
+        case.name,
+        f"{result.median:.2f} ± {result.spread:.2f}",
+        between(result.rates),
+        f"{percent(result.share)} {result.bound}",
+    )
     ns = [seconds * 1e9 for seconds in result.seconds]
-    fields: dict[str, Any] = {
+    fields = {
+        **_about(engine, case),
+        "avg_ns": round(statistics.mean(ns)),
+        "stddev_ns": round(statistics.stdev(ns)) if len(ns) > 1 else 0,
+        "avg_ts": statistics.mean(result.rates),
+        "stddev_ts": result.spread,
+        "median_ts": result.median,
+        "min_ts": min(result.rates),
+        "max_ts": max(result.rates),
+        "limit": result.bound,
+        "limit_share": result.share,
+        **_limits(result.limits),
+    }
+    return Row(cells, fields, _samples(result))
+
+
+# --- ours beside llama.cpp's
+
+
+def _against(
+    args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
+) -> None:
+    from ..bench_against import Contest, Peer
+    from ..limits import Limits
+
+    limits = Limits(engine.library, engine.pool)
+    with Peer(args.peer_python or sys.executable) as peer:
+        contest = Contest(engine, peer, todo, repeat=args.repetitions, limits=limits)
+        columns = [
+            Column("test", 15),
+            Column("triplepoint t/s", 20),
+            Column("llama.cpp t/s", 20),
+            Column("its best setting", 18, is_text=True),
+            Column("ratio", 11),
+            Column("min … max", 13),
+            Column("of limit", 12),
+            Column("theirs", 6),
+        ]
+        rows = (_match_row(engine, peer.name, match) for match in contest.run())
+        show(output, form, columns, rows)
+        if form == "md":
+            output.line()
+            name = (
+                f"{_model(engine)}, {_size(engine.model.path)}, {_count(engine.model.parameters)}"
+            )
+            output.line(f"{name}; {engine.target} against {peer.name}")
+            output.line(f"its build: {printable(peer.system)}")
+            _notes(output, engine.kv, args.repetitions, limits.samples)
+        if peer.idle_cpu_s > 0.1:
+            output.error(f"the peer used {peer.idle_cpu_s:.1f} s of CPU while it was our turn")
+
+
+def _match_row(engine: Engine, peer: str, match: Match) -> Row:
+    ours, best = match.ours, match.best
+    cells = (
+        match.case.name,
+        f"{ours.median:.2f} ± {ours.spread:.2f}",
+        f"{best.median:.2f} ± {best.spread:.2f}",
+        match.setting,
+        f"{match.ratio:.2f} ± {match.ratio_spread:.2f}",
+        between(match.ratios),
+        f"{percent(ours.share)} {ours.bound}",
+        percent(best.share),
+    )
+    fields = {
+        **_about(engine, match.case),
+        "peer": peer,
+        "peer_setting": match.setting,
+        "median_ts": ours.median,
+        "peer_median_ts": best.median,
+        "ratio": match.ratio,
+        "ratio_stddev": match.ratio_spread,
+        "ratio_min": min(match.ratios),
+        "ratio_max": max(match.ratios),
+        "limit": ours.bound,
+        "limit_share": ours.share,
+        "peer_limit_share": best.share,
+        **_limits(ours.limits),
+    }
+    theirs = {name: _samples(result) for name, result in match.theirs.items()}
+    return Row(cells, fields, {**_samples(ours), "samples_ratio": match.ratios, "theirs": theirs})
+
+
+# --- each kernel alone
+
+
+def _kernels(args: argparse.Namespace, output: Output, form: Form) -> int:
+    from ...jit import targets
+    from .. import bench_kernels
+
+    name = args.target or os.environ.get("TRIPLEPOINT_TARGET")
+    chosen = targets.runnable() if name == "all" else [targets.resolve(name)]
+    found: list[KernelResult] = []
+
+    def results() -> Iterator[KernelResult]:
+        for target in reversed(chosen):
+            for result in bench_kernels.run(
+                target, threads=args.threads, kernels=args.kernels, repeat=args.repetitions
+            ):
+                found.append(result)
+                yield result
+
+    columns = [
+        Column("backend", max(len(str(target)) for target in chosen), is_text=True),
+        Column("kernel", 9, is_text=True),
+        Column("data", 5, is_text=True),
+        Column("shape", 10, is_text=True),
+        Column("tokens", 6),
+        Column("depth", 5),
+        Column("µs", 10),
+        Column("GOP/s", 6),
+        Column("GB/s", 6),
+        Column("of limit", 11),
+        Column("min … max", 13),
+    ]
+    show(output, form, columns, (_kernel_row(result) for result in results()))
+    if form == "md":
+        for target in reversed(chosen):
+            samples = [p for r in found if r.target == str(target) for p in r.limits]
+            _notes(output, "", args.repetitions, samples)
+    return 0
+
+
+def _kernel_row(result: KernelResult) -> Row:
+    work, shares = result.work, result.shares
+    cells = (
+        result.target,
+        work.kernel,
+        work.variant,
+        work.shape,
+        str(work.tokens),
+        str(work.depth),
+        rate(result.median * 1e6),
+        rate(result.gops) if work.operations else "",
+        rate(result.gbps),
+        f"{percent(result.share)} {result.bound}",
+        f"{percent(min(shares))} … {percent(max(shares))}",
+    )
+    fields = {
+        "backends": result.target,
+        "n_threads": result.threads,
+        "kernel": work.kernel,
+        "data": work.variant,
+        "shape": work.shape,
+        "n_tokens": work.tokens,
+        "n_depth": work.depth,
+        "median_ns": result.median * 1e9,
+        "gops": result.gops,
+        "gbps": result.gbps,
+        "limit": result.bound,
+        "limit_share": result.share,
+        "limit_share_min": min(shares),
+        "limit_share_max": max(shares),
+        **_limits(result.limits),
+    }
+    samples = {"samples_ns": [s * 1e9 for s in result.seconds], "samples_limit_share": shares}
+    return Row(cells, fields, samples)
+
+
+# --- what all have in common
+
+
+def _about(engine: Engine, case: Case) -> dict[str, Any]:
+    """What was measured, under llama-bench's names."""
+    model = engine.model
+    return {
         "model_filename": str(model.path),
-        "model_type": f"{model.architecture} {model.name} {model.quant}".strip(),
+        "model_type": _model(engine),
         "model_size": _bytes(model.path),
         "model_n_params": model.parameters,
         "cpu_info": engine.machine.cpu,
@@ -90,17 +265,59 @@ def _fields(engine: Engine, result: Result, *, samples: bool = False) -> dict[st
         "n_prompt": case.prompt,
         "n_gen": case.generate,
         "n_depth": case.depth,
-        "test_time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "avg_ns": round(statistics.mean(ns)),
-        "stddev_ns": round(statistics.stdev(ns)) if len(ns) > 1 else 0,
-        "avg_ts": statistics.mean(result.rates),
-        "stddev_ts": result.spread,
+        "test_time": _now(),
     }
-    if samples:
-        fields["median_ts"] = result.median
-        fields["samples_ns"] = [round(n) for n in ns]
-        fields["samples_ts"] = result.rates
-    return fields
+
+
+def _samples(result: Result) -> dict[str, Any]:
+    """What only JSON has: every repetition."""
+    return {
+        "samples_ns": [round(seconds * 1e9) for seconds in result.seconds],
+        "samples_ts": result.rates,
+        "samples_limit_share": result.shares,
+    }
+
+
+def _limits(profiles: Iterable[MachineProfile]) -> dict[str, float]:
+    """The medians of what was measured beside a row."""
+    return {name: statistics.median(values) for name, values in _columns(profiles).items()}
+
+
+def _columns(profiles: Iterable[MachineProfile]) -> dict[str, list[float]]:
+    profiles = list(profiles)
+    return {
+        "int8_gops": [p.int8_gops for p in profiles],
+        "bf16_gflops": [p.bf16_gflops for p in profiles],
+        "fp32_gflops": [p.fp32_gflops for p in profiles],
+        "dram_gbps": [p.read_gbps["DRAM"] for p in profiles],
+    }
+
+
+def _notes(output: Output, kv: str, repeat: int, profiles: Sequence[MachineProfile]) -> None:
+    """Under a Markdown table: where, when and how it was measured, and the limits then."""
+    first, found = profiles[0], _columns(profiles)
+    form = f", {kv} KV" if kv else ""
+    output.line()
+    output.line(
+        f"{printable(first.cpu)}, {first.cores} cores, {first.threads} threads, {first.target}"
+        f"{form}; {_now()}; medians of {repeat}"
+    )
+    shown = ("int8_gops", "int8", "GOP/s"), ("bf16_gflops", "bf16", "GFLOP/s")
+    shown += ("fp32_gflops", "fp32", "GFLOP/s"), ("dram_gbps", "DRAM read", "GB/s")
+    texts = [
+        f"{name} {rate(statistics.median(found[key]))} {unit} ({between(found[key])})"
+        for key, name, unit in shown
+    ]
+    output.line("limits in this run, median (min … max): " + ", ".join(texts))
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def _model(engine: Engine) -> str:
+    model = engine.model
+    return printable(f"{model.architecture} {model.name} {model.quant}".strip())
 
 
 def _bytes(path: str | Path) -> int:
