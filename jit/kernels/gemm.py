@@ -58,22 +58,13 @@ def gemm_quant(
 
     `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride].
     """
-    body = _quant_tile(k, fmt, epilogue)
+    product = quant_product(k, fmt, epilogue, blocks)
     panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
     x_stride = blocks * BLOCK_BYTES
     with k.units() as unit:
         panel = weights.at(unit * panel_bytes)
-
-        def tile(first: V, tokens: int) -> None:
-            # The first tile asks for the next panel while it works; for the others it is a hit.
-            ahead = panel.at(first.eq(0).select(k.i64(panel_bytes), 0))
-            # One address for all rows: with the depth constant, a row is a displacement.
-            start = x.at(first * x_stride)
-            rows = [start.at(t * x_stride) for t in range(tokens)]
-            outs = [out.at((first + t) * out_stride) for t in range(tokens)]
-            body(panel, ahead, rows, outs, unit, blocks)
-
-        for_tiles(k, count.load(0), tile_tokens(k.target), tile)
+        place = rows_in_order(x, x_stride, out, out_stride)
+        product(panel, k.i64(panel_bytes), count.load(0), place, unit)
 
 
 @kernel
@@ -91,23 +82,31 @@ def gemm_float(
     epilogue: Epilogue,
 ) -> None:
     """float32 activations `x` [tokens, x_stride] times f32, f16 or bf16 panels; unit = panel."""
-    lanes = k.lanes
+    product = float_product(k, fmt, epilogue, depth)
+    panel_bytes = depth * FORMATS[fmt].panel_block_bytes(k.lanes)
     with k.units() as unit:
-        panel = weights.at(unit * depth * FORMATS[fmt].panel_block_bytes(lanes))
+        place = rows_in_order(x, x_stride, out, out_stride)
+        product(weights.at(unit * panel_bytes), panel_bytes, count.load(0), place, unit)
 
-        def tile(first: V, tokens: int) -> None:
-            rows = [x.at((first + t) * x_stride) for t in range(tokens)]
-            outs = [out.at((first + t) * out_stride) for t in range(tokens)]
-            sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in range(tokens)]
-            with k.range(0, depth, name="depth") as d:
-                ws = [_float_weights(k, fmt, panel, d * 2 + half) for half in range(2)]
-                for row, pair in zip(rows, sums, strict=True):
-                    xs = row.splat(d, lanes)
-                    for w, total in zip(ws, pair, strict=True):
-                        total.set(k.fma(w, xs, total.now))
-            finish(k, epilogue, sums, outs, unit)
 
-        for_tiles(k, count.load(0), 2 * tile_tokens(k.target), tile)
+Place = Callable[[V, int], tuple[list[Ptr], list[Ptr]]]
+"""Where rows first, first + 1, … (that many) of x are, and those of out."""
+
+Product = Callable[[Ptr, V, V, Place, V], None]
+"""Emits one panel's product: (panel, bytes from there to the panel that comes next, number of rows,
+where they are, which columns of out counted in panels)."""
+
+
+def rows_in_order(x: Ptr, x_stride: V | int, out: Ptr, out_stride: V) -> Place:
+    """Rows of x and out one after the other."""
+
+    def place(first: V, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
+        # One address for all rows: with the depth constant, a row is a displacement.
+        start = x.at(first * x_stride)
+        rows = [start.at(t * x_stride) for t in range(tokens)]
+        return rows, [out.at((first + t) * out_stride) for t in range(tokens)]
+
+    return place
 
 
 def for_tiles(
@@ -128,18 +127,24 @@ def for_tiles(
                 body(first, size)
 
 
-def _quant_tile(k: Kernel, fmt: str, epilogue: Epilogue):
-    """The register tile over quantised panels: emits its code for one number of tokens."""
+def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> Product:
+    """Products with quantised panels of depth `blocks`."""
     lanes = k.lanes
     form = FORMATS[fmt]
     block_bytes = form.panel_block_bytes(lanes)
     dot = Dot(k, most=15 if fmt == "q4_0" else None)
     has_zero = form.zero_point(k.target) != 0
+    group = group_of(blocks)
 
-    def body(
-        panel: Ptr, ahead: Ptr, rows: list[Ptr], outs: list[Ptr], unit: V, blocks: int
-    ) -> None:
-        group = group_of(blocks)
+    def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
+        def tile(first: V, tokens: int) -> None:
+            # The first tile asks for the next panel while it works; for the others it is a hit.
+            ahead = panel.at(first.eq(0).select(following, 0))
+            body(panel, ahead, *place(first, tokens), unit)
+
+        for_tiles(k, count, tile_tokens(k.target), tile)
+
+    def body(panel: Ptr, ahead: Ptr, rows: list[Ptr], outs: list[Ptr], unit: V) -> None:
         # The sums over groups are touched once a group: they may live in memory.
         sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
         parts = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
@@ -176,7 +181,28 @@ def _quant_tile(k: Kernel, fmt: str, epilogue: Epilogue):
                 total = dot.end(accs[t][half], starts[t]).to(f32)
                 part.set(k.fma(total, scales[half], part.now))
 
-    return body
+    return product
+
+
+def float_product(k: Kernel, fmt: str, epilogue: Epilogue, depth: V | int) -> Product:
+    """Products with panels of floats; they ask for nothing ahead."""
+    lanes = k.lanes
+
+    def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
+        def tile(first: V, tokens: int) -> None:
+            rows, outs = place(first, tokens)
+            sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in range(tokens)]
+            with k.range(0, depth, name="depth") as d:
+                ws = [_float_weights(k, fmt, panel, d * 2 + half) for half in range(2)]
+                for row, pair in zip(rows, sums, strict=True):
+                    xs = row.splat(d, lanes)
+                    for w, total in zip(ws, pair, strict=True):
+                        total.set(k.fma(w, xs, total.now))
+            finish(k, epilogue, sums, outs, unit)
+
+        for_tiles(k, count, 2 * tile_tokens(k.target), tile)
+
+    return product
 
 
 def _groups(k: Kernel, fmt: str, data: Ptr):

@@ -20,7 +20,7 @@ from functools import partial
 from ..dot import Dot, dot_words
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i8, i16, i32, kernel
 from .activations import BLOCK_BYTES
-from .gemm import Epilogue, finish, for_tiles, tile_tokens
+from .gemm import Epilogue, Place, Product, finish, for_tiles, rows_in_order, tile_tokens
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 
@@ -47,34 +47,40 @@ def gemm_k(
 
     `scratch` is this thread's own, `scratch_bytes` of it.
     """
-    tile_of = _Tile(k, fmt, epilogue, blocks)
-    panel_bytes = blocks * tile_of.at["end"]
+    product = k_product(k, fmt, epilogue, blocks, scratch)
+    panel_bytes = blocks * offsets(fmt, k.lanes)["end"]
     x_stride = blocks * BLOCKS * BLOCK_BYTES
-    most = tile_tokens(k.target)
-    many = max(UNPACK_FROM, (most - 1) ** 2)
     with k.units() as unit:
         panel = weights.at(unit * panel_bytes)
-
-        def tile(first: V, tokens: int, unpacked: Ptr | None = None) -> None:
-            # The first tile asks for the next panel while it works; for the others it is a hit.
-            ahead = panel.at(first.eq(0).select(k.i64(panel_bytes), 0))
-            start = x.at(first * x_stride)
-            rows = [start.at(t * x_stride) for t in range(tokens)]
-            outs = [out.at((first + t) * out_stride) for t in range(tokens)]
-            tile_of.emit(panel, ahead, rows, outs, unit, unpacked)
-
-        total = count.load(0)
-        with k.if_(total < many):
-            for_tiles(k, total, most, tile)
-        with k.if_(total >= many):
-            tile_of.unpack(panel, scratch)
-            for_tiles(k, total, most, partial(tile, unpacked=scratch), least=max(1, most - 1))
+        place = rows_in_order(x, x_stride, out, out_stride)
+        product(panel, k.i64(panel_bytes), count.load(0), place, unit)
 
 
 def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
     """Bytes that one thread needs to unpack a panel of `depth` values a row."""
     scales = depth // (16 if fmt == "q6_k" else 32)
     return 2 * lanes * (depth + 4 * scales)
+
+
+def k_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, scratch: Ptr) -> Product:
+    """Products with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
+    tile_of = _Tile(k, fmt, epilogue, blocks)
+    most = tile_tokens(k.target)
+    many = max(UNPACK_FROM, (most - 1) ** 2)
+
+    def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
+        def tile(first: V, tokens: int, unpacked: Ptr | None = None) -> None:
+            # The first tile asks for the next panel while it works; for the others it is a hit.
+            ahead = panel.at(first.eq(0).select(following, 0))
+            tile_of.emit(panel, ahead, *place(first, tokens), unit, unpacked)
+
+        with k.if_(count < many):
+            for_tiles(k, count, most, tile)
+        with k.if_(count >= many):
+            tile_of.unpack(panel, scratch)
+            for_tiles(k, count, most, partial(tile, unpacked=scratch), least=max(1, most - 1))
+
+    return product
 
 
 class _Tile:
