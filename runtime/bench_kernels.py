@@ -38,6 +38,7 @@ POSITIONS = ((1, 1024), (1, 4096), (252, 0), (252, 4096))  # tokens, positions b
 VOCABULARY = 151936
 WIDTH = 1024
 STREAM = 16  # up to so many tokens the weights come from DRAM
+STREAM_BYTES = 128 << 20  # what is streamed at least; more where L3 is large
 TIMES = 32  # ops of one play, for kernels that work in the caches
 PLAY_S = 0.02  # about how long one play of a tape that works in the caches should take
 EPS = 1e-6
@@ -170,7 +171,7 @@ class _Bench:
         self.limits = Limits(library, pool)
         self.first = self.limits.sample()
         self.random = np.random.default_rng(1)
-        self.stream_bytes = max(128 << 20, 4 * self.first.caches["L3"])
+        self.stream_bytes = max(STREAM_BYTES, 4 * self.first.caches["L3"])
         self.buffers = Buffers()
         self._bytes: np.ndarray | None = None
 

@@ -71,9 +71,7 @@ class Peer:
         for part in parts:
             self._pass(setting, part)
         self.lib.llama_synchronize(self.contexts[setting])
-        seconds = time.perf_counter() - started
-        self.cached[setting] = before + ids
-        return seconds
+        return time.perf_counter() - started
 
     def _fill(self, setting: str, ids: list) -> None:
         """Leave exactly `ids` in the cache."""
@@ -95,7 +93,6 @@ class Peer:
         for part in self._batches(ids):
             self._pass(setting, part)
         self.lib.llama_synchronize(self.contexts[setting])
-        self.cached[setting] = self.cached[setting] + ids
 
     def _batches(self, ids: list) -> list:
         return [ids[at : at + BATCH] for at in range(0, len(ids), BATCH)]
@@ -106,6 +103,7 @@ class Peer:
         status = self.lib.llama_decode(self.contexts[setting], batch)
         if status:
             raise RuntimeError(f"llama_decode failed with {status} on {len(ids)} tokens")
+        self.cached[setting] += ids
 
     def _open(self, setting: str):
         if setting not in self.contexts:

@@ -66,7 +66,7 @@ class Limits:
         if library.target.has_bf16_dot:
             peaks.append("bf16")
         self._peaks = {peak: self._peak(peak) for peak in peaks}
-        self._barriers = self._barrier()
+        self._barrier_s = 1.0 / self._barrier().rate()  # no share is of it: once is enough
         self.samples: list[MachineProfile] = []
 
     def sample(self) -> MachineProfile:
@@ -84,7 +84,7 @@ class Limits:
             int8_gops=peak["int8"],
             fp32_gflops=peak["fp32"],
             bf16_gflops=peak.get("bf16", peak["fp32"]),
-            barrier_s=1.0 / self._barriers.rate(),
+            barrier_s=self._barrier_s,
             date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
         self.samples.append(found)

@@ -299,7 +299,8 @@ def _notes(output: Output, kv: str, repeat: int, profiles: Sequence[MachineProfi
     form = f", {kv} KV" if kv else ""
     output.line()
     output.line(
-        f"{printable(first.cpu)}, {first.cores} cores, {first.threads} threads, {first.target}"
+        f"{printable(first.cpu)}, {_plural(first.cores, 'core')}, "
+        f"{_plural(first.threads, 'thread')}, {first.target}"
         f"{form}; {_now()}; medians of {repeat}"
     )
     shown = ("int8_gops", "int8", "GOP/s"), ("bf16_gflops", "bf16", "GFLOP/s")
@@ -309,6 +310,10 @@ def _notes(output: Output, kv: str, repeat: int, profiles: Sequence[MachineProfi
         for key, name, unit in shown
     ]
     output.line("limits in this run, median (min … max): " + ", ".join(texts))
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _now() -> str:

@@ -1,0 +1,99 @@
+"""Stands in for llama-cpp-python where it is not installed: the calls that `bench_peer.py` makes.
+
+It computes nothing. It keeps what a KV cache would hold, refuses tokens that do not follow it, and
+writes what happened, one JSON list a line, to the file that FAKE_LLAMA_LOG names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+__version__ = "0.0-fake"
+llama_token = ctypes.c_int32
+SPIN_S = float(os.environ.get("FAKE_LLAMA_SPIN_S", "0"))  # how long a thread outlasts its work
+CAN_FORGET = os.environ.get("FAKE_LLAMA_FORGETS", "1") == "1"
+
+
+def _note(*what: Any) -> None:
+    log = os.environ.get("FAKE_LLAMA_LOG")
+    if log:
+        with open(log, "a", encoding="utf-8") as file:
+            file.write(json.dumps(what) + "\n")
+
+
+def llama_backend_init() -> None:
+    print("noise on stdout that is no answer", flush=True)
+
+
+def llama_log_callback(function: Any) -> Any:
+    return function
+
+
+def llama_log_set(function: Any, user: Any) -> None:
+    pass
+
+
+def llama_print_system_info() -> bytes:
+    return b"CPU : FAKE = 1 | "
+
+
+def llama_model_default_params() -> SimpleNamespace:
+    return SimpleNamespace(n_gpu_layers=-1)
+
+
+def llama_model_load_from_file(path: bytes, params: SimpleNamespace) -> Any:
+    assert params.n_gpu_layers == 0
+    return SimpleNamespace(path=path) if os.path.exists(path) else None
+
+
+def llama_context_default_params() -> SimpleNamespace:
+    return SimpleNamespace(flash_attn_type=-1)
+
+
+def llama_init_from_model(model: Any, params: SimpleNamespace) -> SimpleNamespace:
+    _note("open", params.flash_attn_type, params.n_ctx, params.n_threads, params.n_threads_batch)
+    return SimpleNamespace(flash=params.flash_attn_type, room=params.n_ctx, cache=[])
+
+
+def llama_get_memory(context: SimpleNamespace) -> SimpleNamespace:
+    return context
+
+
+def llama_memory_seq_rm(memory: SimpleNamespace, sequence: int, first: int, last: int) -> bool:
+    assert (sequence, last) == (0, -1)
+    if not CAN_FORGET and first > 0:
+        return False
+    del memory.cache[first:]
+    return True
+
+
+def llama_memory_clear(memory: SimpleNamespace, data: bool) -> None:
+    memory.cache.clear()
+
+
+def llama_batch_get_one(array: Any, count: int) -> list[int]:
+    return list(array)[:count]
+
+
+def llama_decode(context: SimpleNamespace, batch: list[int]) -> int:
+    if len(context.cache) + len(batch) > context.room:
+        return 1
+    _note("decode", context.flash, len(context.cache), batch)
+    context.cache += batch
+    return 0
+
+
+def llama_synchronize(context: SimpleNamespace) -> None:
+    def spin() -> None:
+        until = time.monotonic() + SPIN_S
+        while time.monotonic() < until:
+            pass
+
+    if SPIN_S:
+        threading.Thread(target=spin, daemon=True).start()
