@@ -125,7 +125,7 @@ def key(writer: Writer) -> Round:
     rng = writer.rng
     config = make_config(writer.words, max(1, writer.lines()))
     (wanted, value), place = rng.choice(list(zip(config.pairs, config.places, strict=True)))
-    answer = f"{wanted} is {value}."
+    answer = f"{wanted} is {value}"
     other = writer.words.identifier()
     if rng.random() < 0.08 and other.lower() not in config.text.lower():
         wanted, answer = other, f"There is no {other} in {config.path}."
@@ -210,7 +210,8 @@ def _haystack(writer: Writer, needle: str, n_files: int, scope: str) -> dict[str
         lines = [event(writer.words) for _ in range(rng.randint(1, 3))]
         lines = [text for text in lines if needle.lower() not in text.lower()]
         if len(texts) < n_files:
-            for _ in range(rng.choice((1, 1, 1, 2, 3)) if hits < writer.size else 1):
+            often = rng.randint(3, 9) if rng.random() < 0.2 else rng.choice((1, 1, 1, 2, 3))
+            for _ in range(often if hits < writer.size else 1):
                 row = rng.choice((event, any_line))(writer.words)
                 cut = rng.randint(0, row.count(" ") + 1)
                 parts = row.split(" ")
@@ -240,7 +241,7 @@ def search(writer: Writer) -> Round:
     call = Call("search", arguments)
     found = _mentioned(files.run(call))
     if found:
-        answer = f"{needle} is mentioned in {', '.join(found)}."
+        answer = f"{needle} is mentioned in {', '.join(found)}"
     else:
         answer = f"No file mentions {needle}."
     return _round("search", question, [call], answer, files)

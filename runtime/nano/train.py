@@ -26,9 +26,8 @@ from .muon import Muon
 STAGES = (
     Stage(0.28, 384, 12, 7),
     Stage(0.44, 640, 8, 15),
-    Stage(0.72, 1152, 4, 36),
-    Stage(0.93, 2112, 2, 70),
-    Stage(1.00, 4096, 1, 110),
+    Stage(0.80, 1152, 4, 36),
+    Stage(1.00, 2112, 2, 70),
 )
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
 DECAY_FROM = 0.55

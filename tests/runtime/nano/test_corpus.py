@@ -33,7 +33,7 @@ def test_answers_come_from_the_results(family: str, held_out: bool) -> None:
         elif family == "line" and " says: " in item.answer:
             assert item.steps[0][1].endswith(item.answer.partition(" says: ")[2].rstrip())
         elif family == "key" and " is " in item.answer and not item.answer.startswith("There"):
-            name, _, value = item.answer[:-1].partition(" is ")
+            name, _, value = item.answer.partition(" is ")
             assert name in seen
             assert value in item.steps[-1][1]
         elif family == "chat":
