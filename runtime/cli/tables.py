@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -53,7 +54,12 @@ class Row:
 def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """Print the rows."""
     if form == "json":
-        print(json.dumps([{**row.fields, **row.samples} for row in rows], indent=2))
+        mark = "["
+        for row in rows:
+            text = json.dumps({**row.fields, **row.samples}, indent=2)
+            print(f"{mark}\n{textwrap.indent(text, '  ')}", end="", flush=True)
+            mark = ","
+        print("\n]" if mark == "," else "[]")
     elif form == "csv":
         table = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL, lineterminator="\n")
         for number, row in enumerate(rows):
