@@ -13,14 +13,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from ..errors import ModelError
 from .gguf_types import GGMLType, ValueType
@@ -32,11 +27,10 @@ from .synthetic_vocabulary import (
     N_VOCAB,
     made_up_vocabulary,
 )
+from .synthetic_weights import random_weights
 
 PREFIX = "synthetic:"
 FORMAT = 1  # in the file name: a change of what is written must not find old files
-PIECE = 1 << 22  # bytes made at a time: stays in the cache between making and writing
-DEVIATION = 0.02
 STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
 
 Progress = Callable[[int, int], None]
@@ -68,12 +62,16 @@ SHAPES = {
     ),
 }
 
-# Type and `general.file_type` of each quantisation.
+# Type and `general.file_type` of each quantisation. The two mixtures have Q6_K where llama.cpp's
+# recipes do: see `SyntheticModel.kind_of`.
 QUANTS = {
     "f32": (GGMLType.F32, 0),
     "f16": (GGMLType.F16, 1),
     "q4_0": (GGMLType.Q4_0, 2),
     "q8_0": (GGMLType.Q8_0, 7),
+    "q4_k_m": (GGMLType.Q4_K, 15),
+    "q5_k_m": (GGMLType.Q5_K, 17),
+    "q6_k": (GGMLType.Q6_K, 18),
     "bf16": (GGMLType.BF16, 32),
 }
 
@@ -115,20 +113,35 @@ class SyntheticModel:
 
     @property
     def type(self) -> GGMLType:
-        """How the matrices are stored; norms and MoE routers are F32."""
+        """How most matrices are stored; norms and MoE routers are F32."""
         return QUANTS[self.quant][0]
+
+    def kind_of(self, name: str, layer: int = 0) -> GGMLType:
+        """How the matrix `name` of a layer (without its `blk.N.`), or outside of all, is stored.
+
+        A mixture gives Q6_K to the output head, be it the embedding too, and in half of the layers
+        to the values and to what leads out of the feed-forward part.
+        """
+        if not self.quant.endswith("_m"):
+            return self.type
+        head = "token_embd.weight" if self.shape.tied else "output.weight"
+        better = name.startswith(("attn_v.", "ffn_down"))
+        if name == head or (better and _more_bits(layer, self.shape.layers)):
+            return GGMLType.Q6_K
+        return self.type
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
         """(name, shape, type) of every tensor, in file order."""
         s = self.shape
-        yield "token_embd.weight", (N_VOCAB, s.width), self.type
+        yield "token_embd.weight", (N_VOCAB, s.width), self.kind_of("token_embd.weight")
         for layer in range(s.layers):
             for name, shape in _layer(s):
                 plain = len(shape) == 1 or name.startswith("ffn_gate_inp")
-                yield f"blk.{layer}.{name}", shape, GGMLType.F32 if plain else self.type
+                kind = GGMLType.F32 if plain else self.kind_of(name, layer)
+                yield f"blk.{layer}.{name}", shape, kind
         yield "output_norm.weight", (s.width,), GGMLType.F32
         if not s.tied:
-            yield "output.weight", (N_VOCAB, s.width), self.type
+            yield "output.weight", (N_VOCAB, s.width), self.kind_of("output.weight")
 
     def nbytes(self) -> int:
         """Size of its tensors on disk, in bytes."""
@@ -142,7 +155,7 @@ class SyntheticModel:
             for name, shape, kind in self.tensors():
                 writer.declare(name, shape, kind)
             for name, shape, kind in self.tensors():
-                for piece in _random_weights(name, shape, kind):
+                for piece in random_weights(name, shape, kind):
                     writer.write(name, piece)
                     done += piece.nbytes
                 if progress is not None:
@@ -229,6 +242,12 @@ def _remove_stale(folder: Path) -> None:
             partial.unlink(missing_ok=True)
 
 
+def _more_bits(layer: int, layers: int) -> bool:
+    """Whether a mixture spends more on this layer: the first and last eighths, a third between."""
+    first = layers // 8
+    return layer < first or layer >= 7 * layers // 8 or (layer - first) % 3 == 2
+
+
 def _layer(s: Shape) -> list[tuple[str, tuple[int, ...]]]:
     """Names and shapes of one layer's tensors."""
     q_rows, kv_rows = s.heads * s.head_dim, s.kv_heads * s.head_dim
@@ -256,64 +275,3 @@ def _layer(s: Shape) -> list[tuple[str, tuple[int, ...]]]:
         ("ffn_up_exps.weight", (s.experts, s.expert_ffn, s.width)),
         ("ffn_down_exps.weight", (s.experts, s.width, s.expert_ffn)),
     ]
-
-
-# --- random weights, made as they are stored --------------------------------------------------
-
-
-def _random_weights(
-    name: str, shape: tuple[int, ...], kind: GGMLType
-) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
-    """The stored bytes of one tensor in pieces; the same for the same name every time."""
-    rng = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
-    if len(shape) == 1:
-        yield (1 + DEVIATION * rng.standard_normal(shape)).astype(np.float32)
-        return
-    blocks = kind.nbytes(shape) // kind.type_size
-    step = PIECE // kind.type_size // 8 * 8  # whole 64-bit words of random bits for every type
-    for start in range(0, blocks, step):
-        count = min(step, blocks - start)
-        if kind in (GGMLType.Q4_0, GGMLType.Q8_0):
-            yield _random_blocks(rng, kind, count)
-        else:
-            yield _normal_table(kind).take(_random_bits(rng, 2 * count).view(np.uint16))
-
-
-def _random_bits(
-    rng: np.random.Generator, nbytes: int
-) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    words = rng.integers(0, 2**64, -(-nbytes // 8), np.uint64)
-    return words.view(np.uint8)[:nbytes]
-
-
-def _random_blocks(
-    rng: np.random.Generator, kind: GGMLType, count: int
-) -> np.ndarray[Any, np.dtype[Any]]:
-    """`count` blocks of evenly distributed quants under an fp16 scale that gives DEVIATION.
-
-    Scales have either sign: the quants of Q4_0 run from -8 to 7, and with positive scales only,
-    every weight would lean to the negative.
-    """
-    raw = _random_bits(rng, count * kind.type_size)
-    if kind is GGMLType.Q8_0:
-        signed = raw.view(np.int8)
-        np.maximum(signed, -127, out=signed)  # no quantiser writes -128
-        exponent = 15 - 12  # quants deviate by 73.6: scales from 2^-12 to 1.25 × 2^-12
-    else:
-        exponent = 15 - 8  # quants deviate by 4.6: scales from 2^-8 to 1.25 × 2^-8
-    scales = raw.view(np.uint16).reshape(count, kind.type_size // 2)[:, 0]
-    np.copyto(scales, (scales & 0x80FF) | (exponent << 10))
-    return raw
-
-
-@cache
-def _normal_table(kind: GGMLType) -> np.ndarray[Any, np.dtype[Any]]:
-    """65,536 numbers of a normal distribution as `kind` stores them, for drawing from."""
-    values = np.random.Generator(np.random.PCG64(0)).standard_normal(1 << 16)
-    values = (values - values.mean()) / values.std() * DEVIATION
-    if kind is GGMLType.F16:
-        return values.astype(np.float16)
-    single = values.astype(np.float32)
-    if kind is GGMLType.BF16:
-        return ((single.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
-    return single

@@ -6,6 +6,7 @@ import os
 import time
 from collections import namedtuple
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from triplepoint.errors import ModelError
 from triplepoint.runtime import synthetic
 from triplepoint.runtime.gguf import GGUFFile
-from triplepoint.runtime.gguf_types import TokenType
+from triplepoint.runtime.gguf_types import GGMLType, TokenType
 from triplepoint.runtime.synthetic import QUANTS, SHAPES, SyntheticModel, synthetic_path
 from triplepoint.runtime.synthetic_vocabulary import CHAT_TEMPLATE, N_VOCAB
 from triplepoint.runtime.tokenizer import Tokenizer
@@ -26,6 +27,14 @@ SMALL = synthetic.Shape(2, 128, 256, heads=2, kv_heads=1, tied=False, head_dim=6
 SMALL_MOE = synthetic.Shape(
     1, 128, 256, 2, 1, tied=True, head_dim=64, experts=4, experts_used=2, expert_ffn=64
 )
+
+
+def room_for(quant: str, shape: synthetic.Shape) -> synthetic.Shape:
+    """The shape, or for K-quants a wider one: their blocks are rows of 256."""
+    if "_k" not in quant:
+        return shape
+    wide = replace(shape, width=256, ffn=512, heads=4)
+    return replace(wide, expert_ffn=256) if shape.experts else wide
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +168,7 @@ def dequantised(path: Path, rows: int) -> dict[str, np.ndarray[Any, Any]]:
 def test_weights(tmp_path: Path, quant: str) -> None:
     """Matrices have mean 0 and deviation 0.02, norms are near 1, and no row repeats another."""
     path = tmp_path / "moe.gguf"
-    SyntheticModel("moe", quant, SMALL_MOE).write(path)
+    SyntheticModel("moe", quant, room_for(quant, SMALL_MOE)).write(path)
 
     for name, values in dequantised(path, 4096).items():
         centre = 1.0 if values.ndim == 1 else 0.0
@@ -170,6 +179,34 @@ def test_weights(tmp_path: Path, quant: str) -> None:
             rows = values.reshape(-1, values.shape[-1])
             assert len(np.unique(rows, axis=0)) == len(rows), name
     path.unlink()
+
+
+@pytest.mark.parametrize(("quant", "file_type"), [("q4_k_m", 15), ("q5_k_m", 17), ("q6_k", 18)])
+def test_k_quant_recipes(quant: str, file_type: int) -> None:
+    """A mixture has Q6_K where llama.cpp's quantiser puts it for 28 layers, and in the head."""
+    assert QUANTS[quant] == (GGMLType[quant.removesuffix("_m").upper()], file_type)
+    most = QUANTS[quant][0]
+    better = {0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27}
+    model = SyntheticModel.parse(f"synthetic:qwen3-0.6b:{quant}")
+    kinds = {name: kind for name, shape, kind in model.tensors() if len(shape) > 1}
+
+    assert kinds.pop("token_embd.weight") == GGMLType.Q6_K  # it is the head too
+    for name, kind in kinds.items():
+        _, layer, part, _ = name.split(".")
+        more = part in ("attn_v", "ffn_down") and int(layer) in better
+        assert kind == (GGMLType.Q6_K if more else most), name
+    untied = SyntheticModel.parse(f"synthetic:qwen3-8b:{quant}:layers=1")
+    outer = {name: kind for name, _, kind in untied.tensors() if "blk" not in name}
+    assert outer["token_embd.weight"] == most
+    assert outer["output.weight"] == GGMLType.Q6_K
+
+
+def test_every_row_is_whole_blocks() -> None:
+    """No row of any model ends within a block of its type."""
+    for name in SHAPES:
+        for quant in QUANTS:
+            model = SyntheticModel.parse(f"synthetic:{name}:{quant}")
+            assert all(shape[-1] % kind.block_size == 0 for _, shape, kind in model.tensors())
 
 
 def hold_oracle(path: Path, model: SyntheticModel) -> None:
@@ -189,7 +226,7 @@ def test_the_oracle_reads_the_tensors(
     """The tensor table is right for every quantisation (with few tokens: the oracle is slow)."""
     monkeypatch.setattr(synthetic, "N_VOCAB", 512)
     monkeypatch.setattr(synthetic, "made_up_vocabulary", lambda: (["a"] * 512, [1] * 512, ["a b"]))
-    hold_oracle(tmp_path / "small.gguf", SyntheticModel("small", quant, shape))
+    hold_oracle(tmp_path / "small.gguf", SyntheticModel("small", quant, room_for(quant, shape)))
 
 
 @pytest.mark.slow
