@@ -7,7 +7,7 @@ import numpy as np
 from ..simd import I64, F32s, I8s, I32s, Kernel, Ptr, V, f32, i8, i16, i32, i64, kernel
 from .embed_k import block_k
 from .mathlib import f16_to_f32
-from .panels import FORMATS
+from .panels import FORMATS, Format
 
 
 @kernel
@@ -40,17 +40,29 @@ def _block(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
         out.store(0, (src.cast(i16).load().to(i32, signed=False) << 16).bitcast(f32))
     elif FORMATS[fmt].family == "k":
         block_k(k, fmt, src, out)
+    elif fmt == "q8_0":
+        scale, lanes = f16_to_f32(k, src.cast(i16).load()), min(k.lanes, 16)
+        for n in range(0, 32, lanes):
+            out.store(n, _scaled(src.cast(i8).load(2 + n, lanes), scale))
     else:
-        scale = f16_to_f32(k, src.cast(i16).load())
-        count = 32 if fmt == "q8_0" else 16
-        for n in range(0, count, min(k.lanes, 16)):
-            lanes = min(k.lanes, 16)
-            raw = src.cast(i8).load(2 + n, lanes)
-            if fmt == "q8_0":
-                out.store(n, _scaled(raw, scale))
-            else:
-                out.store(n, _scaled((raw & 15) - 8, scale))
-                out.store(16 + n, _scaled((raw >> 4) - 8, scale))
+        _nibbles(k, FORMATS[fmt], src, out)
+
+
+def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
+    """A block of nibbles, with fifth bits or a min if the format has them."""
+    lanes, zero_point = min(k.lanes, 16), form.zero_point(k.target)
+    scale = f16_to_f32(k, src.cast(i16).load())
+    least = f16_to_f32(k, src.cast(i16).load(1)) if form.has_min else None
+    bits = src.at(form.head_bytes - 4).cast(i32).load() if form.has_fifth else None
+    for n in range(0, 16, lanes):
+        raw = src.at(form.head_bytes).cast(i8).load(n, lanes)
+        for high, q in enumerate((raw & 15, raw >> 4)):
+            wide = q.to(i32, signed=False)
+            if bits is not None:
+                own = (bits >> (16 * high + n)).splat(lanes) >> k.iota(lanes)
+                wide = wide | ((own & 1) << 4)
+            value = _scaled(wide - zero_point, scale)
+            out.store(16 * high + n, value if least is None else value + least.splat(lanes))
 
 
 def _scaled(q: V, scale: V) -> V:

@@ -10,7 +10,8 @@ quantised in groups of blocks of 32 (`activations.py`):
 
     out += s_x * sum over the group's blocks of s_w * (sum(w * q) - z * sum(q))
 
-in int32 until the inner brackets close; a group is the blocks of 32 that share one s_x.
+in int32 until the inner brackets close; a group is the blocks of 32 that share one s_x. Where a
+block has a min instead of a zero point, + min * sum(q) takes the place of - s_w * z * sum(q).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i16, i32, ker
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES, group_of
 from .mathlib import f16_to_f32, silu
-from .panels import FORMATS
+from .panels import FORMATS, Format
 
 Epilogue = Literal["store", "add", "silu_mul"]
 
@@ -132,7 +133,7 @@ def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> Produ
     lanes = k.lanes
     form = FORMATS[fmt]
     block_bytes = form.panel_block_bytes(lanes)
-    dot = Dot(k, most=15 if fmt == "q4_0" else None)
+    dot = Dot(k, form.most)
     has_zero = form.zero_point(k.target) != 0
     group = group_of(blocks)
 
@@ -170,16 +171,23 @@ def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> Produ
             x.at(4).cast(i32).splat(0, lanes) if has_zero else k.zeros(i32, lanes) for x in xs
         ]
         accs = [[dot.begin(start) for _ in range(2)] for start in starts]
-        for group, ws in _groups(k, fmt, data.at(4 * lanes)):
+        for group, ws in _groups(k, form, data):
             for t, x in enumerate(xs):
                 xv = x.at(8).cast(i32).splat(group, lanes)
                 for half in range(2):
                     accs[t][half] = dot.step(accs[t][half], ws[half], xv)
-        scales = [f16_to_f32(k, data.cast(i16).load(half * lanes, lanes)) for half in range(2)]
+        halves = data.cast(i16)  # scales, then mins if there are any
+        scales = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
         for t, pair in enumerate(parts):
             for half, part in enumerate(pair):
                 total = dot.end(accs[t][half], starts[t]).to(f32)
                 part.set(k.fma(total, scales[half], part.now))
+        if form.has_min:
+            mins = [f16_to_f32(k, halves.load((2 + half) * lanes, lanes)) for half in range(2)]
+            for x, pair in zip(xs, parts, strict=True):
+                whole = x.at(4).cast(i32).splat(0, lanes).to(f32)
+                for least, part in zip(mins, pair, strict=True):
+                    part.set(k.fma(whole, least, part.now))
 
     return product
 
@@ -205,18 +213,30 @@ def float_product(k: Kernel, fmt: str, epilogue: Epilogue, depth: V | int) -> Pr
     return product
 
 
-def _groups(k: Kernel, fmt: str, data: Ptr):
+def _groups(k: Kernel, form: Format, block: Ptr):
     """The K-groups of one block as (index, [first half, second half]) int32 vectors of bytes."""
     lanes = k.lanes
-    words = data.cast(i32)
-    if fmt == "q8_0":
+    words = block.at(2 * lanes * form.head_bytes).cast(i32)
+    if form.name == "q8_0":
         for group in range(8):
             yield group, [words.load((2 * group + half) * lanes, lanes) for half in range(2)]
         return
+    bits: list[V] = []
+    if form.has_fifth:
+        fifth = block.at(2 * lanes * (form.head_bytes - 4)).cast(i32)
+        bits = [fifth.load(half * lanes, lanes) for half in range(2)]
+
+    def whole(low: list[V], group: int) -> list[V]:
+        """The nibbles of a group, with their fifth bits if they have any."""
+        if not bits:
+            return low
+        tops = [((b >> group) & 0x01010101) << 4 for b in bits]
+        return [v | top for v, top in zip(low, tops, strict=True)]
+
     for group in range(4):
         raw = [words.load((2 * group + half) * lanes, lanes) for half in range(2)]
-        yield group, [r & 0x0F0F0F0F for r in raw]
-        yield group + 4, [(r >> 4) & 0x0F0F0F0F for r in raw]
+        yield group, whole([r & 0x0F0F0F0F for r in raw], group)
+        yield group + 4, whole([(r >> 4) & 0x0F0F0F0F for r in raw], group + 4)
 
 
 def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: V) -> V:

@@ -7,10 +7,14 @@ Lane = output row: no horizontal sums, and one layout serves GEMV (decode) and G
 | format | K in a block | bytes of a block, for L lanes |
 |--------|--------------|-------------------------------|
 | q4_0   | 32 | 2 x [L fp16 scales], then 4 x 2 x [L x 4 bytes]: low nibbles K-group g, high g + 4 |
+| q5_0   | 32 | 2 x [L fp16 scales], 2 x [L int32 fifth bits], then nibbles as q4_0 |
+| q4_1, q5_1 | 32 | the same with 2 x [L fp16 mins] after the scales |
 | q8_0   | 32 | 2 x [L fp16 scales], then 8 x 2 x [L x 4 bytes], + 128 if target wants unsigned |
 | f32    | 1  | 2 x [L float32] |
 | f16, bf16 | 1 | 2 x [L 16-bit values] |
 | q4_k, q5_k, q6_k | 256 | see `panels_k.py` |
+
+Bit g of byte i of a word of fifth bits belongs to weight 4 g + i: K-group g is one shift away.
 
 The two halves of a panel come from two addresses: for a plain matrix the second is `lanes` rows on;
 for a fused gate/up pair the halves are gate rows and up rows, so one tile holds both.
@@ -40,6 +44,8 @@ class Format:
         file_bytes: bytes of one block of one row in the file.
         family: which product takes it: ``float``, ``blocks`` (of 32) or ``k`` (K-quants).
         row_bytes: bytes of one block of one row in a panel; the file's, or a little more.
+        most: largest stored weight where they are small and unsigned (``blocks`` only).
+        has_min: whether a block's min is added to its weights, instead of a zero point.
     """
 
     name: str
@@ -47,6 +53,18 @@ class Format:
     file_bytes: int
     family: Literal["float", "blocks", "k"]
     row_bytes: int
+    most: int | None = None
+    has_min: bool = False
+
+    @property
+    def has_fifth(self) -> bool:
+        """Whether weights are nibbles and a bit."""
+        return self.most == 31
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes of a block of ``blocks`` before its nibbles or bytes, for one row."""
+        return 2 + 2 * self.has_min + 4 * self.has_fifth
 
     @property
     def quantised(self) -> bool:
@@ -59,8 +77,8 @@ class Format:
 
     def zero_point(self, target: CpuTarget) -> int:
         """What is subtracted from a stored weight, folded into the accumulator's start."""
-        if self.name == "q4_0":
-            return 8
+        if self.name in ("q4_0", "q5_0"):
+            return 8 if self.name == "q4_0" else 16
         return 128 if self.name == "q8_0" and not target.signed_bytes else 0
 
     def activation(self, target: CpuTarget, depth: int) -> Activation:
@@ -69,7 +87,9 @@ class Format:
             return Activation("float", 1, 0)
         if self.family == "k":
             return Activation("pairs16" if self.name == "q6_k" else "pairs32", 8, 0)
-        return Activation("zero", group_of(depth // 32), self.zero_point(target))
+        # With -1 for a zero point the block's field is the plain sum of q: what a min meets.
+        zero_point = -1 if self.has_min else self.zero_point(target)
+        return Activation("zero", group_of(depth // 32), zero_point)
 
 
 FORMATS = {
@@ -79,7 +99,10 @@ FORMATS = {
         Format("f16", 1, 2, "float", 2),
         Format("bf16", 1, 2, "float", 2),
         Format("q8_0", 32, 34, "blocks", 34),
-        Format("q4_0", 32, 18, "blocks", 18),
+        Format("q4_0", 32, 18, "blocks", 18, most=15),
+        Format("q4_1", 32, 20, "blocks", 20, most=15, has_min=True),
+        Format("q5_0", 32, 22, "blocks", 22, most=31),
+        Format("q5_1", 32, 24, "blocks", 24, most=31, has_min=True),
         Format("q4_k", 256, 144, "k", 148),
         Format("q5_k", 256, 176, "k", 180),
         Format("q6_k", 256, 210, "k", 210),
@@ -128,8 +151,8 @@ def _pack_block(
     k: Kernel, fmt: str, src: Ptr, out: Ptr, half: int, lane: V, keep: V, flip: int
 ) -> None:
     """One block of one row into its lane of half `half`."""
-    lanes = k.lanes
-    if FORMATS[fmt].family == "k":
+    lanes, form = k.lanes, FORMATS[fmt]
+    if form.family == "k":
         pack_block_k(k, fmt, src, out, half, lane, keep)
         return
     if fmt == "f32":
@@ -140,11 +163,28 @@ def _pack_block(
     out.cast(i16).store(lane + half * lanes, scale)
     if fmt in ("f16", "bf16"):
         return
-    groups = out.at(4 * lanes).cast(i32)  # after both halves' fp16 scales
-    values = src.at(2).cast(i32)
-    for group in range(4 if fmt == "q4_0" else 8):
+    if form.has_min:
+        least = src.cast(i16).load(1) & keep16
+        out.at(4 * lanes).cast(i16).store(lane + half * lanes, least)
+    if form.has_fifth:
+        bits = _by_group(src.at(form.head_bytes - 4).cast(i32).load())
+        fifth = out.at(2 * lanes * (form.head_bytes - 4)).cast(i32)
+        fifth.store(lane + half * lanes, bits)
+    groups = out.at(2 * lanes * form.head_bytes).cast(i32)
+    values = src.at(form.head_bytes).cast(i32)
+    for group in range((form.file_bytes - form.head_bytes) // 4):
         # A padding row's scale is 0, so whatever its weights are they count for nothing.
         groups.store(lane + (2 * group + half) * lanes, values.load(group) ^ flip)
+
+
+def _by_group(bits: V) -> V:
+    """Bit n of an int32 to bit n / 4 of byte n % 4."""
+    out = bits & 0
+    for group in range(8):
+        four = (bits >> (4 * group)) & 15
+        # Four copies, seven bits apart: bit i lands on bit 0 of byte i.
+        out = out | (((four * 0x00204081) & 0x01010101) << group)
+    return out
 
 
 def pack_reference(
@@ -171,10 +211,18 @@ def pack_reference(
                     continue
                 at = (half * lanes + lane) * 2
                 out[panel, :, at : at + 2] = data[:, :2] if inside else 0
-                values = data[:, 2:]
+                if form.has_min:
+                    out[panel, :, 4 * lanes + at :][:, :2] = data[:, 2:4] if inside else 0
+                if form.has_fifth:
+                    bits = np.unpackbits(data[:, form.head_bytes - 4 :][:, :4], 1, 32, "little")
+                    by_group = bits.reshape(blocks, 8, 4).transpose(0, 2, 1)
+                    packed = np.packbits(by_group, axis=-1, bitorder="little")[..., 0]
+                    first_fifth = 2 * lanes * (form.head_bytes - 4)
+                    out[panel, :, first_fifth + 2 * at :][:, :4] = packed
+                values = data[:, form.head_bytes :]
                 if fmt == "q8_0" and not target.signed_bytes:
                     values = values ^ 0x80
                 for group in range(values.shape[1] // 4):
-                    at = 4 * lanes + ((2 * group + half) * lanes + lane) * 4
+                    at = 2 * lanes * form.head_bytes + ((2 * group + half) * lanes + lane) * 4
                     out[panel, :, at : at + 4] = values[:, 4 * group : 4 * group + 4]
     return out

@@ -1,0 +1,150 @@
+"""Q4_1, Q5_0 and Q5_1, the younger siblings of Q4_0: packing, rows and products."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+from helpers.matrices import FileMatrix, fused_panels_of, panels_of, random_matrix
+from helpers.runners import Native, Runner
+from helpers.tolerances import assert_close
+
+from triplepoint.jit.compile import spec
+from triplepoint.jit.kernels import embed, gemm
+from triplepoint.jit.kernels.activations import dequantise_reference, quantise_reference
+from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
+
+SIBLINGS = ("q5_0", "q4_1", "q5_1")
+TOKENS = (1, 2, 3, 5, 6, 7, 13, 70)
+FEW_TOKENS = (1, 8)  # under qemu each product is a process
+
+
+def _random_bytes(rng: np.random.Generator, rows: int, depth: int, fmt: str) -> FileMatrix:
+    """Any quants and fifth bits under scales and mins of either sign."""
+    form = FORMATS[fmt]
+    raw = rng.integers(0, 256, (rows, depth // 32, form.file_bytes), dtype=np.uint8)
+    for at in range(0, 4 if form.has_min else 2, 2):
+        halves = rng.uniform(-0.05, 0.05, (*raw.shape[:2], 1)).astype(np.float16)
+        raw[..., at : at + 2] = halves.view(np.uint8)
+    return _stored(fmt, raw.reshape(rows, -1))
+
+
+def _stored(fmt: str, raw: np.ndarray) -> FileMatrix:
+    return FileMatrix(fmt, raw, gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[fmt.upper()]))
+
+
+class Product:
+    """The kernel with its weights packed: give it activations, get outputs."""
+
+    def __init__(self, runner: Runner, weights: FileMatrix, up: FileMatrix | None = None) -> None:
+        self.runner, self.weights, target = runner, weights, runner.target
+        self.panels = fused_panels_of(weights, up, target) if up else panels_of(weights, target)
+        self.width = len(self.panels) * target.lanes * (1 if up else 2)
+        self.activation = weights.form.activation(target, weights.depth)
+
+    def run(
+        self, x: np.ndarray, epilogue: gemm.Epilogue = "store", out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Every stored output, padding rows too: float32 [tokens, width]."""
+        out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
+        blocks = quantise_reference(x, self.activation.zero_point, self.activation.group)
+        sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, "blocks": self.weights.blocks}
+        args = [self.panels, blocks, out, self.width, np.array([len(x)], np.int64)]
+        self.runner.call(spec(gemm.gemm_quant, **sizes), args, 0, len(self.panels))
+        return out
+
+    def want(self, x: np.ndarray) -> np.ndarray:
+        """By float64, from the activations that the kernel really multiplies."""
+        seen = dequantise_reference(quantise_reference(x, 0, self.activation.group))
+        return gemm.reference(self.weights.values, seen)
+
+
+@pytest.mark.parametrize("fmt", SIBLINGS)
+def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """Any bytes come out as in the reference, padding rows too; no byte is left as it was."""
+    form, lanes = FORMATS[fmt], runner.target.lanes
+    for depth, rows in ((96, 2 * lanes + 1),) if runner.emulated else ((32, lanes + 1), (96, 70)):
+        raw = _random_bytes(rng, rows, depth, fmt).raw
+        second = np.ascontiguousarray(raw[lanes:])
+        units = -(-rows // (2 * lanes))
+        out = np.full((units, depth // 32, form.panel_block_bytes(lanes)), 0xEE, np.uint8)
+        args = [raw, second, out, raw.shape[1], 2 * lanes, rows, rows - lanes, depth // 32]
+        runner.call(spec(pack, fmt=fmt), args, 0, units)
+
+        assert np.array_equal(out, pack_reference(raw, second, fmt, runner.target, 2 * lanes))
+        assert form.panel_block_bytes(lanes) == 2 * lanes * form.file_bytes
+
+
+@pytest.mark.parametrize("fmt", SIBLINGS)
+def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """Each id gives its dequantised row exactly; what lies past the row's width is not written."""
+    table = _random_bytes(rng, 40, 96, fmt)
+    ids = np.array([0, 39, 7, 7, 12], np.int32)
+    out = np.full((len(ids), 128), 3.0, np.float32)
+    args = [table.raw, ids, out, table.raw.shape[1], table.blocks, 128]
+    runner.call(spec(embed.embed, fmt=fmt), args, 0, len(ids))
+
+    assert np.array_equal(out[:, :96], embed.reference(table.values, ids))
+    assert (out[:, 96:] == 3.0).all()
+
+
+@pytest.mark.parametrize("fmt", SIBLINGS)
+def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """out = W x for odd shapes and all tile sizes; rows that only pad a panel come out as zeros."""
+    for rows, depth in ((70, 192),) if runner.emulated else ((1, 32), (70, 192), (40, 256)):
+        for make in (random_matrix, _random_bytes):
+            product = Product(runner, make(rng, rows, depth, fmt))
+            for tokens in FEW_TOKENS if runner.emulated else TOKENS:
+                x = rng.standard_normal((tokens, depth)).astype(np.float32)
+                got = product.run(x)
+
+                assert_close(got[:, :rows], product.want(x), "k product", (rows, depth, tokens))
+                assert not got[:, rows:].any()
+
+
+@pytest.mark.parametrize("fmt", SIBLINGS)
+def test_epilogues(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """out += W x; and a fused pair gives silu(gate x) * (up x)."""
+    gate, up = (_random_bytes(rng, 33, 256, fmt) for _ in range(2))
+    x = rng.standard_normal((7, 256)).astype(np.float32)
+    plain = Product(native, gate)
+    before = rng.standard_normal((7, plain.width)).astype(np.float32)
+    got = plain.run(x, "add", before.copy())
+    assert_close(got[:, :33], before[:, :33] + plain.want(x), "k product")
+    assert np.array_equal(got[:, 33:], before[:, 33:])
+
+    fused = Product(native, gate, up).run(x, "silu_mul")
+    want = gemm.silu_mul_reference(plain.want(x), Product(native, up).want(x))
+    assert_close(fused[:, :33], want, "k silu")
+    assert not fused[:, 33:].any()
+
+
+@pytest.mark.parametrize("fmt", SIBLINGS)
+def test_same_bits_in_any_tile(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """A token's outputs have the same bits alone, in any chunk and at any place in it."""
+    product = Product(native, _random_bytes(rng, 40, 256, fmt))
+    x = rng.standard_normal((70, 256)).astype(np.float32)
+    whole = product.run(x)
+
+    for chunk in (1, 2, 3, 4, 5, 7, 8, 13, 29):
+        for first in (0, 31, 70 - chunk):
+            part = product.run(x[first : first + chunk])
+            assert np.array_equal(part, whole[first : first + chunk]), (chunk, first)
+
+
+@pytest.mark.parametrize("fmt", SIBLINGS)
+def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
+    """Quants 0 or at the largest, mins of -64, activations of ±127: no sum saturates or wraps."""
+    form, depth = FORMATS[fmt], 256
+    raw = np.zeros((4, depth // 32, form.file_bytes), np.uint8)
+    raw[..., :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    if form.has_min:
+        raw[2:, :, 2:4] = np.frombuffer(np.float16(-64).tobytes(), np.uint8)
+    raw[1::2, :, 4 if form.has_min else 2 :] = 255
+    weights = _stored(fmt, raw.reshape(4, -1))
+    x = np.full((3, depth), 127, np.float32)
+    x[1] *= -1
+    x[2, ::2] *= -1
+    got = Product(runner, weights).run(x)[:, :4]
+
+    assert np.array_equal(got, x.astype(np.int64) @ weights.values.astype(np.int64).T)
