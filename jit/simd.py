@@ -359,6 +359,8 @@ class Kernel:
         with self.b.goto_entry_block():
             slot = self.b.alloca(ir.ArrayType(element, count))
             slot.align = 64
+            # llvmlite takes it for an address of whole arrays, to which no element could be stored.
+            slot.type = ptr
         return Ptr(self, slot, element)
 
     # arithmetic

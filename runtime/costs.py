@@ -6,6 +6,9 @@ For a pass of S tokens at KV length P of a model with N weights in its matrices:
     attention FLOPs  4 H d S (P + (S + 1) / 2) per layer      (scores and weighted values, causal)
     bytes            the weights once, the KV cache of P + S positions for each token tile
 
+Of E experts a token takes k: N counts k of them, and the bytes those that S tokens are expected to
+touch, E (1 - (1 - k/E)^S), as if each were as likely as any other. Then
+
     t_compute = linear / int8 peak + attention / bf16 peak,  t_memory = bytes / bandwidth,
     t_dispatch = barriers * barrier cost;  the largest names the bound.
 
@@ -32,6 +35,8 @@ class ModelCost:
         body_bytes, head_bytes: the same in packed bytes.
         kv_bytes: bytes of KV cache for one position, all layers.
         quantised: whether products run in int8 (else in float32).
+        expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
+        expert_share: experts that a token takes, of all.
     """
 
     layers: int
@@ -43,6 +48,19 @@ class ModelCost:
     head_bytes: int
     kv_bytes: float
     quantised: bool
+    expert_weights: int = 0
+    expert_bytes: int = 0
+    expert_share: float = 0.0
+
+    @property
+    def token_weights(self) -> float:
+        """Weights in the layers that one token is multiplied by."""
+        return self.body_weights + self.expert_share * self.expert_weights
+
+    def layer_bytes(self, tokens: int) -> float:
+        """Bytes of the layers' weights that a pass of `tokens` tokens reads."""
+        touched = 1.0 - (1.0 - self.expert_share) ** tokens
+        return self.body_bytes + touched * self.expert_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +101,9 @@ def pass_cost(
     seen = start + (tokens + 1) / 2
     head = outputs > 0
     return PassCost(
-        linear_flops=2.0 * (tokens * model.body_weights + outputs * model.head_weights),
+        linear_flops=2.0 * (tokens * model.token_weights + outputs * model.head_weights),
         attention_flops=4.0 * model.layers * model.heads * model.head_dim * tokens * seen,
-        weight_bytes=float(model.body_bytes + (model.head_bytes if head else 0)),
+        weight_bytes=model.layer_bytes(tokens) + (model.head_bytes if head else 0),
         kv_read_bytes=model.kv_bytes * seen * -(-tokens // tile),
         barriers=barriers,
     )
@@ -95,9 +113,9 @@ def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> Pas
     """Counts of `passes` single-token passes from KV length `start` on, in closed form."""
     seen = passes * (start + 1) + passes * (passes - 1) / 2
     return PassCost(
-        linear_flops=2.0 * passes * (model.body_weights + model.head_weights),
+        linear_flops=2.0 * passes * (model.token_weights + model.head_weights),
         attention_flops=4.0 * model.layers * model.heads * model.head_dim * seen,
-        weight_bytes=float(passes * (model.body_bytes + model.head_bytes)),
+        weight_bytes=passes * (model.layer_bytes(1) + model.head_bytes),
         kv_read_bytes=model.kv_bytes * seen,
         barriers=passes * barriers,
     )

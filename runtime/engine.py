@@ -187,7 +187,9 @@ class Engine:
     @cached_property
     def cost(self) -> ModelCost:
         """The model as the cost model sees it."""
-        *body, head = self.network.matrices
+        *layers_matrices, head = self.network.matrices
+        body = [m for m in layers_matrices if m.experts == 1]
+        experts = [m for m in layers_matrices if m.experts > 1]
         h = self.network.config.heads
         word = 2 if self.kv == "bf16" else 4
         layers = self.network.config.layers
@@ -201,6 +203,9 @@ class Engine:
             head_bytes=head.nbytes,
             kv_bytes=float(layers * 2 * h.kv_heads * h.head_dim * word),
             quantised=head.format.quantised,
+            expert_weights=sum(m.parameters for m in experts),
+            expert_bytes=sum(m.nbytes for m in experts),
+            expert_share=self.network.config.experts_used / experts[0].experts if experts else 0.0,
         )
 
     def close(self) -> None:

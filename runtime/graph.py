@@ -29,6 +29,7 @@ from .weights import Matrix
 TOKENS, START, OUT_FIRST, OUT_COUNT = range(4)
 ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(4, 7)
 ONE, ZERO, PARTS = range(7, 10)
+PAIRS, GATE_UNITS, DOWN_UNITS, TOUCHED = range(10, 14)  # of experts: see `experts.py`
 STATE_SLOTS = 16
 ALIGN = 64  # float32 rows are padded to this many values, so that no kernel has a tail
 
@@ -39,10 +40,14 @@ def padded(width: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A float32 activation [most_tokens, stride], of which `width` values count."""
+    """A float32 activation [most_tokens * each, stride], of which `width` values count.
+
+    `each` is the number of rows of one token: more than one where experts have one each.
+    """
 
     data: np.ndarray
     width: int
+    each: int = 1
 
     @property
     def stride(self) -> int:
@@ -110,7 +115,7 @@ class Graph:
         self.heads = heads
         self.kv = kv
         self.tape = Tape(name, threads)
-        self._buffers = buffers
+        self.buffers = buffers
         self.state = aligned(STATE_SLOTS, np.int64)
         self.state[ONE], self.state[PARTS] = 1, argmax.PARTS
         self.ids = aligned(max(16, most_tokens), np.int32)
@@ -126,8 +131,11 @@ class Graph:
         state[ROPE_UNITS] = -(-tokens // rope.TOKENS) * self.heads.kv_heads
         state[ATTENTION_UNITS] = -(-tokens // tile) * self.heads.kv_heads
         state[HEAD_UNITS] = self._head_units if outputs else 0
+        state[PAIRS] = tokens * self.pairs
+        state[TOUCHED] = 0
 
     _head_units = 0
+    pairs = 1  # rows a token where experts have one each
 
     # --- what the model says
 
@@ -140,10 +148,10 @@ class Graph:
     def embedding(self, table: np.ndarray, matrix_format: str, width: int) -> Row:
         """Rows of the embedding table for the ids of this pass."""
         form = embed.FORMATS[matrix_format]
-        x = self._row("x", width)
+        x = self.row("x", width)
         blocks = width // form.block
         args = [table, self.ids, x.data, blocks * form.file_bytes, blocks, x.stride]
-        self.tape.op("embed", spec(embed.embed, fmt=matrix_format), args, self._units(TOKENS))
+        self.tape.op("embed", spec(embed.embed, fmt=matrix_format), args, self.units(TOKENS))
         return x
 
     def norm(
@@ -158,7 +166,7 @@ class Graph:
 
     def matmul(self, w: Matrix, x: Prepared, name: str, *, last: bool = True) -> Row:
         """w x. `last` is False when another product of the same input follows: no barrier yet."""
-        out = self._row(name, w.rows)
+        out = self.row(name, w.rows)
         self._product(name, w, x, out, "store", barrier=last)
         return out
 
@@ -168,7 +176,7 @@ class Graph:
 
     def silu_mul(self, w: Matrix, x: Prepared, name: str) -> Row:
         """silu(gate x) * (up x) for a fused gate/up matrix."""
-        out = self._row(name, w.rows)
+        out = self.row(name, w.rows)
         self._product(name, w, x, out, "silu_mul")
         return out
 
@@ -178,7 +186,7 @@ class Graph:
         """Rotate q and k (after their norms, if any), append k and v to the cache, attend."""
         h, kv = self.heads, self.kv
         sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
-        rotated = self._buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
+        rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
         k_at, v_at = layer_offsets(kv.format, self._layer, h.kv_heads, h.head_dim)
         q_norm, k_norm = norms or (kv.cos, kv.cos)  # unread when there are none
         cache = [kv.pages, k_at, v_at]
@@ -190,16 +198,16 @@ class Graph:
             "rope",
             spec(rope.rope_store, **sizes, norm=norms is not None),
             rope_args,
-            self._units(ROPE_UNITS),
+            self.units(ROPE_UNITS),
             barrier=not self.decode,
         )
-        out = self._row("attention", h.heads * h.head_dim)
-        scratch = self._scratch("scores", attention.scratch_bytes(h.group, h.head_dim))
+        out = self.row("attention", h.heads * h.head_dim)
+        scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.head_dim))
         self.tape.op(
             "attention",
             spec(attention.attention, **sizes),
             [rotated, *cache, out.data, out.stride, scratch, self.state],
-            self._units(ATTENTION_UNITS),
+            self.units(ATTENTION_UNITS),
             mode=STATIC if self.decode else DYNAMIC,
         )
         return out
@@ -244,28 +252,28 @@ class Graph:
             return PreparedRows(x.data, x.stride)
         width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantise else x.stride
         row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantise else 4 * width
-        most = self.most_tokens
+        most = self.most_tokens * x.each
         own = self.decode
         if own:
             data = PerThread(
                 [
-                    self._buffers.get(f"{name}.{t}", most, row_bytes, np.uint8)
+                    self.buffers.get(f"{name}.{t}", most, row_bytes, np.uint8)
                     for t in range(self.tape.threads)
                 ]
             )
         else:
-            data = self._buffers.get(name, most, row_bytes, np.uint8)
+            data = self.buffers.get(name, most, row_bytes, np.uint8)
         kernel = spec(
             activations.prepare, norm=weight is not None, kind=form.kind, group=form.group
         )
-        first = self._units(OUT_FIRST) if outputs else self._units(ZERO)
+        first = self.units(OUT_FIRST) if outputs else self.units(ZERO)
         args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
                 float(eps), form.zero_point, first]  # fmt: skip
         self.tape.op(
             name,
             kernel,
             args,
-            self._units(OUT_COUNT if outputs else TOKENS),
+            self.units(OUT_COUNT if outputs else TOKENS if x.each == 1 else PAIRS),
             mode=EACH if own else STATIC,
             barrier=last and not own,
         )
@@ -282,7 +290,7 @@ class Graph:
         barrier: bool = True,
         head: bool = False,
     ) -> None:
-        count = self._units(OUT_COUNT if head else TOKENS)
+        count = self.units(OUT_COUNT if head else TOKENS)
         form = w.format
         rows = x.forms[form.activation(self.target, w.depth)]
         sizes = {"fmt": form.name, "epilogue": epilogue}
@@ -295,21 +303,23 @@ class Graph:
         else:
             kernel = spec(gemm_k.gemm_k, **sizes, blocks=w.blocks)
             size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
-            args = [w.panels, rows.data, out.data, out.stride, count, self._scratch("unpack", size)]
-        units = self._units(HEAD_UNITS) if head else np.array([w.units], np.int64)
+            args = [w.panels, rows.data, out.data, out.stride, count, self.scratch("unpack", size)]
+        units = self.units(HEAD_UNITS) if head else np.array([w.units], np.int64)
         # Decode streams: one contiguous range of panels for each thread reads fastest.
         mode = STATIC if self.decode else DYNAMIC
         self.tape.op(name, kernel, args, units, mode=mode, barrier=barrier)
 
-    def _scratch(self, name: str, nbytes: int) -> PerThread:
+    def scratch(self, name: str, nbytes: int) -> PerThread:
         """Memory of each thread's own that lasts for one op."""
         threads = range(self.tape.threads)
-        return PerThread([self._buffers.get(f"{name}.{t}", 1, nbytes, np.uint8) for t in threads])
+        return PerThread([self.buffers.get(f"{name}.{t}", 1, nbytes, np.uint8) for t in threads])
 
-    def _row(self, name: str, width: int) -> Row:
-        return Row(self._buffers.get(name, self.most_tokens, padded(width)), width)
+    def row(self, name: str, width: int, each: int = 1) -> Row:
+        """A buffer for an activation."""
+        rows = self.most_tokens * each
+        return Row(self.buffers.get(name, rows, padded(width)), width, each)
 
-    def _units(self, slot: int) -> np.ndarray:
+    def units(self, slot: int) -> np.ndarray:
         return self.state[slot : slot + 1]
 
 

@@ -20,9 +20,11 @@ from .memory import Arena
 class Matrix:
     """A weight matrix [rows, depth] in panels, or two that are fused half by half.
 
+    A matrix of experts is as many of them, one after the other.
+
     Attributes:
-        format: how it is stored; rows, depth: output and input width.
-        panels: uint8, the packed bytes; units: number of panels.
+        format: how it is stored; rows, depth: output and input width (of one expert).
+        panels: uint8, the packed bytes; units: number of panels (of one expert).
         fused: whether a panel holds gate rows and up rows (its output is `silu(gate) * up`).
         sources: the tensors it was made from.
     """
@@ -34,6 +36,7 @@ class Matrix:
     fused: bool
     sources: tuple[str, ...]
     panels: np.ndarray
+    experts: int = 1
 
     @property
     def blocks(self) -> int:
@@ -45,7 +48,7 @@ class Matrix:
 
     @property
     def parameters(self) -> int:
-        return self.rows * self.depth * len(self.sources)
+        return self.experts * self.rows * self.depth * len(self.sources)
 
 
 class WeightLoader:
@@ -60,18 +63,18 @@ class WeightLoader:
         self.lanes = library.target.lanes
         self._wanted: list[Matrix] = []
 
-    def matrix(self, name: str, rows: int, depth: int) -> Matrix:
-        """The matrix `name` of shape [rows, depth], to be packed.
+    def matrix(self, name: str, rows: int, depth: int, experts: int = 0) -> Matrix:
+        """The matrix `name` of shape [rows, depth], or [experts, rows, depth], to be packed.
 
         Raises:
             GGUFError: it is missing or has another shape.
             UnsupportedModelError: its type has no kernel.
         """
-        return self._want((name,), rows, depth)
+        return self._want((name,), rows, depth, experts)
 
-    def gate_up(self, gate: str, up: str, rows: int, depth: int) -> Matrix:
+    def gate_up(self, gate: str, up: str, rows: int, depth: int, experts: int = 0) -> Matrix:
         """Two matrices of one shape and type fused so that one tile computes silu(gate) * up."""
-        return self._want((gate, up), rows, depth)
+        return self._want((gate, up), rows, depth, experts)
 
     def vector(self, name: str, width: int, padded: int | None = None) -> np.ndarray:
         """A norm weight as float32, with zeros up to `padded`."""
@@ -109,8 +112,9 @@ class WeightLoader:
             raise GGUFError(message, field=f"tensor {name!r} shape", offset=info.offset)
         return info
 
-    def _want(self, names: tuple[str, ...], rows: int, depth: int) -> Matrix:
-        forms = [self.format_of(n) for n in names if self._tensor(n, (rows, depth))]
+    def _want(self, names: tuple[str, ...], rows: int, depth: int, experts: int) -> Matrix:
+        shape = (experts, rows, depth) if experts else (rows, depth)
+        forms = [self.format_of(n) for n in names if self._tensor(n, shape)]
         if len({f.name for f in forms}) > 1:
             kinds = " and ".join(f.name.upper() for f in forms)
             raise UnsupportedModelError(f"{self.gguf.path}: {' and '.join(names)} are {kinds}")
@@ -121,22 +125,28 @@ class WeightLoader:
         fused = len(names) == 2
         units = -(-rows // (self.lanes if fused else 2 * self.lanes))
         nothing = np.empty(0, np.uint8)
-        matrix = Matrix(form, rows, depth, units, fused, names, nothing)
+        matrix = Matrix(form, rows, depth, units, fused, names, nothing, max(1, experts))
         self._wanted.append(matrix)
         return matrix
 
     def pack_all(self, pool: Pool, progress: Callable[[float], None] | None = None) -> Arena:
         """Pack every matrix that was asked for; `progress` hears the share that is done."""
         sizes = [m.units * m.blocks * m.format.panel_block_bytes(self.lanes) for m in self._wanted]
-        arena = Arena(sum(sizes) + 64 * len(sizes))
+        totals = [size * m.experts for size, m in zip(sizes, self._wanted, strict=True)]
+        arena = Arena(sum(totals) + 64 * len(totals))
         self.gguf.check_unchanged()
         tape = Tape("pack", pool.threads)
-        for matrix, size in zip(self._wanted, sizes, strict=True):
-            matrix.panels = arena.take(size)
-            args = self._pack_args(matrix)
+        packed: list[int] = []  # bytes after each op
+        whole: dict[int, Matrix] = {}  # the op with which a matrix is complete
+        for matrix, total in zip(self._wanted, totals, strict=True):
+            matrix.panels = arena.take(total)
             units = np.array([matrix.units], np.int64)
             kernel = spec(pack, fmt=matrix.format.name)
-            tape.op(matrix.sources[0], kernel, args, units, mode=DYNAMIC, chunk=8)
+            for expert in range(matrix.experts):
+                args = self._pack_args(matrix, expert)
+                tape.op(matrix.sources[0], kernel, args, units, mode=DYNAMIC, chunk=8)
+                packed.append((packed[-1] if packed else 0) + total // matrix.experts)
+            whole[len(packed) - 1] = matrix
         if not tape.ops:
             return arena
         native = tape.finish(self.library, pool)
@@ -144,22 +154,30 @@ class WeightLoader:
         while done < len(native):
             before, done = done, native.play(done)
             # Packed is packed: the file's pages need not stay in memory beside it.
-            for name in (n for m in self._wanted[before:done] for n in m.sources):
+            complete = [whole[n] for n in range(before, done) if n in whole]
+            for name in (n for m in complete for n in m.sources):
                 self.gguf.release(name)
-            if progress:
-                progress(sum(sizes[:done]) / max(1, sum(sizes)))
+            if progress and done:
+                progress(packed[done - 1] / max(1, packed[-1]))
         return arena
 
-    def _pack_args(self, matrix: Matrix) -> Sequence[np.ndarray | int]:
-        sources = [self.gguf.data(name) for name in matrix.sources]
+    def _pack_args(self, matrix: Matrix, expert: int) -> Sequence[np.ndarray | int]:
+        sources = [_part(self.gguf.data(name), expert, matrix.experts) for name in matrix.sources]
+        panels = _part(matrix.panels, expert, matrix.experts)
         row_bytes = matrix.blocks * matrix.format.file_bytes
         if matrix.fused:
             first, second = sources
-            return [first, second, matrix.panels, row_bytes, self.lanes, matrix.rows, matrix.rows,
+            return [first, second, panels, row_bytes, self.lanes, matrix.rows, matrix.rows,
                     matrix.blocks]  # fmt: skip
         # The second half of a panel is the same matrix, `lanes` rows on.
         (first,) = sources
         rest = max(0, matrix.rows - self.lanes)
         second = first[self.lanes * row_bytes :] if rest else first
-        return [first, second, matrix.panels, row_bytes, 2 * self.lanes, matrix.rows, rest,
+        return [first, second, panels, row_bytes, 2 * self.lanes, matrix.rows, rest,
                 matrix.blocks]  # fmt: skip
+
+
+def _part(data: np.ndarray, n: int, parts: int) -> np.ndarray:
+    """The n-th of `parts` equal parts."""
+    size = len(data) // parts
+    return data[n * size : (n + 1) * size]

@@ -6,8 +6,9 @@ from ...errors import UnsupportedModelError
 from ..gguf import GGUFFile
 from ..weights import WeightLoader
 from .qwen3 import Qwen3
+from .qwen3moe import Qwen3MoE
 
-ARCHITECTURES = {cls.architecture: cls for cls in (Qwen3,)}
+ARCHITECTURES = {cls.architecture: cls for cls in (Qwen3, Qwen3MoE)}
 
 
 def architecture_of(gguf: GGUFFile) -> str:

@@ -1,12 +1,16 @@
 """Qwen3, dense: pre-norm blocks with grouped-query attention, q/k norm, and SwiGLU.
 
+(With experts: `qwen3moe.py`.)
+
 x = x + W_o attend(norm(W_q h), norm(W_k h), W_v h),   h = rmsnorm(x)
 x = x + W_down (silu(W_gate h) * W_up h),              h = rmsnorm(x)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -14,6 +18,33 @@ from ...errors import GGUFError
 from ..gguf import GGUFFile
 from ..graph import Graph, HeadShape, Row, padded
 from ..weights import Matrix, WeightLoader
+
+
+class FeedForward(Protocol):
+    """The second half of a layer: its weights, and what it does with them."""
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]: ...
+
+    def forward(self, g: Graph, x: Row, eps: float) -> None: ...
+
+
+@dataclass(slots=True)
+class SwiGLU:
+    """The dense one."""
+
+    norm: np.ndarray
+    gate_up: Matrix
+    down: Matrix
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        return self.gate_up, self.down
+
+    def forward(self, g: Graph, x: Row, eps: float) -> None:
+        h = g.norm(x, self.norm, eps, [self.gate_up], "ffn_norm")
+        y = g.silu_mul(self.gate_up, h, "ffn_gate_up")
+        g.add_matmul(x, self.down, g.ready(y, [self.down], "ffn_ready"), "ffn_down")
 
 
 @dataclass(slots=True)
@@ -27,9 +58,7 @@ class Block:
     q_norm: np.ndarray
     k_norm: np.ndarray
     o: Matrix
-    ffn_norm: np.ndarray
-    gate_up: Matrix
-    down: Matrix
+    ffn: FeedForward
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +73,8 @@ class Config:
     eps: float
     rope_base: float
     context: int
+    experts: int = 0  # in each layer; 0 in a dense model
+    experts_used: int = 0  # by each token
 
 
 class Qwen3:
@@ -52,7 +83,7 @@ class Qwen3:
     architecture = "qwen3"
 
     def __init__(self, gguf: GGUFFile, weights: WeightLoader) -> None:
-        self.config = c = read_config(gguf, self.architecture)
+        self.config = c = self.read_config(gguf)
         h = c.heads
         q_rows, kv_rows = h.heads * h.head_dim, h.kv_heads * h.head_dim
         self.blocks: list[Block] = []
@@ -67,9 +98,7 @@ class Qwen3:
                     q_norm=weights.vector(name("attn_q_norm"), h.head_dim),
                     k_norm=weights.vector(name("attn_k_norm"), h.head_dim),
                     o=weights.matrix(name("attn_output"), c.width, q_rows),
-                    ffn_norm=weights.vector(name("ffn_norm"), c.width, padded(c.width)),
-                    gate_up=weights.gate_up(name("ffn_gate"), name("ffn_up"), c.ffn, c.width),
-                    down=weights.matrix(name("ffn_down"), c.width, c.ffn),
+                    ffn=self.load_feed_forward(weights, name),
                 )
             )
         self.output_norm = weights.vector("output_norm.weight", c.width, padded(c.width))
@@ -79,6 +108,18 @@ class Qwen3:
         )
         self.embedding_format = weights.format_of("token_embd.weight").name
         self.embedding = gguf.data("token_embd.weight")
+
+    def read_config(self, gguf: GGUFFile) -> Config:
+        return read_config(gguf, self.architecture)
+
+    def load_feed_forward(self, weights: WeightLoader, name: Callable[[str], str]) -> FeedForward:
+        """Ask for one layer's; `name` makes a tensor's full name."""
+        c = self.config
+        return SwiGLU(
+            norm=weights.vector(name("ffn_norm"), c.width, padded(c.width)),
+            gate_up=weights.gate_up(name("ffn_gate"), name("ffn_up"), c.ffn, c.width),
+            down=weights.matrix(name("ffn_down"), c.width, c.ffn),
+        )
 
     def forward(self, g: Graph, out: np.ndarray) -> None:
         """Lay down one pass; logits go to `out`, float32 [rows, stride]."""
@@ -97,14 +138,12 @@ class Qwen3:
         v = g.matmul(w.v, h, "v")
         a = g.attend(q, k, v, (w.q_norm, w.k_norm), eps)
         g.add_matmul(x, w.o, g.ready(a, [w.o], "attn_ready"), "attn_output")
-        h = g.norm(x, w.ffn_norm, eps, [w.gate_up], "ffn_norm")
-        y = g.silu_mul(w.gate_up, h, "ffn_gate_up")
-        g.add_matmul(x, w.down, g.ready(y, [w.down], "ffn_ready"), "ffn_down")
+        w.ffn.forward(g, x, eps)
 
     @property
     def matrices(self) -> list[Matrix]:
-        """Every matrix that one decode step reads."""
-        per_layer = [(w.q, w.k, w.v, w.o, w.gate_up, w.down) for w in self.blocks]
+        """Every matrix that one decode step reads, the output head last."""
+        per_layer = [(w.q, w.k, w.v, w.o, *w.ffn.matrices) for w in self.blocks]
         return [m for layer in per_layer for m in layer] + [self.output]
 
 
