@@ -1,0 +1,40 @@
+"""A small model in each weight type that the `gguf` package can write, against plain numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import tiny_qwen3 as tiny
+from helpers.qwen3_numpy import divergence, forward
+
+from triplepoint import Engine
+
+TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
+FLOATS = ("f32", "f16", "bf16")
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_logits(tmp_path: Path, kind: str) -> None:
+    """Logits are those of the dequantised weights, up to the int8 rounding of activations."""
+    path = tmp_path / "tiny.gguf"
+    tiny.write_tiny(path, kind)
+    ids = np.random.default_rng(5).integers(0, 256, 70).tolist()
+    with Engine.load(path, threads=1, kv="f32", context=128) as engine:
+        got = engine.session().score(ids)
+        session = engine.session()
+        pieces = np.concatenate([session.score(ids[:1]), session.score(ids[1:30])])
+    want = forward(
+        tiny.dequantised(path),
+        ids,
+        heads=tiny.HEADS,
+        kv_heads=tiny.KV_HEADS,
+        head_dim=tiny.HEAD_DIM,
+        eps=tiny.EPS,
+        rope_base=tiny.ROPE_BASE,
+    )
+
+    assert divergence(want, got).mean() < (1e-9 if kind in FLOATS else 2e-3)
+    assert np.abs(got - want).max() < (1e-4 if kind in FLOATS else 0.04) * np.ptp(want)
+    assert np.array_equal(pieces, got[:30])
