@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .limits import Limits
     from .machine import MachineProfile
+
+
+# What a pass spends its time on.
+PARTS = ("products", "attention", "rope", "prepare", "other", "barriers", "outside")
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ class Result:
         limits: this machine's limits around each repetition.
         least: the least seconds that those allowed each repetition.
         bound: what that least time is spent on: ``compute``, or the level that is read.
+        spent: by `PARTS`, the median share of the threads' time.
     """
 
     case: Case
@@ -95,6 +100,7 @@ class Result:
     limits: tuple[MachineProfile, ...] = ()
     least: tuple[float, ...] = ()
     bound: str = ""
+    spent: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def rates(self) -> list[float]:
@@ -138,6 +144,24 @@ class Runner:
         self.ids = [chance.randrange(engine.tokenizer.n_vocab) for _ in range(longest)]
         self._known = 0  # tokens of the session that are the first of `ids`
 
+    def spent(self) -> dict[str, float]:
+        """Where the time of the last measurement went: shares of the threads' time, by `PARTS`.
+
+        The ops' own stamps give work and waiting; what no op has had is `outside`: Python, and
+        threads on their way into a pass.
+        """
+        session, phase = self.session, self.session.last_phase
+        assert phase is not None
+        total = phase.wall_s * self.engine.threads
+        shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        for plan in (session._decode, session._prefill):
+            work = plan.tape.work_seconds().sum(axis=0) / total
+            for op, share in zip(plan.graph.tape.ops, work, strict=True):
+                shares[part_of(op.kernel.source.name)] += float(share)
+            shares["barriers"] += float(plan.tape.wait_seconds().sum()) / total
+        shares["outside"] = max(0.0, 1.0 - sum(shares.values()))
+        return shares
+
     def measure(self, case: Case) -> float:
         """Seconds of the case's passes."""
         session, start = self.session, case.start
@@ -169,6 +193,15 @@ class Runner:
         return phase.wall_s * passes / (phase.kv_after - phase.kv_before)
 
 
+def part_of(kernel: str) -> str:
+    """The one of `PARTS` that a kernel belongs to."""
+    if kernel.startswith(("gemm", "moe")):
+        return "products"
+    return {"attention": "attention", "rope_store": "rope", "prepare": "prepare"}.get(
+        kernel, "other"
+    )
+
+
 @dataclass
 class Samples:
     """What a case's repetitions give while it is measured."""
@@ -176,6 +209,7 @@ class Samples:
     case: Case
     seconds: list[float] = field(default_factory=list)
     limits: list[MachineProfile] = field(default_factory=list)
+    spent: list[dict[str, float]] = field(default_factory=list)
 
     def result(self, engine: Engine) -> Result:
         """The times, and beside each the least that the limits around it allowed."""
@@ -187,6 +221,9 @@ class Samples:
             tuple(self.limits),
             tuple(max(n.compute_s, n.memory_s) for n in needed),
             statistics.mode(bounds) if bounds else "",
+            {part: statistics.median(s[part] for s in self.spent) for part in PARTS}
+            if self.spent
+            else {},
         )
 
 
@@ -210,6 +247,7 @@ def run(
         before = limits.sample()
         for _ in range(repeat):
             samples.seconds.append(runner.measure(case))
+            samples.spent.append(runner.spent())
             after = limits.sample()
             samples.limits.append(before.merged(after))
             before = after

@@ -213,12 +213,14 @@ class Contest:
         for n in range(-1, self.repeat):
             before = self._limits.sample()
             seconds = self._runner.measure(case)
+            spent = self._runner.spent()
             limits = before.merged(self._limits.sample())
             others = {name: self._theirs(name, case) for name in theirs}
             if n < 0:
                 continue
             ours.seconds.append(seconds)
             ours.limits.append(limits)
+            ours.spent.append(spent)
             for name, other in theirs.items():
                 other.seconds.append(others[name])
                 other.limits.append(limits)

@@ -68,8 +68,16 @@ def _speed(
         Column("min … max", 20),
         Column("of limit", 12),
     ]
-    show(output, form, columns, (_speed_row(engine, result) for result in results))
+    found = []
+
+    def rows() -> Iterator[Row]:
+        for result in results:
+            found.append(result)
+            yield _speed_row(engine, result)
+
+    show(output, form, columns, rows())
     if form == "md":
+        _breakdown(output, found)
         _notes(output, engine.kv, args.repetitions, limits.samples)
 
 
@@ -98,9 +106,20 @@ def _speed_row(engine: Engine, result: Result) -> Row:
         "max_ts": max(result.rates),
         "limit": result.bound,
         "limit_share": result.share,
+        **_spent(result),
         **_limits(result.limits),
     }
     return Row(cells, fields, _samples(result))
+
+
+def _breakdown(output: Output, results: Sequence[Result]) -> None:
+    """A second table: what the threads' time of each row went into."""
+    from ..bench import PARTS
+
+    columns = [Column("test", 15), *(Column(part, 9) for part in PARTS)]
+    rows = [Row((r.case.name, *(f"{r.spent[part]:.1%}" for part in PARTS)), {}) for r in results]
+    output.line()
+    show(output, "md", columns, rows)
 
 
 # --- ours beside llama.cpp's
@@ -125,9 +144,16 @@ def _against(
             Column("of limit", 12),
             Column("theirs", 6),
         ]
-        rows = (_match_row(engine, peer.name, match) for match in contest.run())
-        show(output, form, columns, rows)
+        found = []
+
+        def rows() -> Iterator[Row]:
+            for match in contest.run():
+                found.append(match.ours)
+                yield _match_row(engine, peer.name, match)
+
+        show(output, form, columns, rows())
         if form == "md":
+            _breakdown(output, found)
             output.line()
             name = (
                 f"{_model(engine)}, {_size(engine.model.path)}, {_count(engine.model.parameters)}"
@@ -164,6 +190,7 @@ def _match_row(engine: Engine, peer: str, match: Match) -> Row:
         "limit": ours.bound,
         "limit_share": ours.share,
         "peer_limit_share": best.share,
+        **_spent(ours),
         **_limits(ours.limits),
     }
     theirs = {name: _samples(result) for name, result in match.theirs.items()}
@@ -276,6 +303,11 @@ def _samples(result: Result) -> dict[str, Any]:
         "samples_ts": result.rates,
         "samples_limit_share": result.shares,
     }
+
+
+def _spent(result: Result) -> dict[str, float]:
+    """The shares of our threads' time."""
+    return {f"share_{part}": share for part, share in result.spent.items()}
 
 
 def _limits(profiles: Iterable[MachineProfile]) -> dict[str, float]:

@@ -175,6 +175,26 @@ def test_the_least_time_is_of_what_the_model_needs(engine: Engine) -> None:
     assert two.memory_s == pytest.approx((2 * cost.body_bytes + cost.head_bytes + kv) / 1e9)
 
 
+@pytest.mark.parametrize("case", [Case(prompt=20), Case(generate=3)], ids=["prompt", "generate"])
+def test_the_time_is_shared_out(case: Case, engine: Engine) -> None:
+    """The parts are all of the threads' time, and the model's products and attention are in it."""
+    (result,) = bench.run(engine, [case], repeat=1)
+
+    assert tuple(result.spent) == bench.PARTS
+    assert all(0 <= share <= 1 for share in result.spent.values())
+    assert sum(result.spent.values()) == pytest.approx(1, abs=0.05)
+    for part in ("products", "attention", "rope", "prepare", "other"):
+        assert result.spent[part] > 0, part
+
+
+def test_every_kernel_of_a_pass_has_its_part(engine: Engine) -> None:
+    """No product of weights is counted as `other`."""
+    ops = engine.session(context=64)._prefill.graph.tape.ops
+    other = {op.kernel.source.name for op in ops if bench.part_of(op.kernel.source.name) == "other"}
+
+    assert other == {"embed"}
+
+
 def test_nothing_to_do_is_nothing_done(engine: Engine) -> None:
     """No cases, no results."""
     assert list(bench.run(engine, [])) == []

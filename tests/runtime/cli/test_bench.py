@@ -34,8 +34,9 @@ def test_the_table(triplepoint: Run) -> None:
     done = triplepoint("bench", *SIZES)
 
     assert (done.returncode, done.stderr) == (0, "")
-    heading, _, *rows = table_of(done.stdout)
-    assert len({len(line) for line in done.stdout.splitlines() if line.startswith("|")}) == 1
+    first, second = done.stdout.split("\n\n")[:2]
+    heading, _, *rows = table_of(first)
+    assert len({len(line) for line in first.splitlines()}) == 1
     assert heading[:7] == ["model", "size", "params", "backend", "threads", "test", "t/s"]
     assert heading[7:] == ["min … max", "of limit"]
     assert [row[5] for row in rows] == TESTS
@@ -45,6 +46,11 @@ def test_the_table(triplepoint: Run) -> None:
         assert least - 1 <= median <= most + 1
         assert spread >= 0
         assert re.fullmatch(r"[0-9]+% (compute|L1|L2|L3|DRAM)", row[8])
+    heading, _, *rows = table_of(second)
+    assert heading[:3] == ["test", "products", "attention"]
+    assert [row[0] for row in rows] == TESTS
+    for row in rows:
+        assert sum(float(cell.rstrip("%")) for cell in row[1:]) == pytest.approx(100, abs=6)
     assert "medians of 2" in done.stdout
     assert re.search(r"limits in this run, .*int8 [0-9,]+ GOP/s .*DRAM read", done.stdout)
 
@@ -84,7 +90,7 @@ def test_against_llama_cpp(triplepoint: Run) -> None:
     done = triplepoint("bench", *FEW, "--against", "llama-cpp", more={"PYTHONPATH": str(FAKE)})
 
     assert (done.returncode, done.stderr) == (0, "")
-    heading, _, *rows = table_of(done.stdout)
+    heading, _, *rows = table_of(done.stdout.split("\n\n")[0])
     assert heading[:5] == ["test", "triplepoint t/s", "llama.cpp t/s", "its best setting", "ratio"]
     assert [row[0] for row in rows] == ["pp7", "tg3 @ d50"]
     assert all(row[3] in ("flash attention", "no flash attention") for row in rows)
