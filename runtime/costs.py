@@ -6,8 +6,8 @@ For a pass of S tokens at KV length P of a model with N weights in its matrices:
     attention FLOPs  4 H d S (P + (S + 1) / 2) per layer      (scores and weighted values, causal)
     bytes            the weights once, the KV cache of P + S positions for each token tile
 
-Of E experts a token takes k: N counts k of them, and the bytes those that S tokens are expected to
-touch, E (1 - (1 - k/E)^S), as if each were as likely as any other. Then
+Of E experts a token takes k: N counts k of them, and the bytes those that were read. Beforehand S
+tokens are expected to touch E (1 - (1 - k/E)^S), as if each were as likely as any other. Then
 
     t_compute = linear / int8 peak + attention / bf16 peak,  t_memory = bytes / bandwidth,
     t_dispatch = barriers * barrier cost;  the largest names the bound.
@@ -36,7 +36,7 @@ class ModelCost:
         kv_bytes: bytes of KV cache for one position, all layers.
         quantised: whether products run in int8 (else in float32).
         expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
-        expert_share: experts that a token takes, of all.
+        experts, experts_used: of one layer, and how many of them a token takes.
     """
 
     layers: int
@@ -50,28 +50,43 @@ class ModelCost:
     quantised: bool
     expert_weights: int = 0
     expert_bytes: int = 0
-    expert_share: float = 0.0
+    experts: int = 0
+    experts_used: int = 0
 
     @property
     def token_weights(self) -> float:
         """Weights in the layers that one token is multiplied by."""
-        return self.body_weights + self.expert_share * self.expert_weights
+        share = self.experts_used / self.experts if self.experts else 0.0
+        return self.body_weights + share * self.expert_weights
 
-    def layer_bytes(self, tokens: int) -> float:
-        """Bytes of the layers' weights that a pass of `tokens` tokens reads."""
-        touched = 1.0 - (1.0 - self.expert_share) ** tokens
-        return self.body_bytes + touched * self.expert_bytes
+    def expected_experts(self, tokens: int) -> float:
+        """Distinct experts that a pass of `tokens` tokens touches, in all layers together."""
+        if not self.experts:
+            return 0.0
+        spared = (1.0 - self.experts_used / self.experts) ** tokens
+        return self.layers * self.experts * (1.0 - spared)
+
+    def layer_bytes(self, experts_read: float) -> float:
+        """Bytes of the layers' weights when so many experts are read."""
+        if not self.experts:
+            return float(self.body_bytes)
+        return self.body_bytes + self.expert_bytes * experts_read / (self.layers * self.experts)
 
 
 @dataclass(frozen=True, slots=True)
 class PassCost:
-    """Counts of one pass, or of several added up."""
+    """Counts of one pass, or of several added up.
+
+    Attributes:
+        experts_read: distinct experts in each layer of each pass, added up.
+    """
 
     linear_flops: float = 0.0
     attention_flops: float = 0.0
     weight_bytes: float = 0.0
     kv_read_bytes: float = 0.0
     barriers: int = 0
+    experts_read: float = 0.0
 
     @property
     def flops(self) -> float:
@@ -88,36 +103,48 @@ class PassCost:
             self.weight_bytes + other.weight_bytes,
             self.kv_read_bytes + other.kv_read_bytes,
             self.barriers + other.barriers,
+            self.experts_read + other.experts_read,
         )
 
 
 def pass_cost(
-    model: ModelCost, tokens: int, start: int, outputs: int, barriers: int, tile: int
+    model: ModelCost,
+    tokens: int,
+    start: int,
+    outputs: int,
+    barriers: int,
+    tile: int,
+    experts_read: float | None = None,
 ) -> PassCost:
     """Counts for `tokens` tokens at KV length `start`, logits for `outputs` of them.
 
-    tile: tokens that share one read of the KV cache.
+    tile: tokens that share one read of the KV cache. experts_read: distinct experts of all layers
+    that the pass took; None: as many as are expected.
     """
+    experts = model.expected_experts(tokens) if experts_read is None else experts_read
     seen = start + (tokens + 1) / 2
     head = outputs > 0
     return PassCost(
         linear_flops=2.0 * (tokens * model.token_weights + outputs * model.head_weights),
         attention_flops=4.0 * model.layers * model.heads * model.head_dim * tokens * seen,
-        weight_bytes=model.layer_bytes(tokens) + (model.head_bytes if head else 0),
+        weight_bytes=model.layer_bytes(experts) + (model.head_bytes if head else 0),
         kv_read_bytes=model.kv_bytes * seen * -(-tokens // tile),
         barriers=barriers,
+        experts_read=experts,
     )
 
 
 def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> PassCost:
     """Counts of `passes` single-token passes from KV length `start` on, in closed form."""
     seen = passes * (start + 1) + passes * (passes - 1) / 2
+    experts = model.expected_experts(1)
     return PassCost(
         linear_flops=2.0 * passes * (model.token_weights + model.head_weights),
         attention_flops=4.0 * model.layers * model.heads * model.head_dim * seen,
-        weight_bytes=passes * (model.layer_bytes(1) + model.head_bytes),
+        weight_bytes=passes * (model.layer_bytes(experts) + model.head_bytes),
         kv_read_bytes=model.kv_bytes * seen,
         barriers=passes * barriers,
+        experts_read=passes * experts,
     )
 
 

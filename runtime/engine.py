@@ -187,9 +187,9 @@ class Engine:
     @cached_property
     def cost(self) -> ModelCost:
         """The model as the cost model sees it."""
-        *layers_matrices, head = self.network.matrices
-        body = [m for m in layers_matrices if m.experts == 1]
-        experts = [m for m in layers_matrices if m.experts > 1]
+        *in_layers, head = self.network.matrices
+        body = [m for m in in_layers if not m.experts]
+        experts = [m for m in in_layers if m.experts]
         h = self.network.config.heads
         word = 2 if self.kv == "bf16" else 4
         layers = self.network.config.layers
@@ -205,7 +205,8 @@ class Engine:
             quantised=head.format.quantised,
             expert_weights=sum(m.parameters for m in experts),
             expert_bytes=sum(m.nbytes for m in experts),
-            expert_share=self.network.config.experts_used / experts[0].experts if experts else 0.0,
+            experts=self.network.config.experts,
+            experts_used=self.network.config.experts_used,
         )
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from ..jit.kernels.attention import token_tile
 from ..jit.tape import NativeTape, Tape
 from ..traces.events import PhaseEvent
 from .costs import PassCost, decode_cost, observe, pass_cost, predict
-from .graph import Graph, choose_ops
+from .graph import TOUCHED, Graph, choose_ops
 from .kv import KVCache
 from .sampling import GREEDY, Sampler, Sampling
 
@@ -336,7 +336,17 @@ class Session:
 
     def _cost(self, plan: _Plan, tokens: int, start: int, outputs: int) -> PassCost:
         tile = token_tile(self.engine.network.config.heads.group)
-        return pass_cost(self.engine.cost, tokens, start, outputs, plan.tape.barriers, tile)
+        model, read = self.engine.cost, None
+        if model.experts and not plan.graph.decode:
+            read = float(plan.graph.state[TOUCHED])
+        return pass_cost(model, tokens, start, outputs, plan.tape.barriers, tile, read)
+
+    def _experts(self, cost: PassCost, passes: int) -> float | None:
+        """Distinct experts that a layer touched in a pass, on average."""
+        model = self.engine.cost
+        if not model.experts or not passes:
+            return None
+        return round(cost.experts_read / (passes * model.layers), 2)
 
     def _finish(
         self,
@@ -372,6 +382,7 @@ class Session:
             threads=engine.pool.active,
             plan=plan,
             memory_level=prediction.level,
+            experts=self._experts(cost, passes),
             token_ids=ids,
         )
         self.last_phase = event

@@ -20,7 +20,7 @@ from .memory import Arena
 class Matrix:
     """A weight matrix [rows, depth] in panels, or two that are fused half by half.
 
-    A matrix of experts is as many of them, one after the other.
+    A matrix of experts is one for each of `experts`, one after the other.
 
     Attributes:
         format: how it is stored; rows, depth: output and input width (of one expert).
@@ -36,7 +36,12 @@ class Matrix:
     fused: bool
     sources: tuple[str, ...]
     panels: np.ndarray
-    experts: int = 1
+    experts: int = 0
+
+    @property
+    def copies(self) -> int:
+        """Matrices in it: one, or one for each expert."""
+        return max(1, self.experts)
 
     @property
     def blocks(self) -> int:
@@ -48,7 +53,7 @@ class Matrix:
 
     @property
     def parameters(self) -> int:
-        return self.experts * self.rows * self.depth * len(self.sources)
+        return self.copies * self.rows * self.depth * len(self.sources)
 
 
 class WeightLoader:
@@ -125,14 +130,14 @@ class WeightLoader:
         fused = len(names) == 2
         units = -(-rows // (self.lanes if fused else 2 * self.lanes))
         nothing = np.empty(0, np.uint8)
-        matrix = Matrix(form, rows, depth, units, fused, names, nothing, max(1, experts))
+        matrix = Matrix(form, rows, depth, units, fused, names, nothing, experts)
         self._wanted.append(matrix)
         return matrix
 
     def pack_all(self, pool: Pool, progress: Callable[[float], None] | None = None) -> Arena:
         """Pack every matrix that was asked for; `progress` hears the share that is done."""
         sizes = [m.units * m.blocks * m.format.panel_block_bytes(self.lanes) for m in self._wanted]
-        totals = [size * m.experts for size, m in zip(sizes, self._wanted, strict=True)]
+        totals = [size * m.copies for size, m in zip(sizes, self._wanted, strict=True)]
         arena = Arena(sum(totals) + 64 * len(totals))
         self.gguf.check_unchanged()
         tape = Tape("pack", pool.threads)
@@ -142,10 +147,10 @@ class WeightLoader:
             matrix.panels = arena.take(total)
             units = np.array([matrix.units], np.int64)
             kernel = spec(pack, fmt=matrix.format.name)
-            for expert in range(matrix.experts):
+            for expert in range(matrix.copies):
                 args = self._pack_args(matrix, expert)
                 tape.op(matrix.sources[0], kernel, args, units, mode=DYNAMIC, chunk=8)
-                packed.append((packed[-1] if packed else 0) + total // matrix.experts)
+                packed.append((packed[-1] if packed else 0) + total // matrix.copies)
             whole[len(packed) - 1] = matrix
         if not tape.ops:
             return arena
@@ -162,8 +167,8 @@ class WeightLoader:
         return arena
 
     def _pack_args(self, matrix: Matrix, expert: int) -> Sequence[np.ndarray | int]:
-        sources = [_part(self.gguf.data(name), expert, matrix.experts) for name in matrix.sources]
-        panels = _part(matrix.panels, expert, matrix.experts)
+        sources = [_part(self.gguf.data(name), expert, matrix.copies) for name in matrix.sources]
+        panels = _part(matrix.panels, expert, matrix.copies)
         row_bytes = matrix.blocks * matrix.format.file_bytes
         if matrix.fused:
             first, second = sources

@@ -144,6 +144,8 @@ class PhaseEvent(Event):
     """Name of the kernel plan."""
     memory_level: str = ""
     """Level that the weights and the KV cache came from: ``L1``, ``L2``, ``L3`` or ``DRAM``."""
+    experts: float | None = None
+    """Distinct experts that a layer touched in a pass, on average; None in a dense model."""
     token_ids: list[int] = Field(default_factory=list)
     """The ids fed in (prefill) or sampled, the stop token included (decode)."""
     sampling: dict[str, Any] | None = None

@@ -108,7 +108,7 @@ def test_decode_counts_only_the_chosen_experts(model: MakeModel) -> None:
     with Engine.load(model("q8_0")) as engine:
         cost = engine.cost
         blocks = engine.network.blocks
-        experts = [m for b in blocks for m in b.ffn.matrices if m.experts > 1]
+        experts = [m for b in blocks for m in b.ffn.matrices if m.experts]
         router = [b.ffn.matrices[0] for b in blocks]
     share = tiny.USED / tiny.EXPERTS
     each = 3 * tiny.FFN * tiny.WIDTH
@@ -124,6 +124,25 @@ def test_decode_counts_only_the_chosen_experts(model: MakeModel) -> None:
     assert pass_cost(cost, 1, 0, 1, 0, 1) == one
     many = pass_cost(cost, 200, 0, 1, 0, 1)
     assert many.weight_bytes == pytest.approx(fixed + cost.expert_bytes)
+
+
+def test_the_trace_counts_experts(model: MakeModel) -> None:
+    """A phase says how many experts a layer touched, and its bytes are those of just these."""
+    with Engine.load(model("q8_0")) as engine:
+        session = engine.session()
+        two = session.prefill(IDS[:2])
+        many = session.prefill(IDS[2:])
+        list(session.decode(max_tokens=3))
+        one, cost = session.last_phase, engine.cost
+    assert one is not None
+    assert one.experts == tiny.USED
+    assert two.experts is not None
+    assert tiny.USED <= two.experts <= 2 * tiny.USED
+    assert many.experts is not None
+    assert two.experts < many.experts <= tiny.EXPERTS
+    # The same pass with as many experts as it says.
+    read = two.experts * tiny.LAYERS
+    assert two.bytes == pytest.approx(pass_cost(cost, 2, 0, 1, 0, 1, read).bytes, rel=0.01)
 
 
 def test_a_wrong_number_of_experts_is_refused(model: MakeModel, tmp_path: Path) -> None:
