@@ -6,6 +6,7 @@ import numpy as np
 
 from ..simd import I64, F32s, I8s, I32s, Kernel, Ptr, V, f32, i8, i16, i32, i64, kernel
 from .embed_k import block_k
+from .lookup import IQ4_NL, table_values
 from .mathlib import f16_to_f32
 from .panels import FORMATS, Format
 
@@ -49,7 +50,7 @@ def _block(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
 
 
 def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
-    """A block of nibbles, with fifth bits or a min if the format has them."""
+    """A block of nibbles, with fifth bits, a min or a table if the format has them."""
     lanes, zero_point = min(k.lanes, 16), form.zero_point(k.target)
     scale = f16_to_f32(k, src.cast(i16).load())
     least = f16_to_f32(k, src.cast(i16).load(1)) if form.has_min else None
@@ -61,7 +62,10 @@ def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
             if bits is not None:
                 own = (bits >> (16 * high + n)).splat(lanes) >> k.iota(lanes)
                 wide = wide | ((own & 1) << 4)
-            value = _scaled(wide - zero_point, scale)
+            weight = wide - zero_point
+            if form.name == "iq4_nl":
+                weight = table_values(k, wide, IQ4_NL)
+            value = _scaled(weight, scale)
             out.store(16 * high + n, value if least is None else value + least.splat(lanes))
 
 

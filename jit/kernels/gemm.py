@@ -25,6 +25,7 @@ from ..dot import Dot
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES, group_of
+from .lookup import IQ4_NL, table_bytes
 from .mathlib import f16_to_f32, silu
 from .panels import FORMATS, Format
 
@@ -227,7 +228,10 @@ def _groups(k: Kernel, form: Format, block: Ptr):
         bits = [fifth.load(half * lanes, lanes) for half in range(2)]
 
     def whole(low: list[V], group: int) -> list[V]:
-        """The nibbles of a group, with their fifth bits if they have any."""
+        """The weights of a group: its nibbles, their fifth bits, or what a table has for them."""
+        if form.name == "iq4_nl":
+            zero_point = form.zero_point(k.target)
+            return [table_bytes(k, v, [n + zero_point for n in IQ4_NL]) for v in low]
         if not bits:
             return low
         tops = [((b >> group) & 0x01010101) << 4 for b in bits]

@@ -8,6 +8,7 @@ Lane = output row: no horizontal sums, and one layout serves GEMV (decode) and G
 |--------|--------------|-------------------------------|
 | q4_0   | 32 | 2 x [L fp16 scales], then 4 x 2 x [L x 4 bytes]: low nibbles K-group g, high g + 4 |
 | q5_0   | 32 | 2 x [L fp16 scales], 2 x [L int32 fifth bits], then nibbles as q4_0 |
+| iq4_nl | 32 | as q4_0; a nibble is a place in a table (`lookup.py`) |
 | q4_1, q5_1 | 32 | the same with 2 x [L fp16 mins] after the scales |
 | q8_0   | 32 | 2 x [L fp16 scales], then 8 x 2 x [L x 4 bytes], + 128 if target wants unsigned |
 | f32    | 1  | 2 x [L float32] |
@@ -76,10 +77,10 @@ class Format:
         return 2 * lanes * self.row_bytes
 
     def zero_point(self, target: CpuTarget) -> int:
-        """What is subtracted from a stored weight, folded into the accumulator's start."""
+        """What is subtracted from a weight as it is multiplied, folded into the sum's start."""
         if self.name in ("q4_0", "q5_0"):
             return 8 if self.name == "q4_0" else 16
-        return 128 if self.name == "q8_0" and not target.signed_bytes else 0
+        return 128 if self.name in ("q8_0", "iq4_nl") and not target.signed_bytes else 0
 
     def activation(self, target: CpuTarget, depth: int) -> Activation:
         """How rows of `depth` values must be prepared to be multiplied by it."""
@@ -101,6 +102,7 @@ FORMATS = {
         Format("q8_0", 32, 34, "blocks", 34),
         Format("q4_0", 32, 18, "blocks", 18, most=15),
         Format("q4_1", 32, 20, "blocks", 20, most=15, has_min=True),
+        Format("iq4_nl", 32, 18, "blocks", 18),
         Format("q5_0", 32, 22, "blocks", 22, most=31),
         Format("q5_1", 32, 24, "blocks", 24, most=31, has_min=True),
         Format("q4_k", 256, 144, "k", 148),

@@ -1,4 +1,4 @@
-"""Q4_1, Q5_0 and Q5_1, the younger siblings of Q4_0: packing, rows and products."""
+"""Q4_1, Q5_0, Q5_1 and IQ4_NL, the younger siblings of Q4_0: packing, rows and products."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from helpers.matrices import FileMatrix, fused_panels_of, panels_of, random_matr
 from helpers.runners import Native, Runner
 from helpers.tolerances import assert_close
 
-from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import embed, gemm
+from triplepoint.jit.compile import build_assembly, spec
+from triplepoint.jit.dot import KEY_INSTRUCTION
+from triplepoint.jit.kernels import embed, gemm, lookup
 from triplepoint.jit.kernels.activations import dequantise_reference, quantise_reference
+from triplepoint.jit.kernels.lookup import IQ4_NL, reference
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
+from triplepoint.jit.targets import TARGETS
 
-SIBLINGS = ("q5_0", "q4_1", "q5_1")
+SIBLINGS = ("q5_0", "q4_1", "q5_1", "iq4_nl")
 TOKENS = (1, 2, 3, 5, 6, 7, 13, 70)
 FEW_TOKENS = (1, 8)  # under qemu each product is a process
 
@@ -92,7 +95,8 @@ def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
 def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """out = W x for odd shapes and all tile sizes; rows that only pad a panel come out as zeros."""
     for rows, depth in ((70, 192),) if runner.emulated else ((1, 32), (70, 192), (40, 256)):
-        for make in (random_matrix, _random_bytes):
+        # The `gguf` package has no quantiser for IQ4_NL.
+        for make in (_random_bytes,) if fmt == "iq4_nl" else (random_matrix, _random_bytes):
             product = Product(runner, make(rng, rows, depth, fmt))
             for tokens in FEW_TOKENS if runner.emulated else TOKENS:
                 x = rng.standard_normal((tokens, depth)).astype(np.float32)
@@ -148,3 +152,22 @@ def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
     got = Product(runner, weights).run(x)[:, :4]
 
     assert np.array_equal(got, x.astype(np.int64) @ weights.values.astype(np.int64).T)
+
+
+def test_the_table_is_the_oracles() -> None:
+    """What a nibble stands for is what the `gguf` package says."""
+    assert tuple(gguf.quants.IQ4_NL.kvalues) == IQ4_NL
+    assert reference(np.array([[0, 15]], np.uint8), IQ4_NL).tolist() == [[-127, 113]]
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("fmt", SIBLINGS)
+def test_key_instructions(name: str, fmt: str) -> None:
+    """Each feature set multiplies with its own instruction; tables are one shuffle."""
+    target = TARGETS[name]
+    kernel = spec(gemm.gemm_quant, fmt=fmt, epilogue="store", blocks=2)
+    assembly = build_assembly(kernel, target)
+
+    assert KEY_INSTRUCTION[target.dot] in assembly
+    if fmt == "iq4_nl":
+        assert lookup.KEY_INSTRUCTION.get(target.dot, "") in assembly

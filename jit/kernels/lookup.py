@@ -1,0 +1,50 @@
+"""Tables of 16 values: what the nibbles of IQ4_NL stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from llvmlite import ir
+
+from ..simd import Kernel, V, i8, i32, vec
+
+IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+
+_PSHUFB = {128: "ssse3.pshuf.b.128", 256: "avx2.pshuf.b", 512: "avx512.pshuf.b.512"}
+
+# The instruction that must be in the assembly for each kind of dot product; the portable has none.
+KEY_INSTRUCTION = {
+    "maddubs": "pshufb",
+    "vpdpbusd": "pshufb",
+    "mlal": "tbl",
+    "sdot": "tbl",
+    "usdot": "tbl",
+}
+
+
+def reference(index: np.ndarray, table: Sequence[int]) -> np.ndarray:
+    """index uint8 below 16, any shape -> int32 of the same shape."""
+    return np.array(table, np.int32)[index]
+
+
+def table_bytes(k: Kernel, words: V, table: Sequence[int]) -> V:
+    """Each byte of int32 lanes, 0 to 15, replaced by its entry of `table` (modulo 256)."""
+    index = words.bitcast(i8)
+    entries = [i8(table[n % 16] & 255) for n in range(index.lanes)]
+    values = V(k, ir.Constant(vec(i8, index.lanes), entries))  # once for every 128 bits
+    if k.target.dot in ("maddubs", "vpdpbusd"):
+        found = k.call(f"llvm.x86.{_PSHUFB[k.target.bits]}", index.type, [values, index])
+    elif k.target.arch == "aarch64":
+        found = k.call("llvm.aarch64.neon.tbl1.v16i8", index.type, [values, index])
+    else:
+        found = table_values(k, index, table)
+    return found.bitcast(i32)
+
+
+def table_values(k: Kernel, index: V, table: Sequence[int]) -> V:
+    """The same for integer lanes of any width, without a shuffle: one comparison an entry."""
+    found = k.const(table[0], index.type)
+    for n, value in enumerate(table[1:], 1):
+        found = index.eq(n).select(k.const(value, index.type), found)
+    return found
