@@ -67,17 +67,22 @@ class _Builder:
         """A counter of constant rate: TSC on x86, the generic timer on aarch64."""
         if self.arch == "aarch64":
             # readcyclecounter would read PMCCNTR, which traps in user space.
-            kind = ir.FunctionType(i64, [])
-            return b.call(ir.InlineAsm(kind, "mrs $0, cntvct_el0", "=r", side_effect=True), [])
-        fn = self.module.globals.get("llvm.readcyclecounter")
-        if fn is None:
-            kind = ir.FunctionType(i64, [])
-            fn = ir.Function(self.module, kind, "llvm.readcyclecounter")
-        return b.call(fn, [])
+            register = ir.MetaDataString(self.module, "cntvct_el0")
+            fn = self.intrinsic("llvm.read_volatile_register.i64", i64, [ir.MetaDataType()])
+            return b.call(fn, [self.module.add_metadata([register])])
+        return b.call(self.intrinsic("llvm.readcyclecounter", i64, []), [])
 
     def pause(self, b: ir.IRBuilder) -> None:
-        text = {"x86_64": "pause", "aarch64": "yield"}.get(self.arch, "")
-        b.call(ir.InlineAsm(ir.FunctionType(ir.VoidType(), []), text, "", side_effect=True), [])
+        """Tell the core that this is a loop that waits."""
+        nothing = ir.VoidType()
+        if self.arch == "x86_64":
+            b.call(self.intrinsic("llvm.x86.sse2.pause", nothing, []), [])
+        elif self.arch == "aarch64":
+            b.call(self.intrinsic("llvm.aarch64.hint", nothing, [i32]), [i32(1)])  # yield
+
+    def intrinsic(self, name: str, result: ir.Type, args: list[ir.Type]) -> Any:
+        found = self.module.globals.get(name)
+        return found or ir.Function(self.module, ir.FunctionType(result, args), name)
 
     def call_slot(
         self, b: ir.IRBuilder, pool: ir.Value, slot: int, args: list[ir.Value]

@@ -61,6 +61,7 @@ class Pool:
         # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
         self._locks = aligned((2, 16), np.int64)
         self._c = _c_library()
+        self._library = library  # it owns the code that the threads run
         native = _native(library)
         self._play, self._worker, self._wake, self.cycles = native
         self._address = self._block.ctypes.data
@@ -200,7 +201,7 @@ def _native(library: Library) -> tuple[Any, Any, Any, Any]:
     return a, b, c, d
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)  # no more: a library holds the code of all its kernels
 def clock_rate(library: Library) -> float:
     """Cycles of the player's clock in a second, measured over a few milliseconds."""
     cycles = _native(library)[3]

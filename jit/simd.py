@@ -241,9 +241,6 @@ class V:
     def sqrt(self) -> V:
         return self.k.intrinsic("llvm.sqrt", self)
 
-    def floor(self) -> V:
-        return self.k.intrinsic("llvm.floor", self)
-
 
 @dataclass(frozen=True, slots=True)
 class Ptr:

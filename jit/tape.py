@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,9 @@ class Op:
     """One kernel on the tape, as it was laid down.
 
     Attributes:
-        name: what it computes, e.g. ``blk.3.attn_q``; group: the part of the model it belongs to.
-        flops_per_token, bytes: for the per-layer profile; weight bytes streamed by one pass.
+        name: what it computes, e.g. ``blk.3.attn_q``.
+        units: int64 [1], read at play time; mode, chunk: how they are shared out.
+        barrier: whether the threads meet afterwards.
     """
 
     name: str
@@ -49,7 +50,6 @@ class Op:
     mode: int = STATIC
     chunk: int = 1
     barrier: bool = True
-    keep: list[Any] = field(default_factory=list)
 
 
 class Tape:
@@ -102,7 +102,7 @@ class NativeTape:
         self.pool = pool
         self.names = [op.name for op in tape.ops]
         self.barriers = sum(op.barrier for op in tape.ops)
-        self._keep: list[Any] = []
+        self._keep: list[Any] = [library]  # it owns the code that the records point to
         self.records = aligned((len(tape.ops), 8), np.int64)
         counters = aligned((len(tape.ops), 8), np.int64)
         for n, op in enumerate(tape.ops):

@@ -134,7 +134,6 @@ def _llvm():
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    llvm.initialize_native_asmparser()  # the pool's pause and clock are inline assembly
     return llvm
 
 
