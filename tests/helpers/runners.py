@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from helpers.elf import undefined_symbols
 
 from triplepoint.jit.compile import Library, ObjectCache, Spec
 from triplepoint.jit.targets import CpuTarget
@@ -34,6 +35,15 @@ class Table:
 
 
 Argument = np.ndarray | Table | int | float
+
+
+class CheckedCache(ObjectCache):
+    """A cache whose objects are all looked into: a kernel may call nothing outside itself."""
+
+    def get(self, spec: Spec, target: CpuTarget) -> bytes:
+        data = super().get(spec, target)
+        assert not undefined_symbols(data), f"{spec.label} for {target}"
+        return data
 
 
 class Runner:
@@ -82,7 +92,7 @@ class Native(Runner):
 
     emulated = False
 
-    def __init__(self, target: CpuTarget, cache: ObjectCache | None = None) -> None:
+    def __init__(self, target: CpuTarget, cache: CheckedCache) -> None:
         self.target = target
         self.library = Library(target, cache)
 
@@ -187,7 +197,7 @@ class Emulated(Runner):
 
     emulated = True
 
-    def __init__(self, target: CpuTarget, cache: ObjectCache, folder: Path) -> None:
+    def __init__(self, target: CpuTarget, cache: CheckedCache, folder: Path) -> None:
         self.target = target
         self.cache = cache
         self.folder = folder

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from helpers.runners import Emulated, Native, Runner, emulation_lacks
+from helpers.runners import CheckedCache, Emulated, Native, Runner, emulation_lacks
 
 from triplepoint.jit import targets
-from triplepoint.jit.compile import ObjectCache, default_folder
+from triplepoint.jit.compile import default_folder
 
 NATIVE = [target.name for target in targets.runnable()]
 ARM = [t.name for t in targets.TARGETS.values() if t.arch == "aarch64" and t.name not in NATIVE]
@@ -21,23 +21,42 @@ def native(request: pytest.FixtureRequest) -> Native:
     return _native(request.param)
 
 
-@pytest.fixture(params=[*NATIVE, *(pytest.param(name, id=f"{name}-qemu") for name in ARM)])
+EVERY = [*NATIVE, *(pytest.param(name, id=f"{name}-qemu") for name in ARM)]
+
+
+@pytest.fixture(params=EVERY)
 def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """The same, and the aarch64 feature sets under qemu-user."""
-    name = request.param
-    if name in NATIVE:
+    return _runner(request.param, tmp_path_factory, keep=True)
+
+
+@pytest.fixture(params=EVERY)
+def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """As `runner`, for kernels that a test file defines: their objects are not kept on disk.
+
+    The cache's key covers the sources of jit/, not those of tests.
+    """
+    return _runner(request.param, tmp_path_factory, keep=False)
+
+
+def _runner(name: str, folders: pytest.TempPathFactory, keep: bool) -> Runner:
+    """One runner for each target, so that each kernel is loaded once."""
+    if name in NATIVE and keep:
         return _native(name)
-    lacks = emulation_lacks()
-    if lacks:
-        pytest.skip(lacks)
-    if name not in _runners:
-        cache, folder = ObjectCache(default_folder()), tmp_path_factory.mktemp(name)
-        _runners[name] = Emulated(targets.TARGETS[name], cache, folder)
-    return _runners[name]
+    key = f"{name} {keep}"
+    if key not in _runners:
+        target, cache = targets.TARGETS[name], CheckedCache(default_folder() if keep else None)
+        if name in NATIVE:
+            _runners[key] = Native(target, cache)
+        else:
+            lacks = emulation_lacks()
+            if lacks:
+                pytest.skip(lacks)
+            _runners[key] = Emulated(target, cache, folders.mktemp(name))
+    return _runners[key]
 
 
 def _native(name: str) -> Native:
-    """One library for each target, so that each kernel is loaded once."""
-    found = _runners.setdefault(name, Native(targets.TARGETS[name]))
+    found = _runners.setdefault(name, Native(targets.TARGETS[name], CheckedCache(default_folder())))
     assert isinstance(found, Native)
     return found

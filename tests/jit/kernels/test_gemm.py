@@ -13,10 +13,10 @@ from helpers.matrices import (
     panels_of,
     random_matrix,
 )
-from helpers.runners import Native, Runner
+from helpers.runners import CheckedCache, Native, Runner
 from helpers.tolerances import assert_close
 
-from triplepoint.jit.compile import ObjectCache, Spec, spec
+from triplepoint.jit.compile import Spec, spec
 from triplepoint.jit.dot import _pmaddubs, _pmaddwd
 from triplepoint.jit.kernels import gemm
 from triplepoint.jit.kernels.activations import (
@@ -241,7 +241,7 @@ def test_naive_maddubs_would_saturate(target: CpuTarget) -> None:
 
     That is what the extremes above would meet with weights stored unsigned on such a target.
     """
-    runner = Native(target, ObjectCache(None))
+    runner = Native(target, CheckedCache(None))
     lanes = target.lanes
     w, x = np.full(4 * lanes, 255, np.uint8), np.full(4 * lanes, 127, np.int8)
     out = np.zeros(lanes, np.int32)

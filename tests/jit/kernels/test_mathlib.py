@@ -1,0 +1,108 @@
+"""Elementary functions: within the error that they state, on every feature set."""
+
+from __future__ import annotations
+
+import numpy as np
+from helpers.runners import Runner
+
+from triplepoint.jit.compile import spec
+from triplepoint.jit.kernels import mathlib
+from triplepoint.jit.simd import F32s, I16s, I32s, Kernel, kernel
+
+MANY = 4096  # values of one call, a multiple of every vector width
+
+
+@kernel
+def exponential(k: Kernel, x: F32s, out: F32s) -> None:
+    with k.units(), k.range(0, MANY, step=k.lanes) as i:
+        out.store(i, mathlib.exp(k, x.load(i, k.lanes)))
+
+
+@kernel
+def silu(k: Kernel, x: F32s, out: F32s) -> None:
+    with k.units(), k.range(0, MANY, step=k.lanes) as i:
+        out.store(i, mathlib.silu(k, x.load(i, k.lanes)))
+
+
+@kernel
+def rounded(k: Kernel, x: F32s, out: I32s) -> None:
+    with k.units(), k.range(0, MANY, step=k.lanes) as i:
+        out.store(i, mathlib.round_to_int(x.load(i, k.lanes)))
+
+
+@kernel
+def widened(k: Kernel, x: I16s, out: F32s) -> None:
+    with k.units(), k.range(0, 65536, step=k.lanes) as i:
+        out.store(i, mathlib.f16_to_f32(k, x.load(i, k.lanes)))
+
+
+def _apply(own: Runner, kernel_: object, x: np.ndarray) -> np.ndarray:
+    out = np.zeros(len(x), np.float32)
+    own.call(spec(kernel_), [x, out], 0, 1)  # pyright: ignore[reportArgumentType]
+    return out
+
+
+def test_exp(own: Runner, rng: np.random.Generator) -> None:
+    """Relative error at most 2e-7 from the least normal number up; exp(0) is exactly 1."""
+    x = np.linspace(-87.3, 88.0, MANY).astype(np.float32)
+    x[0] = 0.0
+    x[1:1000] = rng.uniform(-1, 1, 999)
+    got = _apply(own, exponential, x)
+    want = np.exp(x.astype(np.float64))
+
+    assert got[0] == 1.0
+    assert (np.abs(got - want) <= 2e-7 * want).all()
+
+
+def test_exp_of_very_little(own: Runner) -> None:
+    """Below -87.3 it stays at the least normal number: no zero, no denormal, no NaN for -Inf."""
+    x = np.full(MANY, -87.4, np.float32)
+    x[1:4] = [-100, -3e38, -np.inf]
+    got = _apply(own, exponential, x)
+
+    assert (got == got[0]).all()
+    assert 1.1e-38 < got[0] < 1.3e-38
+
+
+def test_silu(own: Runner, rng: np.random.Generator) -> None:
+    """x / (1 + e^-x) within 1e-6 relative, and right at both ends."""
+    x = rng.uniform(-20, 20, MANY).astype(np.float32)
+    x[:6] = [0, -0.0, 1e30, -1e30, np.inf, -87.0]
+    got = _apply(own, silu, x)
+    wide = x[5:].astype(np.float64)
+    want = wide / (1 + np.exp(-wide))
+
+    assert (np.abs(got[5:] - want) <= 1e-6 * np.abs(want)).all()
+    assert got[:2].tolist() == [0.0, 0.0]
+    assert got[2] == np.float32(1e30)
+    assert got[4] == np.inf
+    # It divides by e^88 at most: -1e30 gives -6e-9, not the exact zero.
+    assert -1e-8 < got[3] <= 0
+
+
+def test_silu_of_nan(own: Runner) -> None:
+    """NaN in, NaN out."""
+    x = np.full(MANY, np.nan, np.float32)
+    assert np.isnan(_apply(own, silu, x)).all()
+
+
+def test_round_to_int(own: Runner, rng: np.random.Generator) -> None:
+    """To nearest, ties to even, up to 2^22 on either side."""
+    x = rng.uniform(-(2**22) + 1, 2**22 - 1, MANY).astype(np.float32)
+    x[:8] = [0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 2**22 - 1, -(2**22) + 1]
+    out = np.zeros(MANY, np.int32)
+    own.call(spec(rounded), [x, out], 0, 1)
+
+    assert np.array_equal(out, np.rint(x))
+
+
+def test_every_float16(own: Runner) -> None:
+    """All 65,536 patterns widen exactly; Inf and NaN only where there is an instruction for it."""
+    bits = np.arange(65536, dtype=np.uint16)
+    got = _apply(own, widened, bits)
+    want = bits.view(np.float16).astype(np.float32)
+    if own.target.has_f16:
+        assert np.array_equal(got, want, equal_nan=True)
+        return
+    finite = np.isfinite(want)
+    assert np.array_equal(got[finite].view(np.int32), want[finite].view(np.int32))

@@ -1,0 +1,404 @@
+"""The thread pool: the same results with any number of threads, stops, wakes and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from helpers.native_ops import COUNT, NEIGHBOURS, SPIN, VISIT, fresh_library, neighbours_reference
+
+from triplepoint.errors import EngineError
+from triplepoint.jit.compile import Library
+from triplepoint.jit.pool import Pool, aligned
+from triplepoint.jit.tape import DYNAMIC, EACH, STATIC, NativeTape, PerThread, Tape
+
+MakePool = Callable[[int], Pool]
+THREADS = pytest.mark.parametrize("threads", [1, 2, 3, 4])
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return fresh_library()
+
+
+@pytest.fixture
+def make_pool(library: Library) -> Iterator[MakePool]:
+    """Makes pools that are closed after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(threads: int) -> Pool:
+            pool = Pool(library, threads)
+            stack.callback(pool.close)
+            return pool
+
+        yield make
+
+
+def _ring(library: Library, pool: Pool, size: int, steps: int, mode: int) -> tuple:
+    """A tape on which each step needs what the step before wrote anywhere."""
+    a, b = (aligned(size, np.int64) for _ in range(2))
+    units = np.array([size], np.int64)
+    tape = Tape("ring", pool.threads)
+    for step in range(steps):
+        args = [a, b, size] if step % 2 == 0 else [b, a, size]
+        tape.op("step", NEIGHBOURS, args, units, mode=mode, chunk=3)
+    return tape.finish(library, pool), a, b if steps % 2 else a
+
+
+def _play(tape: NativeTape) -> int:
+    """Play to the end; how many calls it took."""
+    at, calls = 0, 0
+    while at < len(tape):
+        at = tape.play(at)
+        calls += 1
+    return calls
+
+
+def _long(library: Library, pool: Pool, ops: int, loops: int = 200_000) -> NativeTape:
+    """A tape of `ops` ops of about a fifth of a millisecond each."""
+    tape = Tape("long", pool.threads)
+    sinks = PerThread([aligned(8, np.int64) for _ in range(pool.threads)])
+    for _ in range(ops):
+        tape.op("spin", SPIN, [np.array([loops]), sinks], np.array([1]), mode=EACH)
+    return tape.finish(library, pool)
+
+
+# --- work is shared out
+
+
+@THREADS
+@pytest.mark.parametrize("mode", [STATIC, DYNAMIC], ids=["static", "dynamic"])
+def test_results_do_not_depend_on_threads(
+    library: Library, make_pool: MakePool, threads: int, mode: int
+) -> None:
+    """Threads meet after every op: 101 steps of a ring come out as in numpy, however shared."""
+    tape, start, end = _ring(library, make_pool(threads), 37, 101, mode)
+    with np.errstate(over="ignore"):
+        want = neighbours_reference(np.arange(37), 101)
+    for _ in range(20):
+        start[:] = np.arange(37)
+        _play(tape)
+        assert np.array_equal(end, want)
+
+
+@THREADS
+@pytest.mark.parametrize("units", [0, 1, 3, 4, 37])
+def test_static_gives_each_thread_one_range(
+    library: Library, make_pool: MakePool, threads: int, units: int
+) -> None:
+    """Every unit is done once; thread t's range lies before thread t + 1's."""
+    pool = make_pool(threads)
+    times, who = aligned(64, np.int64), aligned(64, np.int64)
+    tape = Tape("static", threads)
+    tape.op("visit", VISIT, [times, who], np.array([units]), mode=STATIC)
+    _play(tape.finish(library, pool))
+
+    assert times.tolist() == [1] * units + [0] * (64 - units)
+    assert (np.diff(who[:units]) >= 0).all()
+    if units >= threads:
+        sizes = np.bincount(who[:units], minlength=threads)
+        assert sizes.max() - sizes.min() <= 1
+
+
+@THREADS
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_dynamic_does_each_unit_once(
+    library: Library, make_pool: MakePool, threads: int, chunk: int
+) -> None:
+    """Chunks are handed out once each, also when one is larger than all the work."""
+    pool = make_pool(threads)
+    times, who = aligned(64, np.int64), aligned(64, np.int64)
+    tape = Tape("dynamic", threads)
+    for _ in range(5):
+        tape.op("visit", VISIT, [times, who], np.array([50]), mode=DYNAMIC, chunk=chunk)
+    native = tape.finish(library, pool)
+    for _ in range(3):
+        _play(native)
+
+    assert times.tolist() == [15] * 50 + [0] * 14
+
+
+@THREADS
+def test_each_does_all_units(library: Library, make_pool: MakePool, threads: int) -> None:
+    """Every thread does every unit, with arguments of its own, in one call."""
+    pool = make_pool(threads)
+    mine = [aligned(8, np.int64) for _ in range(threads)]
+    tape = Tape("each", threads)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([7]), mode=EACH, barrier=False)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([2]), mode=EACH)
+    _play(tape.finish(library, pool))
+
+    assert [m[:2].tolist() for m in mine] == [[2, 9]] * threads
+
+
+def test_units_are_read_when_played(library: Library, make_pool: MakePool) -> None:
+    """A pass with fewer tokens is the same tape with another number in it."""
+    pool = make_pool(2)
+    times, who, units = aligned(64, np.int64), aligned(64, np.int64), np.array([5])
+    tape = Tape("visit", 2)
+    tape.op("visit", VISIT, [times, who], units)
+    native = tape.finish(library, pool)
+    for n in (5, 0, 2):
+        units[0] = n
+        _play(native)
+
+    assert times[:6].tolist() == [2, 2, 1, 1, 1, 0]
+
+
+# --- threads come and go
+
+
+def test_active_threads(library: Library, make_pool: MakePool) -> None:
+    """Between passes any number of threads can be set to play; the others stay out of it.
+
+    With no spinning at all, threads sleep and wake late: a thread that wakes for an old pass must
+    not join the next one.
+    """
+    pool = make_pool(4)
+    pool.set_spin(0, 0)
+    mine = [aligned(8, np.int64) for _ in range(4)]
+    tape = Tape("count", 4)
+    for _ in range(2):
+        tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
+    native = tape.finish(library, pool)
+    want = np.zeros(4, int)
+    for n in range(3000):
+        pool.active = 1 + n % 4
+        native.play()
+        want[: pool.active] += 2
+        assert [m[0] for m in mine] == want.tolist(), n
+
+
+def test_active_has_bounds(make_pool: MakePool) -> None:
+    """More threads than there are, or none, is our bug."""
+    pool = make_pool(2)
+    for wrong in (0, 3):
+        with pytest.raises(AssertionError):
+            pool.active = wrong
+
+
+@pytest.mark.parametrize("spin", [0.0, 1e-4])
+def test_sleeping_threads_wake(library: Library, make_pool: MakePool, spin: float) -> None:
+    """Threads that have parked between passes, or at a barrier, are woken every time."""
+    pool = make_pool(3)
+    pool.set_spin(spin, spin)
+    tape, start, end = _ring(library, pool, 12, 21, STATIC)
+    with np.errstate(over="ignore"):
+        want = neighbours_reference(np.arange(12), 21)
+    for n in range(60):
+        if n % 10 == 0:
+            time.sleep(0.01)  # long past the time that a thread spins
+        start[:] = np.arange(12)
+        _play(tape)
+        assert np.array_equal(end, want)
+
+
+def test_nothing_is_written_after_a_pass(library: Library, make_pool: MakePool) -> None:
+    """When play returns, no thread touches the tape's memory any more: it may be freed.
+
+    The other thread has long been asleep at the last barrier when the first one leaves.
+    """
+    pool = make_pool(2)
+    pool.set_spin(0, 0)
+    loops = PerThread([np.array([200_000]), np.array([1])])
+    sinks = PerThread([aligned(8, np.int64) for _ in range(2)])
+    tape = Tape("late", 2)
+    tape.op("spin", SPIN, [loops, sinks], np.array([1]), mode=EACH)
+    native = tape.finish(library, pool)
+    for _ in range(50):
+        native.play()
+        at_return = native.stats.copy()
+        time.sleep(0.002)
+        assert np.array_equal(native.stats, at_return)
+
+
+def test_close_ends_the_threads(library: Library) -> None:
+    """After close the threads are gone; playing on is an error and not a hang."""
+    pool = Pool(library, 3)
+    tape, *_ = _ring(library, pool, 8, 3, STATIC)
+    _play(tape)
+    assert all(worker.is_alive() for worker in pool._workers)
+    pool.close()
+    pool.close()
+
+    assert not any(worker.is_alive() for worker in pool._workers)
+    with pytest.raises(EngineError, match="closed"):
+        tape.play()
+
+
+def test_a_forgotten_pool_ends_its_threads(library: Library) -> None:
+    """A pool that nobody refers to any more does not leave threads behind."""
+    pool = Pool(library, 3)
+    workers = pool._workers
+    del pool
+    gc.collect()
+
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def test_two_pools_side_by_side(library: Library, make_pool: MakePool) -> None:
+    """Pools in two threads of Python at once do not disturb each other."""
+    failures: list[str] = []
+
+    def work(threads: int) -> None:
+        tape, start, end = _ring(library, make_pool(threads), 16, 51, DYNAMIC)
+        with np.errstate(over="ignore"):
+            want = neighbours_reference(np.arange(16), 51)
+        for n in range(50):
+            start[:] = np.arange(16)
+            _play(tape)
+            if not np.array_equal(end, want):
+                failures.append(f"{threads} threads, round {n}")
+
+    both = [threading.Thread(target=work, args=(n,)) for n in (2, 3)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(60)
+
+    assert not any(thread.is_alive() for thread in both)
+    assert not failures
+
+
+# --- a pass comes up for air, and can be stopped
+
+
+def test_a_long_pass_returns_now_and_then(library: Library, make_pool: MakePool) -> None:
+    """After its time slice play returns, and goes on where it was: the result is the same."""
+    pool = make_pool(2)
+    sinks = [aligned(8, np.int64) for _ in range(2)]
+    tape = Tape("long", 2)
+    for _ in range(500):
+        args = [np.array([300_000]), PerThread(sinks)]
+        tape.op("spin", SPIN, args, np.array([1]), mode=EACH)
+    tape.op("count", COUNT, [PerThread(sinks)], np.array([1]), mode=EACH)
+    native = tape.finish(library, pool)
+    calls = _play(native)
+
+    assert calls > 1
+    assert native.passes == 1
+    assert np.array_equal(sinks[0], sinks[1])  # both threads left and came back at the same ops
+
+
+@THREADS
+def test_stop_from_another_thread(library: Library, make_pool: MakePool, threads: int) -> None:
+    """A pass of many seconds ends soon after stop(), and the pool can play again at once."""
+    pool = make_pool(threads)
+    tape = _long(library, pool, 100_000)
+    timer = threading.Timer(0.03, pool.stop)
+    timer.start()
+    started = time.perf_counter()
+    at = 0
+    while at < len(tape) and not pool.stopped:
+        at = tape.play(at)
+    took = time.perf_counter() - started
+    timer.join()
+
+    assert pool.stopped
+    assert 0 < at < len(tape)
+    assert took < 2.0  # the promise is 0.2 s; a busy machine may be late
+    pool.clear_stop()
+    ring, start, end = _ring(library, pool, 9, 11, STATIC)
+    start[:] = np.arange(9)
+    _play(ring)
+    assert np.array_equal(end, neighbours_reference(np.arange(9), 11))
+
+
+def test_stop_before_a_pass(library: Library, make_pool: MakePool) -> None:
+    """A stop that came early ends the pass at its first barrier."""
+    pool = make_pool(2)
+    tape, *_ = _ring(library, pool, 8, 10, STATIC)
+    pool.stop()
+
+    assert tape.play() == 1
+    assert tape.passes == 0
+    pool.clear_stop()
+    assert _play(tape) == 1
+
+
+def test_play_releases_the_gil(library: Library, make_pool: MakePool) -> None:
+    """While a pass runs, other threads of Python run too."""
+    pool = make_pool(1)
+    tape = _long(library, pool, 500)
+    ticks = []
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.is_set():
+            ticks.append(tape.passes)
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    _play(tape)
+    over.set()
+    thread.join()
+
+    assert ticks.count(0) > 3
+
+
+# --- stamps
+
+
+def test_stamps_add_up(library: Library, make_pool: MakePool) -> None:
+    """Work and waiting of each thread fill its pass; whoever has less to do waits for the other."""
+    pool = make_pool(2)
+    loops = PerThread([np.array([400_000]), np.array([40_000])])
+    sinks = PerThread([aligned(8, np.int64) for _ in range(2)])
+    tape = Tape("stamps", 2)
+    for _ in range(60):
+        tape.op("spin", SPIN, [loops, sinks], np.array([1]), mode=EACH)
+    native = tape.finish(library, pool)
+    started = time.perf_counter()
+    _play(native)
+    wall = time.perf_counter() - started
+    work, wait = native.work_seconds(), native.wait_seconds()
+
+    assert work.shape == wait.shape == (2, 60)
+    assert (work > 0).all()
+    assert (wait >= 0).all()
+    both = (work + wait).sum(1)
+    assert (both <= wall * 1.01).all()
+    assert (both >= wall * 0.5).all()
+    assert wait[1].sum() > wait[0].sum()
+    assert np.isclose(both[0], both[1], rtol=0.5)
+
+
+def test_stamps_are_sums_until_reset(library: Library, make_pool: MakePool) -> None:
+    """Passes add to the sums; reset starts anew."""
+    pool = make_pool(1)
+    native = _long(library, pool, 3)
+    _play(native)
+    one = native.work_seconds().sum()
+    _play(native)
+
+    assert native.work_seconds().sum() > one
+    assert native.passes == 2
+    native.reset()
+    assert native.passes == 0
+    assert not native.stats.any()
+
+
+def test_the_clock_runs_at_its_rate(make_pool: MakePool) -> None:
+    """Seconds by the pool's clock are seconds."""
+    pool = make_pool(1)
+    t0, c0 = time.perf_counter(), pool.cycles()
+    time.sleep(0.05)
+    c1, t1 = pool.cycles(), time.perf_counter()
+
+    assert (c1 - c0) / pool.cycles_per_second == pytest.approx(t1 - t0, rel=0.05)
+
+
+def test_aligned() -> None:
+    """Arrays start where asked, zeroed, with their shape and type."""
+    for shape in (1, 7, (3, 5)):
+        array = aligned(shape, np.float32, 128)
+        assert array.ctypes.data % 128 == 0
+        assert array.dtype == np.float32
+        assert array.shape == ((shape,) if isinstance(shape, int) else shape)
+        assert not array.any()

@@ -1,0 +1,128 @@
+"""CPU targets: what is detected, what can be asked for, and what errors say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import TargetError
+from triplepoint.jit import targets
+from triplepoint.jit.dot import KEY_INSTRUCTION
+from triplepoint.jit.targets import TARGETS, detect, host_arch, host_features, resolve, runnable
+
+NAMES = {
+    "generic",
+    "x86-64-v2",
+    "avx2",
+    "avx-vnni",
+    "avx512",
+    "avx512-vnni",
+    "avx512-bf16",
+    "neon",
+    "neon-dotprod",
+    "neon-i8mm",
+}
+
+
+def test_the_named_targets() -> None:
+    """The feature sets that the documents name, each under its own name."""
+    assert set(TARGETS) == NAMES
+    assert all(name == str(target) for name, target in TARGETS.items())
+
+
+def test_generic_runs_everywhere() -> None:
+    """There is always a target: the portable one is the least of those that run."""
+    assert runnable()[0].name == "generic"
+    assert detect() is runnable()[-1]
+
+
+def test_runnable_means_that_every_feature_is_there() -> None:
+    """A target runs here if and only if its architecture and all of its features are."""
+    for target in TARGETS.values():
+        here = target.arch in ("any", host_arch())
+        assert (target in runnable()) == (here and set(target.needs) <= host_features())
+
+
+def test_detection_agrees_with_the_kernel() -> None:
+    """What LLVM found in the CPU is also in the operating system's own list."""
+    path = Path("/proc/cpuinfo")
+    if not path.exists():
+        pytest.skip("this system has no /proc/cpuinfo")
+    text = path.read_text()
+    for feature, flag in (("avx2", "avx2"), ("avx512vnni", "avx512_vnni"), ("dotprod", "asimddp")):
+        if feature in host_features():
+            assert f" {flag}" in text
+
+
+def test_a_feature_that_the_system_hides_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that does not save the wide registers rules out what CPUID still reports."""
+    shown = targets._cpuinfo_flags()
+    if host_arch() != "x86_64" or shown is None or "avx2" not in shown:
+        pytest.skip("needs an x86-64 CPU with AVX2 and /proc/cpuinfo")
+    monkeypatch.setattr(targets, "_cpuinfo_flags", lambda: shown - {"avx512f", "avx2"})
+    features = targets.host_features.__wrapped__()
+
+    assert "avx2" not in features
+    assert "avx512f" not in features
+    assert "sse4.2" in features
+
+
+@pytest.mark.parametrize("name", [None, "", "auto"])
+def test_the_best_is_the_default(name: str | None) -> None:
+    """No name, an empty one and `auto` pick what `detect` finds."""
+    assert resolve(name) is detect()
+
+
+def test_a_lesser_target_can_be_asked_for() -> None:
+    """Every target that runs here can be named."""
+    for target in runnable():
+        assert resolve(target.name) is target
+
+
+def test_unknown_name() -> None:
+    """The error says what was asked for and what there is."""
+    with pytest.raises(TargetError, match=r"unknown CPU target 'avx9000'; known: .*avx512-bf16"):
+        resolve("avx9000")
+
+
+def test_another_architecture() -> None:
+    """A target of another architecture is refused; the error says why and what runs here."""
+    other = "neon" if host_arch() == "x86_64" else "avx2"
+    with pytest.raises(
+        TargetError, match=rf"cannot run target '{other}'.*lacks an \w+ CPU.*generic"
+    ):
+        resolve(other)
+
+
+def test_missing_features_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU without AVX-512 the error lists exactly what is missing."""
+    if host_arch() != "x86_64":
+        pytest.skip("the features of this test are those of x86-64")
+    monkeypatch.setattr(targets, "host_features", lambda: frozenset(TARGETS["avx2"].needs))
+    with pytest.raises(TargetError, match="lacks avx512f, avx512bw") as caught:
+        resolve("avx512")
+    assert "it can run generic, x86-64-v2, avx2" in str(caught.value)
+    assert detect().name == "avx2"
+
+
+def test_descriptions_are_consistent() -> None:
+    """Width, storage of weights and instructions follow from one another."""
+    for target in TARGETS.values():
+        assert target.bits == {4: 128, 8: 256, 16: 512}[target.lanes]
+        assert target.dot in KEY_INSTRUCTION
+        # The unsigned-by-signed instructions want weights with 128 added.
+        assert target.signed_bytes == (target.dot not in ("vpdpbusd", "usdot"))
+        assert target.has_bf16_dot == ("avx512bf16" in target.needs)
+        assert target.features.count("+") == len(target.needs)
+        if target.arch != "any":
+            assert target.triple.startswith(target.arch)
+
+
+def test_each_x86_target_adds_to_a_lesser_one() -> None:
+    """What a target needs includes all that some target before it needs."""
+    known: list[set[str]] = [set()]
+    for target in TARGETS.values():
+        if target.arch == "x86_64":
+            assert any(set(target.needs) > lesser for lesser in known), target
+            known.append(set(target.needs))
