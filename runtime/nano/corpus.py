@@ -121,23 +121,26 @@ def error(writer: Writer) -> Round:
 
 
 def key(writer: Writer) -> Round:
-    """The value of a key in a configuration file, or that there is no such key."""
+    """The value of a key in a configuration file, or that there is no such key.
+
+    The file is searched for the key, so that a long one costs no more than a short one.
+    """
     rng = writer.rng
-    config = make_config(writer.words, max(1, writer.lines()))
-    (wanted, value), place = rng.choice(list(zip(config.pairs, config.places, strict=True)))
+    config = make_config(writer.words, writer.lines())
+    wanted, value = rng.choice(config.pairs)
     answer = f"{wanted} is {value}"
     other = writer.words.identifier()
     if rng.random() < 0.08 and other.lower() not in config.text.lower():
         wanted, answer = other, f"There is no {other} in {config.path}."
-        place = config.text.count("\n") + 1
-    files = MemoryFiles({config.path: config.text}, _cap(writer, config.text.count("\n") + 1))
+    files = MemoryFiles({config.path: config.text})
     question = writer.ask(
         ways.KEY,
         ways.KEY_HELD_OUT,
         f=ways.quoted(rng, config.path, often=0.08),
         k=ways.quoted(rng, wanted),
     )
-    return _round("key", question, _read_on(files, config.path, place), answer, files)
+    call = Call("search", {"pattern": wanted, "path": config.path})
+    return _round("key", question, [call], answer, files)
 
 
 def line(writer: Writer) -> Round:
@@ -285,12 +288,12 @@ def search_error(writer: Writer) -> Round:
 def missing(writer: Writer) -> Round:
     """A file that does not exist, or that is a folder."""
     rng = writer.rng
-    source = rng.choice((error, key, key, line))(writer)
+    source = rng.choice((error, key, line))(writer)
     call = source.steps[0][0]
     path = str(call.arguments["path"])
     other = f"{path}/{writer.words.path(ALL_EXTENSIONS, deep=0)}"
-    folder = rng.random() < 0.1
-    files = MemoryFiles({other: "x"} if folder else {})
+    folder = call.name == "read_file" and rng.random() < 0.1
+    files = MemoryFiles({other: "x"} if folder else {"other.txt": "x"})
     answer = f"{path} is a folder." if folder else f"There is no file {path}."
     return replace(
         source, family="missing", files=files, steps=((call, files.run(call)),), answer=answer

@@ -59,7 +59,7 @@ class MemoryFiles:
         prefix = path + "/"
         names = [n for n in self.texts if path in (".", n) or n.startswith(prefix)]
         if not names:
-            raise _Refused(formats.no_such_file(path))
+            raise _Refused(formats.no_such_path(path))
         wanted = pattern.lower()
         return formats.search_result(
             formats.search_hit(name, number, line)
