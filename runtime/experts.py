@@ -95,8 +95,10 @@ def _product(
     args = [w.panels, rows.data, out.data, x_bytes, out.stride, w.units, *to.lists,
             g.scratch("unpack", needs)]  # fmt: skip
     sizes = {"fmt": form.name, "epilogue": epilogue, "blocks": w.blocks, "share": share}
-    mode = STATIC if g.decode else DYNAMIC
-    g.tape.op(name, spec(moe.gemm_experts, **sizes), args, g.units(units), mode=mode)
+    # A thread takes a quarter of an expert's panels at a time: with single panels, few tokens an
+    # expert took twice as long (two threads then read by turns from the same stretch of memory).
+    mode, chunk = (STATIC, 1) if g.decode else (DYNAMIC, max(1, w.units // 4))
+    g.tape.op(name, spec(moe.gemm_experts, **sizes), args, g.units(units), mode=mode, chunk=chunk)
 
 
 def _own(g: Graph, name: str, count: int, dtype: type = np.float32) -> PerThread:
