@@ -67,6 +67,25 @@ def _dequantised(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     }
 
 
+@pytest.mark.parametrize("quant", ["q4_k_m", "q6_k"])
+def test_threads_do_not_change_bits(tmp_path: Path, few_tokens: int, quant: str) -> None:
+    """Two threads give the logits that one gives, for one token and for more than are unpacked."""
+    path = tmp_path / "small.gguf"
+    SyntheticModel("small", quant, SHAPE).write(path)
+    ids = np.random.default_rng(5).integers(0, few_tokens, 70).tolist()
+    found = []
+    for threads in (1, 2):
+        with Engine.load(path, threads=threads, context=128) as engine:
+            session = engine.session()
+            session.prefill(ids)
+            first = session.logits.copy()
+            session.prefill(ids[:1])
+            found.append((first, session.logits.copy()))
+
+    assert all(np.array_equal(one, two) for one, two in zip(*found, strict=True))
+    assert not np.array_equal(*found[0])
+
+
 @pytest.mark.parametrize("quant", ["q4_0", "q8_0", "q4_k_m", "q5_k_m", "q6_k"])
 def test_as_llama_cpp(tmp_path: Path, quant: str) -> None:
     """llama.cpp loads the file and its logits over 128 positions are ours: mean KL below 1e-3.
