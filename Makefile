@@ -18,6 +18,24 @@ check: ## what CI checks: lint, format, types, tests
 test: ## the tests alone
 	.venv/bin/pytest -q
 
-bench: ## speed of the embedded model and of a 0.6B shape on this machine
-	.venv/bin/triplepoint bench -m nano -p 36,512 -n 32
-	.venv/bin/triplepoint bench -m synthetic:qwen3-0.6b:q4_0 -p 36,512 -n 32
+# What `make bench` measures; PEER names an interpreter that has llama-cpp-python.
+MODELS = nano synthetic:qwen3-0.6b:q4_0 synthetic:qwen3-0.6b:q4_k_m synthetic:qwen3-0.6b:q8_0 \
+	synthetic:qwen3-4b:q4_0:layers=12 synthetic:qwen3-30b-a3b:q4_0:layers=8
+TESTS = pp13,pp36,pp182,pp461,pp1096,tg32,tg16@1024,tg16@4096
+NANO_TESTS = pp13,pp36,pp461,tg32
+KERNEL_TARGETS = auto
+PEER =
+BENCH = .venv/bin/triplepoint bench
+heading = printf '\n\#\# %s\n\n    triplepoint bench %s\n\n'
+
+bench: ## the tables of docs/measured.md; make -s bench PEER=peer/bin/python > docs/measured.md
+	@printf '# Measured\n\nWritten by `make bench`; [performance.md](performance.md) says how to read it.\n'
+	@for model in $(MODELS); do \
+		tests=$(TESTS); test "$$model" != nano || tests=$(NANO_TESTS); \
+		$(heading) "$$model" "-m $$model --tests $$tests$(if $(PEER), --peer-python PYTHON)"; \
+		$(BENCH) -m "$$model" --tests $$tests $(if $(PEER),--peer-python $(PEER)) || exit 1; \
+	done
+	@for target in $(KERNEL_TARGETS); do \
+		$(heading) "The kernels alone: $$target" "--kernels --target $$target"; \
+		$(BENCH) --kernels --target $$target || exit 1; \
+	done

@@ -195,7 +195,7 @@ class Runner:
 
 def part_of(kernel: str) -> str:
     """The one of `PARTS` that a kernel belongs to."""
-    if kernel.startswith(("gemm", "moe")):
+    if kernel.startswith("gemm"):
         return "products"
     return {"attention": "attention", "rope_store": "rope", "prepare": "prepare"}.get(
         kernel, "other"

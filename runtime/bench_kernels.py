@@ -23,6 +23,7 @@ from ..jit.kernels.rope import tables
 from ..jit.pool import Pool
 from ..jit.tape import NativeTape, Op, Tape
 from ..jit.targets import CpuTarget
+from . import experts
 from .graph import Buffers, Choice, Graph, HeadShape, Row, choose_ops, padded
 from .kv import KVCache
 from .limits import Limits, play
@@ -30,9 +31,11 @@ from .machine import MachineProfile, physical_cores
 from .memory import Arena
 from .weights import Matrix
 
-KERNELS = ("gemm", "attention", "prepare", "rope", "argmax")
+KERNELS = ("gemm", "experts", "attention", "prepare", "rope", "argmax")
 SHAPES = ((3072, 1024), (1024, 3072), (9728, 2560))  # rows, depth: two of Qwen3-0.6B, one of 4B
 TOKENS = (1, 13, 252)
+EXPERTS, USED, EXPERT_ROWS, EXPERT_DEPTH = 128, 8, 768, 2048  # Qwen3-30B-A3B
+EXPERT_FORMATS = ("q4_0", "q4_k")
 HEADS = HeadShape(16, 8, 128)
 POSITIONS = ((1, 1024), (1, 4096), (252, 0), (252, 4096))  # tokens, positions before them
 VOCABULARY = 151936
@@ -155,12 +158,16 @@ def run(
 
 @dataclass(frozen=True, slots=True)
 class _Laid:
-    """Ops that do `work` so many times; `apart`: each time on data of its own."""
+    """Ops that do `work` so many times; `apart`: each time on data of its own.
+
+    `cache` is kept because its pages are known to the kernels by address only.
+    """
 
     work: Work
     ops: list[Op]
     times: int
     apart: bool
+    cache: KVCache | None = None
 
 
 class _Bench:
@@ -218,6 +225,35 @@ class _Bench:
             graph.matmul(matrix, ready, "gemm")
         return _Laid(work, self._keep(graph, "gemm"), len(matrices), apart=True)
 
+    def experts(self) -> Iterator[_Laid]:
+        """Routing, and the fused gate and up products of the experts that were chosen."""
+        for name in EXPERT_FORMATS:
+            for tokens in TOKENS:
+                yield self._experts(FORMATS[name], tokens)
+
+    def _experts(self, form: Format, tokens: int) -> _Laid:
+        units = EXPERT_ROWS // self.target.lanes
+        blocks = EXPERT_DEPTH // form.block
+        size = units * blocks * form.panel_block_bytes(self.target.lanes)
+        touched = EXPERTS * (1 - (1 - USED / EXPERTS) ** tokens)
+        work = Work(
+            "experts", form.name, f"{USED}/{EXPERTS}x{2 * EXPERT_ROWS}x{EXPERT_DEPTH}", tokens, 0,
+            4.0 * EXPERT_ROWS * EXPERT_DEPTH * tokens * USED,
+            touched * size + 4.0 * tokens * (EXPERT_DEPTH + USED * EXPERT_ROWS), "int8",
+        )  # fmt: skip
+        panels = self._data(EXPERTS * size)[: EXPERTS * size]
+        matrix = Matrix(form, EXPERT_ROWS, EXPERT_DEPTH, units, True, (), panels, EXPERTS)
+        graph = self._graph(tokens)
+        x = Row(self._activations(tokens, EXPERT_DEPTH), EXPERT_DEPTH)
+        ready = graph.norm(x, np.ones(EXPERT_DEPTH, np.float32), EPS, [matrix], "norm")
+        times = max(1, int(self.stream_bytes / work.nbytes))
+        for n in range(times):
+            # Each time other experts: those of the last time are in the caches.
+            scores = self.random.standard_normal((tokens, padded(EXPERTS)), np.float32)
+            to = experts.route(graph, Row(scores, EXPERTS), USED, matrix, matrix)
+            experts.silu_mul(graph, matrix, ready, to, f"experts.{n}")
+        return _Laid(work, self._keep(graph, "experts", "route", "group"), times, apart=True)
+
     def attention(self) -> Iterator[_Laid]:
         """Attention over a KV cache of every format."""
         for kv in get_args(KVFormat):
@@ -230,9 +266,7 @@ class _Bench:
                     size + 8.0 * tokens * HEADS.heads * HEADS.head_dim,
                     "bf16" if kv != "f32" and self.target.has_bf16_dot else "fp32",
                 )  # fmt: skip
-                layers = self._copies(work, size)
-                ops = self._attend(kv, tokens, before, layers, "attention")
-                yield _Laid(work, ops, layers, apart=True)
+                yield self._attend(work, self._copies(work, size), apart=True)
 
     def rope(self) -> Iterator[_Laid]:
         """Rotation and the write to the cache."""
@@ -241,7 +275,7 @@ class _Bench:
                 values = (HEADS.heads * 2 + HEADS.kv_heads * 2) * HEADS.head_dim * 4
                 nbytes = tokens * float(values) + self._cache_bytes(kv, tokens)
                 work = Work("rope", kv, _heads(), tokens, 0, 0.0, nbytes, "fp32")
-                yield _Laid(work, self._attend(kv, tokens, 0, TIMES, "rope"), TIMES, apart=False)
+                yield self._attend(work, TIMES, apart=False)
 
     def prepare(self) -> Iterator[_Laid]:
         """RMSNorm and quantisation."""
@@ -275,11 +309,11 @@ class _Bench:
         graph.set_pass(tokens, 0, 0)
         return graph
 
-    def _keep(self, graph: Graph, name: str) -> list[Op]:
-        """The ops called `name`; the others are played once, so that these have their inputs."""
+    def _keep(self, graph: Graph, *names: str) -> list[Op]:
+        """The ops called so; the others are played once, so that these have their inputs."""
 
         def wanted(op: Op) -> bool:
-            return op.name.rpartition(".")[2] == name or op.name.startswith(name)
+            return op.name.rpartition(".")[2] in names or op.name.startswith(names)
 
         rest = [op for op in graph.tape.ops if not wanted(op)]
         if rest:
@@ -298,23 +332,22 @@ class _Bench:
         at_half_peak = work.operations / (0.5 * peak_rate(self.first, work.peak))
         return max(1, min(self.stream_bytes // size, int(PLAY_S / at_half_peak)))
 
-    def _attend(self, kv: KVFormat, tokens: int, before: int, layers: int, op: str) -> list[Op]:
-        end = before + tokens
+    def _attend(self, work: Work, layers: int, *, apart: bool) -> _Laid:
+        """Attention in so many layers, of which the ops of the work's kernel are kept."""
+        tokens, end = work.tokens, work.depth + work.tokens
+        kv: KVFormat = work.variant  # pyright: ignore[reportAssignmentType]
         cache = KVCache(kv, layers, HEADS.kv_heads, HEADS.head_dim, end, _tables(end))
         cache.reserve(end)
         self._fill(cache)
         graph = self._graph(tokens, cache)
-        graph.set_pass(tokens, before, 0)
+        graph.set_pass(tokens, work.depth, 0)
         ones = np.ones(HEADS.head_dim, np.float32)
         q = Row(self._activations(tokens, HEADS.heads * HEADS.head_dim), 0)
         k = Row(self._activations(tokens, HEADS.kv_heads * HEADS.head_dim), 0)
         for layer in range(layers):
             with graph.layer(layer):
                 graph.attend(q, k, k, (ones, ones), EPS)
-        ops = self._keep(graph, op)
-        for each in ops:
-            each.keep.append(cache)  # its pages are known to the kernel by address only
-        return ops
+        return _Laid(work, self._keep(graph, work.kernel), layers, apart, cache)
 
     def _activations(self, tokens: int, width: int) -> np.ndarray:
         x = self.buffers.get(f"x{width}", tokens, width)[:tokens]
@@ -323,14 +356,13 @@ class _Bench:
 
     def _matrix(self, form: Format, rows: int, depth: int, size: int, number: int) -> Matrix:
         at = number * size
-        panels = self._data()[at : at + size]
+        panels = self._data(at + size)[at : at + size]
         return Matrix(form, rows, depth, rows // (2 * self.target.lanes), False, (), panels)
 
-    def _data(self) -> np.ndarray:
-        """Bytes that make small normal numbers in every float format, as many as are streamed."""
-        if self._bytes is None:
-            largest = max(rows * depth * 4 for rows, depth in SHAPES)
-            size = max(self.stream_bytes, largest)
+    def _data(self, size: int) -> np.ndarray:
+        """At least `size` bytes that make small normal numbers in every float format."""
+        if self._bytes is None or len(self._bytes) < size:
+            size = max(size, self.stream_bytes)
             self._bytes = Arena(size).take(size)
             self._bytes[:] = np.resize(self._some_bytes(1 << 20), size)
         return self._bytes

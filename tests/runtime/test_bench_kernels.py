@@ -37,6 +37,8 @@ def bench() -> Iterator[_Bench]:
     """A bench of small shapes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_kernels, "SHAPES", ((64, 512),))
+        patch.setattr(bench_kernels, "EXPERTS", 16)
+        patch.setattr(bench_kernels, "EXPERT_DEPTH", 256)
         patch.setattr(bench_kernels, "POSITIONS", ((1, 40), (20, 300)))
         library = Library(detect(), ObjectCache(default_folder()))
         pool = Pool(library, 2)
@@ -74,13 +76,15 @@ def test_only_the_kernel_is_played(kernel: str, bench: _Bench) -> None:
         sources = {op.kernel.source.name for op in laid.ops}
         expected = {
             "gemm": {"gemm_quant", "gemm_float", "gemm_k"},
+            "experts": {"gemm_experts", "route", "group"},
             "attention": {"attention"},
             "prepare": {"prepare"},
             "rope": {"rope_store"},
             "argmax": {"argmax_part", "argmax_final"},
         }[kernel]
         assert sources <= expected
-        assert len(laid.ops) == laid.times * (2 if kernel == "argmax" else 1)
+        main = {"experts": "gemm_experts", "argmax": "argmax_part"}.get(kernel)
+        assert sum(main in (None, op.kernel.source.name) for op in laid.ops) == laid.times
         assert laid.work.kernel == kernel
         assert laid.work.nbytes > 0
         seen.append((laid.work.variant, laid.work.tokens, laid.work.depth))
@@ -106,6 +110,28 @@ def test_a_gemm_reads_weights_of_its_own_and_computes(bench: _Bench) -> None:
         play(bench._tape(laid.ops))
         assert np.isfinite(out[:13, :64]).all(), form.name
         assert np.abs(out[:13, :64]).min() > 0
+
+
+@pytest.mark.parametrize("tokens", [1, 13])
+def test_experts_are_chosen_anew_each_time(
+    tokens: int, bench: _Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each routing has scores of its own, and the products of what it chose come out."""
+    monkeypatch.setattr(bench, "stream_bytes", 8 << 20)
+    laid = bench._experts(FORMATS["q4_0"], tokens)
+
+    products = [op for op in laid.ops if op.kernel.source.name == "gemm_experts"]
+    routes = [op for op in laid.ops if op.kernel.source.name == "route"]
+    assert len(products) == len(routes) == laid.times > 1
+    assert len({op.args[0].ctypes.data for op in routes}) == laid.times
+    assert laid.work.operations == 2 * (2 * 768 * 256) * tokens * 8
+    size = 2 * 768 * 256 // 2 * 18 / 16
+    least, most = 8 * size, min(16, 8 * tokens) * size
+    assert least <= laid.work.nbytes - 4 * tokens * (256 + 8 * 768) <= most
+    out = products[-1].args[2]
+    out[:] = np.nan
+    play(bench._tape(laid.ops))
+    assert np.isfinite(out[: tokens * 8, :768]).all()
 
 
 def test_attention_reads_a_cache_that_was_written(bench: _Bench) -> None:
@@ -136,5 +162,5 @@ def test_a_measurement_has_its_repetitions(bench: _Bench) -> None:
 
 def test_an_unknown_kernel_is_an_error() -> None:
     """The message names those that are known."""
-    with pytest.raises(EngineError, match=r"'gem'; known: gemm, attention"):
+    with pytest.raises(EngineError, match=r"'gem'; known: gemm, experts"):
         list(bench_kernels.run(detect(), kernels=["argmax", "gem"]))
