@@ -77,25 +77,25 @@ def torch_model(path: Path, used: int = USED) -> Any:
     import torch
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-    config = Qwen3MoeConfig(
-        vocab_size=VOCAB,
-        hidden_size=WIDTH,
-        intermediate_size=dense.FFN,
-        moe_intermediate_size=FFN,
-        num_experts=EXPERTS,
-        num_experts_per_tok=used,
-        norm_topk_prob=True,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS,
-        head_dim=HEAD_DIM,
-        rms_norm_eps=EPS,
-        rope_theta=ROPE_BASE,
-        tie_word_embeddings=False,
-        max_position_embeddings=4096,
-        attn_implementation="eager",
-    )
-    model = Qwen3MoeForCausalLM(config).eval()
+    settings: dict[str, Any] = {
+        "vocab_size": VOCAB,
+        "hidden_size": WIDTH,
+        "intermediate_size": dense.FFN,
+        "moe_intermediate_size": FFN,
+        "num_experts": EXPERTS,
+        "num_experts_per_tok": used,
+        "norm_topk_prob": True,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "rms_norm_eps": EPS,
+        "rope_theta": ROPE_BASE,
+        "tie_word_embeddings": False,
+        "max_position_embeddings": 4096,
+        "attn_implementation": "eager",
+    }
+    model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**settings)).eval()
     weights = dense.dequantised(path)
     state = {
         "model.embed_tokens.weight": weights.pop("token_embd.weight"),
