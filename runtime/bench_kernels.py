@@ -19,6 +19,7 @@ from ..errors import EngineError
 from ..jit.compile import Library, ObjectCache, default_folder
 from ..jit.kernels.kvcache import KVFormat
 from ..jit.kernels.panels import FORMATS, Format
+from ..jit.kernels.probe import Peak
 from ..jit.kernels.rope import tables
 from ..jit.pool import Pool
 from ..jit.tape import NativeTape, Op, Tape
@@ -264,9 +265,14 @@ class _Bench:
                     "attention", kv, _heads(), tokens, before,
                     4.0 * HEADS.heads * HEADS.head_dim * seen,
                     size + 8.0 * tokens * HEADS.heads * HEADS.head_dim,
-                    "bf16" if kv != "f32" and self.target.has_bf16_dot else "fp32",
+                    self._attention_peak(kv),
                 )  # fmt: skip
                 yield self._attend(work, self._copies(work, size), apart=True)
+
+    def _attention_peak(self, kv: KVFormat) -> Peak:
+        if kv == "q8":
+            return "int8"
+        return "bf16" if kv == "bf16" and self.target.has_bf16_dot else "fp32"
 
     def rope(self) -> Iterator[_Laid]:
         """Rotation and the write to the cache."""

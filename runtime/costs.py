@@ -35,6 +35,7 @@ class ModelCost:
         body_bytes, head_bytes: the same in packed bytes.
         kv_bytes: bytes of KV cache for one position, all layers.
         quantised: whether products run in int8 (else in float32).
+        int8_cache: whether attention does (else in bf16).
         expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
         experts, experts_used: of one layer, and how many of them a token takes.
     """
@@ -52,6 +53,7 @@ class ModelCost:
     expert_bytes: int = 0
     experts: int = 0
     experts_used: int = 0
+    int8_cache: bool = False
 
     @property
     def token_weights(self) -> float:
@@ -177,7 +179,11 @@ def predict(
     level = machine.level_of(cost.bytes / max(1, passes))
     linear_peak = machine.int8_gops if model.quantised else machine.fp32_gflops
     compute = cost.linear_flops / (linear_peak * 1e9)
-    compute += cost.attention_flops / (machine.bf16_gflops * 1e9)
+    if model.int8_cache:
+        # Scores are one product of bytes, weighted values two: a probability has 14 bits.
+        compute += cost.attention_flops * 1.5 / (machine.int8_gops * 1e9)
+    else:
+        compute += cost.attention_flops / (machine.bf16_gflops * 1e9)
     return Prediction(
         compute_s=compute,
         memory_s=cost.bytes / machine.bandwidth(level),

@@ -16,7 +16,7 @@ from typing import get_args
 from ..errors import EngineError, ModelError
 from ..jit import targets
 from ..jit.compile import Library, ObjectCache, default_folder
-from ..jit.kernels.kvcache import KVFormat
+from ..jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ..jit.kernels.rope import tables
 from ..jit.pool import Pool
 from . import models
@@ -85,7 +85,7 @@ class Engine:
         target: the CPU feature set that the kernels were generated for.
         machine: measured limits of this machine.
         threads: threads that play a pass.
-        kv: format of KV caches, ``bf16`` or ``f32``.
+        kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
     """
 
     def __init__(
@@ -143,7 +143,8 @@ class Engine:
                 ``synthetic:NAME:QUANT`` (real shapes, random weights).
             threads: threads of a pass; default: the physical cores this process may use.
             target: CPU feature set, e.g. ``avx2``; default: the best of this machine.
-            kv: format of the KV cache, ``bf16`` or ``f32``.
+            kv: format of the KV cache: ``bf16``, ``q8`` (int8: half the bytes, faster the longer
+                the context) or ``f32``.
             context: most positions of a session; default: what the model was made for, at most
                 32,768.
             progress: hears the share of the weights that is packed, 0 to 1.
@@ -191,7 +192,6 @@ class Engine:
         body = [m for m in in_layers if not m.experts]
         experts = [m for m in in_layers if m.experts]
         h = self.network.config.heads
-        word = 2 if self.kv == "bf16" else 4
         layers = self.network.config.layers
         return ModelCost(
             layers=layers,
@@ -201,8 +201,9 @@ class Engine:
             head_weights=head.parameters,
             body_bytes=sum(m.nbytes for m in body),
             head_bytes=head.nbytes,
-            kv_bytes=float(layers * 2 * h.kv_heads * h.head_dim * word),
+            kv_bytes=page_bytes(self.kv, layers, h.kv_heads, h.head_dim) / PAGE,
             quantised=head.format.quantised,
+            int8_cache=self.kv == "q8",
             expert_weights=sum(m.parameters for m in experts),
             expert_bytes=sum(m.nbytes for m in experts),
             experts=self.network.config.experts,

@@ -13,7 +13,7 @@ class KVCache:
     """Pages and their table.
 
     Attributes:
-        format: ``bf16`` or ``f32``.
+        format: ``bf16``, ``q8`` or ``f32``.
         capacity: positions the table has room for, a multiple of 256.
         pages: int64 [capacity / 256], addresses that kernels read.
         cos, sin: the rotary tables, float32 [capacity, head_dim / 2].

@@ -84,7 +84,7 @@ class RunStart(Event):
     """CPU target that the kernels were generated for, e.g. ``avx512-bf16``."""
     threads: int = 0
     kv: str = ""
-    """Format of the KV cache: ``bf16`` or ``f32``."""
+    """Format of the KV cache: ``bf16``, ``q8`` or ``f32``."""
     machine: MachineRecord = Field(default_factory=MachineRecord)
     config: dict[str, Any] = Field(default_factory=dict)
     """Settings of the agent: limits, context length, sampling, system prompt."""

@@ -7,6 +7,7 @@ every KV head is contiguous, for `lanes` L and positions p of the page:
     bf16   K: int32 [p / L][dim / 2][L]   a pair of dims of one position in each int32
            V: int16 [p / 2][dim][2]       a pair of positions of one dim in each int32
     f32    K: float32 [p / L][dim][L]     V: float32 [p][dim]
+    q8     bytes with scales; see `cache_q8.py`
 
 K has lane = position, so scores need no horizontal sums; V has lane = dim, for the same reason.
 """
@@ -17,29 +18,41 @@ from typing import Literal
 
 from ..simd import Kernel, Ptr, V, i32
 
-KVFormat = Literal["bf16", "f32"]
+KVFormat = Literal["bf16", "f32", "q8"]
+Part = Literal["k", "v"]
 PAGE = 256  # positions; also the chunk of attention's online softmax
+SCALE_DIMS = 32  # dims of a key that share a scale in q8; a value has one scale for all its dims
 
 
 def words_per_position(kv: KVFormat, head_dim: int) -> int:
-    """int32 words of K (and of V) for one position of one head."""
-    return head_dim // 2 if kv == "bf16" else head_dim
+    """int32 words of K (and of V) for one position of one head; scales not counted."""
+    return head_dim // {"f32": 1, "bf16": 2, "q8": 4}[kv]
 
 
-def head_words(kv: KVFormat, head_dim: int) -> int:
-    """int32 words of K (and of V) of one head in one page."""
-    return PAGE * words_per_position(kv, head_dim)
+def head_words(kv: KVFormat, head_dim: int, part: Part = "k") -> int:
+    """int32 words of K (or of V) of one head in one page."""
+    words = PAGE * words_per_position(kv, head_dim)
+    if kv != "q8":
+        return words
+    scales = head_dim // SCALE_DIMS if part == "k" else 1
+    return words + PAGE * scales // 2
+
+
+def layer_bytes(kv: KVFormat, kv_heads: int, head_dim: int) -> int:
+    """Bytes of one layer in one page."""
+    words = head_words(kv, head_dim, "k") + head_words(kv, head_dim, "v")
+    return 4 * kv_heads * words
 
 
 def page_bytes(kv: KVFormat, layers: int, kv_heads: int, head_dim: int) -> int:
     """Bytes of one page."""
-    return layers * 2 * kv_heads * head_words(kv, head_dim) * 4
+    return layers * layer_bytes(kv, kv_heads, head_dim)
 
 
 def layer_offsets(kv: KVFormat, layer: int, kv_heads: int, head_dim: int) -> tuple[int, int]:
     """Byte offsets of a layer's K and V within a page."""
-    part = kv_heads * head_words(kv, head_dim) * 4
-    return layer * 2 * part, layer * 2 * part + part
+    start = layer * layer_bytes(kv, kv_heads, head_dim)
+    return start, start + 4 * kv_heads * head_words(kv, head_dim, "k")
 
 
 def head_part(k: Kernel, pages: Ptr, page: V, offset: V, head: V, words: int) -> Ptr:

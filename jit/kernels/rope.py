@@ -11,6 +11,7 @@ import numpy as np
 
 from ..dot import to_bf16_bits
 from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, i16, i32, kernel
+from . import cache_q8
 from .kvcache import PAGE, KVFormat, head_part, head_words
 
 TOKENS = 16  # one head's keys of 16 positions share cache lines: written together, they stay in L1
@@ -46,10 +47,11 @@ def rope_store(
 
     q float32 [tokens, q_stride], keys and values [tokens, kv_stride]; state = [tokens, position of
     token 0]; pages and offsets as in `kvcache.py`. q_out is float32 [tokens, heads, head_dim], or
-    the same as bf16 pairs where the target multiplies those; it carries the attention scale.
+    the same as bf16 pairs where the target multiplies those, or the blocks of `cache_q8.py`; it
+    carries the attention scale.
     """
     heads, half = kv_heads * group, head_dim // 2
-    words = head_words(kv, head_dim)
+    key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
     with k.units() as unit:
         head, first = unit % kv_heads, unit // kv_heads * TOKENS
         with k.range(first, (first + TOKENS).min(state.load(0)), name="token") as token:
@@ -65,8 +67,8 @@ def rope_store(
             at = token * kv_stride + head * head_dim
             low, high = _rotated(k, keys.at(at), k_norm, angles, eps, head_dim, norm)
             page, within = position // PAGE, position % PAGE
-            k_part = head_part(k, pages, page, k_offset, head, words)
-            v_part = head_part(k, pages, page, v_offset, head, words)
+            k_part = head_part(k, pages, page, k_offset, head, key_words)
+            v_part = head_part(k, pages, page, v_offset, head, value_words)
             _store_key(k, k_part, within, low + high, head_dim, kv)
             _store_value(k, v_part, within, values.at(at), head_dim, kv)
 
@@ -114,6 +116,9 @@ def _store_query(
     k: Kernel, out: Ptr, at: V, low: list[V], high: list[V], scale: V, kv: KVFormat
 ) -> None:
     scaled = [v * scale.splat(v.lanes) for v in low + high]
+    if kv == "q8":
+        cache_q8.store_query(k, out, at, scaled)
+        return
     if bf16_pairs(k, kv):
         row, vectors = out.cast(i32).at(at // 2), _pairs(k, scaled)
     else:
@@ -124,6 +129,9 @@ def _store_query(
 
 def _store_key(k: Kernel, part: Ptr, within: V, dims: list[V], head_dim: int, kv: KVFormat) -> None:
     """Scatter one key into its lane: the stride between dims is a whole vector."""
+    if kv == "q8":
+        cache_q8.store_key(k, part, within, dims)
+        return
     lanes = k.lanes
     vectors = [v.bitcast(i32) for v in dims] if kv == "f32" else _pairs(k, dims)
     rows = head_dim if kv == "f32" else head_dim // 2
@@ -136,6 +144,9 @@ def _store_key(k: Kernel, part: Ptr, within: V, dims: list[V], head_dim: int, kv
 
 
 def _store_value(k: Kernel, part: Ptr, within: V, source: Ptr, head_dim: int, kv: KVFormat) -> None:
+    if kv == "q8":
+        cache_q8.store_value(k, part, within, source, head_dim)
+        return
     lanes = min(k.lanes, head_dim)
     if kv == "f32":
         row = part.cast(f32).at(within * head_dim)

@@ -1,0 +1,145 @@
+"""Attention's two products over bf16 and float32 caches: bf16 pairs where the CPU multiplies them.
+
+Queries and probabilities are bf16 pairs on those targets, float32 elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..dot import bf16_dot, pair_high, pair_low, to_bf16_bits
+from ..simd import Kernel, Ptr, V, Var, f32
+from .gemm import for_tiles
+from .kvcache import PAGE, KVFormat
+from .rope import bf16_pairs
+
+
+class Merge(Protocol):
+    """Where the products with the values go; see `attention.py`."""
+
+    def row(self, row: V) -> Callable[[int, V], None]: ...
+
+
+class FloatProducts:
+    """The two products of attention for one head size."""
+
+    def __init__(self, k: Kernel, head_dim: int, group: int, kv: KVFormat) -> None:
+        self.k = k
+        self.head_dim = head_dim
+        self.group = group
+        self.kv = kv
+        self.pairs = bf16_pairs(k, kv)
+        self.step = 2 if kv == "bf16" else 1  # positions that share one int32 of V, dims one of K
+        self.key_words = head_dim // self.step
+        # q is bf16 pairs where the target multiplies those, else float32.
+        self.query_words = head_dim // 2 if self.pairs else head_dim
+        self.prob_words = PAGE // 2 if self.pairs else PAGE
+        # rows x vectors of sums: as many as leave room for the loads and one broadcast.
+        self.rows_most, self.vectors_most = (6, 4) if k.target.registers >= 32 else (3, 3)
+
+    def score(
+        self, queries: Ptr, keys: Ptr, scores: Ptr, rows: V, count: V, kv_heads: int, after: Ptr
+    ) -> None:
+        """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
+
+        `after` is what will be read next.
+        """
+        k, lanes = self.k, self.k.lanes
+        blocks = (count + (lanes - 1)) // lanes
+
+        def block_tile(first_block: V, vectors: int) -> None:
+            at = [keys.at((first_block + n) * (lanes * self.key_words)) for n in range(vectors)]
+
+            def row_tile(first_row: V, n_rows: int) -> None:
+                lines = [self._query(queries, first_row + r, kv_heads) for r in range(n_rows)]
+                sums = self._sums(n_rows, vectors)
+                with k.range(0, self.key_words, name="dim") as d:
+                    loaded = [p.load(d * lanes, lanes) for p in at]
+                    for line, totals in zip(lines, sums, strict=True):
+                        self._step(line, d, loaded, totals)
+                for r, totals in enumerate(sums):
+                    for n, total in enumerate(totals):
+                        where = (first_row + r) * PAGE + (first_block + n) * lanes
+                        scores.store(where, total.now)
+
+            for_tiles(k, rows, self.rows_most, row_tile)
+
+        for_tiles(k, blocks, self.vectors_most, block_tile)
+
+    def _query(self, queries: Ptr, row: V, kv_heads: int) -> Ptr:
+        """Row (token, member) of this KV head in q [tokens, heads, words]."""
+        token, member = row // self.group, row % self.group
+        return queries.at((token * (kv_heads * self.group) + member) * self.query_words)
+
+    def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
+        """Takes one row's probabilities, in the form that `weigh` multiplies."""
+        return FloatRow(out, self.pairs)
+
+    def weigh(self, probs: Ptr, values: Ptr, rows: V, count: V, merge: Merge, after: Ptr) -> None:
+        """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
+
+        `after` is what will be read next.
+        """
+        k, lanes = self.k, self.k.lanes
+        steps = (count + (self.step - 1)) // self.step
+        vectors_all = self.head_dim // lanes
+        for first in range(0, vectors_all, self.vectors_most):
+            dims = range(first, min(first + self.vectors_most, vectors_all))
+
+            def row_tile(first_row: V, n_rows: int, dims: Sequence[int] = dims) -> None:
+                lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
+                totals = self._sums(n_rows, len(dims))
+                with k.range(0, steps, name="position") as s:
+                    loaded = [values.load(s * self.head_dim + d * lanes, lanes) for d in dims]
+                    for line, mine in zip(lines, totals, strict=True):
+                        self._step(line, s, loaded, mine)
+                for r, mine in enumerate(totals):
+                    add = merge.row(first_row + r)
+                    for d, total in zip(dims, mine, strict=True):
+                        add(d * lanes, total.now)
+
+            for_tiles(k, rows, self.rows_most, row_tile)
+
+    def _sums(self, rows: int, vectors: int) -> list[list[Var]]:
+        zero = self.k.zeros(f32, self.k.lanes)
+        return [[self.k.var(zero) for _ in range(vectors)] for _ in range(rows)]
+
+    def _step(self, line: Ptr, at: V, loaded: list[V], totals: list[Var]) -> None:
+        """One word of the shared dimension: one value, or a pair of bf16."""
+        k, lanes = self.k, self.k.lanes
+        if self.pairs:
+            x = line.splat(at, lanes)
+            for v, total in zip(loaded, totals, strict=True):
+                total.set(bf16_dot(k, total.now, v, x))
+        elif self.kv == "bf16":
+            x0, x1 = (line.cast(f32).splat(at * 2 + n, lanes) for n in range(2))
+            for v, total in zip(loaded, totals, strict=True):
+                total.set(k.fma(pair_high(v), x1, k.fma(pair_low(v), x0, total.now)))
+        else:
+            x = line.cast(f32).splat(at, lanes)
+            for v, total in zip(loaded, totals, strict=True):
+                total.set(k.fma(v.bitcast(f32), x, total.now))
+
+
+@dataclass(frozen=True, slots=True)
+class FloatRow:
+    """One row's probabilities on their way to memory."""
+
+    out: Ptr
+    pairs: bool
+
+    def put(self, block: V, p: V, inside: V) -> None:
+        """Probabilities of one vector of positions, zero where not `inside`."""
+        lanes = p.lanes
+        if not self.pairs:
+            self.out.cast(f32).store(block * lanes, p)
+            return
+        bits = to_bf16_bits(p)
+        even, odd = (bits.shuffle(range(n, lanes, 2)) for n in range(2))
+        self.out.store(block * (lanes // 2), even | (odd << 16))
+
+    def finish(self, blocks: V, weight: V) -> V:
+        """What products with this row are multiplied by to weigh `weight`."""
+        return weight

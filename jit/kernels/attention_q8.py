@@ -1,0 +1,270 @@
+"""Attention's two products over the int8 cache (`cache_q8.py`), both in integer dot products.
+
+    score[p] = sum over blocks of 32 dims of s_q s_k[p] (sum(q k[p]) - z sum(q))
+    P[p] = round(p[p] s_v[p] / u),  u = max over the chunk of p[p] s_v[p] / 16383
+    o = u sum(P[p] v[p])
+
+The scale of a value is taken into its probability before that becomes an integer of 14 bits, with
+one unit u for a row in a chunk. With 7 bits every probability below 1/254 of the largest would
+vanish, and of a long context most are that small. Sums of a chunk are exact in int32: 256 products
+of at most 16383 * 127 make 5.3e8.
+
+Where the target sums four byte products well, a probability is two bytes of 7 bits, each summed for
+itself; elsewhere it is an int16, and bytes of the cache are widened to meet it. So the integers,
+and but for the order of float sums the results, are the same on every target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..dot import Dot, dot_words
+from ..simd import Kernel, Ptr, V, Var, f32, i8, i16, i32
+from .attention_float import Merge
+from .cache_q8 import (
+    QUADS,
+    SCALE_WORDS,
+    TINY,
+    block_words,
+    dim_groups,
+    even_odd,
+    key_vectors,
+    quads,
+    query_words,
+    scales,
+    wide,
+    zero_point,
+)
+from .gemm import for_tiles
+from .kvcache import PAGE, SCALE_DIMS
+from .mathlib import round_to_int
+
+HALF_BITS = 7  # of a probability in one byte: bytes that are the same, signed or not
+MOST = (1 << 2 * HALF_BITS) - 1
+AHEAD = 2048  # int32 words between what is multiplied and what is asked for: 8 KiB stay in L1
+
+
+class _Bytes:
+    """Dot products of four bytes: a probability is two bytes, each with a sum of its own."""
+
+    halves, words, unrolled = 2, 1, True  # words: int32 of four queries or of half probabilities
+
+    def __init__(self, k: Kernel) -> None:
+        self.key_dot = Dot(k)
+        # Never kept in 16 bits: a chunk of products does not fit.
+        self.value_dot = Dot(k, most=(1 << HALF_BITS) - 1, steps=QUADS)
+
+    def cached(self, data: V) -> tuple[V, ...]:
+        """Bytes of the cache in the form that meets queries and probabilities."""
+        return (data,)
+
+    def with_query(self, acc: V, keys: tuple[V, ...], q: list[V]) -> V:
+        return self.key_dot.step(acc, keys[0], q[0])
+
+    def with_probability(self, acc: V, values: tuple[V, ...], p: list[V]) -> V:
+        return self.value_dot.step(acc, p[0], values[0])
+
+    def total(self, sums: list[V]) -> V:
+        """The sums of the halves as one."""
+        return (sums[0] << HALF_BITS) + sums[1]
+
+
+class _Words:
+    """Dot products of int16 pairs: the even and the odd ones of four, after widening."""
+
+    # Not unrolled: LLVM would widen the bytes of all steps first, and have nowhere to keep them.
+    halves, words, unrolled = 1, 2, False
+
+    def __init__(self, k: Kernel) -> None:
+        self.k = k
+
+    def cached(self, data: V) -> tuple[V, ...]:
+        return even_odd(data)
+
+    def with_query(self, acc: V, keys: tuple[V, ...], q: list[V]) -> V:
+        for a, b in zip(keys, q, strict=True):
+            acc = word_dot(self.k, acc, a, b)
+        return acc
+
+    with_probability = with_query
+
+    def total(self, sums: list[V]) -> V:
+        return sums[0]
+
+
+def word_dot(k: Kernel, acc: V, a: V, b: V) -> V:
+    """acc[i] + a[2i] b[2i] + a[2i+1] b[2i+1]; a, b are int32 vectors that hold int16 pairs."""
+    if k.target.dot != "portable":
+        return dot_words(k, acc, a, b)
+    # In this form LLVM finds `pmaddwd`.
+    products = a.bitcast(i16).to(i32) * b.bitcast(i16).to(i32)
+    even, odd = (products.shuffle(range(n, products.lanes, 2)) for n in range(2))
+    return acc + (even + odd)
+
+
+class ByteProducts:
+    """The two products of attention for one head size."""
+
+    def __init__(self, k: Kernel, head_dim: int, group: int) -> None:
+        self.k = k
+        self.head_dim = head_dim
+        self.group = group
+        self.dots = _Words(k) if wide(k.target) else _Bytes(k)
+        self.query_words = head_dim // SCALE_DIMS * query_words(k.target)
+        self.prob_words = 2 * QUADS
+        # Rows of a tile: as many as leave room for the loads, one broadcast and what a dot needs.
+        self.score_rows, self.weigh_rows = 4, 3 if self.dots.halves == 2 else 4
+
+    def score(
+        self, queries: Ptr, keys: Ptr, scores: Ptr, rows: V, count: V, kv_heads: int, after: Ptr
+    ) -> None:
+        """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
+
+        `after` is what will be read next: memory should not wait for the softmax.
+        """
+        k, lanes = self.k, self.k.lanes
+        vectors = key_vectors(k.target)
+        positions = vectors * lanes
+        blocks, size = self.head_dim // SCALE_DIMS, block_words(positions)
+        tiles = (count + (positions - 1)) // positions
+        with k.range(0, tiles, name="tile") as tile:
+            start = tile * (blocks * size)
+
+            def row_tile(first_row: V, n_rows: int) -> None:
+                lines = [self._query(queries, first_row + r, kv_heads) for r in range(n_rows)]
+                sums = [[k.var(k.zeros(f32, lanes)) for _ in range(vectors)] for _ in lines]
+                with k.range(0, blocks, name="block") as b:
+                    at = start + b * size
+                    with k.if_(first_row.eq(0)):
+                        self._ask(keys, at, size, tiles * (blocks * size), after)
+                    here = [line.at(b * query_words(k.target)) for line in lines]
+                    self._score_block(keys.at(at), here, sums)
+                for r, totals in enumerate(sums):
+                    for n, total in enumerate(totals):
+                        at = (first_row + r) * PAGE + tile * positions + n * lanes
+                        scores.store(at, total.now)
+
+            for_tiles(k, rows, self.score_rows, row_tile)
+
+    def _query(self, queries: Ptr, row: V, kv_heads: int) -> Ptr:
+        """Row (token, member) of this KV head in q [tokens, heads, blocks]."""
+        token, member = row // self.group, row % self.group
+        return queries.at((token * (kv_heads * self.group) + member) * self.query_words)
+
+    def _score_block(self, block: Ptr, queries: list[Ptr], sums: list[list[Var]]) -> None:
+        """Add what 32 dims of a tile of keys give."""
+        k, dots, lanes = self.k, self.dots, self.k.lanes
+        vectors = range(len(sums[0]))
+        words = block.at(len(vectors) * lanes // 2)
+        zero = zero_point(k.target) != 0
+        starts = [q.splat(1, lanes) if zero else k.zeros(i32, lanes) for q in queries]
+        accs = [[k.var(start) for _ in vectors] for start in starts]
+
+        def quad(n: V | int) -> None:
+            keys = [dots.cached(words.load((n * len(vectors) + v) * lanes, lanes)) for v in vectors]
+            for query, mine in zip(queries, accs, strict=True):
+                q = self._splats(query, n * dots.words + 2)
+                for acc, key in zip(mine, keys, strict=True):
+                    acc.set(dots.with_query(acc.now, key, q))
+
+        if dots.unrolled:
+            for n in range(SCALE_DIMS // 4):
+                quad(n)
+        else:
+            with k.range(0, SCALE_DIMS // 4, name="quad") as n:
+                quad(n)
+        key_scales = [scales(k, block, v * lanes) for v in vectors]
+        for query, mine, totals in zip(queries, accs, sums, strict=True):
+            scale = query.cast(f32).splat(0, lanes)
+            for acc, key_scale, total in zip(mine, key_scales, totals, strict=True):
+                total.set(k.fma(acc.now.to(f32), key_scale * scale, total.now))
+
+    def _splats(self, line: Ptr, at: V | int) -> list[V]:
+        """The words of four queries or probabilities, each in every lane."""
+        return [line.splat(at + n, self.k.lanes) for n in range(self.dots.words)]
+
+    def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> ByteRow:
+        """Takes one row's probabilities, in the form that `weigh` multiplies."""
+        return ByteRow(self.k, scores, out, values, self.k.var(self.k.zeros(i32, self.k.lanes)))
+
+    def weigh(self, probs: Ptr, values: Ptr, rows: V, count: V, merge: Merge, after: Ptr) -> None:
+        """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
+
+        `after` is what will be read next.
+        """
+        k, dots, lanes = self.k, self.dots, self.k.lanes
+        data = values.at(SCALE_WORDS)
+        for dims in dim_groups(k.target, self.head_dim):
+
+            def row_tile(first_row: V, n_rows: int, dims: range = dims) -> None:
+                vectors = range(len(dims) // lanes)
+                lines = [
+                    [
+                        probs.at((first_row + r) * self.prob_words + half * QUADS)
+                        for half in range(dots.halves)
+                    ]
+                    for r in range(n_rows)
+                ]
+                sums = [
+                    [[k.var(k.zeros(i32, lanes)) for _ in line] for _ in vectors] for line in lines
+                ]
+                with k.range(0, (count + 3) // 4, name="quad") as n:
+                    at = n * len(dims) + dims.start * QUADS
+                    with k.if_(first_row.eq(0)):
+                        self._ask(data, at, len(dims), self.head_dim * QUADS, after)
+                    loaded = [dots.cached(data.load(at + v * lanes, lanes)) for v in vectors]
+                    for line, mine in zip(lines, sums, strict=True):
+                        ps = [self._splats(half, n * dots.words) for half in line]
+                        for value, halves in zip(loaded, mine, strict=True):
+                            for p, total in zip(ps, halves, strict=True):
+                                total.set(dots.with_probability(total.now, value, p))
+                for r, mine in enumerate(sums):
+                    add = merge.row(first_row + r)
+                    for v, halves in zip(vectors, mine, strict=True):
+                        total = dots.total([half.now for half in halves])
+                        add(dims.start + v * lanes, total.to(f32))
+
+            for_tiles(k, rows, self.weigh_rows, row_tile)
+
+    def _ask(self, part: Ptr, at: V, words: int, size: V | int, after: Ptr) -> None:
+        """Prefetch what comes `AHEAD` words after `at`; where `part` ends, `after` follows."""
+        over = at + AHEAD - size
+        inside = self.k.b.select((over < 0).value, part.at(at + AHEAD).value, after.at(over).value)
+        line = Ptr(self.k, inside, i32)
+        for word in range(0, words, 16):
+            line.prefetch(word)
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRow:
+    """One row's probabilities on their way to memory: first as floats, then as integers."""
+
+    k: Kernel
+    line: Ptr
+    out: Ptr
+    values: Ptr
+    largest: Var
+
+    def put(self, block: V, p: V, inside: V) -> None:
+        """Probabilities of one vector of positions, zero where not `inside`."""
+        at = block * p.lanes
+        # What lies behind the last position may be anything, NaN too: it counts as zero.
+        weighted = inside.select(p * scales(self.k, self.values, at), 0.0)
+        self.line.store(at, weighted)
+        # As bits, NaN is larger than any number and shows in the unit.
+        self.largest.set(self.largest.now.max(weighted.bitcast(i32)))
+
+    def finish(self, blocks: V, weight: V) -> V:
+        """What products with this row are multiplied by to weigh `weight`."""
+        k, lanes = self.k, self.k.lanes
+        most = self.largest.now.hmax().bitcast(f32)
+        inverse = (most > TINY).select(float(MOST) / most, 0.0).splat(lanes)
+        with k.range(0, blocks, name="bytes") as b:
+            p = round_to_int(self.line.load(b * lanes, lanes) * inverse)
+            if wide(k.target):
+                self.out.store(b * (lanes // 2), quads(p.to(i16)))
+            else:
+                for half, part in enumerate((p >> HALF_BITS, p & 127)):
+                    words = part.to(i8).bitcast(i32)
+                    self.out.store(b * (lanes // 4) + half * QUADS, words)
+        return weight * (most * (1.0 / MOST))
