@@ -165,21 +165,21 @@ class Session:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
         ids = [int(i) for i in ids]
         self._check_ids(ids)
+        if len(self.tokens) + len(ids) > self.context:
+            raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
         if self.n_cached != len(self.tokens):
             self._compute("resume", 0)
         choice = self.engine.choice
         rows = np.zeros((SCORE_CHUNK, choice.logits.shape[1]), np.float32)
         plan = _Plan(self, "score", SCORE_CHUNK, rows)
         out = np.empty((len(ids), choice.n_vocab), np.float32)
-        if len(self.tokens) + len(ids) > self.context:
-            raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
         with self.engine.lock:
+            self.engine.pool.clear_stop()
             for at in range(0, len(ids), SCORE_CHUNK):
                 part = ids[at : at + SCORE_CHUNK]
                 self.tokens.extend(part)
                 self._pass(plan, part, len(part))
                 out[at : at + len(part)] = rows[: len(part), : choice.n_vocab]
-        self._logits_at = -1
         return out
 
     # --- passes
@@ -193,9 +193,12 @@ class Session:
     def _compute(self, purpose: str, new: int) -> PhaseEvent:
         """Prefill tokens[n_cached:] in chunks, logits for the last one."""
         pool = self.engine.pool
-        before, total = self.n_cached, len(self.tokens)
         cost, passes, plan_name = PassCost(), 0, self._prefill.name
         with self.engine.lock:
+            if self.tokens and not self._has_logits:
+                # They come with the last token: it is computed again where all is cached.
+                self.n_cached = min(self.n_cached, len(self.tokens) - 1)
+            before, total = self.n_cached, len(self.tokens)
             pool.clear_stop()
             self._reset()
             started = time.perf_counter()
@@ -214,7 +217,7 @@ class Session:
                     rate = done / (time.perf_counter() - started)
                     self.on_progress(done, total - before, rate)
             wall = time.perf_counter() - started
-            self._logits_at = total
+            self._logits_at = total or -1
             kernel = self._kernel_seconds()
         ids = self.tokens[before:total]
         return self._finish("prefill", purpose, ids, before, wall, kernel, cost, passes, plan_name)
@@ -230,20 +233,24 @@ class Session:
         if not self._has_logits:
             # After truncate, after another session's pass, or when the last decode's final token
             # is still to be computed.
-            self.n_cached = min(self.n_cached, len(self.tokens) - 1)
             self._compute("resume", 0)
         sampler = None if sampling.greedy else Sampler(sampling)
         before, ids, passes = self.n_cached, [], 0
         pool = self.engine.pool
-        pool.clear_stop()
-        self._reset()
+        with self.engine.lock:
+            pool.clear_stop()
+            self._reset()
         wall = 0.0
         try:
             started = time.perf_counter()
-            self._set_mask(constraint)
+            mask = constraint.mask() if constraint is not None else None
+            # What sessions share stays under the lock until the token is out of it.
             with self.engine.lock:
+                if not self._has_logits:  # another thread's session had a pass in between
+                    self._compute("resume", 0)
+                self._set_mask(mask)
                 self._play(self._choose)
-            token = self._chosen(sampler)
+                token = self._chosen(sampler)
             while True:
                 self.tokens.append(token)
                 ids.append(token)
@@ -261,12 +268,13 @@ class Session:
                     )
                 if pool.stopped:
                     raise PassCancelledError("stopped; the session keeps what it has")
-                self._set_mask(constraint)
+                mask = constraint.mask() if constraint is not None else None
                 with self.engine.lock:
+                    self._set_mask(mask)
                     self._pass(self._decode, [token], 1)
-                passes += 1
-                self._logits_at = len(self.tokens)
-                token = self._chosen(sampler)
+                    passes += 1
+                    self._logits_at = len(self.tokens)
+                    token = self._chosen(sampler)
             wall += time.perf_counter() - started
         finally:
             barriers = self._decode.tape.barriers
@@ -280,9 +288,8 @@ class Session:
             phase.stop = sorted(stop)
             phase.constraint = type(constraint).__name__ if constraint is not None else None
 
-    def _set_mask(self, constraint: Constraint | None) -> None:
+    def _set_mask(self, mask: np.ndarray | None) -> None:
         choice = self.engine.choice
-        mask = constraint.mask() if constraint is not None else None
         choice.use_mask[0] = 0 if mask is None else 1
         if mask is not None:
             choice.mask[: len(mask)] = mask
@@ -306,7 +313,8 @@ class Session:
         graph = plan.graph
         graph.ids[:count] = part
         graph.set_pass(count, start, outputs)
-        self.engine.logits_of = self
+        # If the pass does not come to its end, the logits are nobody's.
+        self.engine.logits_of, self._logits_at = self, -1
         self._play(plan.tape)
         self.n_cached = start + count
 
