@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,3 +31,27 @@ def pytest_configure(config: pytest.Config) -> None:
 def rng() -> np.random.Generator:
     """A generator with a fixed seed: the same data in every run."""
     return np.random.default_rng(7)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_profiles() -> None:
+    """Measure a machine once and not three times: the tests load engines of many kinds."""
+    from triplepoint.runtime import machine
+
+    machine.SAMPLES = 1
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Writes `helpers.tiny_qwen3` once for each type of its matrices."""
+    folder = tmp_path_factory.mktemp("tiny")
+
+    def make(kind: str) -> Path:
+        from helpers.tiny_qwen3 import write_tiny
+
+        path = folder / f"{kind}.gguf"
+        if not path.exists():
+            write_tiny(path, kind)
+        return path
+
+    return make

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import gguf
 import numpy as np
 
 WIDTH, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FFN, VOCAB = 96, 3, 6, 2, 32, 160, 300
-EPS, ROPE_BASE = 1e-6, 10000.0
+EPS, ROPE_BASE = 1e-6, 50000.0  # not the default base, so that reading it matters
+CONTEXT = 4096
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
@@ -33,30 +35,48 @@ def shapes() -> dict[str, tuple[int, ...]]:
     return out | {"output_norm.weight": (WIDTH,)}
 
 
-def write_tiny(path: Path, kind: str, seed: int = 0) -> None:
-    """Write the model with its matrices as `kind` (a lower-case GGML type name)."""
+def write_tiny(
+    path: Path,
+    kind: str,
+    seed: int = 0,
+    *,
+    architecture: str = "qwen3",
+    kinds: dict[str, str] | None = None,
+    reshaped: dict[str, tuple[int, ...]] | None = None,
+    without: Collection[str] = (),
+    metadata: dict[str, int] | None = None,
+) -> None:
+    """Write the model with its matrices as `kind` (a lower-case GGML type name).
+
+    The rest makes files that are wrong in one way: `kinds` and `reshaped` give single tensors
+    another type or shape, `without` leaves some out, `metadata` adds or replaces integer keys.
+    """
     rng = np.random.default_rng(seed)
-    w = gguf.GGUFWriter(path, "qwen3")
+    values: dict[str, tuple[int, Callable[[int], None]]] = {}
+    w = gguf.GGUFWriter(path, architecture)
     w.add_name(f"tiny {kind}")
-    w.add_block_count(LAYERS)
-    w.add_context_length(4096)
-    w.add_embedding_length(WIDTH)
-    w.add_feed_forward_length(FFN)
-    w.add_head_count(HEADS)
-    w.add_head_count_kv(KV_HEADS)
-    w.add_key_length(HEAD_DIM)
-    w.add_value_length(HEAD_DIM)
+    values["block_count"] = LAYERS, w.add_block_count
+    values["context_length"] = CONTEXT, w.add_context_length
+    values["embedding_length"] = WIDTH, w.add_embedding_length
+    values["feed_forward_length"] = FFN, w.add_feed_forward_length
+    values["head_count"] = HEADS, w.add_head_count
+    values["head_count_kv"] = KV_HEADS, w.add_head_count_kv
+    values["key_length"] = HEAD_DIM, w.add_key_length
+    values["value_length"] = HEAD_DIM, w.add_value_length
+    for name, (value, add) in values.items():
+        add((metadata or {}).get(name, value))
     w.add_rope_freq_base(ROPE_BASE)
     w.add_layer_norm_rms_eps(EPS)
     _add_tokenizer(w)
-    quant = gguf.GGMLQuantizationType[kind.upper()]
-    for name, shape in shapes().items():
+    for name, shape in (shapes() | (reshaped or {})).items():
+        if name in without:
+            continue
+        quant = gguf.GGMLQuantizationType[(kinds or {}).get(name, kind).upper()]
         if len(shape) == 1:
-            values = (1 + 0.2 * rng.standard_normal(shape)).astype(np.float32)
-            w.add_tensor(name, values)
+            w.add_tensor(name, (1 + 0.2 * rng.standard_normal(shape)).astype(np.float32))
         else:
-            values = (rng.standard_normal(shape) / np.sqrt(shape[1]) * 1.5).astype(np.float32)
-            w.add_tensor(name, gguf.quants.quantize(values, quant), raw_dtype=quant)
+            data = (rng.standard_normal(shape) / np.sqrt(shape[1]) * 1.5).astype(np.float32)
+            w.add_tensor(name, gguf.quants.quantize(data, quant), raw_dtype=quant)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
@@ -88,6 +108,14 @@ def dequantised(path: Path) -> dict[str, np.ndarray]:
     return out
 
 
+def numpy_logits(path: Path, ids: list[int]) -> np.ndarray:
+    """The same by plain numpy in float64."""
+    from .qwen3_numpy import forward
+
+    sizes = {"heads": HEADS, "kv_heads": KV_HEADS, "head_dim": HEAD_DIM}
+    return forward(dequantised(path), ids, **sizes, eps=EPS, rope_base=ROPE_BASE)
+
+
 _NAMES = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
@@ -108,20 +136,22 @@ def torch_logits(path: Path, ids: list[int]) -> np.ndarray:
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    config = Qwen3Config(
-        vocab_size=VOCAB,
-        hidden_size=WIDTH,
-        intermediate_size=FFN,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        num_key_value_heads=KV_HEADS,
-        head_dim=HEAD_DIM,
-        rms_norm_eps=EPS,
-        rope_theta=ROPE_BASE,
-        tie_word_embeddings=True,
-        max_position_embeddings=4096,
-        attn_implementation="eager",
-    )
+    # As a dict: what a version of transformers takes is not in its signature.
+    settings = {
+        "vocab_size": VOCAB,
+        "hidden_size": WIDTH,
+        "intermediate_size": FFN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": HEAD_DIM,
+        "rms_norm_eps": EPS,
+        "rope_theta": ROPE_BASE,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": CONTEXT,
+        "attn_implementation": "eager",
+    }
+    config = Qwen3Config(**settings)
     model = Qwen3ForCausalLM(config).eval()
     state = {}
     for name, values in dequantised(path).items():

@@ -1,0 +1,603 @@
+"""Sessions: prefill, decode, truncate, stop, and several of them on one engine."""
+
+from __future__ import annotations
+
+import _thread
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import tiny_qwen3 as tiny
+
+from triplepoint.errors import ContextOverflowError, EngineError, PassCancelledError
+from triplepoint.runtime.engine import Engine
+from triplepoint.runtime.sampling import Sampling
+from triplepoint.runtime.session import PREFILL_CHUNK, Session
+from triplepoint.traces.events import PhaseEvent
+
+MakeModel = Callable[[str], Path]
+PROMPT = np.random.default_rng(2).integers(0, tiny.VOCAB, 40).tolist()
+LONG = np.random.default_rng(3).integers(0, tiny.VOCAB, tiny.CONTEXT).tolist()
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model: MakeModel) -> Iterator[Engine]:
+    with Engine.load(tiny_model("q8_0"), threads=2) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def slow(tiny_model: MakeModel) -> Iterator[Engine]:
+    """An engine whose prefill of LONG takes a second or so: there is time to stop it."""
+    with Engine.load(tiny_model("f32"), threads=2, target="generic", kv="f32") as engine:
+        yield engine
+
+
+@pytest.fixture
+def session(engine: Engine) -> Session:
+    return engine.session()
+
+
+def _alone(engine: Engine, ids: list[int], steps: int, **settings: object) -> list[int]:
+    """What a session of its own decodes after `ids`."""
+    session = engine.session()
+    session.prefill(ids)
+    return list(session.decode(max_tokens=steps, **settings))  # pyright: ignore[reportArgumentType]
+
+
+def _logits(engine: Engine, ids: list[int]) -> np.ndarray:
+    session = engine.session()
+    session.prefill(ids)
+    return session.logits.copy()
+
+
+class Allowed:
+    """A constraint that allows the same tokens at every step."""
+
+    def __init__(self, ids: list[int]) -> None:
+        bits = np.zeros(-(-tiny.VOCAB // 32) * 32, bool)
+        bits[ids] = True
+        self.bits = np.packbits(bits, bitorder="little").view(np.uint32)
+        self.seen: list[int] = []
+
+    def mask(self) -> np.ndarray | None:
+        return self.bits
+
+    def advance(self, token: int) -> None:
+        self.seen.append(token)
+
+
+# --- prefill and decode
+
+
+def test_prefill_keeps_and_caches_tokens(session: Session) -> None:
+    """Every token given is in the session and in its cache."""
+    session.prefill(PROMPT[:10])
+    session.prefill(np.array(PROMPT[10:]))  # pyright: ignore[reportArgumentType]
+
+    assert session.tokens == PROMPT
+    assert all(type(token) is int for token in session.tokens)
+    assert session.n_cached == len(PROMPT)
+
+
+def test_decode_yields_what_it_keeps(session: Session) -> None:
+    """Sampled tokens are in the session; the last one is not yet computed."""
+    session.prefill(PROMPT)
+    ids = list(session.decode(max_tokens=5))
+
+    assert len(ids) == 5
+    assert session.tokens == PROMPT + ids
+    assert session.n_cached == len(PROMPT) + 4
+
+
+def test_decode_goes_on_where_it_was(engine: Engine, session: Session) -> None:
+    """Two decodes of 5 are one of 10: the last token of the first is computed by the second."""
+    session.prefill(PROMPT)
+    first = list(session.decode(max_tokens=5))
+    second = list(session.decode(max_tokens=5))
+
+    assert first + second == _alone(engine, PROMPT, 10)
+
+
+def test_stop_token_ends_and_is_yielded(engine: Engine, session: Session) -> None:
+    """The token that ends a decode is the last one yielded, and is kept."""
+    ids = _alone(engine, PROMPT, 10)
+    stop = ids[4]
+    session.prefill(PROMPT)
+    got = list(session.decode(max_tokens=10, stop={stop}))
+
+    assert got == ids[: ids.index(stop) + 1]
+    assert session.tokens[-1] == stop
+
+
+def test_an_iterator_closed_early(engine: Engine, session: Session) -> None:
+    """Whoever stops listening keeps what was yielded, and the session goes on from there."""
+    session.prefill(PROMPT)
+    decoding = session.decode(max_tokens=10)
+    first = list(itertools.islice(decoding, 3))
+    decoding.close()  # pyright: ignore[reportAttributeAccessIssue]
+
+    assert session.tokens == PROMPT + first
+    assert session.last_phase is not None
+    assert session.last_phase.token_ids == first
+    assert first + list(session.decode(max_tokens=7)) == _alone(engine, PROMPT, 10)
+
+
+def test_prefill_after_decode(engine: Engine, session: Session) -> None:
+    """A tool result after sampled tokens: the uncomputed last token goes along."""
+    session.prefill(PROMPT)
+    ids = list(session.decode(max_tokens=3))
+    phase = session.prefill([1, 2, 3])
+
+    assert phase.tokens == 4
+    assert phase.token_ids == [ids[-1], 1, 2, 3]
+    assert np.array_equal(session.logits.copy(), _logits(engine, [*PROMPT, *ids, 1, 2, 3]))
+
+
+def test_truncate_and_decode(engine: Engine, session: Session) -> None:
+    """After truncate the next token is that of the shorter text, not of what was there."""
+    session.prefill(PROMPT)
+    list(session.decode(max_tokens=4))
+    for n in (len(PROMPT), 20, 1):
+        session.truncate(n)
+        assert session.tokens == PROMPT[:n]
+        assert session.n_cached == n
+        assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT[:n], 3)
+        session.truncate(n)
+
+
+def test_truncate_to_nothing(engine: Engine, session: Session) -> None:
+    """An emptied session is as good as new; there is nothing to decode from."""
+    session.prefill(PROMPT)
+    session.truncate(0)
+
+    assert session.prefill([]).tokens == 0
+    with pytest.raises(EngineError, match="not been computed"):
+        _ = session.logits
+    with pytest.raises(EngineError, match="nothing to decode from"):
+        session.decode(max_tokens=1)
+    session.prefill(PROMPT[:7])
+    assert np.array_equal(session.logits.copy(), _logits(engine, PROMPT[:7]))
+
+
+@pytest.mark.parametrize("n", [-1, 41])
+def test_truncate_out_of_range(session: Session, n: int) -> None:
+    """A length that the session does not have is refused."""
+    session.prefill(PROMPT)
+    with pytest.raises(EngineError, match="cannot keep"):
+        session.truncate(n)
+    assert session.tokens == PROMPT
+
+
+def test_an_empty_prefill_brings_the_logits(engine: Engine, session: Session) -> None:
+    """`prefill([])` computes what is left: after truncate that is the last token."""
+    session.prefill(PROMPT)
+    session.truncate(12)
+    with pytest.raises(EngineError, match=r"prefill\(\[\]\)"):
+        _ = session.logits
+    assert session.prefill([]).tokens == 1
+    assert session.prefill([]).tokens == 0  # nothing left
+    assert np.array_equal(session.logits.copy(), _logits(engine, PROMPT[:12]))
+
+
+def test_score_appends(engine: Engine, session: Session) -> None:
+    """`score` gives one row of logits a token, and the tokens stay."""
+    session.prefill(PROMPT[:5])
+    rows = session.score(PROMPT[5:])
+
+    assert rows.shape == (len(PROMPT) - 5, tiny.VOCAB)
+    assert session.tokens == PROMPT
+    assert session.n_cached == len(PROMPT)
+    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
+    assert session.score([]).shape == (0, tiny.VOCAB)
+
+
+# --- what is refused
+
+
+def test_overflow_changes_nothing(engine: Engine) -> None:
+    """A prompt that does not fit is refused before anything is kept; the error counts tokens."""
+    session = engine.session(context=50)
+    session.prefill(PROMPT)
+    said = "11 new tokens after 40 make 51, but the context holds 50"
+    with pytest.raises(ContextOverflowError, match=said):
+        session.prefill(PROMPT[:11])
+    with pytest.raises(ContextOverflowError, match="50"):
+        session.score(PROMPT[:11])
+
+    assert session.tokens == PROMPT
+    assert session.n_cached == len(PROMPT)
+    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
+
+
+def test_decode_into_a_full_context(engine: Engine) -> None:
+    """Decoding stops with an error at the context's end; the tokens before it are kept."""
+    session = engine.session(context=44)
+    session.prefill(PROMPT)
+    got: list[int] = []
+    with pytest.raises(ContextOverflowError, match="44 tokens"):
+        got.extend(session.decode(max_tokens=10))
+
+    assert len(session.tokens) == 44
+    assert session.tokens == PROMPT + _alone(engine, PROMPT, 4)
+    session.truncate(30)
+    assert list(session.decode(max_tokens=2)) == _alone(engine, PROMPT[:30], 2)
+
+
+def test_the_whole_context_can_be_used(engine: Engine) -> None:
+    """A prompt of exactly the context's size fits, and one token follows it."""
+    session = engine.session(context=40)
+    session.prefill(PROMPT)
+    assert list(session.decode(max_tokens=1)) == _alone(engine, PROMPT, 1)
+
+
+@pytest.mark.parametrize("bad", [-1, tiny.VOCAB, 2**40])
+def test_ids_outside_the_vocabulary(session: Session, bad: int) -> None:
+    """An id that does not exist is refused, and nothing of the prompt is kept."""
+    for call in (session.prefill, session.score):
+        with pytest.raises(EngineError, match=rf"token id {bad} is not in the vocabulary of 300"):
+            call([1, 2, bad])
+    assert session.tokens == []
+
+
+def test_every_id_of_the_vocabulary(session: Session) -> None:
+    """The first and the last id are fine."""
+    session.prefill([0, tiny.VOCAB - 1])
+    assert np.isfinite(session.logits).all()
+
+
+@pytest.mark.parametrize("n", [0, -3])
+def test_decode_of_no_tokens(session: Session, n: int) -> None:
+    """A decode that may sample nothing is refused."""
+    session.prefill(PROMPT)
+    with pytest.raises(EngineError, match="max_tokens"):
+        session.decode(max_tokens=n)
+
+
+# --- constraints and sampling
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=3.0)], ids=["greedy", "hot"])
+def test_only_allowed_tokens(session: Session, sampling: Sampling) -> None:
+    """Whatever the logits say, only tokens of the mask come out, and the constraint hears each."""
+    session.prefill(PROMPT)
+    allowed = Allowed([3, 32, 63, 64, 299])
+    ids = list(session.decode(max_tokens=30, constraint=allowed, sampling=sampling))
+
+    assert set(ids) <= {3, 32, 63, 64, 299}
+    assert allowed.seen == ids
+    assert session.last_phase is not None
+    assert session.last_phase.constraint == "Allowed"
+
+
+def test_the_mask_picks_the_best_allowed(session: Session) -> None:
+    """A constrained greedy choice is the largest logit among the allowed."""
+    session.prefill(PROMPT)
+    logits = session.logits.copy()
+    ids = [7, 100, 250]
+    (chosen,) = session.decode(max_tokens=1, constraint=Allowed(ids))
+
+    assert chosen == ids[int(logits[ids].argmax())]
+
+
+def test_a_mask_that_changes(session: Session) -> None:
+    """The mask is asked for anew at every step; None allows everything."""
+
+    class Turns(Allowed):
+        def mask(self) -> np.ndarray | None:
+            step = len(self.seen)
+            return None if step == 2 else Allowed([10 + step]).bits
+
+    session.prefill(PROMPT)
+    turns = Turns([])
+    ids = list(session.decode(max_tokens=4, constraint=turns))
+
+    assert [ids[0], ids[1], ids[3]] == [10, 11, 13]
+    # The third is free: what the same text would be followed by.
+    assert ids[2] == _alone(session.engine, PROMPT + ids[:2], 1)[0]
+
+
+def test_a_mask_does_not_outlive_its_decode(engine: Engine, session: Session) -> None:
+    """After a constrained decode an unconstrained one is free again."""
+    session.prefill(PROMPT)
+    list(session.decode(max_tokens=2, constraint=Allowed([5])))
+    session.truncate(len(PROMPT))
+
+    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0)], ids=["greedy", "hot"])
+def test_nothing_allowed(engine: Engine, session: Session, sampling: Sampling) -> None:
+    """An empty mask is an error that says so; the session stays usable."""
+    session.prefill(PROMPT)
+    with pytest.raises(EngineError, match="no token can be chosen"):
+        list(session.decode(max_tokens=2, constraint=Allowed([]), sampling=sampling))
+
+    assert session.tokens == PROMPT
+    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
+
+
+def test_seeds(engine: Engine) -> None:
+    """The same seed gives the same text, another one another text, and greedy needs none."""
+    hot = {n: Sampling(temperature=1.5, seed=n) for n in (1, 2)}
+    texts = {n: _alone(engine, PROMPT, 30, sampling=s) for n, s in hot.items()}
+
+    assert texts[1] == _alone(engine, PROMPT, 30, sampling=hot[1])
+    assert texts[1] != texts[2]
+    assert _alone(engine, PROMPT, 5, sampling=Sampling(seed=9)) == _alone(engine, PROMPT, 5)
+
+
+# --- stop
+
+
+def _until(limit: float = 30.0) -> Iterator[int]:
+    """Rounds of something that another thread is to end: but not for ever."""
+    started = time.monotonic()
+    for n in itertools.count():
+        assert time.monotonic() - started < limit, "it was not stopped"
+        yield n
+
+
+def test_stop_ends_a_prefill(slow: Engine) -> None:
+    """stop() from another thread ends a long prefill soon; what was computed stays."""
+    session = slow.session()
+    times: list[float] = []
+
+    def stop() -> None:
+        times.append(time.perf_counter())
+        session.stop()
+
+    timer = threading.Timer(0.05, stop)
+    timer.start()
+    with pytest.raises(PassCancelledError):
+        for _ in _until():
+            session.truncate(0)
+            session.prefill(LONG)
+    took = time.perf_counter() - times[0]
+    timer.join()
+
+    assert took < 2.0  # the promise is 0.2 s; a busy machine may be late
+    assert session.n_cached < len(session.tokens)
+    session.truncate(len(PROMPT))
+    session.prefill([1, 2])
+    assert np.array_equal(session.logits.copy(), _logits(slow, [*LONG[: len(PROMPT)], 1, 2]))
+
+
+def test_a_stopped_prefill_is_finished_by_the_next(slow: Engine) -> None:
+    """The tokens stay in the session: the next call computes those that are missing."""
+    session = slow.session()
+    calls: list[int] = []
+
+    def stop_once(done: int, total: int, rate: float) -> None:
+        calls.append(done)
+        if len(calls) == 1:
+            session.stop()
+
+    session.on_progress = stop_once
+    with pytest.raises(PassCancelledError):
+        session.prefill(LONG[:1200])
+    assert session.tokens == LONG[:1200]
+    assert 0 < session.n_cached < 1200
+    session.prefill([])
+
+    assert session.n_cached == 1200
+    assert np.array_equal(session.logits.copy(), _logits(slow, LONG[:1200]))
+
+
+def test_stop_ends_a_decode(engine: Engine, session: Session) -> None:
+    """stop() between two tokens ends the decode; what was sampled is kept and can go on."""
+    session.prefill(PROMPT)
+    ids: list[int] = []
+    with pytest.raises(PassCancelledError):
+        for token in session.decode(max_tokens=100):
+            ids.append(token)
+            if len(ids) == 4:
+                session.stop()
+
+    assert session.tokens == PROMPT + ids
+    assert len(ids) == 4
+    assert ids + list(session.decode(max_tokens=4)) == _alone(engine, PROMPT, 8)
+
+
+def test_a_cancelled_pass_leaves_no_logits(slow: Engine) -> None:
+    """Logits that a stopped pass may have begun to overwrite are not taken for those before it."""
+    session = slow.session()
+    session.prefill(PROMPT)
+    want = list(session.decode(max_tokens=1))
+    session.truncate(len(PROMPT))
+
+    with pytest.raises(PassCancelledError):
+        for _ in _until():
+            timer = threading.Timer(0.02, session.stop)
+            timer.start()
+            session.truncate(len(PROMPT))
+            try:
+                session.prefill(LONG[:2000])
+            finally:
+                timer.join()
+    session.truncate(len(PROMPT))
+    with pytest.raises(EngineError, match="not been computed"):
+        _ = session.logits
+    assert list(session.decode(max_tokens=1)) == want
+
+
+def test_keyboard_interrupt(slow: Engine) -> None:
+    """Ctrl-C during a pass comes out as KeyboardInterrupt, soon, and leaves the session usable."""
+    session = slow.session()
+    timer = threading.Timer(0.1, _thread.interrupt_main)
+    with pytest.raises(KeyboardInterrupt):
+        timer.start()
+        for _ in _until():
+            session.truncate(0)
+            session.prefill(LONG)
+    timer.join()
+    session.truncate(0)
+    session.prefill(PROMPT)
+
+    assert np.array_equal(session.logits.copy(), _logits(slow, PROMPT))
+
+
+def test_a_stop_that_comes_too_early_is_forgotten(engine: Engine, session: Session) -> None:
+    """stop() while nothing runs does not end what is started later."""
+    session.stop()
+    session.prefill(PROMPT)
+    session.stop()
+    assert session.score([1, 2]).shape == (2, tiny.VOCAB)
+    session.truncate(len(PROMPT))
+    session.stop()
+    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
+
+
+def test_progress(engine: Engine) -> None:
+    """Between the chunks of a long prefill the caller hears how far it is and how fast."""
+    session = engine.session()
+    heard: list[tuple[int, int, float]] = []
+    session.on_progress = lambda done, total, rate: heard.append((done, total, rate))
+    session.prefill(LONG[: 2 * PREFILL_CHUNK + 10])
+    total = 2 * PREFILL_CHUNK + 10
+
+    assert [(done, n) for done, n, _ in heard] == [
+        (PREFILL_CHUNK, total),
+        (2 * PREFILL_CHUNK, total),
+    ]
+    assert all(rate > 0 for *_, rate in heard)
+    heard.clear()
+    session.prefill([1])
+    assert not heard
+
+
+# --- several sessions on one engine
+
+
+def test_sessions_in_turns(engine: Engine) -> None:
+    """Decodes of three sessions, one token each in turn, are what each would be alone."""
+    prompts = [PROMPT[:10], PROMPT[10:17], [5, 5, 5]]
+    sessions = [engine.session() for _ in prompts]
+    for session, prompt in zip(sessions, prompts, strict=True):
+        session.prefill(prompt)
+    decodes = [session.decode(max_tokens=8) for session in sessions]
+    rounds = list(zip(*decodes, strict=True))
+
+    for n, prompt in enumerate(prompts):
+        assert [ids[n] for ids in rounds] == _alone(engine, prompt, 8)
+
+
+def test_logits_belong_to_one_session(engine: Engine) -> None:
+    """After another session's pass a session has no logits, and says so; decode makes them again."""
+    one, other = engine.session(), engine.session()
+    one.prefill(PROMPT)
+    other.prefill([1, 2, 3])
+    with pytest.raises(EngineError, match="not been computed"):
+        _ = one.logits
+    decoding = one.decode(max_tokens=2)
+    other.prefill([4])
+    assert list(decoding) == _alone(engine, PROMPT, 2)
+    one.truncate(len(PROMPT))
+    other.prefill([9])
+    one.prefill([])
+    assert np.array_equal(one.logits.copy(), _logits(engine, PROMPT))
+
+
+def test_sessions_in_threads(engine: Engine) -> None:
+    """Sessions used from two threads of Python at once do not mix up their tokens."""
+    prompts = [PROMPT[:12], PROMPT[20:]]
+    want = [_alone(engine, prompt, 40) for prompt in prompts]
+    masked = [_alone(engine, prompt, 40, constraint=Allowed([1, 2, 3])) for prompt in prompts]
+    wrong: list[str] = []
+
+    def work(n: int) -> None:
+        for turn in range(6):
+            constraint = Allowed([1, 2, 3]) if (turn + n) % 2 else None
+            got = _alone(engine, prompts[n], 40, constraint=constraint)
+            if got != (masked if constraint else want)[n]:
+                wrong.append(f"session {n}, turn {turn}")
+
+    both = [threading.Thread(target=work, args=(n,)) for n in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(60)
+
+    assert not any(thread.is_alive() for thread in both)
+    assert not wrong
+
+
+# --- the account of each phase
+
+
+def _sane(phase: PhaseEvent, engine: Engine) -> None:
+    assert phase.wall_s > 0
+    assert phase.flops > 0
+    assert phase.bytes > 0
+    for share in (phase.mfu, phase.mbu):
+        assert 0 <= share < 1.5  # a limit measured on a busy machine may be a little low
+    assert 0 <= phase.dispatch_share <= 1
+    assert 0 <= phase.limit_share < 1.5
+    assert math.isfinite(phase.tokens_per_s)
+    assert phase.threads == engine.threads
+    assert phase.memory_level in ("L1", "L2", "L3", "DRAM")
+    assert phase.predicted in ("compute", "memory", "dispatch")
+    assert phase.observed in ("compute", "memory", "dispatch")
+
+
+def test_phase_of_a_prefill(engine: Engine, session: Session) -> None:
+    """Tokens, positions before and after, what was reused, and a cost that fits the model."""
+    session.prefill(PROMPT[:15])
+    phase = session.prefill(PROMPT[15:], purpose="tool_result")
+    _sane(phase, engine)
+
+    assert phase is session.last_phase
+    assert (phase.phase, phase.purpose, phase.plan) == ("prefill", "tool_result", "prefill")
+    assert (phase.kv_before, phase.kv_after, phase.cached_tokens) == (15, 40, 15)
+    assert phase.token_ids == PROMPT[15:]
+    assert phase.tokens == 25
+    # 2 operations for each weight of the body and token, the head once, and attention.
+    c = engine.cost
+    linear = 2 * (25 * c.body_weights + c.head_weights)
+    attention = 4 * tiny.LAYERS * tiny.HEADS * tiny.HEAD_DIM * sum(range(16, 41))
+    assert phase.flops == linear + attention
+    assert phase.sampling is None
+
+
+def test_phase_of_one_token(engine: Engine, session: Session) -> None:
+    """A prefill of a single token runs on the decode plan, and says so."""
+    phase = session.prefill([5])
+    _sane(phase, engine)
+    assert (phase.phase, phase.plan) == ("prefill", "decode")
+
+
+def test_phase_of_a_decode(engine: Engine, session: Session) -> None:
+    """Sampled tokens with the stop token, the settings of the decode, and its cost."""
+    session.prefill(PROMPT)
+    settings = Sampling(temperature=0.5, seed=3)
+    ids = list(session.decode(max_tokens=6, stop=[1000, 2], sampling=settings, purpose="answer"))
+    phase = session.last_phase
+    assert phase is not None
+    _sane(phase, engine)
+
+    assert (phase.phase, phase.purpose, phase.plan) == ("decode", "answer", "decode")
+    assert phase.token_ids == ids
+    assert phase.tokens == len(ids)
+    assert (phase.kv_before, phase.kv_after) == (40, 40 + len(ids) - 1)
+    assert phase.sampling == settings.as_dict()
+    assert (phase.max_tokens, phase.stop, phase.constraint) == (6, [2, 1000], None)
+    # The first token comes from the prefill's logits: one pass fewer than tokens.
+    c = engine.cost
+    passes = len(ids) - 1
+    assert phase.bytes > passes * (c.body_bytes + c.head_bytes)
+
+
+def test_weights_are_counted_by_hand(engine: Engine) -> None:
+    """The cost model's weights are those of the file's matrices, the tied head apart."""
+    shapes = tiny.shapes()
+    body = sum(s[0] * s[1] for name, s in shapes.items() if name.startswith("blk") and len(s) == 2)
+
+    assert engine.cost.body_weights == body
+    assert engine.cost.head_weights == tiny.VOCAB * tiny.WIDTH
+    assert engine.cost.quantised
+    assert engine.cost.kv_bytes == tiny.LAYERS * 2 * tiny.KV_HEADS * tiny.HEAD_DIM * 2
