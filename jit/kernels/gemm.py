@@ -25,6 +25,7 @@ from ..dot import Dot
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES, group_of
+from .ahead import Ahead
 from .lookup import IQ4_NL, table_bytes
 from .mathlib import f16_to_f32, silu
 from .panels import FORMATS, Format
@@ -131,7 +132,7 @@ def for_tiles(
 
 def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> Product:
     """Products with quantised panels of depth `blocks`."""
-    lanes = k.lanes
+    lanes, most = k.lanes, tile_tokens(k.target)
     form = FORMATS[fmt]
     block_bytes = form.panel_block_bytes(lanes)
     dot = Dot(k, form.most)
@@ -140,13 +141,12 @@ def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> Produ
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
         def tile(first: V, tokens: int) -> None:
-            # The first tile asks for the next panel while it works; for the others it is a hit.
-            ahead = panel.at(first.eq(0).select(following, 0))
+            ahead = Ahead(k, panel.at(following), count, first, most)
             body(panel, ahead, *place(first, tokens), unit)
 
-        for_tiles(k, count, tile_tokens(k.target), tile)
+        for_tiles(k, count, most, tile)
 
-    def body(panel: Ptr, ahead: Ptr, rows: list[Ptr], outs: list[Ptr], unit: V) -> None:
+    def body(panel: Ptr, ahead: Ahead, rows: list[Ptr], outs: list[Ptr], unit: V) -> None:
         # The sums over groups are touched once a group: they may live in memory.
         sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
         parts = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
@@ -162,11 +162,10 @@ def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> Produ
         finish(k, epilogue, sums, outs, unit)
 
     def one_block(
-        panel: Ptr, ahead: Ptr, rows: list[Ptr], block: V, parts: list[list[Var]]
+        panel: Ptr, ahead: Ahead, rows: list[Ptr], block: V, parts: list[list[Var]]
     ) -> None:
         data = panel.at(block * block_bytes)
-        for line in range(0, block_bytes, 64):
-            ahead.prefetch(block * block_bytes + line, locality=2)
+        ahead.ask(block, block_bytes)
         xs = [row.at(block * BLOCK_BYTES) for row in rows]
         starts = [
             x.at(4).cast(i32).splat(0, lanes) if has_zero else k.zeros(i32, lanes) for x in xs

@@ -20,6 +20,7 @@ from functools import partial
 from ..dot import Dot, dot_words
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i8, i16, i32, kernel
 from .activations import BLOCK_BYTES
+from .ahead import LINE, Ahead
 from .gemm import Epilogue, Place, Product, finish, for_tiles, rows_in_order, tile_tokens
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
@@ -70,8 +71,7 @@ def k_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, scratch: Ptr
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
         def tile(first: V, tokens: int, unpacked: Ptr | None = None) -> None:
-            # The first tile asks for the next panel while it works; for the others it is a hit.
-            ahead = panel.at(first.eq(0).select(following, 0))
+            ahead = Ahead(k, panel.at(following), count, first, most)
             tile_of.emit(panel, ahead, *place(first, tokens), unit, unpacked)
 
         with k.if_(count < many):
@@ -93,6 +93,8 @@ class _Tile:
         self.at = offsets(fmt, k.lanes)
         self.steps = 4 if fmt == "q6_k" else 8  # K-groups of a sub-block
         self.dot = Dot(k, MOST[fmt], self.steps)
+        # A block is asked for in eight pieces, one with each activation block that meets it.
+        self.share = -(-self.at["end"] // (8 * LINE)) * LINE
         self.scales = 8 // self.steps  # sub-blocks that meet one activation block
         # An unpacked panel: bytes of all blocks, then float32 scales of all sub-blocks.
         self.scale_at = blocks * SUPER * 2 * k.lanes
@@ -121,7 +123,7 @@ class _Tile:
     def emit(
         self,
         panel: Ptr,
-        ahead: Ptr,
+        ahead: Ahead,
         rows: list[Ptr],
         outs: list[Ptr],
         unit: V,
@@ -137,18 +139,13 @@ class _Tile:
             for part in (v for pair in parts for v in pair):
                 part.set(zero)
             with k.range(0, 8, name="sub") as sub:
-                self._prefetch(ahead.at(block * self.at["end"]), sub)
+                ahead.ask(block * 8 + sub, self.share)
                 if unpacked is None:
                     self._sub_blocks(data, xs, sub, d, parts)
                 else:
                     self._unpacked_blocks(unpacked, xs, block, sub, parts)
             self._mins(data, xs, d, parts, sums)
         finish(k, self.epilogue, sums, outs, unit)
-
-    def _prefetch(self, ahead: Ptr, sub: V) -> None:
-        share = -(-self.at["end"] // (8 * 64)) * 64
-        for line in range(0, share, 64):
-            ahead.prefetch(sub * share + line, locality=2)
 
     def _half_floats(self, data: Ptr, part: str, half: int) -> V:
         bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)
