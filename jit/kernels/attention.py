@@ -192,13 +192,13 @@ class _Merge:
     stats: Ptr
     head_dim: int
 
-    def row(self, row: V) -> Callable[[int, V], None]:
+    def row(self, row: V) -> Callable[[V | int, V], None]:
         """For one row: what takes the product of the vector of dims from `dim` on."""
         k, lanes = self.k, self.k.lanes
         old = self.stats.splat(row * 4 + _OLD, lanes)
         new = self.stats.splat(row * 4 + _NEW, lanes)
 
-        def add(dim: int, product: V) -> None:
+        def add(dim: V | int, product: V) -> None:
             at = row * self.head_dim + dim
             self.sums.store(at, k.fma(self.sums.load(at, lanes), old, product * new))
 

@@ -19,7 +19,7 @@ from .rope import bf16_pairs
 class Merge(Protocol):
     """Where the products with the values go; see `attention.py`."""
 
-    def row(self, row: V) -> Callable[[int, V], None]: ...
+    def row(self, row: V) -> Callable[[V | int, V], None]: ...
 
 
 class FloatProducts:

@@ -22,11 +22,11 @@ from ..dot import Dot, dot_words
 from ..simd import Kernel, Ptr, V, Var, f32, i8, i16, i32
 from .attention_float import Merge
 from .cache_q8 import (
+    GROUP_DIMS,
     QUADS,
     SCALE_WORDS,
     TINY,
     block_words,
-    dim_groups,
     even_odd,
     key_vectors,
     quads,
@@ -114,6 +114,7 @@ class ByteProducts:
         self.prob_words = 2 * QUADS
         # Rows of a tile: as many as leave room for the loads, one broadcast and what a dot needs.
         self.score_rows, self.weigh_rows = 4, 3 if self.dots.halves == 2 else 4
+        self.weigh_vectors = 4 if k.target.registers >= 32 else 2
 
     def score(
         self, queries: Ptr, keys: Ptr, scores: Ptr, rows: V, count: V, kv_heads: int, after: Ptr
@@ -192,39 +193,55 @@ class ByteProducts:
 
         `after` is what will be read next.
         """
-        k, dots, lanes = self.k, self.dots, self.k.lanes
+        k, lanes = self.k, self.k.lanes
         data = values.at(SCALE_WORDS)
-        for dims in dim_groups(k.target, self.head_dim):
+        whole = self.head_dim // GROUP_DIMS * GROUP_DIMS
+        for start, stop in ((0, whole), (whole, self.head_dim)):
+            if start == stop:
+                continue
+            size = min(GROUP_DIMS, stop - start)
+            vectors = min(self.weigh_vectors, size // lanes)
+            with (
+                k.range(start, stop, step=size, name="group") as group,
+                k.range(0, size, step=vectors * lanes, name="dims") as within,
+            ):
 
-            def row_tile(first_row: V, n_rows: int, dims: range = dims) -> None:
-                vectors = range(len(dims) // lanes)
-                lines = [
-                    [
-                        probs.at((first_row + r) * self.prob_words + half * QUADS)
-                        for half in range(dots.halves)
-                    ]
-                    for r in range(n_rows)
-                ]
-                sums = [
-                    [[k.var(k.zeros(i32, lanes)) for _ in line] for _ in vectors] for line in lines
-                ]
-                with k.range(0, (count + 3) // 4, name="quad") as n:
-                    at = n * len(dims) + dims.start * QUADS
-                    with k.if_(first_row.eq(0)):
-                        self._ask(data, at, len(dims), self.head_dim * QUADS, after)
-                    loaded = [dots.cached(data.load(at + v * lanes, lanes)) for v in vectors]
-                    for line, mine in zip(lines, sums, strict=True):
-                        ps = [self._splats(half, n * dots.words) for half in line]
-                        for value, halves in zip(loaded, mine, strict=True):
-                            for p, total in zip(ps, halves, strict=True):
-                                total.set(dots.with_probability(total.now, value, p))
-                for r, mine in enumerate(sums):
-                    add = merge.row(first_row + r)
-                    for v, halves in zip(vectors, mine, strict=True):
-                        total = dots.total([half.now for half in halves])
-                        add(dims.start + v * lanes, total.to(f32))
+                def row_tile(
+                    first_row: V, n_rows: int, group: V = group, within: V = within,
+                    size: int = size, vectors: int = vectors,
+                ) -> None:  # fmt: skip
+                    lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
+                    sums = self._weigh_sums(n_rows, vectors)
+                    # The tiles of a group read the same lines: the first asks for all of them.
+                    first = (within | first_row).eq(0)
+                    with k.range(0, (count + 3) // 4, name="quad") as n:
+                        at = n * size + group * QUADS
+                        with k.if_(first):
+                            self._ask(data, at, size, self.head_dim * QUADS, after)
+                        self._weigh_quad(data.at(at + within), lines, n, sums)
+                    for r, mine in enumerate(sums):
+                        add = merge.row(first_row + r)
+                        for v, halves in enumerate(mine):
+                            total = self.dots.total([half.now for half in halves])
+                            add(group + within + v * lanes, total.to(f32))
 
-            for_tiles(k, rows, self.weigh_rows, row_tile)
+                for_tiles(k, rows, self.weigh_rows, row_tile)
+
+    def _weigh_sums(self, rows: int, vectors: int) -> list[list[list[Var]]]:
+        """For each row and each vector of dims a sum, or one for each half of probabilities."""
+        k, halves = self.k, self.dots.halves
+        zero = k.zeros(i32, k.lanes)
+        return [[[k.var(zero) for _ in range(halves)] for _ in range(vectors)] for _ in range(rows)]
+
+    def _weigh_quad(self, data: Ptr, lines: list[Ptr], n: V, sums: list[list[list[Var]]]) -> None:
+        """Add four positions."""
+        dots, lanes = self.dots, self.k.lanes
+        values = [dots.cached(data.load(v * lanes, lanes)) for v in range(len(sums[0]))]
+        for line, mine in zip(lines, sums, strict=True):
+            ps = [self._splats(line.at(h * QUADS), n * dots.words) for h in range(dots.halves)]
+            for value, halves in zip(values, mine, strict=True):
+                for p, total in zip(ps, halves, strict=True):
+                    total.set(dots.with_probability(total.now, value, p))
 
     def _ask(self, part: Ptr, at: V, words: int, size: V | int, after: Ptr) -> None:
         """Prefetch what comes `AHEAD` words after `at`; where `part` ends, `after` follows."""

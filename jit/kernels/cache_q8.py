@@ -3,10 +3,10 @@
 A key has one scale for 32 dims, since some dims are far larger than the rest in real models; a
 value has one for all its dims. Scales are bf16, rounded up, so that the largest byte stays within
 127: rounded to nearest, bytes would have to saturate. One head in one page of positions p, for
-tiles of T positions and groups of G dims:
+tiles of T positions:
 
     K: [p / T][dim / 32] of { bf16 scale [T], int8 [8][T][4] }    four dims of a position together
-    V: bf16 scale [p], then [dim / G] of int8 [p / 4][G][4]       four positions of a dim together
+    V: bf16 scale [p], then [dim / 64] of int8 [p / 4][64][4]     four positions of a dim together
 
 Each is read from start to end, as one stream. Keys are unsigned, with 128 added, where the target
 wants weights so; values are always signed.
@@ -25,17 +25,13 @@ from .kvcache import PAGE, SCALE_DIMS
 from .mathlib import round_to_int
 
 SCALE_WORDS = PAGE // 2  # int32 words of the scales before the values of a page
+GROUP_DIMS = 64  # dims of values that lie together: four vectors of the widest registers
 QUADS = PAGE // 4  # positions whose bytes of a dim share an int32
 TINY = 1e-30  # values smaller than that all count as zeros: their inverse might overflow
 
 
 def key_vectors(target: CpuTarget) -> int:
     """Vectors of positions in a tile of keys: what the register tile of the scores has room for."""
-    return 4 if target.registers >= 32 else 2
-
-
-def value_vectors(target: CpuTarget) -> int:
-    """Vectors of dims in a group of values, for the register tile of the weighted sum."""
     return 4 if target.registers >= 32 else 2
 
 
@@ -72,10 +68,9 @@ def block_words(positions: int) -> int:
     return positions // 2 + 8 * positions
 
 
-def dim_groups(target: CpuTarget, head_dim: int) -> list[range]:
-    """The dims of each group of values."""
-    step = value_vectors(target) * target.lanes
-    return [range(at, min(at + step, head_dim)) for at in range(0, head_dim, step)]
+def dim_groups(head_dim: int) -> list[range]:
+    """The dims that lie together in values; the last ones may be fewer."""
+    return [range(at, min(at + GROUP_DIMS, head_dim)) for at in range(0, head_dim, GROUP_DIMS)]
 
 
 def scales(k: Kernel, bits: Ptr, at: V | int) -> V:
@@ -130,7 +125,7 @@ def store_value(k: Kernel, part: Ptr, within: V, source: Ptr, head_dim: int) -> 
     scale, inverse = _rounded_scale(_largest(values))
     part.cast(i16).store(within, scale)
     data = part.at(SCALE_WORDS).cast(i8)
-    for dims in dim_groups(k.target, head_dim):
+    for dims in dim_groups(head_dim):
         quad = data.at(within // 4 * (4 * len(dims)) + within % 4 + dims.start * PAGE)
         for d in range(dims.start, dims.stop, lanes):
             q = round_to_int(values[d // lanes] * inverse.splat(lanes)).to(i8)

@@ -76,7 +76,7 @@ class ByteCache:
         each = PAGE * (2 + self.head_dim)
         part = page[self.offsets[1] :][: self.kv_heads * each].reshape(self.kv_heads, each)
         groups = []
-        for dims in dim_groups(self.target, self.head_dim):
+        for dims in dim_groups(self.head_dim):
             start = PAGE * (2 + dims.start)
             data = part[:, start : start + PAGE * len(dims)].view(np.int8)
             groups.append((dims, data.reshape(self.kv_heads, PAGE // 4, len(dims), 4)))
