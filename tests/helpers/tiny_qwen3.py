@@ -45,11 +45,13 @@ def write_tiny(
     reshaped: dict[str, tuple[int, ...]] | None = None,
     without: Collection[str] = (),
     metadata: dict[str, int] | None = None,
+    nan_row: int | None = None,
 ) -> None:
     """Write the model with its matrices as `kind` (a lower-case GGML type name).
 
     The rest makes files that are wrong in one way: `kinds` and `reshaped` give single tensors
-    another type or shape, `without` leaves some out, `metadata` adds or replaces integer keys.
+    another type or shape, `without` leaves some out, `metadata` replaces integer keys. `nan_row`
+    makes the embedding of one token NaN.
     """
     rng = np.random.default_rng(seed)
     values: dict[str, tuple[int, Callable[[int], None]]] = {}
@@ -76,7 +78,12 @@ def write_tiny(
             w.add_tensor(name, (1 + 0.2 * rng.standard_normal(shape)).astype(np.float32))
         else:
             data = (rng.standard_normal(shape) / np.sqrt(shape[1]) * 1.5).astype(np.float32)
-            w.add_tensor(name, gguf.quants.quantize(data, quant), raw_dtype=quant)
+            if name == "token_embd.weight" and nan_row is not None:
+                data[nan_row] = np.nan
+            if quant == gguf.GGMLQuantizationType.F64:
+                w.add_tensor(name, data.astype(np.float64))
+            else:
+                w.add_tensor(name, gguf.quants.quantize(data, quant), raw_dtype=quant)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

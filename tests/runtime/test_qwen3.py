@@ -1,4 +1,4 @@
-"""Qwen3 end to end: logits against transformers and against numpy, and the same bits however run."""
+"""Qwen3 end to end: logits against transformers and numpy, and the same bits however run."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _last_logits(engine: Engine, chunks: list[int]) -> np.ndarray:
 def test_same_bits_in_any_chunks(
     tiny_model: MakeModel, kind: str, kv: str, target: str | None
 ) -> None:
-    """Prefill in chunks of 1, 7, 64 or whole, on 1, 2 or 3 threads: the same logits, bit for bit."""
+    """Prefill in chunks of 1, 7, 64 or whole, on 1, 2 or 3 threads: the same bits."""
     seen = []
     for threads in (1, 2, 3):
         with Engine.load(tiny_model(kind), kv=kv, threads=threads, target=target) as engine:

@@ -1,0 +1,133 @@
+"""Weights from the file into panels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import tiny_qwen3 as tiny
+
+from triplepoint.errors import GGUFError, UnsupportedModelError
+from triplepoint.jit.compile import Library
+from triplepoint.jit.kernels.panels import pack_reference
+from triplepoint.jit.pool import Pool
+from triplepoint.jit.targets import detect
+from triplepoint.runtime.gguf import GGUFFile
+from triplepoint.runtime.weights import WeightLoader
+
+MakeModel = Callable[[str], Path]
+Q, GATE, UP = (f"blk.0.{part}.weight" for part in ("attn_q", "ffn_gate", "ffn_up"))
+Q_SHAPE, FFN_SHAPE = (192, 96), (160, 96)
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return Library(detect())
+
+
+@pytest.fixture(scope="module")
+def pool(library: Library) -> Iterator[Pool]:
+    pool = Pool(library, 2)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def loader(library: Library, tiny_model: MakeModel) -> WeightLoader:
+    return WeightLoader(GGUFFile.open(tiny_model("q4_0")), library)
+
+
+def _rows(loader: WeightLoader, name: str) -> np.ndarray:
+    data = loader.gguf.data(name)
+    return data.reshape(loader.gguf.tensors[name].shape[0], -1).copy()
+
+
+def test_packed_matrices(loader: WeightLoader, pool: Pool) -> None:
+    """Plain and fused matrices lie in panels as the reference packs them."""
+    target, lanes = loader.library.target, loader.lanes
+    q, fused = loader.matrix(Q, *Q_SHAPE), loader.gate_up(GATE, UP, *FFN_SHAPE)
+    raw = {name: _rows(loader, name) for name in (Q, GATE, UP)}
+    arena = loader.pack_all(pool)
+
+    want = pack_reference(raw[Q], raw[Q][lanes:], "q4_0", target, 2 * lanes)
+    assert np.array_equal(q.panels, want.reshape(-1))
+    want = pack_reference(raw[GATE], raw[UP], "q4_0", target, lanes)
+    assert np.array_equal(fused.panels, want.reshape(-1))
+    assert q.panels.ctypes.data % 64 == 0
+    assert fused.panels.ctypes.data % 64 == 0
+    assert arena.used >= q.nbytes + fused.nbytes
+
+
+def test_what_a_matrix_knows(loader: WeightLoader) -> None:
+    """Sizes of a matrix, and of two fused ones."""
+    q, fused = loader.matrix(Q, *Q_SHAPE), loader.gate_up(GATE, UP, *FFN_SHAPE)
+    lanes = loader.lanes
+
+    assert (q.rows, q.depth, q.blocks, q.units) == (192, 96, 3, -(-192 // (2 * lanes)))
+    assert (fused.rows, fused.units) == (160, -(-160 // lanes))
+    assert (q.parameters, fused.parameters) == (192 * 96, 2 * 160 * 96)
+    assert fused.fused
+    assert not q.fused
+    assert fused.sources == (GATE, UP)
+
+
+def test_progress(loader: WeightLoader, pool: Pool) -> None:
+    """The caller hears the share that is packed, up to all of it."""
+    heard: list[float] = []
+    loader.matrix(Q, *Q_SHAPE)
+    loader.pack_all(pool, heard.append)
+
+    assert heard[-1] == 1.0
+    assert heard == sorted(heard)
+
+
+def test_nothing_to_pack(loader: WeightLoader, pool: Pool) -> None:
+    """A loader that was asked for nothing has nothing to do."""
+    assert loader.pack_all(pool).used == 0
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16", "bf16"])
+def test_vectors(library: Library, tmp_path: Path, kind: str) -> None:
+    """Norm weights of any float type become float32, with zeros behind them."""
+    import gguf
+
+    path = tmp_path / "norms.gguf"
+    values = np.linspace(-2, 2, 5).astype(np.float32)
+    quant = gguf.GGMLQuantizationType[kind.upper()]
+    writer = gguf.GGUFWriter(path, "qwen3")
+    writer.add_tensor("norm", gguf.quants.quantize(values, quant), raw_dtype=quant)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    loader = WeightLoader(GGUFFile.open(path), library)
+
+    got = loader.vector("norm", 5, 8)
+    assert got.dtype == np.float32
+    assert got.tolist() == [*values.tolist(), 0, 0, 0]  # these values fit all three types
+    assert loader.vector("norm", 5).shape == (5,)
+
+
+def test_a_quantised_norm_is_refused(loader: WeightLoader) -> None:
+    """A vector must be a float."""
+    with pytest.raises(GGUFError, match="no tensor 'missing'"):
+        loader.vector("missing", 96)
+    with pytest.raises(GGUFError, match=r"\[96\], the metadata say \[95\]"):
+        loader.vector("blk.0.attn_norm.weight", 95)
+
+
+def test_what_is_refused(loader: WeightLoader, library: Library, tmp_path: Path) -> None:
+    """Missing tensors, other shapes and mixed types are errors that name the tensor."""
+    with pytest.raises(GGUFError, match="no tensor 'missing'"):
+        loader.matrix("missing", 1, 1)
+    with pytest.raises(GGUFError, match=r"\[192, 96\], the metadata say \[96, 192\]"):
+        loader.matrix(Q, 96, 192)
+    path = tmp_path / "mixed.gguf"
+    tiny.write_tiny(path, "q4_0", kinds={GATE: "f16", Q: "f64"})
+    mixed = WeightLoader(GGUFFile.open(path), library)
+    with pytest.raises(UnsupportedModelError, match="are F16 and Q4_0"):
+        mixed.gate_up(GATE, UP, *FFN_SHAPE)
+    with pytest.raises(UnsupportedModelError, match=rf"{Q} is F64, which has no kernel"):
+        mixed.matrix(Q, *Q_SHAPE)

@@ -1,0 +1,138 @@
+"""The package: what it is made of, what goes into the wheel, and which room may know which."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import triplepoint
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ("jit", "runtime", "tools", "traces")
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def _sources() -> list[Path]:
+    return [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+def test_every_package_is_declared() -> None:
+    """The list in pyproject.toml is what is in the tree: a forgotten one would not be shipped."""
+    found = {
+        ".".join(("triplepoint", *path.parent.relative_to(ROOT).parts))
+        for path in _sources()
+        if path.name == "__init__.py"
+    }
+    assert set(SETTINGS["tool"]["setuptools"]["packages"]) == found | {"triplepoint"}
+
+
+def test_every_module_is_in_a_package() -> None:
+    """No folder with modules lacks its __init__.py."""
+    assert all((path.parent / "__init__.py").exists() for path in _sources())
+
+
+def _declared_data() -> set[str]:
+    data = SETTINGS["tool"]["setuptools"]["package-data"]
+    return {
+        "/".join((*package.split(".")[1:], name))
+        for package, names in data.items()
+        for name in names
+    }
+
+
+def test_every_data_file_is_declared() -> None:
+    """Whatever the packages hold besides Python is declared, and what is declared is there."""
+    rooms = [path for room in ROOMS for path in (ROOT / room).rglob("*")]
+    data = {
+        path.relative_to(ROOT).as_posix()
+        for path in (*rooms, ROOT / "py.typed")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+    assert data == _declared_data()
+
+
+def test_the_version_is_one() -> None:
+    """pyproject.toml and the package say the same version."""
+    assert SETTINGS["project"]["version"] == triplepoint.__version__
+
+
+def _check_contents(names: list[str]) -> None:
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"triplepoint"}
+    inside = {name.removeprefix("triplepoint/") for name in names}
+    assert {path.relative_to(ROOT).as_posix() for path in _sources()} <= inside
+    assert _declared_data() <= inside
+    assert not [name for name in inside if name.startswith(("tests", "docs", "build"))]
+
+
+def test_what_is_installed() -> None:
+    """Where the package is installed as users install it: all of it, and no tests."""
+    files = importlib.metadata.files("triplepoint") or []
+    names = [file.as_posix() for file in files if not file.as_posix().startswith("..")]
+    if any("__editable__" in name for name in names):
+        pytest.skip("installed in place, for work on triplepoint itself")
+    _check_contents([name for name in names if not name.endswith(".pyc")])
+
+
+@pytest.mark.slow
+def test_what_is_in_the_wheel(tmp_path: Path) -> None:
+    """A built wheel holds the package, its data files and nothing else."""
+    setuptools = pytest.importorskip("setuptools", reason="a wheel is built with setuptools")
+    if int(setuptools.__version__.split(".")[0]) < 77:
+        pytest.skip(f"pyproject.toml asks for setuptools 77, this is {setuptools.__version__}")
+    checkout = tmp_path / "checkout"  # a build leaves files behind
+    for path in [*_sources(), *(ROOT / name for name in _declared_data())]:
+        _copy(path, checkout)
+    for name in (
+        "__init__.py",
+        "__main__.py",
+        "errors.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+    ):
+        _copy(ROOT / name, checkout)
+    code = f"import setuptools.build_meta as b; print(b.build_wheel({str(tmp_path)!r}))"
+    subprocess.run([sys.executable, "-c", code], cwd=checkout, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+
+    _check_contents(zipfile.ZipFile(wheel).namelist())
+
+
+def _copy(path: Path, checkout: Path) -> None:
+    to = checkout / path.relative_to(ROOT)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    to.write_bytes(path.read_bytes())
+
+
+# Which rooms a room may import from; every one may use the errors.
+MAY_KNOW = {
+    "jit": {"jit"},
+    "tools": {"tools"},
+    "traces": {"traces"},
+    "runtime": {*ROOMS, "__version__"},
+}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_arrows_point_down(room: str) -> None:
+    """jit, tools and traces know nothing of ours but the errors; runtime alone knows them all."""
+    for path in sorted((ROOT / room).rglob("*.py")):
+        package = path.relative_to(ROOT).parts[:-1]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = package[: len(package) - node.level + 1]
+                whole = [*base, *(node.module or "").split(".")]
+                names = [alias.name for alias in node.names] if whole == [""] else [whole[0]]
+                reached = {name for name in names if name != "errors"}
+                assert reached <= MAY_KNOW[room], f"{path}, line {node.lineno}"
+            elif isinstance(node, ast.ImportFrom):
+                top = (node.module or "").split(".")[0]
+                assert top not in (*ROOMS, "triplepoint"), f"{path}, line {node.lineno}"
