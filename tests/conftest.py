@@ -17,9 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled kernels and machine profiles between runs, but out of the user's own cache."""
-    if config.cache is None:
+    cache = getattr(config, "cache", None)  # absent under -p no:cacheprovider
+    if cache is None:
         return
-    folder = config.cache.mkdir("triplepoint")
+    folder = cache.mkdir("triplepoint")
     os.environ["XDG_CACHE_HOME"] = str(folder)
     # Every change of jit/ makes new objects: drop those of yesterday.
     for path in folder.glob("triplepoint/kernels/*.o"):
