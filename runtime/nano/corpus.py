@@ -51,6 +51,8 @@ class Writer:
 
     words: Lexicon
     size: int
+    known_ways: bool = False
+    """Ask in the trained phrasings, also with held-out words."""
 
     @property
     def rng(self) -> random.Random:
@@ -61,7 +63,8 @@ class Writer:
         return max(1, round(self.size ** self.rng.uniform(0.3, 1.0)))
 
     def ask(self, trained: list[str], held_out: list[str], **slots: str) -> str:
-        patterns = held_out if self.words.held_out else trained
+        new = self.words.held_out and not self.known_ways
+        patterns = held_out if new else trained
         return ways.ask(self.rng, patterns, slots)
 
     def path(self, extensions: tuple[str, ...]) -> str:
@@ -314,7 +317,7 @@ def chat(writer: Writer) -> Round:
             (ways.OTHER, ways.OTHER_HELD_OUT, OUT_OF_SCOPE),
         )
     )
-    text = rng.choice(held_out if words.held_out else trained)
+    text = rng.choice(held_out if words.held_out and not writer.known_ways else trained)
     while "{w}" in text:
         text = text.replace("{w}", words.word(), 1)
     text = text.replace("{n}", words.number())

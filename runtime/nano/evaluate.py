@@ -103,6 +103,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="cases of a family and band")
     parser.add_argument("--bands", type=int, default=len(BANDS), help="how many length bands")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--known-ways", action="store_true", help="ask in trained phrasings")
     parser.add_argument("--misses", type=int, default=0, help="wrong cases to show of each")
     args = parser.parse_args()
     if args.engine:
@@ -118,7 +119,8 @@ def main() -> None:
         row = f"{family:14}"
         for band, total in zip(bands, totals, strict=True):
             right = seen = 0
-            for case in cases(encoder, family, band, args.count, args.seed):
+            found = cases(encoder, family, band, args.count, args.seed, known_ways=args.known_ways)
+            for case in found:
                 seen += 1
                 right += judge(case, seen - 1 - right < args.misses)
             total[0] += right

@@ -33,9 +33,13 @@ class Band:
 BANDS = (Band(0, 512, 14), Band(512, 1024, 30), Band(1024, 2048, 60))
 
 
-def cases(encoder: Encoder, family: str, band: Band, count: int, seed: int) -> Iterable[Case]:
+def cases(
+    encoder: Encoder, family: str, band: Band, count: int, seed: int, *, known_ways: bool = False
+) -> Iterable[Case]:
     """`count` held-out rounds of a family whose whole conversation has the band's length."""
-    writer = Writer(Lexicon(random.Random(f"{seed} {family} {band}"), held_out=True), band.size)
+    writer = Writer(
+        Lexicon(random.Random(f"{seed} {family} {band}"), held_out=True), band.size, known_ways
+    )
     head, _ = encoder(system_segments())
     tries = found = 0
     while found < count and tries < 60 * count:
