@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import AgentError, LimitReachedError
-from ..tools import FileTools, Tool, ToolSet
+from ..tools import FileTools, Tool, ToolSet, formats
 from ..traces.reader import Trace
 from ..traces.writer import new_run_id
 from .chat import Chat, Message
@@ -98,7 +98,8 @@ class Agent:
     ) -> None:
         self.engine = engine
         self.workspace = None if workspace is None else Path(workspace)
-        files = () if self.workspace is None else FileTools(self.workspace)
+        size = engine.context if context is None else context
+        files = () if self.workspace is None else FileTools(self.workspace, max_chars=_share(size))
         self.tools = ToolSet((*files, *_flat(tools)))
         if system is None:
             system = SYSTEM_PROMPT if len(self.tools) else ""
@@ -199,6 +200,15 @@ class Agent:
         trace = Trace.to_file(path, run=run)
         weakref.finalize(self, trace.close)
         return trace
+
+
+def _share(context: int) -> int:
+    """Characters that one result of a file tool may have where `context` tokens fit.
+
+    Half as many characters as tokens: a few results fit even where a token is little more than a
+    character, and what is left out can be read on.
+    """
+    return min(formats.MAX_CHARS, max(1024, context // 2))
 
 
 def _flat(tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None) -> Iterator[ToolLike]:

@@ -152,3 +152,15 @@ def test_stop_from_another_thread(engine: Engine, folder: Path) -> None:
     assert agent.session.tokens == agent.ledger.ids
     *_, last = agent.stream("hello")
     assert isinstance(last, RunFinished)
+
+
+def test_a_long_file_does_not_fill_the_context(engine: Engine, folder: Path) -> None:
+    """A file tool's result is kept to a share of the context, and says what it leaves out."""
+    lines = [f"11:{i % 60:02} INFO request {i} served in {i % 17} ms" for i in range(3000)]
+    (folder / "long.log").write_text("\n".join(lines) + "\n")
+    agent = Agent(engine, workspace=folder, trace=False)
+    result = agent.tools.get("read_file").call({"path": "long.log"})
+
+    assert "[cut: lines " in result
+    assert len(result) <= engine.context // 2 + 200
+    assert len(engine.tokenizer.encode(result)) < engine.context / 2
