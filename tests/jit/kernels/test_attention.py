@@ -13,10 +13,20 @@ from triplepoint.jit.kernels import attention as module
 from triplepoint.jit.kernels.attention import attention, reference, scratch_bytes, token_tile
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
 from triplepoint.jit.kernels.rope import to_bf16
+from triplepoint.jit.targets import runnable
 
 # head size, KV heads, query heads of each, cache format: groups 1, 2, 7 and 8, all sizes
 SHAPES = [(64, 2, 2, "bf16"), (128, 1, 7, "bf16"), (32, 3, 1, "f32"), (96, 1, 8, "f32")]
 QEMU_SHAPES = SHAPES[:1] + SHAPES[2:3]
+
+
+def _kinds() -> list[str]:
+    """One target for each code that the kernel has: the others differ in what it does not use."""
+    kinds = {(t.lanes, t.registers, t.has_fma, t.has_bf16_dot): t.name for t in runnable()}
+    return list(kinds.values())
+
+
+each_kind = pytest.mark.parametrize("native", _kinds(), indirect=True)
 
 
 class Case:
@@ -64,6 +74,7 @@ class Case:
         return f"attention {self.kv}{' dot' if dot else ''}"
 
 
+@each_kind
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_prefill(native: Native, rng: np.random.Generator, shape: tuple) -> None:
     """A prompt of any length from position 0: every token sees itself and what came before."""
@@ -72,6 +83,7 @@ def test_prefill(native: Native, rng: np.random.Generator, shape: tuple) -> None
         assert_close(case.run(0, tokens), case.want(0, tokens), case.kind, tokens)
 
 
+@each_kind
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_after_a_prefix(native: Native, rng: np.random.Generator, shape: tuple) -> None:
     """Tokens that follow a cache: one (decode) or several, within a page and across pages."""
@@ -90,6 +102,7 @@ def test_a_few_positions(runner: Runner, rng: np.random.Generator, shape: tuple)
         assert_close(got, case.want(start, tokens), case.kind, (start, tokens))
 
 
+@each_kind
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_same_bits_in_any_chunk(native: Native, rng: np.random.Generator, shape: tuple) -> None:
     """A token's output has the same bits alone, in any chunk and in the whole prompt."""
