@@ -269,6 +269,24 @@ def test_addresses_from_memory(own: Runner) -> None:
     assert out.tolist() == [11, 12]
 
 
+@kernel
+def through_the_stack(k: Kernel, x: I32s, out: I32s) -> None:
+    """Four values to a small array on the stack, and back as a vector in another order."""
+    with k.units():
+        slots = k.scratch(i32, 4)
+        for n in range(4):
+            slots.store(n, x.load(3 - n))
+        out.store(0, slots.load(0, 4))
+
+
+def test_the_stack(own: Runner) -> None:
+    """What is stored on the stack value by value is loaded as a vector."""
+    out = np.zeros(4, np.int32)
+    own.call(spec(through_the_stack), [np.arange(4, dtype=np.int32), out], 0, 1)
+
+    assert out.tolist() == [3, 2, 1, 0]
+
+
 # --- sources
 
 

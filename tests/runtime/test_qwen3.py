@@ -56,6 +56,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kv", "tolerance"), CASES)
 def test_logits_equal_transformers(
     tiny_model: MakeModel, kind: str, kv: str, tolerance: float
@@ -78,6 +79,7 @@ def test_logits_equal_numpy(tiny_model: MakeModel, kind: str, kv: str, tolerance
     _check(_score(path, IDS, kv=kv), tiny.numpy_logits(path, IDS), tolerance)
 
 
+@pytest.mark.slow
 def test_the_oracles_agree(tiny_model: MakeModel) -> None:
     """Transformers and numpy say the same: neither has a mistake that the other has not."""
     pytest.importorskip("torch", reason="the oracle is torch: pip install '.[oracle]'")
@@ -125,6 +127,7 @@ def _last_logits(session: Session, chunks: list[int]) -> np.ndarray:
     return session.logits.copy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [None, "generic"])
 @pytest.mark.parametrize(("kind", "kv"), [("f32", "f32"), ("q8_0", "bf16"), ("q4_0", "q8")])
 def test_same_bits_in_any_chunks(

@@ -13,7 +13,7 @@ from triplepoint.jit.kernels import attention as module
 from triplepoint.jit.kernels.attention import attention, reference, scratch_bytes, token_tile
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
 from triplepoint.jit.kernels.rope import to_bf16
-from triplepoint.jit.targets import runnable
+from triplepoint.jit.targets import detect, runnable
 
 # head size, KV heads, query heads of each, cache format: groups 1, 2, 7 and 8, all sizes
 SHAPES = [(64, 2, 2, "bf16"), (128, 1, 7, "bf16"), (32, 3, 1, "f32"), (96, 1, 8, "f32")]
@@ -81,6 +81,15 @@ def test_prefill(native: Native, rng: np.random.Generator, shape: tuple) -> None
     for tokens in (1, 2, 17, 70, PAGE + 45):
         case = Case(native, rng, shape, tokens)
         assert_close(case.run(0, tokens), case.want(0, tokens), case.kind, tokens)
+
+
+@pytest.mark.parametrize("shape", [(160, 1, 2, "bf16"), (256, 1, 1, "f32")], ids=str)
+@pytest.mark.parametrize("native", [detect().name], indirect=True)
+def test_other_head_sizes(native: Native, rng: np.random.Generator, shape: tuple) -> None:
+    """Sizes that are no power of two, and larger than what registers hold."""
+    case = Case(native, rng, shape, 70)
+    assert_close(case.run(0, 70), case.want(0, 70), case.kind)
+    assert_close(case.run(69, 1), case.want(69, 1), case.kind)
 
 
 @each_kind

@@ -35,7 +35,7 @@ class Heads:
         return f"{self.dim}x{self.kv_heads}x{self.group}"
 
 
-SHAPES = [Heads(32, 3, 2), Heads(64, 1, 1), Heads(96, 2, 1), Heads(128, 1, 2)]
+SHAPES = [Heads(32, 3, 2), Heads(64, 1, 7), Heads(96, 2, 1), Heads(128, 1, 2)]
 
 
 class Layer:
