@@ -173,9 +173,7 @@ def _softmax(
             stats.store(row * 4 + _OLD, keep)
             stats.store(row * 4 + _NEW, out.finish(blocks, add))
 
-    import os
-
-    for_tiles(k, part.rows, int(os.environ.get("SMR", "2")), row_tile)
+    for_tiles(k, part.rows, TOGETHER, row_tile)
 
 
 def _larger(a: V, b: V) -> V:
