@@ -17,8 +17,9 @@ SEMCONV = "gen_ai development, semantic-conventions c9e48b1d1 (2026-05-05)"
 """The OpenTelemetry GenAI conventions whose names the exports use; recorded in every header."""
 
 PhaseName = Literal["prefill", "decode"]
-Bound = Literal["compute", "memory", "dispatch"]
-"""What a pass waited for: arithmetic, bytes from memory, or its own barriers and dispatch."""
+Bound = Literal["compute", "memory", "dispatch", "unknown"]
+"""What a pass waited for: arithmetic, bytes from memory, or its own barriers and dispatch; unknown
+where another engine ran it and it was timed from outside."""
 
 REGIMES: dict[tuple[PhaseName, Bound], str] = {
     ("prefill", "compute"): "streaming prefill",
@@ -27,6 +28,8 @@ REGIMES: dict[tuple[PhaseName, Bound], str] = {
     ("decode", "memory"): "memory-bound decode",
     ("decode", "dispatch"): "dispatch-bound decode",
     ("decode", "compute"): "compute-bound decode",
+    ("prefill", "unknown"): "remote prefill",
+    ("decode", "unknown"): "remote decode",
 }
 
 
@@ -158,6 +161,8 @@ class PhaseEvent(Event):
     """Name of the grammar that a decode ran under; None: every token was allowed."""
     ttft_s: float | None = None
     """Time from the start of the turn to the first sampled token, on the decode that sampled it."""
+    source: str = "engine"
+    """``engine``: measured by the pass itself; ``remote``: another engine, timed from outside."""
 
     @computed_field
     @property
@@ -203,6 +208,14 @@ class ToolEvent(Event):
     error: str | None = None
     """Why the call failed; None when it did not."""
     call_id: str = ""
+    effect: str = ""
+    """What the tool can do at worst: ``read``, ``write``, ``exec`` or ``net``."""
+    decision: str = ""
+    """What the policy said: ``allowed`` or ``denied``; empty for a call that never reached it."""
+    decided_by: str = ""
+    """Who or what said so: ``effect``, ``read-only``, ``yes``, ``rule 2``, ``user``, …"""
+    asked_s: float = 0.0
+    """Time that a person took to decide; not part of ``duration_s``."""
 
     @model_validator(mode="after")
     def _hash_result(self) -> ToolEvent:

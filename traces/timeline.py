@@ -97,9 +97,13 @@ def phase_row(phase: PhaseEvent) -> Row:
         f"{phase.kv_after:,}",
         duration(phase.wall_s),
         rate(phase.tokens_per_s),
-        f"{phase.limit_share:.0%} {short(limit_name(phase), 12)}",
+        "" if phase.observed == "unknown" else _share(phase),
     )
     return Row(cells, phase.observed)
+
+
+def _share(phase: PhaseEvent) -> str:
+    return f"{phase.limit_share:.0%} {short(limit_name(phase), 12)}"
 
 
 def tool_row(tool: ToolEvent) -> Row:
@@ -120,7 +124,7 @@ def limit_name(phase: PhaseEvent) -> str:
     time (busy: what barriers and dispatch left for the kernels)."""
     if phase.observed == "memory":
         return phase.memory_level or "memory"
-    return {"compute": "peak", "dispatch": "busy"}[phase.observed]
+    return {"compute": "peak", "dispatch": "busy", "unknown": ""}[phase.observed]
 
 
 def transitions(trace: Trace) -> str:
