@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import json
 import os
 import threading
 from collections.abc import Callable
@@ -21,6 +18,7 @@ from ..jit.kernels.rope import tables
 from ..jit.pool import Pool
 from . import models
 from .costs import ModelCost
+from .filehash import sha256_of_parts
 from .gguf import GGUFFile
 from .graph import Buffers, Choice
 from .kv import KVCache
@@ -43,6 +41,8 @@ class ModelInfo:
         quant: the type that most weights have, e.g. ``Q4_0``.
         parameters: weights in all tensors.
         context_length: positions that the model was trained for.
+        nbytes: size of the file, or of all parts of a split one.
+        parts: the files of a split model; `path` is the first.
     """
 
     name: str
@@ -53,27 +53,12 @@ class ModelInfo:
     n_layers: int
     context_length: int
     nbytes: int
+    parts: tuple[Path, ...] = ()
 
     @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the file; remembered by path, size and time, since a big one takes seconds."""
-        status = self.path.stat()
-        key = f"{self.path.resolve()}|{status.st_size}|{status.st_mtime_ns}|{status.st_ino}"
-        import platformdirs
-
-        memory = Path(platformdirs.user_cache_dir("triplepoint")) / "sha256.json"
-        known: dict[str, str] = {}
-        with contextlib.suppress(OSError, ValueError):
-            known = json.loads(memory.read_text())
-        if key not in known:
-            with self.path.open("rb") as file:
-                known[key] = hashlib.file_digest(file, "sha256").hexdigest()
-            with contextlib.suppress(OSError):
-                memory.parent.mkdir(parents=True, exist_ok=True)
-                temporary = memory.with_suffix(f".{os.getpid()}")
-                temporary.write_text(json.dumps(known, indent=0))
-                os.replace(temporary, memory)
-        return known[key]
+        """SHA-256 of the file; of the digests of its parts if it is split. Remembered on disk."""
+        return sha256_of_parts(self.parts or (self.path,))
 
 
 class Engine:
@@ -260,4 +245,5 @@ def _info(gguf: GGUFFile, layers: int, context: int) -> ModelInfo:
         n_layers=layers,
         context_length=context,
         nbytes=gguf.nbytes,
+        parts=gguf.parts,
     )

@@ -40,7 +40,8 @@ class GGUFFile:
         metadata: values by key. Numeric arrays are read-only numpy views on the mapping, string
             arrays are `StringArray` (decoded on first use), nested arrays are lists.
         tensors: tensor table by name, in file order.
-        nbytes: size of the file.
+        nbytes: size of the file, of all its parts together if it is split.
+        parts: the files that it is made of; one, unless it is split.
     """
 
     def __init__(self, path: Path, buffer: mmap.mmap, status: os.stat_result) -> None:
@@ -48,6 +49,7 @@ class GGUFFile:
         header = HeaderReader(buffer)
         header.read()
         self.path = path
+        self.parts: tuple[Path, ...] = (path,)
         self.nbytes = len(buffer)
         self.version = header.version
         self.alignment = header.alignment
@@ -61,10 +63,20 @@ class GGUFFile:
 
     @classmethod
     def open(cls, path: str | Path) -> GGUFFile:
-        """Map the file at `path` and check its header.
+        """Map the file at `path` and check its header; the other parts too if it is split.
 
         Raises GGUFError when the file is damaged and ModelError when it cannot be opened.
         """
+        file = cls.open_one(path)
+        if "split.count" not in file.metadata:
+            return file
+        from .gguf_split import join
+
+        return join(file)
+
+    @classmethod
+    def open_one(cls, path: str | Path) -> GGUFFile:
+        """Map the file at `path` alone, whatever it is a part of."""
         path = Path(path)
         # O_NONBLOCK: opening a FIFO would wait for a writer.
         flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
