@@ -1,0 +1,1 @@
+"""Checkpoints of other tools become GGUF files; GGUF files change their types."""

@@ -1,0 +1,302 @@
+"""A checkpoint's `config.json` as GGUF metadata, for the architectures that are supported.
+
+Files of transformers 4 (`rope_theta`, `rope_scaling`) and 5 (`rope_parameters`) are both read. What
+would change the model's answers and cannot be said in GGUF is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...errors import ModelError, UnsupportedModelError
+
+Value = bool | int | float | str | list[bool]
+
+ARCHITECTURES = {  # `model_type` to `general.architecture`
+    "llama": "llama",
+    "mistral": "llama",
+    "smollm3": "smollm3",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3_moe": "qwen3moe",
+    "gemma3": "gemma3",
+    "gemma3_text": "gemma3",
+    "phi3": "phi3",
+    "granite": "granite",
+}
+# What transformers takes where a configuration says nothing: Gemma's published ones leave out much.
+_GEMMA_DEFAULTS = {
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 131072,
+    "rope_theta": 1e6,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 4096,
+    "vocab_size": 262208,
+}
+SMOLLM3_NO_ROPE = 4  # every fourth layer has none; llama.cpp's files have no key for it
+GEMMA3_PATTERN = 6  # every sixth layer sees everything, where no key says otherwise
+GEMMA3_27B_LAYERS = 62  # the one size with another attention scale
+
+
+@dataclass(slots=True)
+class Settings:
+    """What a configuration says, in GGUF's terms.
+
+    Attributes:
+        heads, kv_heads, head_dim: attention's shape; rotated: dims of a head that are rotated.
+        experts: of one layer, 0 in a dense model.
+        rope: rotary settings of full attention: `rope_theta` and what scales it.
+        metadata: keys and values of the file, without `general.*` and the tokenizer's.
+    """
+
+    architecture: str
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rotated: int
+    experts: int
+    rope: dict[str, Any]
+    metadata: dict[str, Value] = field(default_factory=dict)
+
+
+def read_settings(config: dict[str, Any]) -> Settings:
+    """Everything that the file's metadata say, from `config.json`.
+
+    Raises:
+        UnsupportedModelError: of a type or with a feature that is not supported.
+        ModelError: a setting is missing or makes no sense.
+    """
+    kind = config.get("model_type")
+    if kind not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise UnsupportedModelError(f"model type {kind!r} is not supported; supported: {known}")
+    architecture = ARCHITECTURES[kind]
+    c = dict(config)
+    if isinstance(config.get("text_config"), dict):  # a model that sees, too
+        c |= config["text_config"]
+    c.setdefault("num_experts", c.get("num_local_experts"))  # as transformers 5 names it
+    if architecture == "gemma3":
+        c = _GEMMA_DEFAULTS | {k: v for k, v in c.items() if v is not None}
+    width, heads = _whole(c, "hidden_size"), _whole(c, "num_attention_heads")
+    head_dim = int(c.get("head_dim") or width // heads)
+    kv_heads = int(c.get("num_key_value_heads") or heads)
+    rope = _rope(c, "full_attention")
+    partial = float(rope.get("partial_rotary_factor", 1.0) or 1.0)
+    s = Settings(
+        architecture=architecture,
+        layers=_whole(c, "num_hidden_layers"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        rotated=int(head_dim * partial),
+        experts=_whole(c, "num_experts") if architecture == "qwen3moe" else 0,
+        rope=rope,
+    )
+    if c.get("hidden_act", c.get("hidden_activation")) not in (None, *_ACTIVATIONS[architecture]):
+        _refuse(c, "hidden_act", c.get("hidden_act", c.get("hidden_activation")))
+    a = architecture
+    s.metadata = {
+        f"{a}.block_count": s.layers,
+        f"{a}.context_length": _whole(c, "max_position_embeddings"),
+        f"{a}.embedding_length": width,
+        f"{a}.feed_forward_length": _whole(c, "intermediate_size"),
+        f"{a}.attention.head_count": heads,
+        f"{a}.attention.head_count_kv": kv_heads,
+        f"{a}.attention.key_length": head_dim,
+        f"{a}.attention.value_length": head_dim,
+        f"{a}.attention.layer_norm_rms_epsilon": float(c.get("rms_norm_eps", 1e-6)),
+        f"{a}.rope.freq_base": float(rope.get("rope_theta", 10000.0)),
+        f"{a}.rope.dimension_count": s.rotated,
+        f"{a}.vocab_size": _whole(c, "vocab_size"),
+    }
+    _add_scaling(s, c)
+    _ADD.get(architecture, _add_nothing)(s, c)
+    return s
+
+
+_ACTIVATIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(ARCHITECTURES.values(), ("silu", "swish")),
+    "gemma3": ("gelu_pytorch_tanh",),
+}
+
+
+def _whole(c: dict[str, Any], key: str) -> int:
+    value = c.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ModelError(f"config.json: {key} must be a whole number above 0, is {value!r}")
+    return value
+
+
+def _refuse(c: dict[str, Any], what: str, value: object) -> NoReturn:
+    raise UnsupportedModelError(f"config.json of a {c['model_type']}: {what} = {value!r} is not "
+                                f"supported")  # fmt: skip
+
+
+# --- rotary positions
+
+
+def _rope(c: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Rotary settings for `full_attention` or `sliding_attention`, as transformers 5 has them."""
+    given = c.get("rope_parameters") or {}
+    if isinstance(given.get(kind), dict):
+        given = given[kind]
+    out: dict[str, Any] = {}
+    for key in ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings"):
+        if c.get(key) is not None:
+            out[key] = c[key]
+    scaling = c.get("rope_scaling") or {}
+    if kind == "sliding_attention":
+        out["rope_theta"], scaling = c.get("rope_local_base_freq", 10000.0), {}
+    out |= {k: v for k, v in scaling.items() if v is not None and not isinstance(v, dict)}
+    out |= {k: v for k, v in given.items() if v is not None and not isinstance(v, dict)}
+    out["rope_type"] = out.get("rope_type") or out.pop("type", None) or "default"
+    return out
+
+
+def _add_scaling(s: Settings, c: dict[str, Any]) -> None:
+    a, rope, kind = s.architecture, s.rope, s.rope["rope_type"]
+    key = f"{a}.rope.scaling.".__add__
+    if kind in ("default", "llama3"):  # what llama3 does is in a tensor
+        return
+    if kind in ("longrope", "su") and a == "phi3":
+        return  # see `_add_phi3`
+    if kind not in ("linear", "yarn"):
+        _refuse(c, "rope scaling", kind)
+    s.metadata[key("type")] = kind
+    s.metadata[key("factor")] = float(rope["factor"])
+    if kind == "yarn":
+        for name in ("mscale", "mscale_all_dim", "attention_factor"):
+            if rope.get(name) is not None:
+                _refuse(c, f"rope scaling's {name}", rope[name])
+        original = rope.get("original_max_position_embeddings") or c["max_position_embeddings"]
+        s.metadata[key("original_context_length")] = int(original)
+        for name in ("beta_fast", "beta_slow"):
+            if rope.get(name) is not None:
+                s.metadata[key(f"yarn_{name}")] = float(rope[name])
+
+
+def frequency_factors(s: Settings) -> dict[str, np.ndarray]:
+    """Tensors of what each rotary frequency is divided by: float32 [rotated / 2], by name."""
+    kind, half = s.rope["rope_type"], s.rotated // 2
+    if kind in ("longrope", "su"):
+        out = {}
+        for which in ("long", "short"):
+            factors = np.array(s.rope[f"{which}_factor"], np.float32)
+            if factors.shape != (half,):
+                raise ModelError(f"config.json: {which}_factor needs {half} numbers")
+            out[f"rope_factors_{which}.weight"] = factors
+        return out
+    if kind != "llama3":
+        return {}
+    # Wavelengths that fit often into the original context stay; those that do not are stretched.
+    base = float(s.rope.get("rope_theta", 10000.0))
+    length = 2 * math.pi * base ** (np.arange(half) * 2 / s.rotated)
+    original = float(s.rope["original_max_position_embeddings"])
+    low, high = float(s.rope["low_freq_factor"]), float(s.rope["high_freq_factor"])
+    factor = float(s.rope["factor"])
+    smooth = np.clip((original / length - low) / (high - low), 0.0, 1.0)
+    return {"rope_freqs.weight": (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)}
+
+
+# --- what only one architecture has
+
+
+def _add_nothing(s: Settings, c: dict[str, Any]) -> None:
+    pass
+
+
+def _add_llama(s: Settings, c: dict[str, Any]) -> None:
+    if c.get("sliding_window"):  # Mistral's first
+        s.metadata["llama.attention.sliding_window"] = int(c["sliding_window"])
+
+
+def _no_window(s: Settings, c: dict[str, Any]) -> None:
+    if c.get("use_sliding_window") and c.get("sliding_window"):
+        _refuse(c, "use_sliding_window", True)
+
+
+def _add_smollm3(s: Settings, c: dict[str, Any]) -> None:
+    _no_window(s, c)
+    rule = [int((n + 1) % SMOLLM3_NO_ROPE != 0) for n in range(s.layers)]
+    if (c.get("no_rope_layers") or rule) != rule:
+        _refuse(c, "no_rope_layers", c["no_rope_layers"])
+
+
+def _add_qwen3moe(s: Settings, c: dict[str, Any]) -> None:
+    _no_window(s, c)
+    if not c.get("norm_topk_prob"):
+        _refuse(c, "norm_topk_prob", c.get("norm_topk_prob"))
+    if c.get("mlp_only_layers") or c.get("decoder_sparse_step", 1) != 1:
+        _refuse(c, "mlp_only_layers", c.get("mlp_only_layers"))
+    s.metadata["qwen3moe.expert_count"] = _whole(c, "num_experts")
+    s.metadata["qwen3moe.expert_used_count"] = _whole(c, "num_experts_per_tok")
+    s.metadata["qwen3moe.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
+
+
+def _add_gemma3(s: Settings, c: dict[str, Any]) -> None:
+    if c.get("attn_logit_softcapping"):
+        _refuse(c, "attn_logit_softcapping", c["attn_logit_softcapping"])
+    if c.get("use_bidirectional_attention"):
+        _refuse(c, "use_bidirectional_attention", True)
+    m = s.metadata
+    m["gemma3.attention.sliding_window"] = _whole(c, "sliding_window")
+    sliding = _rope(c, "sliding_attention")
+    m["gemma3.rope.freq_base_swa"] = float(sliding["rope_theta"])
+    if sliding["rope_type"] != "default":
+        _refuse(c, "rope scaling of sliding attention", sliding["rope_type"])
+    period = int(
+        c.get("sliding_window_pattern") or c.get("_sliding_window_pattern") or GEMMA3_PATTERN
+    )
+    kinds = c.get("layer_types") or [
+        "sliding_attention" if (n + 1) % period else "full_attention" for n in range(s.layers)
+    ]
+    sliding_layers = [kind == "sliding_attention" for kind in kinds]
+    if sliding_layers != [bool((n + 1) % GEMMA3_PATTERN) for n in range(s.layers)]:
+        m["gemma3.attention.sliding_window_pattern"] = sliding_layers
+    usual = _whole(c, "hidden_size") // s.heads if s.layers == GEMMA3_27B_LAYERS else s.head_dim
+    if c["query_pre_attn_scalar"] != usual:
+        m["gemma3.attention.scale"] = float(c["query_pre_attn_scalar"]) ** -0.5
+    if c.get("final_logit_softcapping"):
+        m["gemma3.final_logit_softcapping"] = float(c["final_logit_softcapping"])
+
+
+def _add_phi3(s: Settings, c: dict[str, Any]) -> None:
+    context = _whole(c, "max_position_embeddings")
+    original = int(s.rope.get("original_max_position_embeddings") or context)
+    s.metadata["phi3.rope.scaling.original_context_length"] = original
+    s.metadata["phi3.attention.sliding_window"] = int(c.get("sliding_window") or 0)
+    if s.rope["rope_type"] in ("longrope", "su"):
+        longer = context / original
+        given = s.rope.get("attention_factor")
+        factor = math.sqrt(1 + math.log(longer) / math.log(original)) if longer > 1 else 1.0
+        s.metadata["phi3.rope.scaling.attn_factor"] = float(given or factor)
+
+
+def _add_granite(s: Settings, c: dict[str, Any]) -> None:
+    for key, name in {
+        "attention_multiplier": "attention.scale",
+        "embedding_multiplier": "embedding_scale",
+        "residual_multiplier": "residual_scale",
+        "logits_scaling": "logit_scale",
+    }.items():
+        s.metadata[f"granite.{name}"] = float(c.get(key) or 1.0)
+
+
+_ADD = {
+    "llama": _add_llama,
+    "smollm3": _add_smollm3,
+    "qwen2": _no_window,
+    "qwen3": _no_window,
+    "qwen3moe": _add_qwen3moe,
+    "gemma3": _add_gemma3,
+    "phi3": _add_phi3,
+    "granite": _add_granite,
+}
