@@ -66,6 +66,8 @@ class Agent:
         context: tokens that the conversation may hold; by default what the engine was loaded for.
         trace: file that the trace is appended to; by default a new one in the user's state folder;
             False keeps it in memory.
+        redact: write neither text nor token ids to that file.
+        profile: record the time of each layer in every phase.
         thinking: for models that can think before they answer: whether to; None leaves it to them.
         chat_template: Jinja text to use instead of the model's own.
         sampling: how tokens are picked; greedy by default.
@@ -92,6 +94,8 @@ class Agent:
         max_tokens: int = MAX_TOKENS,
         context: int | None = None,
         trace: str | Path | bool | None = None,
+        redact: bool = False,
+        profile: bool = False,
         thinking: bool | None = None,
         chat_template: str | None = None,
         sampling: Sampling | None = None,
@@ -109,6 +113,7 @@ class Agent:
         self.chat = Chat(engine.tokenizer, tools=schemas, template=chat_template, options=options)
         self.grammar = CallGrammar(engine.tokenizer, schemas, self.chat.form)
         self.session = engine.session(context=context)
+        self.session.profile = profile
         self.ledger = TokenLedger()
         self.messages: list[Message] = []
         self.on_progress: Callable[[int, int, float], None] | None = None
@@ -117,6 +122,7 @@ class Agent:
         self.last_result: RunResult | None = None
         """The result of the last run that ended, also of one that a limit ended."""
         self._trace_path = trace
+        self._redact = redact
         self._trace: Trace | None = None
         self._running = False
         self.stopping = False
@@ -197,7 +203,7 @@ class Agent:
             from platformdirs import user_state_path
 
             path = user_state_path("triplepoint", appauthor=False) / "traces" / f"{run}.jsonl"
-        trace = Trace.to_file(path, run=run)
+        trace = Trace.to_file(path, run=run, redact=self._redact)
         weakref.finalize(self, trace.close)
         return trace
 

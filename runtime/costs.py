@@ -161,10 +161,12 @@ class Prediction:
 
     @property
     def bound(self) -> Bound:
-        times = {
-            "compute": self.compute_s, "memory": self.memory_s, "dispatch": self.dispatch_s
-        }  # fmt: skip
+        times = self.as_dict()
         return max(times, key=lambda name: times[name])  # pyright: ignore[reportReturnType]
+
+    def as_dict(self) -> dict[str, float]:
+        """The least times by bound, for a trace."""
+        return {"compute": self.compute_s, "memory": self.memory_s, "dispatch": self.dispatch_s}
 
     @property
     def limit_s(self) -> float:

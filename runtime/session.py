@@ -15,6 +15,7 @@ from ..traces.events import PhaseEvent
 from .costs import PassCost, decode_cost, observe, pass_cost, predict
 from .graph import TOUCHED, Graph, choose_ops
 from .kv import KVCache
+from .profile import layer_times
 from .sampling import GREEDY, Sampler, Sampling
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class Session:
         context: most tokens that fit.
         last_phase: what the last prefill or decode did.
         on_progress: called between the chunks of a prefill with (done, total, tokens/s).
+        profile: whether phases record their time by layer.
     """
 
     def __init__(self, engine: Engine, cache: KVCache, context: int) -> None:
@@ -79,6 +81,7 @@ class Session:
         self.n_cached = 0
         self.last_phase: PhaseEvent | None = None
         self.on_progress: Callable[[int, int, float], None] | None = None
+        self.profile = False
         self._logits_at = -1  # number of tokens whose last one this session's logits belong to
         choice = engine.choice
         self._decode = _Plan(self, "decode", 1, choice.logits)
@@ -392,6 +395,10 @@ class Session:
             memory_level=prediction.level,
             experts=self._experts(cost, passes),
             token_ids=ids,
+            passes=passes,
+            predicted_s=prediction.as_dict(),
         )
+        if self.profile:
+            event.layers = layer_times((self._prefill.tape, self._decode.tape))
         self.last_phase = event
         return event

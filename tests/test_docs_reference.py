@@ -90,6 +90,7 @@ SECTIONS = {
     **events.EVENT_TYPES,
     "run_start: model": events.ModelRecord,
     "run_start: machine": events.MachineRecord,
+    "phase: layers": events.LayerRecord,
 }
 
 
@@ -119,7 +120,7 @@ def test_every_kind_of_event_has_a_section() -> None:
 
 def test_regimes_are_those_of_the_code() -> None:
     """The table of regimes is the code's."""
-    rows = table_of(section(read("docs/trace.md"), "phase"), "`phase`")
+    rows = table_of(section(read("docs/trace.md"), "phase: regimes"), "`phase`")
 
     assert {(names(p)[0], names(b)[0]): regime for p, b, regime in rows} == events.REGIMES
 

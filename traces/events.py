@@ -7,10 +7,15 @@ its event, an unknown event becomes an `UnknownEvent`.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
+from pydantic import Field, computed_field, model_validator
+
+from .records import LayerRecord as LayerRecord
+from .records import MachineRecord as MachineRecord
+from .records import ModelRecord as ModelRecord
+from .records import Record as Record
+from .records import text_hash
 
 SCHEMA_VERSION = 1
 SEMCONV = "gen_ai development, semantic-conventions c9e48b1d1 (2026-05-05)"
@@ -33,12 +38,6 @@ REGIMES: dict[tuple[PhaseName, Bound], str] = {
 }
 
 
-class Record(BaseModel):
-    """A part of an event; fields that this version does not know are kept."""
-
-    model_config = ConfigDict(extra="allow", validate_assignment=False)
-
-
 class Event(Record):
     """What every line has. The writer fills in ``seq``, ``ts`` and ``run``."""
 
@@ -50,28 +49,6 @@ class Event(Record):
     """When the event was recorded (for a phase or a tool: when it ended), Unix seconds."""
     run: str = ""
     """Identifier of the run; identifiers sort by start time."""
-
-
-class ModelRecord(Record):
-    """Which model ran."""
-
-    name: str
-    sha256: str = ""
-    """Hash of the model file: replay compares it before anything else."""
-    architecture: str = ""
-    quant: str = ""
-    parameters: int = 0
-    path: str = ""
-
-
-class MachineRecord(Record):
-    """Which machine ran it, and what it can do."""
-
-    cpu: str = ""
-    cores: int = 0
-    """Physical cores that this process may use."""
-    profile: dict[str, Any] = Field(default_factory=dict)
-    """Measured limits: read bandwidth by level, arithmetic peaks, barrier cost."""
 
 
 class RunStart(Event):
@@ -96,6 +73,8 @@ class RunStart(Event):
     tools: list[dict[str, Any]] = Field(default_factory=list)
     """OpenAI-style schemas of the tools; the grammar of tool calls is made from them."""
     semconv: str = SEMCONV
+    redacted: bool = False
+    """The file holds neither text nor token ids: see `redact`."""
 
 
 class MessageEvent(Event):
@@ -105,10 +84,17 @@ class MessageEvent(Event):
     role: str
     """``system``, ``user``, ``assistant`` or ``tool``."""
     content: str
+    content_sha256: str = ""
+    """Filled in when left empty."""
     ids: list[int] | None = None
     """Token ids of the message, where they are known apart from its template text."""
     turn: int = 0
     step: int = 0
+
+    @model_validator(mode="after")
+    def _hash_content(self) -> MessageEvent:
+        self.content_sha256 = self.content_sha256 or text_hash(self.content)
+        return self
 
 
 class PhaseEvent(Event):
@@ -163,6 +149,12 @@ class PhaseEvent(Event):
     """Time from the start of the turn to the first sampled token, on the decode that sampled it."""
     source: str = "engine"
     """``engine``: measured by the pass itself; ``remote``: another engine, timed from outside."""
+    passes: int = 0
+    """Forward passes that the phase was made of; 0: not recorded."""
+    predicted_s: dict[str, float] = Field(default_factory=dict)
+    """Least seconds by bound that the cost model gave before the pass."""
+    layers: list[LayerRecord] = Field(default_factory=list)
+    """Time by layer, where it was asked for."""
 
     @computed_field
     @property
@@ -219,9 +211,7 @@ class ToolEvent(Event):
 
     @model_validator(mode="after")
     def _hash_result(self) -> ToolEvent:
-        if not self.result_sha256:
-            raw = self.result.encode("utf-8", "surrogatepass")
-            self.result_sha256 = hashlib.sha256(raw).hexdigest()
+        self.result_sha256 = self.result_sha256 or text_hash(self.result)
         return self
 
 
@@ -231,6 +221,8 @@ class TurnEnd(Event):
     event: Literal["turn_end"] = "turn_end"
     turn: int = 0
     answer: str = ""
+    answer_sha256: str = ""
+    """Filled in when left empty."""
     input_tokens: int = 0
     """Tokens of the context over all passes of the turn, cached ones included."""
     output_tokens: int = 0
@@ -242,6 +234,11 @@ class TurnEnd(Event):
     tpot_s: float | None = None
     """Mean time of a sampled token."""
 
+    @model_validator(mode="after")
+    def _hash_answer(self) -> TurnEnd:
+        self.answer_sha256 = self.answer_sha256 or text_hash(self.answer)
+        return self
+
 
 class RunEnd(Event):
     """How the run ended."""
@@ -251,8 +248,15 @@ class RunEnd(Event):
     message: str = ""
     """What went wrong, for a status other than ``answered``."""
     answer: str = ""
+    answer_sha256: str = ""
+    """Filled in when left empty."""
     totals: dict[str, Any] = Field(default_factory=dict)
     wall_s: float = 0.0
+
+    @model_validator(mode="after")
+    def _hash_answer(self) -> RunEnd:
+        self.answer_sha256 = self.answer_sha256 or text_hash(self.answer)
+        return self
 
 
 class SealedEvent(Event):
@@ -272,6 +276,14 @@ class UnknownEvent(Event):
 AnyEvent = (
     RunStart | MessageEvent | PhaseEvent | ToolEvent | TurnEnd | RunEnd | SealedEvent | UnknownEvent
 )
+
+TEXT_FIELDS = {
+    "message": "content",
+    "tool": "result",
+    "turn_end": "answer",
+    "run_end": "answer",
+}
+"""The field of an event whose text a file holds once; its hash is in ``<field>_sha256``."""
 
 EVENT_TYPES: dict[str, type[AnyEvent]] = {
     "run_start": RunStart,

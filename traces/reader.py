@@ -26,6 +26,7 @@ from .events import (
     TurnEnd,
     UnknownEvent,
 )
+from .pool import PoolReader
 from .text import short
 
 if TYPE_CHECKING:
@@ -98,8 +99,12 @@ class Trace:
         return cls(events, path=path, torn=torn)
 
     @classmethod
-    def to_file(cls, path: str | Path, *, run: str | None = None) -> Trace:
+    def to_file(cls, path: str | Path, *, run: str | None = None, redact: bool = False) -> Trace:
         """A new trace that appends every event to a file; close it, or use ``with``.
+
+        Args:
+            run: the run's identifier; a fresh one if not given.
+            redact: the file gets neither text nor token ids; here they stay.
 
         Raises:
             TraceError: the file cannot be opened for writing.
@@ -107,7 +112,7 @@ class Trace:
         from .writer import TraceWriter
 
         trace = cls(path=Path(path))
-        trace._writer = TraceWriter(path, run=run)
+        trace._writer = TraceWriter(path, run=run, redact=redact)
         return trace
 
     def write(self, event: E) -> E:
@@ -138,6 +143,11 @@ class Trace:
     def header(self) -> RunStart | None:
         """The first run's header."""
         return next((e for e in self.events if isinstance(e, RunStart)), None)
+
+    @property
+    def redacted(self) -> bool:
+        """Whether text and token ids were left out of one of its runs."""
+        return any(isinstance(e, RunStart) and e.redacted for e in self.events)
 
     @property
     def end(self) -> RunEnd | None:
@@ -198,6 +208,7 @@ class Trace:
 def _read(file: IO[bytes], name: str) -> tuple[list[AnyEvent], str | None]:
     """The events of a file and its torn tail, if any."""
     events: list[AnyEvent] = []
+    pool = PoolReader()
     torn: list[tuple[int, bytes]] = []  # forgiven at the end, or when a `sealed` event follows
     for number, line in _lines(file, name):
         try:
@@ -206,6 +217,8 @@ def _read(file: IO[bytes], name: str) -> tuple[list[AnyEvent], str | None]:
             torn.append((number, line))
             continue
         try:
+            if isinstance(data, dict):
+                pool.restore(data)
             event = parse_event(data)
         except TraceError as error:
             raise TraceError(f"{name}, line {number}: {error}") from None

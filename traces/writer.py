@@ -1,6 +1,7 @@
 """Writes a trace: a structlog pipeline that ends in an append-only file.
 
-    event → stamp (v, seq, ts, run) → JSON → ASCII → one line, one write
+    event → no text, if redacted → known texts by hash → stamp (v, seq, ts, run) → JSON → ASCII
+          → one line, one write
 
 The line is plain ASCII without control characters: whatever a file or a model put into a field is
 an escape in it, so it can neither start a second line nor reach a terminal raw, and a torn tail
@@ -23,6 +24,8 @@ import structlog
 from ..errors import TraceError
 from .events import SCHEMA_VERSION, Event, SealedEvent
 from .lines import LineFile
+from .pool import PoolWriter
+from .redact import Redactor
 
 E = TypeVar("E", bound=Event)
 
@@ -40,12 +43,13 @@ class TraceWriter:
     Args:
         path: the file; what it already holds is kept, and a torn tail is sealed.
         run: the run's identifier; a fresh one if not given.
+        redact: write neither text nor token ids (see `redact`).
 
     Raises:
         TraceError: the file cannot be opened for writing.
     """
 
-    def __init__(self, path: str | Path, *, run: str | None = None) -> None:
+    def __init__(self, path: str | Path, *, run: str | None = None, redact: bool = False) -> None:
         self.path = Path(path)
         self.run = run or new_run_id()
         self._lock = threading.RLock()  # sealing renders an event while one is being written
@@ -55,6 +59,8 @@ class TraceWriter:
             structlog.processors.JSONRenderer(serializer=to_json),
             to_ascii,
         ]
+        self._redact = Redactor() if redact else None
+        self._pool = PoolWriter()
         self._file = LineFile(self.path, seal=self._seal)
         self._log = EventLogger(self._file, self._pipeline, {})
 
@@ -67,7 +73,12 @@ class TraceWriter:
             TraceError: the line could not be written whole.
         """
         with self._lock:
-            self._log.append(event.model_dump(warnings=False))
+            body: Mapping[str, Any] = event.model_dump(warnings=False)
+            if self._redact is not None:
+                body = self._redact(body)
+            line, digest = self._pool.shorten(body)
+            self._log.append(line)
+            self._pool.keep(digest)
             event.seq, event.ts, event.run = self._stamp.last
         return event
 

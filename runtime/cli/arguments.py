@@ -113,6 +113,8 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--dir", default=".", metavar="D", help="folder the tools may look at (.)")
     _engine_options(verb, model="nano")
     verb.add_argument("--trace", metavar="FILE", help="trace file (one in the state folder)")
+    verb.add_argument("--redact", action="store_true", help="no text and no token ids in the trace")
+    verb.add_argument("--profile", action="store_true", help="the time of each layer in the trace")
     verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most")
     verb.add_argument("--max-tokens", type=positive, metavar="N", help="tokens of the run at most")
 

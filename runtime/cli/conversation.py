@@ -36,6 +36,8 @@ def begin(engine: Engine, args: argparse.Namespace, output: Output) -> Agent:
         max_tokens=args.max_tokens or MAX_TOKENS,
         context=args.context,
         trace=args.trace,
+        redact=args.redact,
+        profile=args.profile,
     )
     agent.on_progress = output.progress
     return agent

@@ -1,0 +1,68 @@
+"""A long text stands once in a file; where it comes again, its hash stands for it.
+
+A tool's result is a ``tool`` event's and then a ``message``'s, an answer stands in three events,
+and an agent reads the same file twice. The first event that has a text holds it. A later one has
+an empty field, and ``<field>_sha256`` says which text it is. So a run's file grows with what is
+new in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .events import TEXT_FIELDS
+from .records import text_hash
+
+LEAST = 96  # characters that a text must have; a hash and its name take about as many
+EMPTY = text_hash("")
+
+
+class PoolWriter:
+    """Leaves out the texts that a file holds already."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def shorten(self, event: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+        """The event as it is to be written, and the hash of a text that it holds first.
+
+        Call `keep` with the hash when the line is written: a text in a lost line is not known.
+        """
+        body = dict(event)
+        field = TEXT_FIELDS.get(body.get("event", ""))
+        text = body.get(field) if field else None
+        if field is None or not isinstance(text, str) or len(text) < LEAST:
+            return body, None
+        digest = text_hash(text)
+        if digest not in self._known:
+            return body, digest
+        # An event that was read from elsewhere may name another hash: then the text stays.
+        if body.get(f"{field}_sha256") == digest:
+            body[field] = ""
+        return body, None
+
+    def keep(self, digest: str | None) -> None:
+        """The text with this hash is in the file now."""
+        if digest is not None:
+            self._known.add(digest)
+
+
+class PoolReader:
+    """Puts the texts of a file back where they were left out."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def restore(self, data: dict[str, Any]) -> None:
+        """Fill in the text of an event's JSON, or learn it. Changes ``data``."""
+        field = TEXT_FIELDS.get(str(data.get("event")))
+        if field is None or not isinstance(text := data.get(field), str):
+            return
+        if len(text) >= LEAST:
+            self._texts.setdefault(text_hash(text), text)
+        elif not text:
+            digest = data.get(f"{field}_sha256")
+            if isinstance(digest, str) and digest not in ("", EMPTY):
+                missing = f"[not in this file: the text with SHA-256 {digest[:64]}]"
+                data[field] = self._texts.get(digest, missing)

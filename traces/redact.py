@@ -1,0 +1,156 @@
+"""A trace without text: sizes, hashes, counts and times stay; words and token ids do not.
+
+What stays is listed field by field, and a field that is not listed goes: an event or a field that
+this version does not know is taken for text. The hashes are made with a key that is thrown away,
+so that nobody can guess a short text and check the guess; equal texts of a run still have equal
+hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .pool import EMPTY
+
+_HEAD = {"v", "seq", "ts", "run", "event"}
+KEPT: dict[str, set[str]] = {
+    "run_start": {"parent", "target", "threads", "kv", "machine", "versions", "semconv"},
+    "message": {"role", "turn", "step"},
+    "phase": {
+        *("turn", "step", "phase", "purpose", "predicted", "observed", "tokens", "kv_before"),
+        *("kv_after", "cached_tokens", "wall_s", "flops", "bytes", "mfu", "mbu", "dispatch_share"),
+        *("limit_share", "threads", "plan", "memory_level", "experts", "sampling", "max_tokens"),
+        *("stop", "constraint", "ttft_s", "passes", "predicted_s", "layers"),
+        *("tokens_per_s", "regime", "predicted_regime"),
+    },
+    "tool": {"turn", "step", "name", "duration_s", "call_id"},
+    "turn_end": {"turn", "input_tokens", "output_tokens", "cached_tokens", "ttft_s", "tpot_s"},
+    "run_end": {"status", "totals", "wall_s"},
+    "sealed": {"torn_bytes"},
+}
+"""Fields that hold no text of the conversation, by event. All others are blanked."""
+
+_TEXT = ("content", "result", "answer")  # each has its hash beside it
+_NOT_SECRET = ("kv", "format", "temperature", "top_k", "top_p", "min_p", "seed")
+
+
+def is_redacted(text: str) -> bool:
+    """Whether a text is what redaction leaves in place of one."""
+    return text.startswith("[redacted") and text.endswith("]")
+
+
+def blank(value: Any) -> Any:
+    """The shape of a value: texts by their length, numbers by nothing, containers by their parts.
+
+    Keys of an object go too, since anything may stand in them.
+    """
+    if isinstance(value, str):
+        return f"[redacted: {len(value):,} characters]" if value else ""
+    if isinstance(value, Mapping):
+        return {f"[redacted key {n}]": blank(item) for n, item in enumerate(value.values(), 1)}
+    if isinstance(value, list | tuple):
+        return [blank(item) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    return "[redacted: a number]" if isinstance(value, int | float) else "[redacted]"
+
+
+class Redactor:
+    """Takes the text out of the events of one run, as they are written."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)  # never written
+        self._parameters: set[str] = set()
+
+    def __call__(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """The event without text; its argument stays as it is."""
+        name = str(event["event"])
+        kept = KEPT.get(name)
+        if kept is None:
+            return {key: value if key in _HEAD else "[redacted]" for key, value in event.items()}
+        if name == "run_start":
+            self._parameters = set(_property_names(event.get("tools", [])))
+        body: dict[str, Any] = {}
+        for field, value in event.items():
+            if field in _HEAD or field in kept:
+                body[field] = value
+            elif field.endswith("_sha256") and field.removesuffix("_sha256") in _TEXT:
+                body[field] = self._hash(str(event.get(field.removesuffix("_sha256"), "")))
+            else:
+                body[field] = _SPECIAL.get((name, field), _blank)(self, value)
+        return body
+
+    def _hash(self, text: str) -> str:
+        if not text:
+            return EMPTY
+        raw = text.encode("utf-8", "surrogatepass")
+        return hmac.new(self._key, raw, hashlib.sha256).hexdigest()
+
+    def arguments(self, value: Any) -> Any:
+        """Of a call: the parameters' names and the shapes of what was given."""
+        if not isinstance(value, Mapping):
+            return blank(value)
+        return {
+            key if key in self._parameters else f"[redacted key {n}]": blank(item)
+            for n, (key, item) in enumerate(value.items(), 1)
+        }
+
+    def config(self, value: Any) -> Any:
+        """Of the settings: numbers, switches, and how tokens are picked."""
+        if isinstance(value, Mapping):
+            return {
+                key: item if key in _NOT_SECRET else self.config(item)
+                for key, item in value.items()
+            }
+        if isinstance(value, bool | int | float):
+            return value
+        return blank(value)
+
+    def tools(self, value: Any) -> Any:
+        """Of the schemas: names of tools and parameters, and types."""
+        return _schema(value)
+
+    def model(self, value: Any) -> Any:
+        """All but the path, which has the user's name in it."""
+        known = ("name", "sha256", "architecture", "quant", "parameters")
+        return {key: item if key in known else blank(item) for key, item in value.items()}
+
+
+def _blank(_: Redactor, value: Any) -> Any:
+    return blank(value)
+
+
+_SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
+    ("run_start", "redacted"): lambda _, value: True,
+    ("run_start", "model"): Redactor.model,
+    ("run_start", "config"): Redactor.config,
+    ("run_start", "tools"): Redactor.tools,
+    ("tool", "arguments"): Redactor.arguments,
+    ("message", "ids"): lambda _, value: None,
+    ("phase", "token_ids"): lambda _, value: [],
+}
+
+
+def _schema(value: Any, inside: str = "") -> Any:
+    if isinstance(value, Mapping):
+        named = inside in ("properties", "$defs")  # its keys are names, not words of JSON Schema
+        return {key: _schema(item, "" if named else key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_schema(item, inside) for item in value]
+    if isinstance(value, str) and inside not in ("type", "name", "required", "$ref"):
+        return blank(value)
+    return value
+
+
+def _property_names(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [name for item in value for name in _property_names(item)]
+    if not isinstance(value, Mapping):
+        return []
+    own = value.get("properties")
+    names = [str(key) for key in own] if isinstance(own, Mapping) else []
+    return names + [name for item in value.values() for name in _property_names(item)]
