@@ -99,6 +99,11 @@ def verify(
     header = chosen.header
     if header is None:
         raise ReplayError(f"{trace.path}: it has no run_start event, so no model to run again")
+    if header.redacted:
+        raise ReplayError(
+            f"{trace.path}: the trace is redacted, so it has no token ids to run again or compare; "
+            "record one without --redact"
+        )
     report = VerifyReport(header.run, check_settings(header, engine), total=len(chosen.phases))
     replay = Replay(engine, header)
     for number, phase in enumerate(chosen.phases, 1):

@@ -1,0 +1,176 @@
+"""A redacted trace has sizes, hashes and counts, and not a word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triplepoint.traces import Trace
+from triplepoint.traces.events import (
+    EVENT_TYPES,
+    AnyEvent,
+    MessageEvent,
+    ModelRecord,
+    PhaseEvent,
+    RunEnd,
+    RunStart,
+    ToolEvent,
+    TurnEnd,
+    UnknownEvent,
+)
+from triplepoint.traces.redact import _SPECIAL, KEPT, is_redacted
+
+SECRET = "SECRETWORD"
+HEAD = {"v", "seq", "ts", "run", "event"}
+SCHEMA = {
+    "type": "function",
+    "function": {
+        "name": "read_file",
+        "description": f"{SECRET} reads",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "description": SECRET, "enum": [SECRET]},
+                "default": {"type": "integer", "default": SECRET},
+            },
+            "required": ["path"],
+        },
+    },
+}
+
+# Fields that hold text of the conversation, and so must be blanked; every other field of an event
+# must be named in KEPT. A new field belongs into one of the two.
+BLANKED = {
+    "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
+    "message": {"content", "content_sha256", "ids"},
+    "phase": {"token_ids"},
+    "tool": {"arguments", "result", "result_sha256", "error"},
+    "turn_end": {"answer", "answer_sha256"},
+    "run_end": {"message", "answer", "answer_sha256"},
+    "sealed": set(),
+}
+
+
+def secret_events() -> list[AnyEvent]:
+    """A run with a secret in every place that may hold text."""
+    return [
+        RunStart(
+            task=f"{SECRET}?",
+            workspace=f"/home/{SECRET}",
+            model=ModelRecord(name="nano", sha256="ab", path=f"/home/{SECRET}/nano.gguf"),
+            config={"system": SECRET, "options": {"a": [SECRET]}, "max_steps": 8, "kv": "bf16"},
+            tools=[SCHEMA],
+            later=SECRET,  # pyright: ignore[reportCallIssue]
+        ),
+        MessageEvent(role="user", content=f"{SECRET}?", ids=[7777]),
+        MessageEvent(role="user", content=""),
+        PhaseEvent(
+            phase="prefill",
+            predicted="compute",
+            observed="compute",
+            tokens=2,
+            kv_before=0,
+            kv_after=2,
+            wall_s=0.1,
+            token_ids=[7777, 7778],
+            later={"ids": [7777], SECRET: 1},  # pyright: ignore[reportCallIssue]
+        ),
+        ToolEvent(
+            name="read_file",
+            arguments={"path": SECRET, SECRET: {SECRET: [7777, True, None]}},
+            result=f"{SECRET}!",
+            error=f"{SECRET}!",
+        ),
+        MessageEvent(role="tool", content=f"{SECRET}!"),
+        TurnEnd(answer=f"{SECRET}."),
+        RunEnd(status="error", message=SECRET, answer=f"{SECRET}."),
+        UnknownEvent(event="later", text=SECRET, ids=[7777]),  # pyright: ignore[reportCallIssue]
+    ]
+
+
+@pytest.fixture
+def redacted(tmp_path: Path) -> Path:
+    """The file of the redacted run."""
+    with Trace.to_file(tmp_path / "t.jsonl", redact=True) as trace:
+        for event in secret_events():
+            trace.write(event)
+        assert trace.answer == f"{SECRET}.", "what is in memory stays whole"
+    return tmp_path / "t.jsonl"
+
+
+def test_every_field_is_kept_or_blanked() -> None:
+    """No field of an event is left undecided."""
+    assert set(KEPT) == set(BLANKED) == set(EVENT_TYPES)
+    for name, model in EVENT_TYPES.items():
+        fields = {*model.model_fields, *model.model_computed_fields} - HEAD
+
+        assert KEPT[name] | BLANKED[name] == fields, name
+        assert not KEPT[name] & BLANKED[name]
+    assert {field for _, field in _SPECIAL} <= set().union(*BLANKED.values())
+
+
+def test_no_word_and_no_token_is_left(redacted: Path) -> None:
+    """Neither the secret nor a token id is anywhere in the file."""
+    text = redacted.read_text()
+
+    assert SECRET not in text
+    assert "777" not in text.replace(Trace.load(redacted).events[0].run, "")
+
+
+def test_shapes_and_names_stay(redacted: Path) -> None:
+    """Counts, names of tools and parameters, settings and the lengths of texts are there."""
+    header, user, _, phase, call, message, turn, end, unknown = Trace.load(redacted).events
+
+    assert isinstance(header, RunStart)
+    assert header.redacted
+    assert (header.model.name, header.model.sha256) == ("nano", "ab")
+    assert (header.config["max_steps"], header.config["kv"]) == (8, "bf16")
+    function: Any = header.tools[0]["function"]
+    assert function["name"] == "read_file"
+    assert list(function["parameters"]["properties"]) == ["path", "default"]
+    assert function["parameters"]["required"] == ["path"]
+    assert isinstance(user, MessageEvent)
+    assert user.content == "[redacted: 11 characters]"
+    assert isinstance(phase, PhaseEvent)
+    assert (phase.tokens, phase.kv_after, phase.token_ids) == (2, 2, [])
+    assert isinstance(call, ToolEvent)
+    assert list(call.arguments) == ["path", "[redacted key 2]"]
+    assert call.error is not None
+    assert is_redacted(call.error)
+    assert isinstance(turn, TurnEnd)
+    assert isinstance(end, RunEnd)
+    assert end.status == "error"
+    assert isinstance(unknown, UnknownEvent)
+    assert unknown.model_extra == {"text": "[redacted]", "ids": "[redacted]"}
+    assert isinstance(message, MessageEvent)
+    assert message.content_sha256 == call.result_sha256, "the same text, the same hash"
+    assert message.content_sha256 != user.content_sha256
+
+
+def test_a_hash_cannot_be_guessed(redacted: Path) -> None:
+    """Someone who guesses a text cannot check it: the hash is not the text's own, nor repeatable."""
+    (user,) = [e for e in secret_events() if isinstance(e, MessageEvent)][:1]
+    first = Trace.load(redacted).events[1]
+    with Trace.to_file(redacted.with_name("again.jsonl"), redact=True) as trace:
+        trace.write(user)
+    second = Trace.load(redacted.with_name("again.jsonl")).events[0]
+
+    assert isinstance(first, MessageEvent)
+    assert isinstance(second, MessageEvent)
+    assert len({user.content_sha256, first.content_sha256, second.content_sha256}) == 3
+
+
+def test_a_redacted_trace_says_so(redacted: Path) -> None:
+    """Wherever a text is asked for, there is a word on its absence; an empty text stays empty."""
+    trace = Trace.load(redacted)
+
+    assert trace.redacted
+    assert trace.answer is not None
+    assert is_redacted(trace.answer)
+    assert is_redacted(trace.turns[0].question)
+    texts = [e.content for e in trace.events if isinstance(e, MessageEvent)]
+    assert texts[1] == ""
+    assert json.loads(redacted.read_text().splitlines()[0])["redacted"] is True

@@ -1,0 +1,68 @@
+"""The JSON Schema of a trace's lines, from the models of the events.
+
+    python -m triplepoint.traces.schema > docs/trace.schema.json
+
+It says what a line must have, and what its fields are where they are there. More is allowed: a
+later version may add fields and events.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+
+from .events import EVENT_TYPES, SCHEMA_VERSION
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def line_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of one line of a trace."""
+    models = list(EVENT_TYPES.values())
+    _, schema = models_json_schema([(model, "validation") for model in models])
+    definitions: dict[str, Any] = schema["$defs"]
+    for name, model in EVENT_TYPES.items():
+        own = definitions[model.__name__]
+        written = model.model_json_schema(mode="serialization")["properties"]
+        for field in model.model_computed_fields:  # a line has them, readers need not ask for them
+            own["properties"][field] = written[field]
+        own["required"] = ["v", "seq", "ts", "run", "event", *own.get("required", [])]
+        own["properties"]["event"] = {"const": name}
+    unknown = {
+        "description": "An event that this version does not know.",
+        "type": "object",
+        "properties": {"event": {"type": "string", "not": {"enum": list(EVENT_TYPES)}}},
+        "required": ["event"],
+    }
+    definitions["UnknownEvent"] = unknown
+    return {
+        "$schema": DIALECT,
+        "title": f"One line of a triplepoint trace, version {SCHEMA_VERSION}",
+        "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in models]
+        + [{"$ref": "#/$defs/UnknownEvent"}],
+        "$defs": _untitled(definitions, named=True),
+    }
+
+
+def _untitled(value: Any, named: bool = False) -> Any:
+    """Without the titles that pydantic makes of names; ``named``: the keys are names."""
+    if isinstance(value, list):
+        return [_untitled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: _untitled(item, key in ("properties", "$defs"))
+        for key, item in value.items()
+        if named or key != "title"
+    }
+
+
+def text() -> str:
+    """The schema as docs/trace.schema.json has it."""
+    return json.dumps(line_schema(), indent=1, sort_keys=True, ensure_ascii=True) + "\n"
+
+
+if __name__ == "__main__":
+    print(text(), end="")
