@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..simd import Kernel, Ptr, V, f32, i8, i16, i32
+from .lookup import IQ4_NL, table_values
 from .mathlib import f16_to_f32
 from .panels_k import six_bits
+from .panels_small import q3_scales, xs_scales
 
 
 def block_k(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
     """256 weights of one row, from the file's block at `src` to float32 at `out`."""
-    if fmt == "q6_k":
-        _block_q6(k, src, out)
+    other = {"q2_k": _block_q2, "q3_k": _block_q3, "q6_k": _block_q6, "iq4_xs": _block_xs}.get(fmt)
+    if other:
+        other(k, src, out)
         return
     d, dmin = (f16_to_f32(k, src.cast(i16).load(n)) for n in range(2))
     packed = [src.at(4).load(n).to(i32, signed=False) for n in range(12)]
@@ -40,6 +45,48 @@ def _block_q6(k: Kernel, src: Ptr, out: Ptr) -> None:
                 scale = d * src.at(192).load(sub).to(i32).to(f32)
                 value = (q - 32).to(f32) * scale.splat(step)
                 out.store(half * 128 + quarter * 32 + n, value)
+
+
+def _block_q2(k: Kernel, src: Ptr, out: Ptr) -> None:
+    d, dmin = (f16_to_f32(k, src.at(80).cast(i16).load(n)) for n in range(2))
+    for sub in range(8):
+        both = [src.load(2 * sub + n).to(i32, signed=False) for n in range(2)]
+        for n, q in _two_bits(k, src.at(16), sub):
+            one = both[n // 16]
+            scale, least = d * (one & 15).to(f32), dmin * (one >> 4).to(f32)
+            value = q.to(f32) * scale.splat(q.lanes) - least.splat(q.lanes)
+            out.store(sub * 32 + n, value)
+
+
+def _block_q3(k: Kernel, src: Ptr, out: Ptr) -> None:
+    d = f16_to_f32(k, src.at(108).cast(i16).load())
+    scales = q3_scales([src.at(96).load(n).to(i32, signed=False) for n in range(12)])
+    for sub in range(8):
+        for n, low in _two_bits(k, src.at(32), sub):
+            top = (_bytes(src, n, low.lanes) >> sub) & 1
+            scale = d * scales[2 * sub + n // 16].to(f32)
+            value = ((low | (top << 2)) - 4).to(f32) * scale.splat(low.lanes)
+            out.store(sub * 32 + n, value)
+
+
+def _two_bits(k: Kernel, quants: Ptr, sub: int) -> Iterator[tuple[int, V]]:
+    """The lower bits of 32 values as (place of the first, values); no more than 16 at a time."""
+    step = min(k.lanes, 16)
+    for n in range(0, 32, step):
+        yield n, (_bytes(quants, sub // 4 * 32 + n, step) >> (2 * (sub % 4))) & 3
+
+
+def _block_xs(k: Kernel, src: Ptr, out: Ptr) -> None:
+    d, step = f16_to_f32(k, src.cast(i16).load()), min(k.lanes, 16)
+    high = src.at(2).cast(i16).load().to(i32, signed=False)
+    scales = xs_scales(high, [src.at(4).load(n).to(i32, signed=False) for n in range(4)])
+    for sub in range(8):
+        scale = (d * scales[sub].to(f32)).splat(step)
+        for n in range(0, 16, step):
+            both = _bytes(src.at(8), sub * 16 + n, step)
+            for half, index in enumerate((both & 15, both >> 4)):
+                value = table_values(k, index, IQ4_NL).to(f32) * scale
+                out.store(sub * 32 + half * 16 + n, value)
 
 
 def _bytes(src: Ptr, at: int, count: int) -> V:

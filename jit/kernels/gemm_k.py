@@ -19,6 +19,7 @@ from functools import partial
 
 from ..dot import Dot, dot_words
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i8, i16, i32, kernel
+from . import gemm_small, gemm_xs
 from .activations import BLOCK_BYTES
 from .ahead import LINE, Ahead
 from .gemm import Epilogue, Place, Product, finish, for_tiles, rows_in_order, tile_tokens
@@ -28,6 +29,8 @@ from .panels_k import SUPER, offsets
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 UNPACK_FROM = 25  # tokens from which unpacking a panel once pays
 MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
+# Formats whose register tiles are not the one below.
+TILES = {"q2_k": gemm_small.Tile, "q3_k": gemm_small.Tile, "iq4_xs": gemm_xs.Tile}
 
 
 @kernel
@@ -59,13 +62,13 @@ def gemm_k(
 
 def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
     """Bytes that one thread needs to unpack a panel of `depth` values a row."""
-    scales = depth // (16 if fmt == "q6_k" else 32)
+    scales = depth // (16 if fmt in ("q2_k", "q3_k", "q6_k") else 32)
     return 2 * lanes * (depth + 4 * scales)
 
 
 def k_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, scratch: Ptr) -> Product:
     """Products with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
-    tile_of = _Tile(k, fmt, epilogue, blocks)
+    tile_of = TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks)
     most = tile_tokens(k.target)
     many = max(UNPACK_FROM, (most - 1) ** 2)
 

@@ -14,6 +14,7 @@ Lane = output row: no horizontal sums, and one layout serves GEMV (decode) and G
 | f32    | 1  | 2 x [L float32] |
 | f16, bf16 | 1 | 2 x [L 16-bit values] |
 | q4_k, q5_k, q6_k | 256 | see `panels_k.py` |
+| q2_k, q3_k, iq4_xs | 256 | see `panels_small.py` |
 
 Bit g of byte i of a word of fifth bits belongs to weight 4 g + i: K-group g is one shift away.
 
@@ -80,14 +81,17 @@ class Format:
         """What is subtracted from a weight as it is multiplied, folded into the sum's start."""
         if self.name in ("q4_0", "q5_0"):
             return 8 if self.name == "q4_0" else 16
-        return 128 if self.name in ("q8_0", "iq4_nl") and not target.signed_bytes else 0
+        whole_bytes = self.name in ("q8_0", "iq4_nl", "iq4_xs")
+        return 128 if whole_bytes and not target.signed_bytes else 0
 
     def activation(self, target: CpuTarget, depth: int) -> Activation:
         """How rows of `depth` values must be prepared to be multiplied by it."""
         if self.family == "float":
             return Activation("float", 1, 0)
+        if self.name == "iq4_xs":
+            return Activation("zero", 8, self.zero_point(target))
         if self.family == "k":
-            return Activation("pairs16" if self.name == "q6_k" else "pairs32", 8, 0)
+            return Activation("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8, 0)
         # With -1 for a zero point the block's field is the plain sum of q: what a min meets.
         zero_point = -1 if self.has_min else self.zero_point(target)
         return Activation("zero", group_of(depth // 32), zero_point)
@@ -105,9 +109,12 @@ FORMATS = {
         Format("iq4_nl", 32, 18, "blocks", 18),
         Format("q5_0", 32, 22, "blocks", 22, most=31),
         Format("q5_1", 32, 24, "blocks", 24, most=31, has_min=True),
+        Format("q2_k", 256, 84, "k", 84),
+        Format("q3_k", 256, 110, "k", 114),
         Format("q4_k", 256, 144, "k", 148),
         Format("q5_k", 256, 176, "k", 180),
         Format("q6_k", 256, 210, "k", 210),
+        Format("iq4_xs", 256, 136, "k", 138),
     )
 }
 

@@ -4,8 +4,8 @@
     w = d * scale_j * q - dmin * min_j           Q4_K, Q5_K: 8 sub-blocks of 32, q from 0
 
 The file's bytes keep their meaning and are only put side by side for the rows of a panel; scales
-that the file packs in 6 bits become bytes. For L lanes and halves h, in this order, with [h][L]
-innermost:
+that the file packs in 6 bits become bytes. (Q2_K, Q3_K and IQ4_XS: see `panels_small.py`.) For L
+lanes and halves h, in this order, with [h][L] innermost:
 
     q4_k   fp16 d, fp16 dmin, u8 scale [8], u8 min pairs [4][h][L][2], int32 nibbles [4][8]
     q5_k   the same, then int32 fifth bits [8]
@@ -20,19 +20,23 @@ from __future__ import annotations
 import numpy as np
 
 from ..simd import Kernel, Ptr, V, i8, i16, i32
+from . import panels_small
 
 SUPER = 256
+
+# Bytes that one row has of each part of a panel's block, in their order.
+PARTS: dict[str, dict[str, int]] = {
+    "q4_k": {"d": 2, "dmin": 2, "scale": 8, "min": 8, "nibble": 128},
+    "q5_k": {"d": 2, "dmin": 2, "scale": 8, "min": 8, "nibble": 128, "high": 32},
+    "q6_k": {"d": 2, "scale": 16, "nibble": 128, "high": 64},
+    **panels_small.PARTS,
+}
 
 
 def offsets(fmt: str, lanes: int) -> dict[str, int]:
     """Byte offset of each part of a panel's block."""
-    sizes = {
-        "q4_k": {"d": 2, "dmin": 2, "scale": 8, "min": 8, "nibble": 128},
-        "q5_k": {"d": 2, "dmin": 2, "scale": 8, "min": 8, "nibble": 128, "high": 32},
-        "q6_k": {"d": 2, "scale": 16, "nibble": 128, "high": 64},
-    }[fmt]
     out, at = {}, 0
-    for name, size in sizes.items():
+    for name, size in PARTS[fmt].items():
         out[name] = at * 2 * lanes
         at += size
     out["end"] = at * 2 * lanes
@@ -44,6 +48,9 @@ def pack_block(k: Kernel, fmt: str, src: Ptr, out: Ptr, half: int, lane: V, keep
     lanes, at = k.lanes, offsets(fmt, k.lanes)
     where = lane + half * lanes
     keep16 = keep.to(i16)
+    if fmt in panels_small.PARTS:
+        panels_small.pack_block(k, fmt, src, out, at, where, keep16)
+        return
 
     def words(part: str, start: int, count: int) -> None:
         """`count` int32 words of the row from byte `start` on, each beside its neighbours'."""
@@ -101,6 +108,10 @@ def reference(
         count, size = values.shape[1:]
         there = out[:, at[part] : at[part] + count * 2 * lanes * size]
         there.reshape(blocks, count, 2 * lanes, size)[:, :, where] = values
+
+    if fmt in panels_small.PARTS:
+        panels_small.reference(place, data, fmt, inside)
+        return
 
     def words(part: str, start: int, count: int) -> None:
         place(part, data[:, start : start + 4 * count].reshape(blocks, count, 4))

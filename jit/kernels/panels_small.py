@@ -1,0 +1,159 @@
+"""Panels of Q2_K, Q3_K and IQ4_XS: blocks of 256 weights with the smallest quants or scales.
+
+    w = d * scale_j * q - dmin * min_j    Q2_K: 16 sub-blocks of 16, q = 0..3, scale and min 0..15
+    w = d * scale_j * (q - 4)             Q3_K: 16 sub-blocks of 16, q = 0..7, scale -32..31
+    w = d * scale_j * table[q]            IQ4_XS: 8 sub-blocks of 32, scale -32..31, IQ4_NL's table
+
+The file spreads the bits of a weight over the block; here those of one activation block (32 values)
+lie together, so that a product reads words in order and shifts by constants. For L lanes and halves
+h, in this order, with [h][L] innermost:
+
+    q2_k    fp16 d, fp16 dmin, u8 pairs of scale | min << 4 [8][h][L][2], int32 words [8][2]
+    q3_k    fp16 d, int8 scale pairs [8][h][L][2], int32 words [8][3]
+    iq4_xs  fp16 d, int8 scale [8], int32 nibbles [8][4]
+
+A word is four bytes, one for each value of a K-group. Q2_K: K-group g of an activation block is
+bits 2 (g % 4) on of word g / 4. Q3_K: K-groups 2 n and 2 n + 1 are bits 0-2 and 3-5 of word n;
+the lower two bits of 6 and 7 are bits 6-7 of words 0 and 1, their tops bits 6 and 7 of word 2.
+IQ4_XS: low nibbles are K-group g, high ones g + 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..simd import Kernel, Ptr, V, i8, i16, i32
+
+# Bytes that one row has of each part of a panel's block, in their order.
+PARTS: dict[str, dict[str, int]] = {
+    "q2_k": {"d": 2, "dmin": 2, "scale": 16, "quant": 64},
+    "q3_k": {"d": 2, "scale": 16, "quant": 96},
+    "iq4_xs": {"d": 2, "scale": 8, "nibble": 128},
+}
+
+
+def pack_block(
+    k: Kernel, fmt: str, src: Ptr, out: Ptr, at: dict[str, int], where: V, keep: V
+) -> None:
+    """One block of one row into its lane `where`; `keep` is int16 -1, or 0 for a padding row."""
+    lanes = k.lanes
+
+    def put(part: str, n: int, value: V) -> None:
+        """`value` as the row's n-th of a part."""
+        out.at(at[part]).cast(value.type).store(where + n * 2 * lanes, value)
+
+    def byte(n: int) -> V:
+        return src.at(n).load().to(i32, signed=False)
+
+    def words(start: int) -> Ptr:
+        return src.at(start).cast(i32)
+
+    if fmt == "q2_k":
+        for n, part in enumerate(("d", "dmin")):
+            put(part, 0, src.at(80).cast(i16).load(n) & keep)
+        for n in range(8):
+            put("scale", n, src.cast(i16).load(n))
+        for sub in range(8):
+            groups = [_two_bits(words(16), sub, g) for g in range(8)]
+            for n in range(2):
+                a, b, c, d = groups[4 * n : 4 * n + 4]
+                put("quant", 2 * sub + n, a | (b << 2) | (c << 4) | (d << 6))
+    elif fmt == "q3_k":
+        put("d", 0, src.at(108).cast(i16).load() & keep)
+        scales = q3_scales([byte(96 + n) for n in range(12)])
+        for n in range(8):
+            put("scale", n, ((scales[2 * n] & 255) | (scales[2 * n + 1] << 8)).to(i16))
+        for sub in range(8):
+            q = []
+            for g in range(8):
+                top = (words(0).load(g) >> sub) & 0x01010101
+                q.append(_two_bits(words(32), sub, g) | (top << 2))
+            put("quant", 3 * sub, q[0] | (q[1] << 3) | ((q[6] & 0x03030303) << 6))
+            put("quant", 3 * sub + 1, q[2] | (q[3] << 3) | ((q[7] & 0x03030303) << 6))
+            tops = ((q[6] & 0x04040404) << 4) | ((q[7] & 0x04040404) << 5)
+            put("quant", 3 * sub + 2, q[4] | (q[5] << 3) | tops)
+    else:
+        put("d", 0, src.cast(i16).load() & keep)
+        high = src.at(2).cast(i16).load().to(i32, signed=False)
+        for n, scale in enumerate(xs_scales(high, [byte(4 + n) for n in range(4)])):
+            put("scale", n, scale.to(i8))
+        for n in range(32):
+            put("nibble", n, words(8).load(n))
+
+
+def _two_bits(words: Ptr, sub: int, group: int) -> V:
+    """K-group `group` of activation block `sub` from the file's words of two bits a value."""
+    return (words.load(sub // 4 * 8 + group) >> (2 * (sub % 4))) & 0x03030303
+
+
+def q3_scales(packed: list[V]) -> list[V]:
+    """The 16 scales, -32..31, that 12 bytes hold in 6 bits each (32 added)."""
+    scales = []
+    for n in range(16):
+        low = packed[n] & 15 if n < 8 else packed[n - 8] >> 4
+        top = (packed[8 + n % 4] >> (2 * (n // 4))) & 3
+        scales.append((low | (top << 4)) - 32)
+    return scales
+
+
+def xs_scales(high: V, low: list[V]) -> list[V]:
+    """The 8 scales of IQ4_XS, -32..31: four bits each in 4 bytes, two each in `high`."""
+    scales = []
+    for n in range(8):
+        four = (low[n // 2] >> (4 * (n % 2))) & 15
+        scales.append((four | (((high >> (2 * n)) & 3) << 4)) - 32)
+    return scales
+
+
+Place = Callable[[str, np.ndarray], None]
+"""Writes [blocks, count, bytes] of one row as a part of its panel's blocks."""
+
+
+def reference(place: Place, data: np.ndarray, fmt: str, inside: bool) -> None:
+    """What `pack_block` makes of one row: data uint8 [blocks, file bytes].
+
+    A padding row (`inside` false) keeps what its scales multiply, but not the scales.
+    """
+    if fmt == "q2_k":
+        place("d", data[:, None, 80:82] * inside)
+        place("dmin", data[:, None, 82:84] * inside)
+        place("scale", data[:, :16].reshape(-1, 8, 2))
+        q = _two_bits_reference(data[:, 16:80]).reshape(-1, 8, 2, 4, 4)
+        shifts = np.array([0, 2, 4, 6], np.uint8)[:, None]
+        place("quant", np.bitwise_or.reduce(q << shifts, axis=3).reshape(-1, 16, 4))
+    elif fmt == "q3_k":
+        place("d", data[:, None, 108:110] * inside)
+        place("scale", q3_scales_reference(data[:, 96:108]).view(np.uint8).reshape(-1, 8, 2))
+        top = data[:, None, :32] >> np.arange(8, dtype=np.uint8)[:, None] & 1
+        q = _two_bits_reference(data[:, 32:96]) | top.reshape(-1, 8, 8, 4) << 2
+        words = q[:, :, 0:6:2] | q[:, :, 1:6:2] << 3
+        words[:, :, :2] |= (q[:, :, 6:] & 3) << 6
+        words[:, :, 2] |= (q[:, :, 6] >> 2) << 6 | (q[:, :, 7] >> 2) << 7
+        place("quant", words.reshape(-1, 24, 4))
+    else:
+        place("d", data[:, None, 0:2] * inside)
+        place("scale", xs_scales_reference(data[:, 2:8]).view(np.uint8)[:, :, None])
+        place("nibble", data[:, 8:].reshape(-1, 32, 4))
+
+
+def _two_bits_reference(packed: np.ndarray) -> np.ndarray:
+    """uint8 [blocks, 64] -> values 0..3, uint8 [blocks, activation block, K-group, 4]."""
+    halves = packed.reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
+    return halves.reshape(-1, 8, 8, 4)
+
+
+def q3_scales_reference(packed: np.ndarray) -> np.ndarray:
+    """uint8 [blocks, 12] -> int8 [blocks, 16]."""
+    low = np.concatenate([packed[:, :8] & 15, packed[:, :8] >> 4], axis=1)
+    top = packed[:, None, 8:] >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
+    return ((low | top.reshape(-1, 16) << 4).astype(np.int8) - 32).astype(np.int8)
+
+
+def xs_scales_reference(packed: np.ndarray) -> np.ndarray:
+    """uint8 [blocks, 6] -> int8 [blocks, 8]."""
+    high = np.ascontiguousarray(packed[:, :2]).view("<u2")
+    low = np.stack([packed[:, 2:] & 15, packed[:, 2:] >> 4], axis=2).reshape(-1, 8)
+    top = (high >> np.arange(0, 16, 2) & 3).astype(np.uint8)
+    return ((low | top << 4).astype(np.int8) - 32).astype(np.int8)
