@@ -18,6 +18,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import accumulate
 from typing import Any, Literal
 
 from ..errors import TemplateError
@@ -159,20 +160,17 @@ class Chat:
             segments: in order.
             first: whether they begin the sequence, so that a BOS token may belong before them.
         """
-        parts = [(segment.text, segment.trusted) for segment in segments]
-        ids = self._tokenizer.encode_parts(parts)
-        bos = self._tokenizer.bos
+        located = self._tokenizer.locate((segment.text, segment.trusted) for segment in segments)
         shares: list[tuple[Segment, list[int]]] = [(segment, []) for segment in segments]
-        end = 0  # of the segment at `index`, in bytes; tokens before it are its own
-        index = -1
-        done = 0
-        for token in ids:
-            while done >= end and index + 1 < len(segments):
-                index += 1
-                end += len(segments[index].text.encode("utf-8", "surrogatepass"))
+        ends = accumulate(len(s.text.encode("utf-8", "surrogatepass")) for s in segments)
+        index, end = 0, next(ends, 0)
+        for token, begin in located:
+            while begin >= end and index + 1 < len(segments):
+                index, end = index + 1, next(ends)
             shares[index][1].append(token)
-            done += len(self._tokenizer.token_bytes(token))
-        if first and bos is not None and self._tokenizer.add_bos and ids[:1] != [bos]:
+        bos = self._tokenizer.bos
+        begins = bool(located) and located[0][0] == bos
+        if first and bos is not None and self._tokenizer.add_bos and not begins:
             shares[0][1].insert(0, bos)
         return shares
 

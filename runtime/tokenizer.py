@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from .sentencepiece import SentencePiece
 from .vocabulary import Vocabulary
 
 _MODELS = {"gpt2": ByteBPE, "llama": SentencePiece}  # by tokenizer.ggml.model
+_BLANK = re.compile(r"\s+")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -47,16 +48,24 @@ class Tokenizer:
         bos, eos: ids, or None when the model has none.
         add_bos: whether the model wants `bos` before a text (templates often write it themselves).
         chat_template: the model's Jinja template, or None.
+        swallowing: ids of the markers that take the blank space after them away.
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, merger: Merger, *, add_bos: bool, chat_template: str | None
+        self,
+        vocabulary: Vocabulary,
+        merger: Merger,
+        *,
+        add_bos: bool,
+        chat_template: str | None,
+        swallowing: frozenset[int] = frozenset(),
     ) -> None:
         self.vocabulary = vocabulary
         self.n_vocab = vocabulary.n_vocab
         self.bos, self.eos = vocabulary.bos, vocabulary.eos
         self.add_bos = add_bos
         self.chat_template = chat_template
+        self.swallowing = swallowing
         self._merger = merger
         self._bytes: dict[int, bytes] = {}
 
@@ -80,6 +89,7 @@ class Tokenizer:
             add_bos=gguf.boolean("tokenizer.ggml.add_bos_token", merger.add_bos)
             and vocabulary.bos is not None,
             chat_template=gguf.string("tokenizer.chat_template", "") or None,
+            swallowing=_swallowing(gguf, vocabulary),
         )
 
     @property
@@ -109,6 +119,10 @@ class Tokenizer:
         rendered template gives the ids it would give as a whole, but control tokens never arise
         from untrusted parts, nor across an edge.
         """
+        return [token for token, _ in self.locate(parts)]
+
+    def locate(self, parts: Iterable[tuple[str, bool]]) -> list[tuple[int, int]]:
+        """As `encode_parts`, each id with the byte of the joined text's UTF-8 where it begins."""
         texts: list[str] = []
         cuts: list[tuple[int, int, int]] = []  # start, end, id of each marker
         done = 0
@@ -122,17 +136,30 @@ class Tokenizer:
             done += len(text)
         return self._encode_between("".join(texts), cuts)
 
-    def _encode_between(self, text: str, cuts: list[tuple[int, int, int]]) -> list[int]:
-        ids: list[int] = []
-        pos = 0
-        for start, end, token in cuts:
+    def _encode_between(self, text: str, cuts: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        pos = at = 0  # characters, bytes
+        for start, end, token in [*cuts, (len(text), len(text), -1)]:
             if start > pos:
-                ids += self._merger.encode(text[pos:start])
-            ids.append(token)
-            pos = end
-        if pos < len(text):
-            ids += self._merger.encode(text[pos:])
-        return ids
+                chunk = text[pos:start]
+                found += self._encode_chunk(chunk, at)
+                at += len(chunk.encode("utf-8"))
+            if token >= 0:
+                found.append((token, at))
+                at += len(text[start:end].encode("utf-8"))
+            pos = max(pos, end)
+            if token in self.swallowing:
+                blank = _BLANK.match(text, pos)
+                at += len(blank[0].encode("utf-8")) if blank else 0
+                pos = blank.end() if blank else pos
+        return found
+
+    def _encode_chunk(self, text: str, at: int) -> Iterator[tuple[int, int]]:
+        """Ids of a text without markers, and where each begins, counted from byte `at`."""
+        begin = at - self._merger.adds_space_prefix  # that space is nowhere in the text
+        for token in self._merger.encode(text):
+            yield token, max(begin, at)
+            begin += len(self.token_bytes(token))
 
     @cached_property
     def _plain_markers(self) -> tuple[re.Pattern[str] | None, dict[str, int]]:
@@ -192,6 +219,19 @@ class TokenStream:
         text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
         return text
+
+
+def _swallowing(gguf: GGUFFile, vocabulary: Vocabulary) -> frozenset[int]:
+    """Markers whose definition strips what follows them, which no key of the file says.
+
+    Phi-3's tokens of turns do so: after ``<|user|>`` its tokenizer drops the line break that its
+    template writes.
+    """
+    phi3 = gguf.string("general.architecture", "") == "phi3"
+    if not phi3 or gguf.string("tokenizer.ggml.model", "") != "llama":
+        return frozenset()
+    keeping = {"<unk>", "<s>", "<|endoftext|>"}
+    return frozenset(i for i in vocabulary.hidden if vocabulary.tokens[i] not in keeping)
 
 
 def _encodable(text: str) -> str:

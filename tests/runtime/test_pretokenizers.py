@@ -22,6 +22,8 @@ EXPECTED = {
     "gpt-4o": "I'll| don'T| |123|45| a|_b| | x|\n\n| | y| camel|Case| c|/d|/\n",
     "deepseek-v3": "I|'ll| don|'T| |123|45| a|_b| | x|\n\n| | y| camelCase| c|/d|/\n",
     "deepseek-coder": "I|'|ll| don|'|T| |1|2|3|4|5| a|_|b| | x|\n|\n| | y| camelCase| c|/|d|/|\n",
+    "deepseek-llm": "I|'|ll| don|'|T| |1|2|3|4|5| a|_|b| | x|\n|\n| | y| camelCase| c|/|d|/|\n",
+    "seed-coder": "I|'ll| don|'T| |1|2|3|4|5| a|_b| | x|\n\n| | y| camelCase| c|/d|/|\n",
 }
 EXPECTED["qwen35"] = EXPECTED["qwen2"]
 EXPECTED["smaug-bpe"] = EXPECTED["llama-bpe"]
@@ -59,6 +61,16 @@ def test_unicode_digits_and_spaces() -> None:
 def test_chinese_is_its_own_word() -> None:
     """deepseek-v3 cuts Chinese and kana from what stands beside them."""
     assert pieces("deepseek-v3", "ab中文c") == ["ab", "中文", "c"]
+
+
+def test_letters_of_deepseek_llm() -> None:
+    """deepseek-llm keeps cased letters together and cuts all others one by one.
+
+    Its range of symbols, `:` to `~`, holds the ASCII letters too: they part from their neighbours.
+    """
+    assert pieces("deepseek-llm", "Größe Ωμέγα ПРИВЕТ") == ["Gr", "öß", "e", " Ωμέγα", " ПРИВЕТ"]
+    assert pieces("deepseek-llm", "中文 한국 x") == ["中文", " ", "한국", " x"]
+    assert pieces("deepseek-llm", "a，b。 ") == ["a", "，", "b", "。", " "]
 
 
 @pytest.mark.parametrize("name", PRE_TOKENIZERS)
