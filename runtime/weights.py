@@ -134,10 +134,18 @@ class WeightLoader:
         self._wanted.append(matrix)
         return matrix
 
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes that everything that was asked for takes when it is packed."""
+        return sum(self._packed_sizes())
+
+    def _packed_sizes(self) -> list[int]:
+        sizes = [m.units * m.blocks * m.format.panel_block_bytes(self.lanes) for m in self._wanted]
+        return [size * m.copies for size, m in zip(sizes, self._wanted, strict=True)]
+
     def pack_all(self, pool: Pool, progress: Callable[[float], None] | None = None) -> Arena:
         """Pack every matrix that was asked for; `progress` hears the share that is done."""
-        sizes = [m.units * m.blocks * m.format.panel_block_bytes(self.lanes) for m in self._wanted]
-        totals = [size * m.copies for size, m in zip(sizes, self._wanted, strict=True)]
+        totals = self._packed_sizes()
         arena = Arena(sum(totals) + 64 * len(totals))
         self.gguf.check_unchanged()
         tape = Tape("pack", pool.threads)
