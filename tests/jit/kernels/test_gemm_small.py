@@ -1,0 +1,226 @@
+"""Q2_K, Q3_K and IQ4_XS: packing, rows and products on every feature set.
+
+Few kernels are compiled: tiles and epilogues are what the tests of `gemm_k.py` show already.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.matrices import FileMatrix, fused_panels_of, panels_of
+from helpers.runners import Native, Runner
+from helpers.small_quants import LARGEST, SMALL, even_small, random_small
+from helpers.tolerances import assert_close
+
+from triplepoint.jit.compile import build_assembly, spec
+from triplepoint.jit.dot import KEY_INSTRUCTION
+from triplepoint.jit.kernels import embed, gemm, moe
+from triplepoint.jit.kernels.activations import (
+    BLOCK_BYTES,
+    dequantise_reference,
+    field_reference,
+    quantise_reference,
+)
+from triplepoint.jit.kernels.gemm_k import UNPACK_FROM, gemm_k, scratch_bytes
+from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
+from triplepoint.jit.kernels.panels_k import offsets
+from triplepoint.jit.targets import TARGETS, detect
+
+DEPTH = 512  # of all products: one kernel for each format and feature set
+TOKENS = (1, 2, 5, 7, UNPACK_FROM - 1, UNPACK_FROM, UNPACK_FROM + 6)
+
+
+class Product:
+    """The kernel with its weights packed: give it activations, get outputs."""
+
+    def __init__(self, runner: Runner, weights: FileMatrix, up: FileMatrix | None = None) -> None:
+        self.runner, self.weights, target = runner, weights, runner.target
+        self.panels = fused_panels_of(weights, up, target) if up else panels_of(weights, target)
+        self.width = len(self.panels) * target.lanes * (1 if up else 2)
+        self.activation = weights.form.activation(target, weights.depth)
+        # As many bytes as the kernel asks for, and a guard page behind them.
+        size = scratch_bytes(weights.fmt, weights.depth, target.lanes)
+        self.scratch = np.full(size, 0xEE, np.uint8)
+
+    def prepared(self, x: np.ndarray) -> np.ndarray:
+        """float32 [tokens, depth] -> quantised blocks."""
+        kind, group, zero_point = self.activation
+        return quantise_reference(x, zero_point, group, kind)
+
+    def run(self, x: np.ndarray, epilogue: gemm.Epilogue = "store") -> np.ndarray:
+        """Every stored output, padding rows too. x: float32 rows, or blocks of uint8."""
+        out = np.full((len(x), self.width), np.nan, np.float32)
+        blocks = x if x.ndim == 3 else self.prepared(x)
+        kernel = spec(gemm_k, fmt=self.weights.fmt, epilogue=epilogue, blocks=self.weights.blocks)
+        count = np.array([len(x)], np.int64)
+        args = [self.panels, blocks, out, self.width, count, self.scratch]
+        self.runner.call(kernel, args, 0, len(self.panels))
+        return out
+
+    def want(self, x: np.ndarray) -> np.ndarray:
+        """By float64, from the activations that the kernel really multiplies."""
+        return gemm.reference(self.weights.values, dequantise_reference(self.prepared(x)))
+
+    def as_blocks(self, q: np.ndarray) -> np.ndarray:
+        """int8 [tokens, depth] with scale 1 as quantised blocks."""
+        kind, _, zero_point = self.activation
+        grouped = q.reshape(len(q), -1, 32)
+        out = np.zeros((*grouped.shape[:2], BLOCK_BYTES), np.uint8)
+        out[..., :4] = np.frombuffer(np.float32(1).tobytes(), np.uint8)
+        fields = field_reference(grouped.astype(np.int32), zero_point, kind)
+        out[..., 4:8] = fields[..., None].view(np.uint8)
+        out[..., 8:] = grouped.view(np.uint8)
+        return out
+
+
+@pytest.mark.parametrize("fmt", SMALL)
+def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """Any bytes come out as in the reference; a row that only pads has fp16 scales of 0."""
+    lanes, at = runner.target.lanes, offsets(fmt, runner.target.lanes)
+    rows = 2 * lanes + 3
+    raw = random_small(rng, rows, DEPTH, fmt).raw
+    second = np.ascontiguousarray(raw[lanes:])
+    out = np.full((2, 2, FORMATS[fmt].panel_block_bytes(lanes)), 0xEE, np.uint8)
+    args = [raw, second, out, raw.shape[1], 2 * lanes, rows, rows - lanes, 2]
+    runner.call(spec(pack, fmt=fmt), args, 0, 2)
+
+    assert np.array_equal(out, pack_reference(raw, second, fmt, runner.target, 2 * lanes))
+    scales = out[:, :, : at["scale"]].view(np.uint16).reshape(2, 2, -1, 2 * lanes)
+    assert scales[0].all()
+    assert not scales[1, ..., 3:].any()
+    assert at["end"] == FORMATS[fmt].panel_block_bytes(lanes)
+
+
+@pytest.mark.parametrize("fmt", SMALL)
+def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """Each id gives its dequantised row; what lies past the row's width is not written."""
+    table, ids = random_small(rng, 40, DEPTH, fmt), np.array([0, 39, 7, 7, 12], np.int32)
+    out = np.full((len(ids), DEPTH + 64), 3.0, np.float32)
+    args = [table.raw, ids, out, table.raw.shape[1], 2, DEPTH + 64]
+    runner.call(spec(embed.embed, fmt=fmt), args, 0, len(ids))
+
+    assert_close(out[:, :DEPTH], embed.reference(table.values, ids), "k embedding")
+    assert (out[:, DEPTH:] == 3.0).all()
+
+
+@pytest.mark.parametrize("fmt", SMALL)
+def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """out = W x for all tile sizes, the same bits alone and in any chunk, unpacked or not.
+
+    Rows that only pad a panel come out as zeros. Nothing past the weights, the activations or the
+    scratch memory is touched: the runner lays a guard page there.
+    """
+    rows = 33
+    product = Product(runner, random_small(rng, rows, DEPTH, fmt))
+    x = rng.standard_normal((40, DEPTH)).astype(np.float32)
+    whole = product.run(x)
+    assert_close(whole[:, :rows], product.want(x), "k product")
+    assert not whole[:, rows:].any()
+
+    for tokens in (1, 5) if runner.emulated else TOKENS:
+        for first in (3, 40 - tokens):
+            part = product.run(x[first : first + tokens])
+            assert np.array_equal(part, whole[first : first + tokens]), (tokens, first)
+
+
+@pytest.mark.parametrize("fmt", SMALL)
+def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
+    """The largest quants, scales, mins and activations: no sum saturates or wraps.
+
+    Also d = 0 and d < 0. With d a power of two, every value is an integer that float32 holds
+    (IQ4_XS rounds its sum over two blocks).
+    """
+    n, most = np.arange(DEPTH), LARGEST[fmt]
+    quants = np.stack([n * 0, n * 0 + most, n % 2 * most, n // 2 % 2 * most])
+    signs = np.where(n % 2, -127, 127)
+    rows = [np.full(DEPTH, 127), np.full(DEPTH, -127), signs, np.where(n // 2 % 2, -127, 127)]
+    x = np.tile(np.stack(rows).astype(np.int8), (UNPACK_FROM // 4 + 1, 1))
+    cases = [(31, 0, 1.0), (-32, 0, 1.0), (-32, 0, -0.5), (0, 0, 1.0), (-32, 0, 0.0)]
+    if fmt == "q2_k":
+        cases = [(15, 15, 1.0), (15, 0, 1.0), (0, 15, -0.5), (15, 15, 0.0)]
+    for scale, least, d in cases[1:2] if runner.emulated else cases:
+        product = Product(runner, even_small(fmt, quants, scale, least, d))
+        blocks = product.as_blocks(x)
+        got, few = product.run(blocks)[:, :4], product.run(blocks[:4])[:, :4]
+        want = x.astype(np.float64) @ product.weights.values.astype(np.float64).T
+
+        room = 1e-7 * 127 * DEPTH * 127 * 32 * abs(d) if fmt == "iq4_xs" else 0
+        assert np.abs(got - want).max() <= room, (scale, least, d)
+        assert np.array_equal(few, got[:4])
+
+
+@pytest.mark.parametrize("fmt", SMALL)
+def test_each_value_has_its_place(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """One activation at a time picks one column of W: no weight is mistaken for another.
+
+    As few tokens and, all at once, from an unpacked panel.
+    """
+    product = Product(runner, random_small(rng, 8, DEPTH, fmt))
+    columns = np.arange(0, DEPTH, 37) if runner.emulated else np.arange(0, DEPTH, 3)
+    x = np.zeros((len(columns), DEPTH), np.int8)
+    x[np.arange(len(columns)), columns] = 1
+    blocks = product.as_blocks(x)
+    got = product.run(blocks)[:, :8]
+    steps = range(0, 14 if runner.emulated else len(columns), 14)
+    few = np.concatenate([product.run(blocks[n : n + 14])[:, :8] for n in steps])
+
+    # Terms of the size of a whole block's may cancel: a weight alone is smaller than they are.
+    want = product.weights.values.T[columns].astype(np.float32)
+    assert np.abs(got - want).max() <= 1e-6 * np.abs(product.weights.values).max() * 16
+    assert np.array_equal(few, got[: len(few)])
+
+
+@pytest.mark.parametrize("fmt", SMALL)
+def test_best_target(rng: np.random.Generator, fmt: str, best: Native) -> None:
+    """A fused pair gives silu(gate x) * (up x), and experts get their own tokens' rows."""
+    gate, up = (random_small(rng, 21, DEPTH, fmt, 0.005) for _ in range(2))
+    x = rng.standard_normal((31, DEPTH)).astype(np.float32)
+    product = Product(best, gate, up)
+    want = gemm.silu_mul_reference(Product(best, gate).want(x), Product(best, up).want(x))
+    assert_close(product.run(x, "silu_mul")[:, :21], want, "k silu")
+
+    # Two experts; pairs 0, 2, 4, … go to the second, the others to the first.
+    both = [Product(best, m) for m in (gate, up)]
+    rows, width = product.prepared(x), both[0].width
+    out = np.full((len(x), width), np.nan, np.float32)
+    pairs = np.concatenate([np.arange(1, 31, 2), np.arange(0, 31, 2)]).astype(np.int32)
+    lists = [np.array([0, 1, 0], np.int32), np.array([0, 15, 31], np.int32), pairs]
+    panels = np.stack([b.panels for b in both])
+    args = [panels, rows, out, rows[0].nbytes, width, panels.shape[1], *lists, product.scratch]
+    kernel = spec(moe.gemm_experts, fmt=fmt, epilogue="store", blocks=2, share=1)
+    best.call(kernel, args, 0, 2 * panels.shape[1])
+    for n, b in enumerate(both):
+        assert_close(out[1 - n :: 2, :21], b.want(x)[1 - n :: 2], "k product", n)
+
+
+@pytest.fixture(scope="module")
+def best() -> Native:
+    """Calls kernels of this machine's best feature set."""
+    from helpers.runners import CheckedCache
+
+    from triplepoint.jit.compile import default_folder
+
+    return Native(detect(), CheckedCache(default_folder()))
+
+
+@pytest.mark.parametrize(
+    ("name", "fmt"),
+    [("avx2", "q2_k"), ("avx512-vnni", "q3_k"), ("avx-vnni", "iq4_xs"), ("neon-i8mm", "q3_k")],
+)
+def test_key_instructions(name: str, fmt: str) -> None:
+    """The dot products are the instructions that a feature set is named for, on every host."""
+    target = TARGETS[name]
+    assembly = build_assembly(spec(gemm_k, fmt=fmt, epilogue="store", blocks=2), target)
+
+    assert KEY_INSTRUCTION[target.dot] in assembly
+    if target.dot != "vpdpbusd":
+        assert "vpdp" not in assembly
+
+
+def test_what_the_dot_products_may_rely_on() -> None:
+    """Sums of a sub-block fit in 16 bits, and weights with their scales in them in a byte."""
+    assert 16 * LARGEST["q3_k"] * 127 < 1 << 15
+    assert LARGEST["q2_k"] * 15 <= 127
+    folded = np.multiply.outer(4 - np.arange(8), np.arange(-32, 32))
+    assert (folded.min(), folded.max()) == (-128, 124)
+    assert 256 * 128 * 127 < 1 << 24
