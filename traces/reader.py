@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound="AnyEvent")
 
+_OPENING = '{"v":'  # of every line
 _MAX_LINE = 256 << 20  # bytes; a file that is no trace may be one line of many gigabytes
 
 
@@ -94,7 +95,7 @@ class Trace:
                 events, torn = _read(file, str(path))
         except OSError as error:
             raise TraceError(f"cannot read the trace {path}: {error.strerror}") from error
-        if torn is not None and not events:
+        if torn is not None and not events and torn[: len(_OPENING)] != _OPENING[: len(torn)]:
             raise TraceError(f"{path} is not a trace: its first line is no whole JSON object")
         return cls(events, path=path, torn=torn)
 

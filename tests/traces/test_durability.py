@@ -17,6 +17,8 @@ from triplepoint.traces import Trace, TraceWriter
 from triplepoint.traces.events import SealedEvent, ToolEvent
 
 KILLS = 48
+MANY_KILLS = 1000
+FULL_DISKS = 100
 
 # Forks a writer, lets it run for a moment, kills it; says how many writes had returned by then.
 KILLER = """
@@ -24,6 +26,7 @@ import os, random, signal, sys, time
 from triplepoint.traces import TraceWriter
 from triplepoint.traces.events import ToolEvent
 
+LARGE = int(sys.argv[4])
 path, kills, chance = sys.argv[1], int(sys.argv[2]), random.Random(int(sys.argv[3]))
 for k in range(kills):
     seed = chance.random()
@@ -31,11 +34,16 @@ for k in range(kills):
     if not (child := os.fork()):
         sizes = random.Random(seed)
         writer = TraceWriter(f"{path}.{k}", run="r")
+        n = 0
         while True:
-            # Now and then a line of megabytes: only a long write can be cut by a kill.
-            size = sizes.choice([0, 10, 1000, 4000, 70_000, 3_000_000])
-            writer.write(ToolEvent(name="t", result="x" * size, result_sha256="-"))
+            # Now and then a line of megabytes: only a long write can be cut by a kill. Each text
+            # is its own, with what a terminal would obey in it, and comes twice: the second time
+            # its hash stands for it.
+            size = sizes.choice([0, 10, 1000, 4000, 70_000, LARGE])
+            text = f"{n // 2}\\x1b]52;c;ZXZpbA==\\x07\\x9b2J\\u2028\\x00" + "x" * size * (n % 8 < 6)
+            writer.write(ToolEvent(name="t", arguments={"n": n}, result=text))
             os.write(writes, b".")
+            n += 1
     os.close(writes)
     acknowledged = len(os.read(reads, 1))
     time.sleep(chance.random() * 0.02)
@@ -83,8 +91,41 @@ def python(code: str, *args: object) -> str:
     return done.stdout
 
 
+# Many disks that fill up: each time a random number of bytes fits, and lines of random lengths.
+MANY_FILLS = """
+import random, resource, signal, sys
+from triplepoint.errors import TraceError
+from triplepoint.traces import TraceWriter
+from triplepoint.traces.events import ToolEvent
+
+path, disks, chance = sys.argv[1], int(sys.argv[2]), random.Random(int(sys.argv[3]))
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for k in range(disks):
+    writer = TraceWriter(f"{path}.{k}", run="r")
+    room = chance.randrange(1, 60_000)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    acknowledged = failures = 0
+    while failures < 3:
+        text = f"{acknowledged}\\x1b[2J" + "x" * chance.choice([0, 10, 300, 5000])
+        try:
+            writer.write(ToolEvent(name="t", result=text))
+            acknowledged += 1
+        except TraceError:
+            failures += 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    writer.close()
+    print(acknowledged)
+"""
+
+
+def raw_control_bytes(data: bytes) -> set[int]:
+    """Bytes of a file that a terminal would obey: all but the newline and printable ASCII."""
+    return set(data) - {0x0A, *range(0x20, 0x7F)}
+
+
 def check_and_append(path: Path, acknowledged: int) -> bool:
     """All acknowledged lines are there, one tail at most is torn, the next append is intact."""
+    assert raw_control_bytes(path.read_bytes()) == set()
     before = Trace.load(path)
     names = len(before.tools)
     # The kill may fall between a write and its acknowledgement.
@@ -102,15 +143,43 @@ def check_and_append(path: Path, acknowledged: int) -> bool:
     return before.torn is not None
 
 
-def test_kill_9_loses_no_acknowledged_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kills", "large"),
+    [(KILLS, 3_000_000), pytest.param(MANY_KILLS, 300_000, marks=pytest.mark.slow)],
+)
+def test_kill_9_loses_no_acknowledged_line(tmp_path: Path, kills: int, large: int) -> None:
     """Killed at a random moment, a writer leaves every line whose write had returned."""
     seed = random.randrange(1 << 30)
-    counts = [int(x) for x in python(KILLER, tmp_path / "t", KILLS, seed).split()]
-    assert len(counts) == KILLS
+    counts = [int(x) for x in python(KILLER, tmp_path / "t", kills, seed, large).split()]
+    assert len(counts) == kills
 
     torn = [check_and_append(tmp_path / f"t.{k}", count) for k, count in enumerate(counts)]
 
-    print(f"seed {seed}: {KILLS} kills, {sum(counts)} lines, {sum(torn)} torn tails")
+    print(f"seed {seed}: {kills} kills, {sum(counts)} lines, {sum(torn)} torn tails")
+
+
+def test_a_hundred_full_disks_lose_no_acknowledged_line(tmp_path: Path) -> None:
+    """Wherever the room ends, what was acknowledged reads back, and the next append is intact."""
+    seed = random.randrange(1 << 30)
+    counts = [int(x) for x in python(MANY_FILLS, tmp_path / "t", FULL_DISKS, seed).split()]
+    assert len(counts) == FULL_DISKS
+
+    torn = [check_filled(tmp_path / f"t.{k}", count) for k, count in enumerate(counts)]
+
+    print(f"seed {seed}: {FULL_DISKS} full disks, {sum(counts)} lines, {sum(torn)} torn tails")
+
+
+def check_filled(path: Path, acknowledged: int) -> bool:
+    """As `check_and_append`; the number of a line that was refused is not used again."""
+    assert raw_control_bytes(path.read_bytes()) == set()
+    before = Trace.load(path)
+    assert [t.result.split("\x1b")[0] for t in before.tools] == [*map(str, range(acknowledged))]
+    with TraceWriter(path) as writer:
+        writer.write(ToolEvent(name="after"))
+    after = Trace.load(path)
+    assert after.torn is None
+    assert [t.name for t in after.tools] == ["t"] * acknowledged + ["after"]
+    return before.torn is not None
 
 
 @pytest.mark.parametrize("limit", [2000, 2003, 2100, 2200, 40_000, 40_007])

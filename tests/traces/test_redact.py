@@ -56,7 +56,7 @@ BLANKED = {
 
 def secret_events() -> list[AnyEvent]:
     """A run with a secret in every place that may hold text."""
-    return [
+    events: list[AnyEvent] = [
         RunStart(
             task=f"{SECRET}?",
             workspace=f"/home/{SECRET}",
@@ -89,6 +89,7 @@ def secret_events() -> list[AnyEvent]:
         RunEnd(status="error", message=SECRET, answer=f"{SECRET}."),
         UnknownEvent(event="later", text=SECRET, ids=[7777]),  # pyright: ignore[reportCallIssue]
     ]
+    return events
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_shapes_and_names_stay(redacted: Path) -> None:
 
 
 def test_a_hash_cannot_be_guessed(redacted: Path) -> None:
-    """Someone who guesses a text cannot check it: the hash is not the text's own, nor repeatable."""
+    """Someone who guesses a text cannot check it: no run gives the hash again."""
     (user,) = [e for e in secret_events() if isinstance(e, MessageEvent)][:1]
     first = Trace.load(redacted).events[1]
     with Trace.to_file(redacted.with_name("again.jsonl"), redact=True) as trace:
