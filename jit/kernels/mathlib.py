@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..simd import Kernel, V, f32, i32
+from ..simd import Kernel, V, f16, f32, i16, i32
 
 # exp(r) on |r| <= ln(2)/2: Taylor coefficients 1/n! up to n = 7, error below 1e-8 relative.
 _EXP = [1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0]
@@ -38,8 +38,6 @@ def silu(k: Kernel, x: V) -> V:
 
 def f16_to_f32(k: Kernel, bits: V) -> V:
     """float16 bits in int16 -> float32; finite values only on targets without the instruction."""
-    from ..simd import f16
-
     if k.target.has_f16:
         return bits.bitcast(f16).to(f32)
     wide = bits.to(i32, signed=False)
@@ -47,3 +45,20 @@ def f16_to_f32(k: Kernel, bits: V) -> V:
     # denormals with it.
     magnitude = ((wide & 0x7FFF) << 13).bitcast(f32) * 2.0**112
     return (magnitude.bitcast(i32) | ((wide & 0x8000) << 16)).bitcast(f32)
+
+
+def f32_to_f16(k: Kernel, value: V) -> V:
+    """float32 -> float16 bits in int16, to nearest, ties to even; too large is infinite.
+
+    NaN becomes an infinity on targets without the instruction.
+    """
+    if k.target.has_f16:
+        return value.to(f16).bitcast(i16)
+    bits = value.bitcast(i32)
+    size = bits & 0x7FFFFFFF
+    # The last bit of a float32 in [0.5, 1) is worth 2^-24, as a float16 denormal's is.
+    least = (size.bitcast(f32) + 0.5).bitcast(i32) - 0x3F000000
+    normal = (size - (112 << 23) + 0xFFF + ((size >> 13) & 1)) >> 13
+    small = (size < (113 << 23)).select(least, normal)
+    whole = (size < 0x477FF000).select(small, 0x7C00)  # 65520 and above
+    return (whole | ((bits >> 16) & 0x8000)).to(i16)

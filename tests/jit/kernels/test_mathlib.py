@@ -10,6 +10,7 @@ from triplepoint.jit.kernels import mathlib
 from triplepoint.jit.simd import F32s, I16s, I32s, Kernel, kernel
 
 MANY = 4096  # values of one call, a multiple of every vector width
+HALVES = 65536  # values to be made float16 in one call
 
 
 @kernel
@@ -34,6 +35,12 @@ def rounded(k: Kernel, x: F32s, out: I32s) -> None:
 def widened(k: Kernel, x: I16s, out: F32s) -> None:
     with k.units(), k.range(0, 65536, step=k.lanes) as i:
         out.store(i, mathlib.f16_to_f32(k, x.load(i, k.lanes)))
+
+
+@kernel
+def narrowed(k: Kernel, x: F32s, out: I16s) -> None:
+    with k.units(), k.range(0, HALVES, step=k.lanes) as i:
+        out.store(i, mathlib.f32_to_f16(k, x.load(i, k.lanes)))
 
 
 def _apply(own: Runner, kernel_: object, x: np.ndarray) -> np.ndarray:
@@ -106,3 +113,17 @@ def test_every_float16(own: Runner) -> None:
         return
     finite = np.isfinite(want)
     assert np.array_equal(got[finite].view(np.int32), want[finite].view(np.int32))
+
+
+def test_to_float16(own: Runner, rng: np.random.Generator) -> None:
+    """Rounds as IEEE says, ties to even, denormals too; 65,520 and above are infinite."""
+    halves = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
+    between = (halves[1:] + halves[:-1]) / 2  # ties
+    x = np.concatenate([halves, between, [65519.996, 65520.0, 1e30, np.inf, 1e-30]])
+    x = np.concatenate([x, rng.uniform(-70000, 70000, HALVES - len(x))]).astype(np.float32)
+    x[::2] *= -1
+    out = np.zeros(HALVES, np.int16)
+    own.call(spec(narrowed), [x, out], 0, 1)
+
+    with np.errstate(over="ignore"):
+        assert np.array_equal(out, x.astype(np.float16).view(np.int16))

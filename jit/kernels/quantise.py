@@ -1,0 +1,178 @@
+"""Float weights to blocks of 32: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, with the bytes that ggml makes.
+
+Lane = block: 16 blocks are turned so that vector i holds weight i of each of them, and then all
+is done lane by lane, in one order on every target. Nothing is contracted, so that the numpy
+reference gives the same bytes.
+
+| type | scale d | stored |
+|------|---------|--------|
+| q4_0, q5_0 | the weight farthest from 0, divided by -8 or -16 | trunc(x / d + 8.5) or 16.5 |
+| q4_1, q5_1 | (max - min) / 15 or 31, and the min | trunc((x - min) / d + 0.5) |
+| q8_0 | max abs / 127 | x / d, halves rounded away from 0 |
+
+where x / d is x times the rounded 1 / d, and d is stored as fp16 after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..simd import F32s, I8s, Kernel, Ptr, V, Var, f32, i8, i16, i32, kernel
+from .mathlib import f32_to_f16
+from .panels import FORMATS, Format
+
+LANES = 16  # blocks that a unit makes
+
+
+@kernel
+def quantise_blocks(k: Kernel, rows: F32s, out: I8s, *, fmt: str) -> None:
+    """out = `rows` in blocks of `fmt`; unit = 16 blocks, one after the other in both."""
+    form = FORMATS[fmt]
+    x = k.scratch(f32, 32 * LANES)
+    with k.units() as unit:
+        turn(k, rows.at(unit * (32 * LANES)), x, 32, LANES)
+        _block(k, form, x, out.at(unit * (LANES * form.file_bytes)))
+
+
+def turn(k: Kernel, src: Ptr, x: Ptr, size: int, lanes: int) -> None:
+    """x[i * lanes + lane] = src[lane * size + i]."""
+    with k.range(0, size, name="turn") as i:
+        for lane in range(lanes):
+            x.store(i * lanes + lane, src.load(i + lane * size))
+
+
+def _block(k: Kernel, form: Format, x: Ptr, out: Ptr) -> None:
+    scale, quant = _scale(k, form, x)
+    halves = Halves(k, out, form.file_bytes)
+    for n, value in enumerate(scale):
+        halves.put(2 * n, value)
+    if form.name == "q8_0":
+        with k.range(0, 32) as i:
+            scatter(out.at(i + 2), form.file_bytes, quant(x.load(i * LANES, LANES)))
+        return
+    fifth = k.var(k.zeros(i32, LANES))
+    with k.range(0, 16) as i:
+        low = quant(x.load(i * LANES, LANES))
+        high = quant(x.load((i + 16) * LANES, LANES))
+        scatter(out.at(i + form.head_bytes), form.file_bytes, (low & 15) | (high & 15) << 4)
+        if form.has_fifth:
+            at = i.to(i32).splat(LANES)
+            fifth.set(fifth.now | (low >> 4) << at | (high >> 4) << (at + 16))
+    if form.has_fifth:
+        for n in range(4):
+            scatter(out.at(form.head_bytes - 4 + n), form.file_bytes, fifth.now >> (8 * n))
+
+
+def _scale(k: Kernel, form: Format, x: Ptr) -> tuple[list[V], Callable[[V], V]]:
+    """What a block's head holds, and how its weights become integers."""
+    if form.has_min:
+        low, high = extremes(k, x, 32, LANES)
+        d = (high - low) / float(form.most or 1)
+        inverse = reciprocal(d)
+        return [d, low], lambda v: clamped(((v - low) * inverse + 0.5).to(i32), form.most or 1)
+    if form.name == "q8_0":
+        d = farthest(k, x, 32, LANES).abs() / 127.0
+        inverse = reciprocal(d)
+        return [d], lambda v: _away(v * inverse)
+    middle = ((form.most or 1) + 1) // 2
+    d = farthest(k, x, 32, LANES) / float(-middle)
+    inverse = reciprocal(d)
+    return [d], lambda v: clamped((v * inverse + (middle + 0.5)).to(i32), form.most or 1)
+
+
+def clamped(value: V, most: int) -> V:
+    """int32 from 0 to `most`."""
+    return value.min(most).max(0)
+
+
+def _away(value: V) -> V:
+    """float32 -> int32, halves away from zero."""
+    size = value.abs()
+    whole = size.to(i32)
+    rounded = whole + ((size - whole.to(f32)) >= 0.5).select(whole * 0 + 1, 0)
+    return (value < 0.0).select(0 - rounded, rounded)
+
+
+def reciprocal(value: V) -> V:
+    """1 / value, and 0 for 0."""
+    return value.eq(0.0).select(value * 0.0, 1.0 / value)
+
+
+def extremes(k: Kernel, x: Ptr, size: int, lanes: int) -> tuple[V, V]:
+    """Least and largest of each lane."""
+    first = x.load(0, lanes)
+    low, high = k.var(first), k.var(first)
+    with k.range(1, size) as i:
+        v = x.load(i * lanes, lanes)
+        low.set((v < low.now).select(v, low.now))
+        high.set((v > high.now).select(v, high.now))
+    return low.now, high.now
+
+
+def farthest(k: Kernel, x: Ptr, size: int, lanes: int) -> V:
+    """The first value of each lane that is farthest from zero."""
+    best: Var = k.var(x.load(0, lanes))
+    with k.range(1, size) as i:
+        v = x.load(i * lanes, lanes)
+        best.set((v.abs() > best.now.abs()).select(v, best.now))
+    return best.now
+
+
+def scatter(out: Ptr, stride: int, values: V) -> None:
+    """The low byte of lane n to out[n * stride]."""
+    small = values.to(i8)
+    for lane in range(values.lanes):
+        out.store(lane * stride, small.at(lane) if values.lanes > 1 else small)
+
+
+class Halves:
+    """Writes one fp16 for each lane."""
+
+    def __init__(self, k: Kernel, out: Ptr, stride: int) -> None:
+        self.k, self.out, self.stride = k, out, stride
+
+    def put(self, at: int, values: V) -> None:
+        """values float32 [lanes], each to byte `at` of its own block."""
+        bits = f32_to_f16(self.k, values)
+        for lane in range(values.lanes):
+            self.out.at(lane * self.stride + at).cast(i16).store(0, bits.at(lane))
+
+
+def reference(rows: np.ndarray, fmt: str) -> np.ndarray:
+    """rows float32 [..., n * 32] -> uint8 [blocks, bytes of a block]."""
+    form, x = FORMATS[fmt], rows.reshape(-1, 32)
+    if fmt == "q8_0":
+        d = np.abs(x).max(1, keepdims=True) / np.float32(127)
+        y = x * reciprocal_reference(d)
+        size = np.abs(y)
+        whole = np.floor(size)
+        q = np.copysign(whole + (size - whole >= 0.5), y)
+        return np.concatenate([half(d), q.astype(np.int8).view(np.uint8)], axis=1)
+    most = form.most or 1
+    if form.has_min:
+        low = x.min(1, keepdims=True)
+        d = (x.max(1, keepdims=True) - low) / np.float32(most)
+        y = (x - low) * reciprocal_reference(d) + np.float32(0.5)
+        head = [half(d), half(low)]
+    else:
+        middle = (most + 1) // 2
+        d = np.take_along_axis(x, np.abs(x).argmax(1)[:, None], 1) / np.float32(-middle)
+        y = x * reciprocal_reference(d) + np.float32(middle + 0.5)
+        head = [half(d)]
+    q = np.clip(y.astype(np.int32), 0, most).astype(np.uint8)
+    if form.has_fifth:
+        head.append(np.packbits(q >> 4, axis=1, bitorder="little"))
+    return np.concatenate([*head, q[:, :16] & 15 | (q[:, 16:] & 15) << 4], axis=1)
+
+
+def reciprocal_reference(value: np.ndarray) -> np.ndarray:
+    """1 / value, and 0 for 0."""
+    return np.where(value == 0, np.float32(0), np.float32(1) / np.where(value == 0, 1, value))
+
+
+def half(values: np.ndarray) -> np.ndarray:
+    """float32 [..., n] -> the bytes of fp16, uint8 [..., 2 n]; what is too large is infinite."""
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values.astype("<f2")).view(np.uint8)

@@ -1,0 +1,308 @@
+"""Float weights to K-quants: Q2_K, Q3_K, Q4_K, Q5_K and Q6_K, by weighted least squares.
+
+A super-block of 256 weights has sub-blocks of 16 or 32; lane = sub-block. What is minimised is
+
+    E = sum w (a q - b - x)^2        w: what an error of this column costs (the imatrix), or 1
+
+over the sub-block's scale a, its min b >= 0 (Q3_K and Q6_K have none) and the integers q:
+
+1. For each of `STEPS` grids, from much finer than the sub-block's range needs to slightly coarser,
+   q = round((x - low) / grid). For these q the best a and b have a closed form: two normal
+   equations. The pair with the least E is kept.
+2. `ROUNDS` times: q anew for the a and b that were kept, then a and b for this q. E only falls.
+3. The super-block stores a = d * A and b = e * B with small integers A and B: d and e are the
+   largest a and b divided by the largest integer, as fp16. q is made anew for these.
+4. `REFITS` times: with A, B and q fixed, E is quadratic in d and e; the best ones, as fp16, with q
+   anew for them, are kept where E falls.
+
+Nothing is contracted and every sum has one order, so that the numpy reference (`quantise_k_ref.py`)
+gives the same bytes on every target. `quantise_store.py` has the types and lays the bytes out.
+"""
+
+from __future__ import annotations
+
+from ..simd import I64, F32s, I8s, Kernel, Ptr, V, f32, kernel
+from .mathlib import f16_to_f32, f32_to_f16
+from .quantise import extremes, farthest, turn
+from .quantise_store import KTYPES, STEPS, STORE, KType
+
+ROUNDS, REFITS = 2, 2
+TINY = 1e-20  # a scale below this is none: fp16 could not hold it, and 1 / scale must be finite
+SAME = 1e-6  # of the determinant's terms: less than this is their rounding
+_ROUND = 12582912.0  # adding 1.5 * 2^23 rounds to an integer, ties to even
+
+
+@kernel
+def quantise_k(
+    k: Kernel,
+    rows: F32s,
+    weights: F32s,
+    grids: F32s,
+    out: I8s,
+    blocks: I64,
+    *,
+    fmt: str,
+    by_size: bool,
+) -> None:
+    """out = `rows` in super-blocks of `fmt`; unit = super-block.
+
+    weights: [blocks * 256] of one row's columns, where a row has `blocks` super-blocks; grids:
+    `KType.grids`; by_size: an error costs sqrt(mean x^2 + x^2) more, which is better for two bits.
+    """
+    form = KTYPES[fmt]
+    x, w, q = (k.scratch(f32, 256) for _ in range(3))
+    with k.units() as unit:
+        turn(k, rows.at(unit * 256), x, form.size, form.lanes)
+        turn(k, weights.at((unit % blocks) * 256), w, form.size, form.lanes)
+        part = _Search(k, form, x, w, q, grids)
+        if by_size:
+            part.weigh_by_size()
+        to = out.at(unit * form.nbytes)
+        (_with_min if form.mins else _without_min)(k, form, part, to)
+
+
+class _Search:
+    """One super-block: its weights turned so that lane = sub-block, and sums over them."""
+
+    def __init__(self, k: Kernel, form: KType, x: Ptr, w: Ptr, q: Ptr, grids: Ptr) -> None:
+        self.k, self.form, self.grids = k, form, grids
+        self.lanes = form.lanes
+        self._x, self._w, self._q = x, w, q
+        self.low, self.high = extremes(k, x, form.size, form.lanes)
+        self.far = farthest(k, x, form.size, form.lanes)
+
+    def zero(self) -> V:
+        return self.k.zeros(f32, self.lanes)
+
+    def sums(self, terms, count: int) -> list[V]:
+        """Sums of `count` terms(x, w, i) over the weights of each sub-block."""
+        totals = [self.k.var(self.zero()) for _ in range(count)]
+        with self.k.range(0, self.form.size, name="sum") as i:
+            at = i * self.lanes
+            values = terms(self._x.load(at, self.lanes), self._w.load(at, self.lanes), at)
+            for total, value in zip(totals, values, strict=True):
+                total.set(total.now + value)
+        return [total.now for total in totals]
+
+    def weigh_by_size(self) -> None:
+        """w = w * sqrt(mean x^2 + x^2), the mean over the super-block."""
+        mean = self.sums(lambda x, w, _: (x * x,), 1)[0].hsum() * (1 / 256)
+        with self.k.range(0, self.form.size, name="weigh") as i:
+            at = i * self.lanes
+            x, w = self._x.load(at, self.lanes), self._w.load(at, self.lanes)
+            self._w.store(at, w * (mean.splat(self.lanes) + x * x).sqrt())
+
+    def quant(self, at: V) -> V:
+        """q as kept."""
+        return self._q.load(at, self.lanes)
+
+    def keep(self, make) -> None:
+        """Keep q = make(x) for every weight."""
+        with self.k.range(0, self.form.size, name="keep") as i:
+            at = i * self.lanes
+            self._q.store(at, make(self._x.load(at, self.lanes)))
+
+
+def _between(value: V, low: int, high: int) -> V:
+    """Rounded to the nearest integer, ties to even, and cut to low … high; float32."""
+    cut = (value > float(low)).select(value, float(low))
+    cut = (cut < float(high)).select(cut, float(high))
+    return (cut + _ROUND) - _ROUND
+
+
+def _inverse(value: V) -> V:
+    """1 / value, and 0 where that is as good as none."""
+    return (value.abs() > TINY).select(1.0 / value, 0.0)
+
+
+def _steps(k: Kernel, grids: Ptr, body) -> None:
+    with k.range(0, STEPS, name="grid") as n:
+        body(grids.load(n))
+
+
+# --- with a min: Q2_K, Q4_K, Q5_K
+
+
+def _with_min(k: Kernel, form: KType, s: _Search, out: Ptr) -> None:
+    a, b = _search_min(k, form, s)
+    d, e = _largest_as_half(k, a, form.scales), _largest_as_half(k, b, form.mins)
+    big_a = _between(a * _inverse(d).splat(s.lanes), 0, form.scales)
+    big_b = _between(b * _inverse(e).splat(s.lanes), 0, form.mins)
+    d, e = _refit_min(k, form, s, big_a, big_b, d, e)
+    s.keep(_quants_min(form, big_a * d.splat(s.lanes), big_b * e.splat(s.lanes)))
+    STORE[form.nbytes](k, form, s.quant, out, (big_a, big_b), (d, e))
+
+
+def _quants_min(form: KType, a: V, b: V):
+    inverse = _inverse(a)
+    return lambda x: _between((x + b) * inverse, 0, form.most)
+
+
+def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[V, V]:
+    low = (s.low < 0.0).select(s.low, 0.0)
+    width = s.high - low
+    per_width = _inverse(width)
+    w_sum, wx_sum = s.sums(lambda x, w, _: (w, w * x), 2)
+    least = 0.0 - low
+    best_error = k.var(least * (least * w_sum + 2.0 * wx_sum))
+    best_a, best_b = k.var(s.zero()), k.var(least)
+
+    def fit(make) -> None:
+        """The best a and b for q = make(x), if they are better than those so far."""
+
+        def terms(x: V, w: V, _: V) -> tuple[V, V, V]:
+            q = make(x)
+            wq = w * q
+            return wq, wq * q, wq * x
+
+        q_sum, qq_sum, qx_sum = s.sums(terms, 3)
+        det = w_sum * qq_sum - q_sum * q_sum
+        per_det = _inverse(det)
+        a = (w_sum * qx_sum - q_sum * wx_sum) * per_det
+        b = (q_sum * qx_sum - qq_sum * wx_sum) * per_det
+        # A min below zero cannot be stored, and where every q is the same there is no telling a
+        # from b: without a min, a is the plain projection.
+        plain = (b < 0.0) | (det <= w_sum * qq_sum * SAME)
+        a = plain.select(qx_sum * _inverse(qq_sum), a)
+        b = plain.select(s.zero(), b)
+        a_error = a * (a * qq_sum - 2.0 * qx_sum)
+        b_error = b * (b * w_sum + 2.0 * wx_sum)
+        error = a_error + b_error - (a + a) * b * q_sum
+        better = error < best_error.now
+        best_error.set(better.select(error, best_error.now))
+        best_a.set(better.select(a, best_a.now))
+        best_b.set(better.select(b, best_b.now))
+
+    def grid(steps: V) -> None:
+        per_step = per_width * steps.splat(s.lanes)
+        fit(lambda x: _between((x - low) * per_step, 0, form.most))
+
+    _steps(k, s.grids, grid)
+    with k.range(0, ROUNDS, name="round"):
+        fit(_quants_min(form, best_a.now, best_b.now))
+    return best_a.now, best_b.now
+
+
+def _refit_min(k: Kernel, form: KType, s: _Search, big_a: V, big_b: V, d: V, e: V) -> tuple[V, V]:
+    def error_of(d: V, e: V) -> V:
+        a, b = big_a * d.splat(s.lanes), big_b * e.splat(s.lanes)
+        make = _quants_min(form, a, b)
+
+        def term(x: V, w: V, _: V) -> tuple[V]:
+            off = a * make(x) - b - x
+            return (w * off * off,)
+
+        return s.sums(term, 1)[0].hsum()
+
+    best_d, best_e, best = k.var(d), k.var(e), k.var(error_of(d, e))
+    with k.range(0, REFITS, name="refit"):
+        a = big_a * best_d.now.splat(s.lanes)
+        b = big_b * best_e.now.splat(s.lanes)
+        make = _quants_min(form, a, b)
+
+        def terms(x: V, w: V, _: V, make=make) -> tuple[V, ...]:
+            aq = big_a * make(x)
+            return w * aq * aq, w * aq * big_b, w * big_b * big_b, w * aq * x, w * big_b * x
+
+        aa, ab, bb, ax, bx = (total.hsum() for total in s.sums(terms, 5))
+        per_det = _inverse(aa * bb - ab * ab)
+        new_d = _as_half(k, (bb * ax - ab * bx) * per_det)
+        new_e = _as_half(k, (ab * ax - aa * bx) * per_det)
+        error = error_of(new_d, new_e)
+        better = error < best.now
+        best.set(better.select(error, best.now))
+        best_d.set(better.select(new_d, best_d.now))
+        best_e.set(better.select(new_e, best_e.now))
+    return best_d.now, best_e.now
+
+
+# --- without: Q3_K, Q6_K
+
+
+def _without_min(k: Kernel, form: KType, s: _Search, out: Ptr) -> None:
+    a = _search_plain(k, form, s)
+    far = k.scratch(f32, s.lanes)
+    far.store(0, a)
+    # The scale farthest from zero becomes -scales: there is one more integer on that side.
+    top = farthest(k, far, s.lanes, 1)
+    d = _as_half(k, top / float(-form.scales))
+    big_a = _between(a * _inverse(d).splat(s.lanes), -form.scales, form.scales - 1)
+    d = _refit_plain(k, form, s, big_a, d)
+    make = _quants_plain(form, big_a * d.splat(s.lanes))
+    s.keep(lambda x: make(x) + float(form.middle))
+    STORE[form.nbytes](k, form, s.quant, out, (big_a,), (d,))
+
+
+def _quants_plain(form: KType, a: V):
+    inverse = _inverse(a)
+    return lambda x: _between(x * inverse, -form.middle, form.middle - 1)
+
+
+def _search_plain(k: Kernel, form: KType, s: _Search) -> V:
+    per_far = _inverse(s.far)
+    best_gain, best_a = k.var(s.zero()), k.var(s.zero())
+
+    def fit(make) -> None:
+        """E is the sum of w x^2 minus a gain, (sum w q x)^2 / sum w q^2."""
+
+        def terms(x: V, w: V, _: V) -> tuple[V, V]:
+            q = make(x)
+            wq = w * q
+            return wq * q, wq * x
+
+        qq_sum, qx_sum = s.sums(terms, 2)
+        a = qx_sum * _inverse(qq_sum)
+        gain = qx_sum * a
+        better = gain > best_gain.now
+        best_gain.set(better.select(gain, best_gain.now))
+        best_a.set(better.select(a, best_a.now))
+
+    def grid(steps: V) -> None:
+        # The farthest weight goes to the negative end.
+        per_step = per_far * (0.0 - steps).splat(s.lanes)
+        fit(lambda x: _between(x * per_step, -form.middle, form.middle - 1))
+
+    _steps(k, s.grids, grid)
+    with k.range(0, ROUNDS, name="round"):
+        fit(_quants_plain(form, best_a.now))
+    return best_a.now
+
+
+def _refit_plain(k: Kernel, form: KType, s: _Search, big_a: V, d: V) -> V:
+    def error_of(d: V) -> V:
+        a = big_a * d.splat(s.lanes)
+        make = _quants_plain(form, a)
+
+        def term(x: V, w: V, _: V) -> tuple[V]:
+            off = a * make(x) - x
+            return (w * off * off,)
+
+        return s.sums(term, 1)[0].hsum()
+
+    best_d, best = k.var(d), k.var(error_of(d))
+    with k.range(0, REFITS, name="refit"):
+        make = _quants_plain(form, big_a * best_d.now.splat(s.lanes))
+
+        def terms(x: V, w: V, _: V, make=make) -> tuple[V, V]:
+            aq = big_a * make(x)
+            return w * aq * aq, w * aq * x
+
+        aa, ax = (total.hsum() for total in s.sums(terms, 2))
+        new_d = _as_half(k, ax * _inverse(aa))
+        error = error_of(new_d)
+        better = error < best.now
+        best.set(better.select(error, best.now))
+        best_d.set(better.select(new_d, best_d.now))
+    return best_d.now
+
+
+def _largest_as_half(k: Kernel, values: V, most: int) -> V:
+    """The largest of the lanes divided by `most`, rounded to fp16."""
+    top = values.fold(lambda one, other: (one > other).select(one, other))
+    return _as_half(k, top / float(most))
+
+
+def _as_half(k: Kernel, value: V) -> V:
+    """Rounded to fp16; 0 where fp16 has no number for it."""
+    fits = (value.abs() < 65504.0).select(value, 0.0)
+    return f16_to_f32(k, f32_to_f16(k, fits))

@@ -1,0 +1,152 @@
+"""The K-quants as their quantiser sees them, and how the bytes of a super-block lie in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..simd import Kernel, Ptr, V, i16, i32
+from .mathlib import f32_to_f16
+from .quantise import scatter
+
+STEPS = 16  # grids that are tried for a sub-block
+
+
+@dataclass(frozen=True, slots=True)
+class KType:
+    """A K-quant as its quantiser sees it.
+
+    Attributes:
+        size: weights of a sub-block; most: largest q (they count from 0, or from -(most + 1) / 2).
+        scales: largest scale; mins: largest min, 0 where there are none and scales are signed.
+        nbytes: bytes of a super-block.
+    """
+
+    size: int
+    most: int
+    scales: int
+    mins: int
+    nbytes: int
+
+    @property
+    def lanes(self) -> int:
+        return 256 // self.size
+
+    @property
+    def middle(self) -> int:
+        """The q that stands for 0 where there is no min."""
+        return (self.most + 1) // 2
+
+    @property
+    def grids(self) -> list[float]:
+        """Numbers of steps that the sub-block's range, or its farthest weight, is divided into."""
+        reach = self.most if self.mins else self.middle
+        finest = reach - min(3.0, reach / 2)
+        width = reach + 1 - finest
+        return [finest + width * n / (STEPS - 1) for n in range(STEPS)]
+
+
+KTYPES = {
+    "q2_k": KType(16, 3, 15, 15, 84),
+    "q3_k": KType(16, 7, 32, 0, 110),
+    "q4_k": KType(32, 15, 63, 63, 144),
+    "q5_k": KType(32, 31, 63, 63, 176),
+    "q6_k": KType(16, 63, 128, 0, 210),
+}
+
+Quant = Callable[[V], V]  # where in q, lanes on -> the q of a weight of each sub-block, as float32
+Values = Sequence[V]
+
+
+def _store_half(k: Kernel, out: Ptr, at: int, value: V) -> None:
+    out.at(at).cast(i16).store(0, f32_to_f16(k, value))
+
+
+def _lanes_of(value: V, order: Iterable[int]) -> V:
+    return value.shuffle(list(order))
+
+
+def _store_q45(
+    k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
+) -> None:
+    """Q4_K and Q5_K: d, e, 12 bytes of six-bit scales and mins, (fifth bits,) nibbles."""
+    for n, value in enumerate(halves):
+        _store_half(k, out, 2 * n, value)
+    a, b = (v.to(i32) for v in whole)
+    (a_low, a_high), (b_low, b_high) = a.halves(), b.halves()
+    scatter(out.at(4), 1, a_low | (a_high >> 4) << 6)
+    scatter(out.at(8), 1, b_low | (b_high >> 4) << 6)
+    scatter(out.at(12), 1, (a_high & 15) | (b_high & 15) << 4)
+    nibbles = 48 if form.most == 31 else 16
+    with k.range(0, 32, name="store") as i:
+        q = quant(i * 8).to(i32)
+        low, high = _lanes_of(q, range(0, 8, 2)), _lanes_of(q, range(1, 8, 2))
+        scatter(out.at(i + nibbles), 32, (low & 15) | (high & 15) << 4)
+        if form.most == 31:
+            bits = (q >> 4) << k.iota(8)
+            scatter(out.at(i + 16), 1, bits.fold(lambda one, other: one | other))
+
+
+def _quarters(q: V, shift: int) -> V:
+    """Lane (half, quarter, part) of 16 -> lane (half, part) of 4: the quarters' bits in one byte.
+
+    Weight 128 half + 32 quarter + 16 part + i is in lane (half, quarter, part), byte 32 half +
+    16 part + i of a file's pairs of bits.
+    """
+    total = None
+    for quarter in range(4):
+        lanes = [8 * half + 2 * quarter + part for half in range(2) for part in range(2)]
+        piece = _lanes_of(q, lanes) << (shift * quarter)
+        total = piece if total is None else total | piece
+    assert total is not None
+    return total
+
+
+def _store_q6(
+    k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
+) -> None:
+    """Q6_K: low nibbles, high pairs of bits, int8 scales, d."""
+    with k.range(0, 16, name="store") as i:
+        q = quant(i * 16).to(i32)
+        first = [8 * half + 2 * quarter + part
+                 for half in range(2) for quarter in range(2) for part in range(2)]  # fmt: skip
+        low, high = _lanes_of(q, first), _lanes_of(q, [lane + 4 for lane in first])
+        scatter(out.at(i), 16, (low & 15) | (high & 15) << 4)
+        scatter(out.at(i + 128), 16, _quarters(q >> 4, 2))
+    scatter(out.at(192), 1, whole[0].to(i32))
+    _store_half(k, out, 208, halves[0])
+
+
+def _store_q3(
+    k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
+) -> None:
+    """Q3_K: third bits, pairs of low bits, 12 bytes of six-bit scales, d."""
+    with k.range(0, 16, name="store") as i:
+        q = quant(i * 16).to(i32)
+        third = q >> 2
+        for part in range(2):
+            lanes = [2 * n + part for n in range(8)]
+            bits = _lanes_of(third, lanes) << k.iota(8)
+            scatter(out.at(i + 16 * part), 1, bits.fold(lambda one, other: one | other))
+        scatter(out.at(i + 32), 16, _quarters(q & 3, 2))
+    a = whole[0].to(i32) + 32
+    low, high = a.halves()
+    scatter(out.at(96), 1, (low & 15) | (high & 15) << 4)
+    tops = a >> 4
+    parts = [_lanes_of(tops, range(4 * n, 4 * n + 4)) << (2 * n) for n in range(4)]
+    scatter(out.at(104), 1, parts[0] | parts[1] | parts[2] | parts[3])
+    _store_half(k, out, 108, halves[0])
+
+
+def _store_q2(
+    k: Kernel, form: KType, quant: Quant, out: Ptr, whole: Values, halves: Values
+) -> None:
+    """Q2_K: 16 bytes of scales and mins, pairs of bits, d, e."""
+    scatter(out, 1, whole[0].to(i32) | whole[1].to(i32) << 4)
+    with k.range(0, 16, name="store") as i:
+        scatter(out.at(i + 16), 16, _quarters(quant(i * 16).to(i32), 2))
+    for n, value in enumerate(halves):
+        _store_half(k, out, 80 + 2 * n, value)
+
+
+STORE = {84: _store_q2, 110: _store_q3, 144: _store_q45, 176: _store_q45, 210: _store_q6}
