@@ -26,10 +26,12 @@ from typing import Any, Protocol
 # O_NONBLOCK: a FIFO or a device that takes the file's place after the check cannot block the open.
 # O_NOCTTY: a terminal cannot become ours.
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY if os.name == "posix" else 0
+FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY if os.name == "posix" else 0
 
 _OPENAT2 = 437  # the same number on all of these
 _MACHINES = {"x86_64", "aarch64", "riscv64", "ppc64le", "s390x", "armv7l", "armv6l", "i686"}
 _RESOLVE_NO_MAGICLINKS = 0x02
+_RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _TRIES = 128  # the kernel says EAGAIN when a rename meets a ".." in a symlink; it is not a failure
 
@@ -48,6 +50,14 @@ class Beneath(Protocol):
 
     def stat(self, path: str) -> os.stat_result:
         """What is at the path, without opening it: opening a device may already do harm."""
+        ...
+
+    def folder(self, path: str) -> int:
+        """A new descriptor of a folder that is reached through no symlink.
+
+        Raises:
+            OSError: as `open`; ELOOP for every symlink.
+        """
         ...
 
 
@@ -78,8 +88,14 @@ class Openat2:
         return True
 
     def open(self, path: str, flags: int) -> int:
+        return self._open(path, flags, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+
+    def folder(self, path: str) -> int:
+        return self._open(path, FOLDER, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS)
+
+    def _open(self, path: str, flags: int, resolve: int) -> int:
         # struct open_how: flags, mode, resolve
-        how = struct.pack("QQQ", flags, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+        how = struct.pack("QQQ", flags, 0, resolve)
         name = os.fsencode(path)
         code = 0
         for _ in range(_TRIES):
@@ -119,6 +135,9 @@ class Walk:
         if stat.S_ISLNK(found.st_mode):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
         return found
+
+    def folder(self, path: str) -> int:
+        return self.open(path, FOLDER)
 
     @contextmanager
     def _parent(self, path: str) -> Iterator[tuple[int, str]]:

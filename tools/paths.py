@@ -9,6 +9,7 @@ from ..errors import ToolError
 from .formats import outside_workspace
 
 MAX_SHOWN = 200  # characters of a path in a message
+TRASH = ".triplepoint-trash"  # folder of the workspace that delete moves things to
 
 # C0 and C1 controls, the Unicode line ends, and lone surrogates (bytes that are no UTF-8).
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")

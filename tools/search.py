@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 
 from ..errors import ToolError
 from .formats import search_hit
-from .paths import printable, shown
+from .paths import TRASH, printable, shown
 from .text import BUDGET, BinaryFileError, Block, TextFile
 from .workspace import Workspace
 
@@ -25,7 +25,7 @@ MAX_FILES = 20_000  # files looked into by one search
 MAX_BYTES = 256 * 1024 * 1024  # bytes read by one search
 MAX_SECONDS = 10.0  # a model waits for this
 
-SKIPPED_FOLDERS = (".git", "__pycache__", "node_modules", ".venv")
+SKIPPED_FOLDERS = (".git", "__pycache__", "node_modules", ".venv", TRASH)
 
 Matcher = Callable[[str], bool]
 """Whether a line, without its end, holds what is searched for."""

@@ -33,7 +33,12 @@ class Tool(Generic[P, R]):
     """
 
     def __init__(
-        self, function: Callable[P, R], *, name: str | None = None, effect: Effect = "read"
+        self,
+        function: Callable[P, R],
+        *,
+        name: str | None = None,
+        effect: Effect = "read",
+        preview: Callable[..., str] | None = None,
     ) -> None:
         """Read the function's signature and docstring.
 
@@ -51,12 +56,19 @@ class Tool(Generic[P, R]):
             raise TypeError(f"tool {self.name}: async functions and generators cannot be tools")
         self.effect: Effect = effect
         self.description = parse_docstring(function.__doc__).description
+        self._preview = preview
         self._arguments = Arguments(function, self.name)
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
         """JSON schema of the arguments: properties in the order of the signature, no titles."""
         return self._arguments.schema()
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The arguments that may be left out, and what they are then."""
+        parameters = inspect.signature(self.function).parameters.values()
+        return {p.name: p.default for p in parameters if p.default is not p.empty}
 
     def schema(self) -> dict[str, Any]:
         """The tool as OpenAI's API and chat templates write it."""
@@ -82,8 +94,20 @@ class Tool(Generic[P, R]):
             ToolError: the arguments are wrong, or the function says so. What else it raises is
                 not caught.
         """
-        run: Callable[..., Any] = self.function
-        return as_text(run(**self.validate(arguments)))
+        return self.run(self.validate(arguments))
+
+    def preview(self, arguments: dict[str, Any]) -> str:
+        """What a call with these validated arguments would do, for a person; often nothing.
+
+        Raises:
+            ToolError: the call would fail; says why.
+        """
+        return "" if self._preview is None else self._preview(**arguments)
+
+    def run(self, arguments: dict[str, Any]) -> str:
+        """As `call`, with arguments that `validate` has given."""
+        function: Callable[..., Any] = self.function
+        return as_text(function(**arguments))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -96,7 +120,10 @@ class Tool(Generic[P, R]):
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(
-    *, name: str | None = None, effect: Effect = "read"
+    *,
+    name: str | None = None,
+    effect: Effect = "read",
+    preview: Callable[..., str] | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -106,6 +133,7 @@ def tool(
     *,
     name: str | None = None,
     effect: Effect = "read",
+    preview: Callable[..., str] | None = None,
 ) -> Any:
     """Make a tool of a function with type hints and a Google docstring.
 
@@ -123,10 +151,12 @@ def tool(
         function: the function, when the decorator is used without parentheses.
         name: what the model calls it; by default the function's name.
         effect: what it can do at worst, for the policy that allows calls.
+        preview: gives what a call with the same arguments would do, such as a diff, for a person
+            who is asked whether it may.
     """
     if function is not None:
-        return Tool(function, name=name, effect=effect)
-    return lambda decorated: Tool(decorated, name=name, effect=effect)
+        return Tool(function, name=name, effect=effect, preview=preview)
+    return lambda decorated: Tool(decorated, name=name, effect=effect, preview=preview)
 
 
 class ToolSet:

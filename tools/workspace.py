@@ -17,14 +17,12 @@ from typing import TypeVar
 
 from ..errors import ToolError
 from . import formats
-from .beneath import READ, Beneath, Openat2, Walk
+from .beneath import FOLDER, READ, Beneath, Openat2, Walk
 from .paths import clean_path, join, shown
 
 T = TypeVar("T")
 
 MAX_DEPTH = 64  # folders within folders that walk() goes down
-
-_FOLDER = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY if os.name == "posix" else 0
 
 
 @dataclass(frozen=True)
@@ -65,11 +63,11 @@ class Workspace:
         Raises:
             ToolError: there is no such folder, or the system cannot open files safely.
         """
-        if not _FOLDER:
+        if not FOLDER:
             raise ToolError("the file tools need Linux, macOS or another POSIX system")
         self.root = Path(root).resolve()
         try:
-            fd = os.open(self.root, _FOLDER)
+            fd = os.open(self.root, FOLDER)
         except NotADirectoryError:
             raise ToolError(formats.not_a_folder(shown(str(root)))) from None
         except OSError as error:
@@ -127,6 +125,20 @@ class Workspace:
             raise
 
     # ------------------------------------------------------------------------------- folders
+
+    def folder(self, path: str = ".") -> int:
+        """A new descriptor of a folder, for changing what is in it; the caller closes it.
+
+        No symlink is followed on the way, not even one that stays inside: a change is made where
+        its path says.
+        """
+        path = clean_path(path)
+        try:
+            return self._beneath.folder(path)
+        except NotADirectoryError:
+            raise ToolError(self._not_a_folder(path)) from None
+        except OSError as error:
+            raise ToolError(_message(error, path, formats.no_such_folder)) from None
 
     def listdir(self, path: str = ".", *, first: int | None = None) -> Listing:
         """The entries of a folder, in order of the bytes of their names.
@@ -188,7 +200,7 @@ class Workspace:
     def _scan(self, path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
         """The raw entries of a folder; errors while they are read are told like those before."""
         try:
-            descriptor = self._beneath.open(path, _FOLDER)
+            descriptor = self._beneath.open(path, FOLDER)
             try:
                 with os.scandir(descriptor) as found:
                     yield found
@@ -223,6 +235,9 @@ class _Closed:
         raise ToolError("the workspace is closed")
 
     def stat(self, path: str) -> os.stat_result:
+        raise ToolError("the workspace is closed")
+
+    def folder(self, path: str) -> int:
         raise ToolError("the workspace is closed")
 
 

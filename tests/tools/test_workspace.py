@@ -148,6 +148,9 @@ def test_a_fifo_that_takes_the_place_of_a_file(workspace: Workspace, root: Path)
         def open(self, path: str, flags: int) -> int:
             return inner.open("pipe", flags)
 
+        def folder(self, path: str) -> int:
+            return inner.folder(path)
+
     workspace._beneath = Raced()
 
     assert refusal(lambda: workspace.open("a")) == "not a regular file: a"

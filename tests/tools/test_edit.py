@@ -1,0 +1,339 @@
+"""write_file, edit_file, move, delete: exact, atomic, inside, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import ToolError
+from triplepoint.tools import EditTools, Workspace
+from triplepoint.tools.paths import TRASH
+
+
+@pytest.fixture
+def edit(workspace: Workspace) -> EditTools:
+    return EditTools(workspace)
+
+
+def left_over(root: Path) -> list[str]:
+    """Temporary files that should be gone."""
+    return [str(p) for p in root.rglob("*.tmp")]
+
+
+# --- write_file
+
+
+def test_a_file_is_made_with_its_folders(root: Path, edit: EditTools) -> None:
+    """A new file has the text and the usual permissions."""
+    said = edit.write_file("a/b/new.txt", "one\ntwo\n")
+
+    assert said == "wrote a/b/new.txt: 2 lines, 8 bytes"
+    assert (root / "a/b/new.txt").read_bytes() == b"one\ntwo\n"
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE((root / "a/b/new.txt").stat().st_mode) == 0o666 & ~mask
+    assert left_over(root) == []
+
+
+def test_a_file_is_replaced_with_its_mode_and_line_ends(root: Path, edit: EditTools) -> None:
+    """What was executable stays so, CRLF stays CRLF, and a byte order mark stays."""
+    file = root / "run.bat"
+    file.write_bytes(b"\xef\xbb\xbfold\r\nlines\r\n")
+    file.chmod(0o750)
+
+    assert edit.write_file("run.bat", "new\nlines\n").startswith("replaced run.bat")
+
+    assert file.read_bytes() == b"\xef\xbb\xbfnew\r\nlines\r\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o750
+
+
+def test_what_is_no_text_is_not_replaced(root: Path, edit: EditTools) -> None:
+    """A binary file, or one in another encoding, is refused and stays as it is."""
+    (root / "image.png").write_bytes(b"\x89PNG\0\0")
+    (root / "latin.txt").write_bytes(
+        "naïve prose that goes on in plain letters ".encode("latin-1") * 30
+    )
+
+    with pytest.raises(ToolError, match="binary file"):
+        edit.write_file("image.png", "x")
+    with pytest.raises(ToolError, match="not valid UTF-8 at byte 2"):
+        edit.edit_file("latin.txt", "na", "x")
+    assert (root / "image.png").read_bytes() == b"\x89PNG\0\0"
+
+
+# --- edit_file
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "after"),
+    [
+        (b"a\nb\nc\n", "b", "B", b"a\nB\nc\n"),
+        (b"a\nb\nc\n", "a\nb\n", "x\n", b"x\nc\n"),
+        (b"a\r\nb\r\nc\r\n", "a\nb", "x\ny", b"x\r\ny\r\nc\r\n"),
+        (b"a\r\nb\r\nc\r\n", "b", "x\ny", b"a\r\nx\r\ny\r\nc\r\n"),
+        (b"a\r\nb\r\n", "\nb", "", b"a\r\n"),
+        (b"a\r\nb\nc\r\nd\n", "b\nc\n", "x\ny\n", b"a\r\nx\r\ny\r\nd\n"),
+        (b"no end", "end", "line end\n", b"no line end\n"),
+        (b"\xef\xbb\xbfx = 1\n", "x = 1", "x = 2", b"\xef\xbb\xbfx = 2\n"),
+        ("ä😀b".encode(), "😀", "\\1", "ä\\1b".encode()),
+        (b"a.b a+b", "a+b", "c", b"a.b c"),
+    ],
+)
+def test_one_text_is_replaced(
+    root: Path, edit: EditTools, before: bytes, old: str, new: str, after: bytes
+) -> None:
+    """Everything else stays byte for byte; new lines end as those around them."""
+    (root / "f").write_bytes(before)
+    (root / "f").chmod(0o640)
+
+    edit.edit_file("f", old, new)
+
+    assert (root / "f").read_bytes() == after
+    assert stat.S_IMODE((root / "f").stat().st_mode) == 0o640
+    assert left_over(root) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("x", "y", "the text is in f 3 times, at lines 1, 2, 4; give more"),
+        ("missing entirely", "y", "no such text in f$"),
+        ("total = comptue(values)", "y", "no such text in f; line 3 is like it: total = compute"),
+        ("3\ttotal = compute(values)", "y", "leave out the line numbers"),
+        ("", "y", "old is empty"),
+        ("x", "x", "nothing would change"),
+    ],
+)
+def test_what_is_not_there_once_is_refused(
+    root: Path, edit: EditTools, old: str, new: str, message: str
+) -> None:
+    """The refusal says where the places are, or what is like it; the file is as it was."""
+    text = "x\nx\n  total = compute(values)\nx\n"
+    (root / "f").write_text(text)
+
+    with pytest.raises(ToolError, match=message):
+        edit.edit_file("f", old, new)
+    assert (root / "f").read_text() == text
+
+
+def test_overlapping_places_are_two(root: Path, edit: EditTools) -> None:
+    """aa is in aaa twice: which one is meant cannot be known."""
+    (root / "f").write_text("aaa")
+
+    with pytest.raises(ToolError, match="2 times"):
+        edit.edit_file("f", "aa", "b")
+
+
+def test_a_file_that_changes_meanwhile_is_not_overwritten(
+    root: Path, edit: EditTools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between read and rename another program has written: its text stays."""
+    (root / "f").write_text("a\nb\n")
+    real = os.fsync
+
+    def other(descriptor: int) -> None:
+        (root / "f").write_text("another program's text\n")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", other)
+    with pytest.raises(ToolError, match="has changed since it was read"):
+        edit.edit_file("f", "b", "c")
+
+    assert (root / "f").read_text() == "another program's text\n"
+    assert left_over(root) == []
+
+
+def test_a_reader_sees_the_old_or_the_new_text(root: Path, edit: EditTools) -> None:
+    """While a file is rewritten again and again, no reader meets half of it."""
+    old, new = "a" * 200_000, "b" * 200_000
+    (root / "f").write_text(old)
+    torn: list[str] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            text = (root / "f").read_text()
+            if text not in (old, new):
+                torn.append(text[:20])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for _ in range(20):
+            edit.write_file("f", new)
+            edit.write_file("f", old)
+    finally:
+        done.set()
+        reader.join()
+
+    assert torn == []
+
+
+# --- move and delete
+
+
+def test_a_move_overwrites_nothing(root: Path, edit: EditTools) -> None:
+    """Files and folders get new names, where these are free."""
+    (root / "a").write_text("a")
+    (root / "b").write_text("b")
+    (root / "d").mkdir()
+
+    assert edit.move("a", "new/a2") == "moved a to new/a2"
+    with pytest.raises(ToolError, match="there is something already: b"):
+        edit.move("new/a2", "b")
+    with pytest.raises(ToolError, match="no such file or folder: gone"):
+        edit.move("gone", "x")
+    with pytest.raises(ToolError, match="into itself"):
+        edit.move("d", "d/e")
+
+    assert (root / "new/a2").read_text() == "a"
+    assert (root / "b").read_text() == "b"
+
+
+def test_what_is_deleted_can_be_had_back(root: Path, edit: EditTools) -> None:
+    """A file and a whole folder go to the trash, twice under one name, and move brings one back."""
+    (root / "d" / "e").mkdir(parents=True)
+    (root / "d" / "e" / "f").write_text("kept")
+
+    said = edit.delete("d")
+    (root / "d").write_text("another")
+    edit.delete("d")
+    kept = said.rpartition(" ")[2]
+
+    assert kept.startswith(TRASH)
+    assert not (root / "d").exists()
+    edit.move(kept, "d")
+    assert (root / "d" / "e" / "f").read_text() == "kept"
+    with pytest.raises(ToolError, match="in the trash already"):
+        edit.delete(TRASH)
+    with pytest.raises(ToolError, match="no such file or folder: gone"):
+        edit.delete("gone")
+
+
+def test_a_deleted_symlink_is_the_link(root: Path, edit: EditTools) -> None:
+    """What it leads to stays."""
+    (root.parent / "outside").write_text("kept")
+    (root / "link").symlink_to(root.parent / "outside")
+
+    edit.delete("link")
+
+    assert (root.parent / "outside").read_text() == "kept"
+    assert not (root / "link").is_symlink()
+
+
+# --- the jail
+
+
+@pytest.fixture
+def outside(root: Path) -> Iterator[Path]:
+    """A folder beside the workspace, with links to it inside; it must stay as it is."""
+    folder = root.parent / "outside"
+    folder.mkdir()
+    (folder / "file").write_text("outside")
+    (root / "real").mkdir()
+    (root / "real" / "file").write_text("inside")
+    (root / "dirlink").symlink_to(folder)
+    (root / "filelink").symlink_to(folder / "file")
+    (root / "inlink").symlink_to("real")
+    (root / "dangling").symlink_to(folder / "new")
+    (root / ".git").mkdir()
+    yield folder
+    assert [p.name for p in folder.iterdir()] == ["file"]
+    assert (folder / "file").read_text() == "outside"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside/file",
+        "../outside/new",
+        "/etc/passwd",
+        "dirlink/file",
+        "dirlink/new",
+        "filelink",
+        "dangling",
+        "inlink/file",
+        "real/../../outside/file",
+        ".git/hooks/pre-commit",
+        "sub/.GIT/config",
+        ".",
+        "",
+        "a\0b",
+        "real",
+    ],
+)
+def test_nothing_outside_is_changed(root: Path, edit: EditTools, outside: Path, path: str) -> None:
+    """Paths out, symlinks (also those that stay inside), and repositories' own files are refused.
+
+    Every one of the four tools says so, in either place of a move.
+    """
+    with pytest.raises(ToolError):
+        edit.write_file(path, "x")
+    with pytest.raises(ToolError):
+        edit.edit_file(path, "inside", "x")
+    with pytest.raises(ToolError):
+        edit.move("real/file", path)
+    if path not in ("filelink", "dangling", "real"):  # a link is moved itself, and stays inside
+        with pytest.raises(ToolError):
+            edit.move(path, "moved")
+        with pytest.raises(ToolError):
+            edit.delete(path)
+
+    assert (root / "real" / "file").read_text() == "inside"
+    assert left_over(root) == []
+
+
+def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(
+    root: Path, edit: EditTools, outside: Path
+) -> None:
+    """While a parent folder and a link out are exchanged all the time, no write leaves."""
+    (root / "swap").mkdir()
+    (root / "swap" / "file").write_text("a")
+    (root / "other").symlink_to(outside)
+    done = threading.Event()
+
+    def swap() -> None:
+        while not done.is_set():
+            os.rename(root / "swap", root / "aside")
+            os.rename(root / "other", root / "swap")
+            os.rename(root / "swap", root / "other")
+            os.rename(root / "aside", root / "swap")
+
+    swapper = threading.Thread(target=swap)
+    swapper.start()
+    written = 0
+    try:
+        while written < 30:
+            old, new = ("a", "b") if written % 2 == 0 else ("b", "a")
+            with contextlib.suppress(ToolError):
+                edit.edit_file("swap/file", old, new)
+                written += 1
+    finally:
+        done.set()
+        swapper.join()
+
+    assert (outside / "file").read_text() == "outside"
+
+
+# --- what a person is shown
+
+
+def test_a_change_can_be_seen_before_it_is_made(root: Path, edit: EditTools) -> None:
+    """The preview is a diff, and leaves the file alone."""
+    (root / "f").write_text("a\nb\nc\n")
+    write_file, edit_file, *_ = edit
+
+    assert write_file.preview({"path": "new", "content": "x\n"}).endswith("@@ -0,0 +1 @@\n+x")
+    shown = edit_file.preview({"path": "f", "old": "b", "new": "B"})
+    assert "-b\n+B" in shown
+    assert shown.startswith("--- a/f\n+++ b/f")
+    with pytest.raises(ToolError, match="no such text"):
+        edit_file.preview({"path": "f", "old": "nothing", "new": "B"})
+    assert (root / "f").read_text() == "a\nb\nc\n"
+    assert {tool.effect for tool in edit} == {"write"}

@@ -1,0 +1,57 @@
+"""find: files by the pattern of their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import ToolError
+from triplepoint.tools import FindTools, Workspace
+
+
+@pytest.fixture
+def find(root: Path, workspace: Workspace) -> FindTools:
+    for name in ("a.py", "b.md", "sub/c.py", "sub/deep/d.py", ".git/x.py", "sub/e.txt"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("x")
+    return FindTools(workspace)
+
+
+def test_a_name_is_found_at_any_depth(find: FindTools) -> None:
+    """Without a slash the pattern is for the name; folders like .git are left out."""
+    assert find.find("*.py").split("\n") == ["a.py", "sub/c.py", "sub/deep/d.py"]
+
+
+def test_a_path_is_matched_below_the_folder(find: FindTools) -> None:
+    """With a slash it is for the path, seen from the folder that was named."""
+    assert find.find("sub/*.py") == "sub/c.py"
+    assert find.find("deep/*", "sub") == "sub/deep/d.py"
+    assert find.find("*.rs") == "No files found."
+
+
+def test_many_files_are_cut_and_said(root: Path, find: FindTools) -> None:
+    """Past 200 files the rest is left out, and the result says so."""
+    for number in range(201):
+        (root / f"n{number}.log").touch()
+
+    lines = find.find("*.log").split("\n")
+
+    assert len(lines) == 201
+    assert lines[-1] == "[cut: more than 200 files; narrow the pattern or the path]"
+
+
+def test_nothing_outside_is_found(root: Path, find: FindTools) -> None:
+    """A symlink out of the workspace is not followed, and a path out is refused."""
+    (root.parent / "outside").mkdir()
+    (root.parent / "outside" / "secret.py").write_text("x")
+    (root / "link").symlink_to(root.parent / "outside")
+
+    assert "secret" not in find.find("*.py")
+    with pytest.raises(ToolError, match="outside the workspace"):
+        find.find("*", "../outside")
+
+
+def test_it_only_reads(find: FindTools) -> None:
+    """Its effect is declared."""
+    assert [(tool.name, tool.effect) for tool in find] == [("find", "read")]

@@ -1,0 +1,231 @@
+"""The policy: who may do what, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triplepoint.errors import ToolError
+from triplepoint.tools import Policy, Request, Rule, Tool, tool
+
+
+@tool(effect="write", preview=lambda path, content="": f"+{content}")
+def write(path: str, content: str = "") -> str:
+    """Write."""
+    return path
+
+
+@tool
+def read(path: str = ".") -> str:
+    """Read."""
+    return path
+
+
+@tool(effect="exec")
+def run(command: list[str]) -> str:
+    """Run."""
+    return command[0]
+
+
+@tool(effect="net")
+def fetch(url: str) -> str:
+    """Fetch."""
+    return url
+
+
+def decided(policy: Policy, one: Tool[..., Any], **arguments: Any) -> tuple[bool, str]:
+    decision = policy.decide(one, one.validate(arguments))
+    assert bool(decision.reason) is not decision.allowed
+    return decision.allowed, decision.by
+
+
+def test_by_default_only_reading_is_allowed() -> None:
+    """Without a word from anyone, a tool that does more is denied."""
+    policy = Policy()
+
+    assert decided(policy, read) == (True, "effect")
+    for one, arguments in (
+        (write, {"path": "a"}),
+        (run, {"command": ["a"]}),
+        (fetch, {"url": "a"}),
+    ):
+        assert decided(policy, one, **arguments) == (False, "read-only")
+    assert policy.refused([read, write, run, fetch]) == ["write", "run", "fetch"]
+
+
+def test_yes_allows_what_no_rule_denies() -> None:
+    """The mode speaks last."""
+    policy = Policy("yes", [Rule("write", "deny", {"path": "secret/**"})])
+
+    assert decided(policy, write, path="a") == (True, "yes")
+    assert decided(policy, write, path="secret/a") == (False, "rule 1")
+    assert policy.refused([read, write, run, fetch]) == []
+
+
+def test_the_first_rule_that_fits_decides() -> None:
+    """Rules may allow, deny and ask, in their order, also for tools that only read."""
+    rules = [
+        Rule("write", "deny", {"path": "docs/private/**"}),
+        Rule("w*", "allow", {"path": "docs/**"}),
+        Rule("read", "deny", {"path": ".env"}),
+        Rule("run", "allow", {"command": "git status"}),
+    ]
+    policy = Policy("read-only", rules)
+
+    assert decided(policy, write, path="docs/a.md") == (True, "rule 2")
+    assert decided(policy, write, path="docs/private/a") == (False, "rule 1")
+    assert decided(policy, write, path="src/a") == (False, "read-only")
+    assert decided(policy, read, path=".env") == (False, "rule 3")
+    assert decided(policy, read) == (True, "effect")
+    assert decided(policy, run, command=["git", "status"]) == (True, "rule 4")
+    assert decided(policy, run, command=["git", "status", "x"]) == (False, "read-only")
+    assert decided(policy, run, command=["git status"]) == (False, "read-only")
+
+
+@pytest.mark.parametrize("path", ["./.env", ".//.env", "a/../.env", ".env/", "x/./../.env"])
+def test_another_way_to_write_a_path_gets_around_nothing(path: str) -> None:
+    """A detour is denied where the straight way is, and is not allowed where it leaves."""
+    denies = Policy("yes", [Rule("*", "deny", {"path": ".env"})])
+    allows = Policy("read-only", [Rule("*", "allow", {"path": "a/**"})])
+
+    assert decided(denies, write, path=path) == (False, "rule 1")
+    assert not decided(allows, write, path=path)[0]
+    assert decided(allows, write, path="./a//b")[0]
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://docs.python.org/3/library", True),
+        ("HTTPS://DOCS.python.ORG/3/library", True),
+        ("https://docs.python.org/3/../../etc", False),
+        ("https://docs.python.org.evil.com/3/x", False),
+        ("https://docs.python.org@evil.com/3/x", False),
+        ("https://[x", False),
+    ],
+)
+def test_a_rule_about_addresses(url: str, allowed: bool) -> None:
+    """A glob over a URL holds for that host and folder, however it is written."""
+    policy = Policy("read-only", [Rule("fetch", "allow", {"url": "https://docs.python.org/3/**"})])
+
+    assert decided(policy, fetch, url=url)[0] is allowed
+
+
+def test_a_default_counts_as_given() -> None:
+    """A rule about an argument that was left out is about what it is then."""
+    policy = Policy("read-only", [Rule("read", "deny", {"path": "."})])
+
+    assert decided(policy, read) == (False, "rule 1")
+
+
+def test_a_person_is_asked_once_for_what_is_always() -> None:
+    """Always holds for this tool and path; what a person is shown is the preview."""
+    asked: list[Request] = []
+    answers: list[Any] = ["no", "always", "yes"]
+
+    def ask(request: Request) -> Any:
+        asked.append(request)
+        return answers.pop(0)
+
+    policy = Policy("ask", ask=ask)
+
+    assert decided(policy, read) == (True, "effect")
+    assert decided(policy, write, path="a", content="x") == (False, "user")
+    assert decided(policy, write, path="a", content="y") == (True, "user")
+    assert decided(policy, write, path="./a", content="z") == (True, "always")
+    assert decided(policy, write, path="b") == (True, "user")
+    assert [request.preview for request in asked] == ["+x", "+y", "+"]
+    assert [request.scope for request in asked] == ["a", "a", "b"]
+
+
+def test_nobody_to_ask_means_no() -> None:
+    """Asking where no person is denies, and never waits."""
+    policy = Policy("ask")
+
+    assert decided(policy, write, path="a") == (False, "nobody")
+    assert policy.refused([read, write]) == ["write"]
+
+
+def test_a_policy_file(tmp_path: Path) -> None:
+    """Rules are read from TOML."""
+    file = tmp_path / "policy.toml"
+    file.write_text(
+        """
+[[rule]]
+tool = "write"
+arguments = { path = "docs/**" }
+then = "allow"
+
+[[rule]]
+tool = "*"
+then = "deny"
+"""
+    )
+
+    policy = Policy.load(file, "yes")
+
+    assert decided(policy, write, path="docs/x") == (True, "rule 1")
+    assert decided(policy, read) == (False, "rule 2")
+    assert policy.describe() == {
+        "mode": "yes",
+        "rules": [
+            {"tool": "write", "arguments": {"path": "docs/**"}, "then": "allow"},
+            {"tool": "*", "arguments": {}, "then": "deny"},
+        ],
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[[rule]]\ntool = 1", "rule 1: it needs tool"),
+        ('[[rule]]\ntool = "a"\nthen = "maybe"', "rule 1: a rule says then = 'maybe'"),
+        ('[[rule]]\ntool = "a"\nwhen = "x"\nthen = "deny"', "'when' is not known"),
+        ('[[rule]]\ntool = "["\nthen = "deny"', "rule 1: the pattern has a"),
+        ('[[rule]]\ntool = "a"\nthen = "deny"\narguments = { path = 1 }', "a table of globs"),
+        ('[rule]\ntool = "a"', "two brackets"),
+        ("mode = 1", "only \\[\\[rule\\]\\] is known"),
+        ("= 1", "is not TOML"),
+    ],
+)
+def test_a_bad_policy_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    """What cannot be understood is not guessed at: a rule that is dropped would allow too much."""
+    (tmp_path / "policy.toml").write_text(text)
+
+    with pytest.raises(ToolError, match=message):
+        Policy.load(tmp_path / "policy.toml")
+    with pytest.raises(ToolError, match="cannot read the policy"):
+        Policy.load(tmp_path / "missing.toml")
+    with pytest.raises(ToolError, match="unknown policy"):
+        Policy("maybe")  # pyright: ignore[reportArgumentType]
+
+
+@dataclass
+class Call:
+    """A tool event, as far as it matters here."""
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    decision: str = ""
+
+
+def test_recorded_decisions_are_made_again() -> None:
+    """Each call gets the decision that it had, in order; a call that is new may only read."""
+    policy = Policy.recorded(
+        [
+            Call("write", {"path": "a"}, "denied"),
+            Call("write", {"path": "a"}, "allowed"),
+            Call("read", {"path": "x"}, "denied"),
+            Call("unknown", {}, ""),
+        ]
+    )
+
+    assert decided(policy, write, path="a") == (False, "recorded")
+    assert decided(policy, write, path="a") == (True, "recorded")
+    assert decided(policy, write, path="a") == (True, "recorded")
+    assert decided(policy, read, path="x") == (False, "recorded")
+    assert decided(policy, read) == (True, "effect")
+    assert decided(policy, write, path="b") == (False, "read-only")

@@ -1,0 +1,59 @@
+"""Which network addresses are public: everything else belongs to this machine or its neighbours."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from ..errors import ToolError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+def is_public(text: str) -> bool:
+    """Whether an address is reachable by everyone, also when it carries another one inside."""
+    address = ipaddress.ip_address(text.partition("%")[0])  # without a zone
+    return all(one.is_global and not one.is_multicast for one in _inside(address))
+
+
+def _inside(address: Address) -> list[Address]:
+    """The address and those that are wrapped in it."""
+    found: list[Address] = [address]
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return [address.ipv4_mapped]
+        if address.sixtofour is not None:
+            found.append(address.sixtofour)
+        if address.teredo is not None:
+            found += address.teredo
+        if address in _NAT64:
+            found.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    return found
+
+
+def resolve(host: str, port: int, *, private: bool = False) -> str:
+    """An address of a host, to connect to as it is, so that no second answer can differ.
+
+    Args:
+        host: a name or an address.
+        port: for the look-up.
+        private: whether addresses that are not public will do.
+
+    Raises:
+        ToolError: the host is not known, or one of its addresses is not public.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise ToolError(f"no such host: {host}") from None
+    addresses = [str(entry[4][0]) for entry in found]
+    if not addresses:
+        raise ToolError(f"no such host: {host}")
+    if not private:
+        for address in addresses:
+            if not is_public(address):
+                raise ToolError(f"{host} is a private address ({address}); it is not fetched")
+    # IPv4 first: a machine without IPv6 often still resolves it.
+    return next((a for a in addresses if ":" not in a), addresses[0])

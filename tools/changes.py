@@ -1,0 +1,299 @@
+"""Changing what is in a workspace: whole or not at all, and only where the path says.
+
+Every change is made from the descriptor of the folder that holds the name, which was reached
+through no symlink. A new content is written beside the file and takes its name in one rename, so
+that a reader (or a crash) meets the old content or the new one. Nothing is overwritten by a move,
+and what is deleted goes to a trash folder in the workspace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..errors import ToolError
+from . import formats
+from .paths import TRASH, clean_path, shown
+from .workspace import Workspace
+
+MAX_BYTES = 8 * 2**20  # of a file that is edited or written
+
+_PRIVATE = (".git", ".hg", ".svn")  # what is in them can run as a program, so a write is more
+_RENAME_NOREPLACE = 1
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a file held when it was read."""
+
+    data: bytes
+    found: os.stat_result
+
+    def unchanged(self, now: os.stat_result) -> bool:
+        """Whether the file is still the one that was read."""
+        then = self.found
+        return (then.st_ino, then.st_size, then.st_mtime_ns) == (
+            now.st_ino,
+            now.st_size,
+            now.st_mtime_ns,
+        )
+
+
+class Place:
+    """A name in a folder that is held open.
+
+    Attributes:
+        path: the cleaned path, relative to the workspace.
+    """
+
+    def __init__(self, path: str, folder: int) -> None:
+        self.path = path
+        self.name = path.rpartition("/")[2]
+        self._folder = folder
+
+    def stat(self) -> os.stat_result | None:
+        """What has the name, itself if it is a symlink; None for nothing."""
+        try:
+            return os.stat(self.name, dir_fd=self._folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _failed("look at", self.path, error) from None
+
+    def read(self) -> Content | None:
+        """The whole file; None when there is none.
+
+        Raises:
+            ToolError: it is no regular file, is too large, or cannot be read.
+        """
+        found = self.stat()
+        if found is None:
+            return None
+        self._check_regular(found)
+        try:
+            flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            with os.fdopen(os.open(self.name, flags, dir_fd=self._folder), "rb") as file:
+                found = os.fstat(file.fileno())
+                self._check_regular(found)  # another thing may have taken the name since
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise _failed("read", self.path, error) from None
+        if len(data) > MAX_BYTES:
+            raise ToolError(f"file too large to change: {shown(self.path)} (over 8 MiB)")
+        return Content(data, found)
+
+    def write(self, data: bytes, before: Content | None) -> None:
+        """Put a new content in place of the one that was read (None: there was no such file).
+
+        The file keeps its permissions. Its owner stays where the system lets us.
+
+        Raises:
+            ToolError: the file has changed since it was read, or cannot be written.
+        """
+        if len(data) > MAX_BYTES:
+            raise ToolError(f"too much for one file: {len(data):,} bytes; 8 MiB are allowed")
+        temporary = f".triplepoint-{secrets.token_hex(8)}.tmp"
+        try:
+            self._write_beside(temporary, data, before)
+            if before is None:
+                _rename_new(self._folder, temporary, self._folder, self.name)
+            else:
+                now = self.stat()
+                if now is None or not before.unchanged(now):
+                    raise ToolError(
+                        f"{shown(self.path)} has changed since it was read; read it again"
+                    )
+                os.rename(temporary, self.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        except FileExistsError:
+            raise ToolError(f"{shown(self.path)} was made meanwhile; read it first") from None
+        except OSError as error:
+            raise _failed("write", self.path, error) from None
+        finally:
+            with contextlib.suppress(OSError):  # it has its name by now, unless something failed
+                os.unlink(temporary, dir_fd=self._folder)
+
+    def _write_beside(self, temporary: str, data: bytes, before: Content | None) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        mode = 0o666 if before is None else 0o600
+        descriptor = os.open(temporary, flags, mode, dir_fd=self._folder)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            if before is not None:
+                found = before.found
+                with contextlib.suppress(OSError):  # only root may give a file away
+                    os.fchown(descriptor, found.st_uid, found.st_gid)
+                # Not setuid and setgid: the system too drops them when a file is written.
+                os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & 0o1777)
+            os.fsync(descriptor)
+
+    def rename_to(self, other: Place) -> None:
+        """Give what is here another name, which nothing has yet.
+
+        Raises:
+            ToolError: there is nothing here, or something there.
+        """
+        if self.stat() is None:
+            raise ToolError(formats.no_such_path(shown(self.path)))
+        try:
+            _rename_new(self._folder, self.name, other._folder, other.name)
+        except (FileExistsError, IsADirectoryError, NotADirectoryError):
+            raise ToolError(f"there is something already: {shown(other.path)}") from None
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                raise ToolError(f"cannot move {shown(self.path)} into itself") from None
+            raise _failed("move", self.path, error) from None
+
+    def _check_regular(self, found: os.stat_result) -> None:
+        if stat.S_ISLNK(found.st_mode):
+            raise ToolError(
+                f"symlink not followed: {shown(self.path)}; name the file that it leads to"
+            )
+        if stat.S_ISDIR(found.st_mode):
+            raise ToolError(formats.not_a_file(shown(self.path)))
+        if not stat.S_ISREG(found.st_mode):
+            raise ToolError(formats.not_regular(shown(self.path)))
+
+
+@contextmanager
+def place(workspace: Workspace, path: str, *, make: bool = False) -> Iterator[Place]:
+    """The place of a path, for changing it.
+
+    Args:
+        workspace: the folder that nothing leaves.
+        path: as a model wrote it.
+        make: whether to make the folders on the way.
+
+    Raises:
+        ToolError: the path leads out, through a symlink, or into a folder that is not ours to
+            change.
+    """
+    path = clean_path(path)
+    check_changeable(path)
+    folder, _, _ = path.rpartition("/")
+    if make and folder:
+        _make_folders(workspace, folder)
+    descriptor = workspace.folder(folder or ".")
+    try:
+        yield Place(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def check_changeable(path: str) -> None:
+    """Refuse the workspace itself, and folders whose files can run as programs.
+
+    Raises:
+        ToolError: the path is one of these.
+    """
+    names = path.split("/")
+    if path == ".":
+        raise ToolError("the path names the workspace itself; name something in it")
+    for name in names:
+        if name.casefold() in _PRIVATE:
+            raise ToolError(f"what is in {name} is not changed by tools: {shown(path)}")
+
+
+def to_trash(workspace: Workspace, path: str) -> str:
+    """Move what is at the path to the trash folder; returns where it is now.
+
+    Raises:
+        ToolError: there is nothing, it is in the trash already, or it cannot be moved.
+    """
+    path = clean_path(path)
+    if path.split("/")[0] == TRASH:
+        raise ToolError(f"in the trash already: {shown(path)}; a person may empty it")
+    stamp = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
+    kept = f"{TRASH}/{stamp}/{path}"
+    with place(workspace, path) as here:
+        if here.stat() is None:
+            raise ToolError(formats.no_such_path(shown(path)))
+        with place(workspace, kept, make=True) as there:
+            here.rename_to(there)
+    return kept
+
+
+def _make_folders(workspace: Workspace, path: str) -> None:
+    """The folders of a path, each made from the one before."""
+    current = workspace.folder()
+    below = ""
+    try:
+        for name in path.split("/"):
+            below = f"{below}/{name}" if below else name
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=current)
+            # From the workspace, as everything is opened: through no symlink.
+            following = workspace.folder(below)
+            os.close(current)
+            current = following
+    except OSError as error:
+        raise _failed("make a folder for", path, error) from None
+    finally:
+        os.close(current)
+
+
+def _rename_new(folder: int, name: str, other_folder: int, other: str) -> None:
+    """Rename to a name that is free; FileExistsError when it is not."""
+    if _renameat2(folder, name, other_folder, other):
+        return
+    # Not one step here: another program may take the name in between.
+    try:
+        os.stat(other, dir_fd=other_folder, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(name, other, src_dir_fd=folder, dst_dir_fd=other_folder)
+        return
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), other)
+
+
+def _renameat2(folder: int, name: str, other_folder: int, other: str) -> bool:
+    """Rename without replacing, in one step; False where the system cannot."""
+    import ctypes
+
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is None:
+        return False
+    names = os.fsencode(name), os.fsencode(other)
+    if call(folder, names[0], other_folder, names[1], ctypes.c_uint(_RENAME_NOREPLACE)) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL) and not _inside(folder, name, other_folder):
+        return False  # a file system that does not know the flag
+    raise OSError(code, os.strerror(code), other)
+
+
+def _inside(folder: int, name: str, other_folder: int) -> bool:
+    """Whether the other folder is the named one or below it: there EINVAL means what it says."""
+    try:
+        top = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        current = os.dup(other_folder)
+    except OSError:
+        return False
+    try:
+        while True:
+            here = os.fstat(current)
+            if os.path.samestat(here, top):
+                return True
+            above = os.open("..", os.O_RDONLY | os.O_DIRECTORY, dir_fd=current)
+            os.close(current)
+            current = above
+            if os.path.samestat(os.fstat(current), here):
+                return False
+    except OSError:
+        return False
+    finally:
+        os.close(current)
+
+
+def _failed(what: str, path: str, error: OSError) -> ToolError:
+    if error.errno == errno.ENAMETOOLONG:
+        return ToolError(f"the name is too long: {shown(path)}")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ToolError(f"no permission to {what}: {shown(path)}")
+    return ToolError(f"cannot {what} {shown(path)}: {error.strerror}")

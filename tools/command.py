@@ -1,0 +1,188 @@
+"""run_command: a program with arguments, without a shell, within limits.
+
+The program is no guest of the workspace jail: it can do whatever the user can. That is why this
+tool is there only when asked for, and why every call goes through the policy as ``exec``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ..errors import ToolError
+from .paths import shown
+from .text import is_binary
+from .tool import Tool, tool
+
+MAX_SECONDS = 60.0
+MAX_OUTPUT = 256 * 1024  # bytes that are kept, half of the beginning and half of the end
+GRACE = 1.0  # seconds between asking a program to end and ending it
+
+# What a program needs to work at all. Not the rest: keys and tokens often live there.
+KEPT_VARIABLES = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE"),
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
+    *("JAVA_HOME", "GOPATH", "CARGO_HOME", "RUSTUP_HOME"),
+)
+
+
+class CommandTools:
+    """run_command in one folder, to be given to an agent; iterating gives the `Tool`.
+
+    Args:
+        root: the folder that programs start in.
+        max_seconds: for one program; then its whole process group is ended.
+        max_output: bytes of its output that are kept.
+        environment: its variables; by default a few of ours, without keys and tokens.
+
+    Raises:
+        ToolError: there is no such folder.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        *,
+        max_seconds: float = MAX_SECONDS,
+        max_output: int = MAX_OUTPUT,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.root = Path(root).resolve()
+        if not self.root.is_dir():
+            raise ToolError(f"no such folder: {shown(str(root))}")
+        self._max_seconds = max_seconds
+        self._max_output = max_output
+        if environment is None:
+            environment = {k: os.environ[k] for k in KEPT_VARIABLES if k in os.environ}
+        self._environment = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", **environment}
+        self._tools = (tool(effect="exec", preview=_preview)(self.run_command),)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools)
+
+    def run_command(self, command: list[str]) -> str:
+        """Run a program in the workspace folder and return what it prints. There is no shell.
+
+        Args:
+            command: The program and its arguments, each an item, such as ["ls", "-l"].
+        """
+        if not command or not command[0]:
+            raise ToolError('the command is empty: give a program and its arguments, ["ls", "-l"]')
+        if any("\0" in word for word in command):
+            raise ToolError("a word of the command holds a NUL character")
+        began = time.monotonic()
+        process = self._start(command)
+        try:
+            output, timed_out = self._read(process, began + self._max_seconds)
+            if not timed_out:
+                timed_out = _wait(process, began + self._max_seconds)
+        finally:
+            _end_group(process)
+        return self._told(command, process.returncode, timed_out, output)
+
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
+        try:
+            return subprocess.Popen(
+                command,
+                cwd=self.root,
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # a group of its own, and no terminal to ask on
+            )
+        except FileNotFoundError:
+            raise ToolError(f"no such program: {shown(command[0])}") from None
+        except (OSError, ValueError) as error:
+            raise ToolError(f"cannot run {shown(command[0])}: {error}") from None
+
+    def _read(self, process: subprocess.Popen[bytes], until: float) -> tuple[_Kept, bool]:
+        """The output until the program closes it, ends, or its time is up."""
+        assert process.stdout is not None
+        kept = _Kept(self._max_output)
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while (left := until - time.monotonic()) > 0:
+                if selector.select(min(left, 0.1)):
+                    chunk = os.read(process.stdout.fileno(), 65536)
+                    if not chunk:
+                        return kept, False
+                    kept.add(chunk)
+                elif process.poll() is not None:  # a child that it left behind keeps the pipe open
+                    return kept, False
+        return kept, True
+
+    def _told(self, command: list[str], status: int, timed_out: bool, output: _Kept) -> str:
+        name = shown(command[0])
+        if timed_out:
+            end = f"[{name} was ended after {self._max_seconds:g} seconds]"
+        elif status < 0:
+            end = f"[{name} was ended by signal {-status}]"
+        else:
+            end = f"[exit status {status}]"
+        text = output.text()
+        return f"{text}\n{end}" if text else end
+
+
+class _Kept:
+    """The beginning and the end of an output of any length."""
+
+    def __init__(self, most: int) -> None:
+        self._half = most // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    def add(self, chunk: bytes) -> None:
+        self._total += len(chunk)
+        room = self._half - len(self._head)
+        self._head += chunk[:room]
+        self._tail += chunk[max(room, 0) :]
+        if len(self._tail) > 2 * self._half:
+            del self._tail[: len(self._tail) - self._half]
+
+    def text(self) -> str:
+        if is_binary(bytes(self._head[:8192])):
+            return f"[{self._total:,} bytes that are no text]"
+        tail = self._tail[-self._half :] if self._half else b""
+        missing = self._total - len(self._head) - len(tail)
+        if missing <= 0:
+            return (self._head + tail).decode("utf-8", "replace").rstrip()
+        head = self._head.decode("utf-8", "replace")
+        note = f"\n[cut: {missing:,} bytes of the output are left out here]\n"
+        return f"{head}{note}{tail.decode('utf-8', 'replace')}".rstrip()
+
+
+def _preview(command: list[str]) -> str:
+    return f"$ {shlex.join(command)}"
+
+
+def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
+    """Wait for the program to end; True when its time was up first."""
+    try:
+        process.wait(max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End everything in the program's group: itself if it still runs, and what it left behind."""
+    if process.stdout is not None:
+        process.stdout.close()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGTERM)
+        stop_at = time.monotonic() + GRACE
+        while time.monotonic() < stop_at:
+            process.poll()
+            os.killpg(process.pid, 0)  # raises when the group is gone
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,246 @@
+"""The tools that change files: write_file, edit_file, move, delete."""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import ToolError
+from .changes import Content, place, to_trash
+from .formats import binary_file, no_such_file, split_lines
+from .paths import clean_path, shown
+from .text import is_binary
+from .tool import Tool, tool
+from .workspace import Workspace
+
+MAX_DIFF = 120  # lines of a diff that is shown
+MAX_PLACES = 5  # places of a text that are named
+
+
+class EditTools:
+    """write_file, edit_file, move and delete in one folder, to be given to an agent.
+
+    Each is declared with the effect ``write`` and can show what it would do before it does it.
+    Iterating gives the four `Tool` objects; the methods can also be called as they are.
+    """
+
+    def __init__(self, root: str | Path | Workspace) -> None:
+        """Open the folder.
+
+        Raises:
+            ToolError: there is no such folder.
+        """
+        self.workspace = root if isinstance(root, Workspace) else Workspace(root)
+        self._tools = (
+            tool(effect="write", preview=self._show_write)(self.write_file),
+            tool(effect="write", preview=self._show_edit)(self.edit_file),
+            tool(effect="write")(self.move),
+            tool(effect="write")(self.delete),
+        )
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def write_file(self, path: str, content: str) -> str:
+        """Write a whole text file; folders on the way are made. An existing file is replaced.
+
+        Args:
+            path: The file, relative to the workspace.
+            content: The whole new text of the file.
+        """
+        name = shown(clean_path(path))
+        with place(self.workspace, path, make=True) as here:
+            before = here.read()
+            text = _text_of(before, name) if before is not None else None
+            data = _encode(_with_line_ends(content, text), text)
+            here.write(data, before)
+        what = f"{_count(content)}, {len(data):,} bytes"
+        return f"wrote {name}: {what}" if text is None else f"replaced {name}: {what}"
+
+    def edit_file(self, path: str, old: str, new: str) -> str:
+        """Replace one piece of text in a file. The old text must be in it exactly once.
+
+        Args:
+            path: The file, relative to the workspace.
+            old: The text to replace, exactly as it is in the file, without line numbers.
+            new: The text to put there.
+        """
+        name = shown(clean_path(path))
+        with place(self.workspace, path) as here:
+            before = here.read()
+            if before is None:
+                raise ToolError(no_such_file(name))
+            text = _text_of(before, name)
+            start, edited = _edited(text, old, new, name)
+            here.write(_encode(edited, text), before)
+        line = text.count("\n", 0, start) + 1
+        return f"edited {name} at line {line}: {_count(old)} replaced by {_count(new)}"
+
+    def move(self, path: str, to: str) -> str:
+        """Move or rename a file or folder. Nothing is overwritten.
+
+        Args:
+            path: What to move, relative to the workspace.
+            to: Its new path, with its new name at the end.
+        """
+        with place(self.workspace, path) as here:
+            if here.stat() is None:
+                raise ToolError(f"no such file or folder: {shown(here.path)}")
+            with place(self.workspace, to, make=True) as there:
+                here.rename_to(there)
+        return f"moved {shown(clean_path(path))} to {shown(clean_path(to))}"
+
+    def delete(self, path: str) -> str:
+        """Delete a file or folder. It is kept in a trash folder, from where move brings it back.
+
+        Args:
+            path: What to delete, relative to the workspace.
+        """
+        return f"deleted {shown(clean_path(path))}; it is kept as {to_trash(self.workspace, path)}"
+
+    # What a person is shown before a change is made.
+
+    def _show_write(self, path: str, content: str) -> str:
+        name = shown(clean_path(path))
+        try:
+            with place(self.workspace, path) as here:
+                before = here.read()
+        except ToolError:  # a folder on the way is not there yet, or the call will say what
+            before = None
+        text = "" if before is None else _text_of(before, name)
+        return diff(text, _with_line_ends(content, text or None), name)
+
+    def _show_edit(self, path: str, old: str, new: str) -> str:
+        name = shown(clean_path(path))
+        with place(self.workspace, path) as here:
+            before = here.read()
+        if before is None:
+            raise ToolError(no_such_file(name))
+        text = _text_of(before, name)
+        return diff(text, _edited(text, old, new, name)[1], name)
+
+
+def diff(old: str, new: str, name: str) -> str:
+    """A unified diff of two texts, cut to what a person reads."""
+    if max(old.count("\n"), new.count("\n")) > 20_000:
+        return f"{name}: {_count(old)} become {_count(new)}; too long to compare"
+    lines = list(
+        difflib.unified_diff(
+            split_lines(old), split_lines(new), f"a/{name}", f"b/{name}", lineterm="", n=2
+        )
+    )
+    if not lines and old != new:
+        return f"{name}: only line ends or the end of the file differ"
+    if len(lines) > MAX_DIFF:
+        lines[MAX_DIFF:] = [f"[cut: {len(lines) - MAX_DIFF} more lines of the diff]"]
+    return "\n".join(lines) or f"{name}: nothing changes"
+
+
+def _text_of(content: Content, name: str) -> str:
+    """The file as text, exactly: what cannot be written back as it was is refused."""
+    if is_binary(content.data[:8192]):
+        raise ToolError(binary_file(name, len(content.data)))
+    try:
+        return content.data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ToolError(
+            f"{name} is not valid UTF-8 at byte {error.start}; it cannot be changed without harm"
+        ) from None
+
+
+def _encode(text: str, before: str | None) -> bytes:
+    bom = codecs.BOM_UTF8.decode()
+    if before is not None and before.startswith(bom) and not text.startswith(bom):
+        text = bom + text
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ToolError("the text is not valid Unicode: it holds half of a character") from None
+
+
+def _with_line_ends(text: str, before: str | None) -> str:
+    """The text with CRLF line ends where the file had only these."""
+    if before is None or "\r" in text:
+        return text
+    lines = before.count("\n")
+    return text.replace("\n", "\r\n") if lines and before.count("\r\n") == lines else text
+
+
+def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
+    """Where the old text is, and the whole text with the new one there.
+
+    Raises:
+        ToolError: it is not there, or more than once; says where.
+    """
+    if not old:
+        raise ToolError("old is empty: give the text to replace, or use write_file")
+    if old == new:
+        raise ToolError("old and new are the same: nothing would change")
+    places = _places(text, old)
+    if not places:
+        raise ToolError(f"no such text in {name}{_nearest(text, old)}")
+    if len(places) > 1:
+        lines = [str(text.count("\n", 0, start) + 1) for start, _ in places[:MAX_PLACES]]
+        more = "" if len(places) <= MAX_PLACES else f" and {len(places) - MAX_PLACES} more"
+        raise ToolError(
+            f"the text is in {name} {len(places)} times, at lines {', '.join(lines)}{more}; "
+            "give more of what is around it"
+        )
+    start, end = places[0]
+    if "\r" not in new and _crlf(text, start, text[start:end]):
+        new = new.replace("\n", "\r\n")
+    return start, text[:start] + new + text[end:]
+
+
+def _places(text: str, old: str) -> list[tuple[int, int]]:
+    """Everywhere that the old text begins and ends, also where two places overlap.
+
+    A line end of the old text stands for either kind, where the file has CRLF.
+    """
+    pattern = re.escape(old)
+    if "\r" not in old:
+        pattern = pattern.replace("\\\n", "\r?\n")
+    found: list[tuple[int, int]] = []
+    search = re.compile(pattern).search
+    match = search(text)
+    while match is not None and len(found) < 1000:
+        if not found or found[-1][1] != match.end():  # the same one, without its first CR
+            found.append(match.span())
+        match = search(text, match.start() + 1)
+    return found
+
+
+def _crlf(text: str, at: int, found: str) -> bool:
+    """Whether lines at this place end in CRLF: those replaced, else the line that it is in."""
+    if "\n" in found:
+        return "\r\n" in found
+    end = text.find("\n", at)
+    if end < 0:
+        return text.count("\r\n") * 2 > text.count("\n")
+    return text[end - 1 : end] == "\r"
+
+
+def _nearest(text: str, old: str) -> str:
+    """The line most like the first of the old text, for a model that misremembers it."""
+    lines = split_lines(text)
+    wanted = next((line.strip() for line in old.split("\n") if line.strip()), "")
+    if re.match(r"\d+\t", wanted):
+        return "; leave out the line numbers that read_file shows"
+    if not wanted or len(lines) > 5000 or len(wanted) > 300:
+        return ""
+    stripped = [line.strip()[:300] for line in lines]
+    near = difflib.get_close_matches(wanted, stripped, n=1, cutoff=0.7)
+    if not near:
+        return ""
+    return f"; line {stripped.index(near[0]) + 1} is like it: {near[0][:120]}"
+
+
+def _count(text: str) -> str:
+    lines = len(split_lines(text))
+    return "1 line" if lines == 1 else f"{lines} lines"

@@ -1,0 +1,250 @@
+"""fetch_url: a page or file from the web as text, within limits.
+
+* Only http and https; no credentials in the address; no proxy from the environment.
+* Every host is resolved once, every address it has must be public, and the connection goes to the
+  address that was checked. So it is after each redirect: no second DNS answer is ever used.
+* A redirect to another host is not followed but told: that is a new call for the policy.
+* Limits on time (over all), bytes (after decompression) and redirects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import re
+import threading
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ToolError
+from .addresses import resolve
+from .html import html_to_text
+from .paths import shown
+from .tool import Tool, tool
+
+if TYPE_CHECKING:
+    import httpx
+
+MAX_BYTES = 4 * 2**20  # of a body, decompressed
+MAX_SECONDS = 30.0
+MAX_REDIRECTS = 5
+MAX_URL = 2000  # characters
+
+_TEXT = re.compile(r"text/|application/(.*[+/])?(json|xml|javascript|yaml|toml|x-sh|x-ndjson)\b")
+
+
+@dataclass(frozen=True)
+class Page:
+    """What came back."""
+
+    url: str
+    status: int
+    kind: str
+    """Media type, without parameters."""
+    charset: str
+    body: bytes
+    cut: bool
+    """Whether the body goes on past the limit."""
+
+    def text(self) -> str:
+        """The body as text; HTML as what a reader sees.
+
+        Raises:
+            ToolError: it is no text.
+        """
+        if self.kind and not _TEXT.match(self.kind) and self.kind != "application/xhtml+xml":
+            raise ToolError(f"no text: {self.kind}, {len(self.body):,} bytes")
+        if not self.kind and b"\0" in self.body[:1024]:
+            raise ToolError(f"no text: {len(self.body):,} bytes of an unknown kind")
+        text = self.body.decode(self._codec(), "replace")
+        is_html = "html" in self.kind or (
+            not self.kind and text[:512].lstrip().lower().startswith(("<!doctype html", "<html"))
+        )
+        return html_to_text(text) if is_html else text.removeprefix("\ufeff")
+
+    def _codec(self) -> str:
+        named = self.charset
+        if not named and "html" in self.kind:
+            found = re.search(rb"<meta[^>]{0,200}charset=[\"']?([\w-]{1,40})", self.body[:2048])
+            named = found[1].decode("ascii", "replace") if found else ""
+        try:
+            return codecs.lookup(named).name if named else "utf-8"
+        except LookupError:
+            return "utf-8"
+
+
+class FetchTools:
+    """fetch_url, to be given to an agent; iterating gives the `Tool`.
+
+    Args:
+        private: whether hosts of this machine and its network may be fetched.
+        max_bytes: of a body, decompressed.
+        max_seconds: for one call, redirects included.
+    """
+
+    def __init__(
+        self,
+        *,
+        private: bool = False,
+        max_bytes: int = MAX_BYTES,
+        max_seconds: float = MAX_SECONDS,
+    ) -> None:
+        self._private = private
+        self._max_bytes = max_bytes
+        self._max_seconds = max_seconds
+        self._tools = (tool(effect="net")(self.fetch_url),)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._tools)
+
+    def fetch_url(self, url: str) -> str:
+        """Fetch a web page or text file and return its text.
+
+        Args:
+            url: The address, beginning with http:// or https://.
+        """
+        page = self.fetch(url)
+        text = page.text().strip()
+        if page.status >= 400:
+            raise ToolError(f"HTTP {page.status} from {shown(page.url)}: {text[:300]}")
+        note = f"\n[cut: the page goes on after {self._max_bytes:,} bytes]" if page.cut else ""
+        return (text or "(empty page)") + note
+
+    def fetch(self, url: str) -> Page:
+        """The page behind an address.
+
+        Raises:
+            ToolError: the address is not allowed, or the page cannot be had in time.
+        """
+        outcome: list[Page | BaseException] = []
+        loop = asyncio.new_event_loop()
+
+        def work() -> None:
+            try:
+                limited = asyncio.wait_for(self._follow(url), self._max_seconds)
+                outcome.append(loop.run_until_complete(limited))
+            except BaseException as error:
+                outcome.append(error)
+            finally:
+                loop.close()
+
+        # A thread of its own: the caller may run a loop; and a look-up that hangs is left behind.
+        thread = threading.Thread(target=work, name="fetch_url", daemon=True)
+        thread.start()
+        thread.join(self._max_seconds + 1)
+        if not outcome or isinstance(outcome[0], TimeoutError):
+            raise ToolError(f"no answer within {self._max_seconds:g} seconds: {shown(url)}")
+        result = outcome[0]
+        if isinstance(result, Page):
+            return result
+        raise result
+
+    async def _follow(self, url: str) -> Page:
+        import httpx
+
+        limits = httpx.Limits(max_connections=1)
+        async with httpx.AsyncClient(
+            trust_env=False, follow_redirects=False, timeout=None, limits=limits
+        ) as client:
+            address = _checked(url)
+            for _ in range(MAX_REDIRECTS + 1):
+                try:
+                    found = await self._get(client, address)
+                except httpx.HTTPError as error:
+                    what = str(error) or type(error).__name__
+                    raise ToolError(f"cannot fetch {shown(str(address))}: {what}") from None
+                if isinstance(found, Page):
+                    return found
+                address = _next(address, found)
+        raise ToolError(f"more than {MAX_REDIRECTS} redirects: {shown(url)}")
+
+    async def _get(self, client: httpx.AsyncClient, url: httpx.URL) -> Page | str:
+        """One request: the page, or where it redirects to."""
+        port = url.port or {"http": 80, "https": 443}[url.scheme]
+        host = url.host
+        ip = await asyncio.to_thread(resolve, host, port, private=self._private)
+        request = client.build_request(
+            "GET",
+            url.copy_with(host=ip),
+            headers={
+                "Host": url.netloc.decode("ascii"),
+                "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.5",
+                "Accept-Encoding": "gzip",
+                "User-Agent": "triplepoint",
+            },
+            extensions={"sni_hostname": host},
+        )
+        response = await client.send(request, stream=True)
+        try:
+            if response.is_redirect:
+                return response.headers["location"]
+            body, cut = await self._body(response)
+        finally:
+            await response.aclose()
+        kind, _, parameters = response.headers.get("content-type", "").partition(";")
+        charset = re.search(r"charset=[\"']?([\w-]{1,40})", parameters, re.IGNORECASE)
+        return Page(
+            str(url),
+            response.status_code,
+            kind.strip().lower(),
+            charset[1] if charset else "",
+            body,
+            cut,
+        )
+
+    async def _body(self, response: httpx.Response) -> tuple[bytes, bool]:
+        """The body up to the limit. Decompressed here: a library would unpack a bomb first."""
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("identity", "gzip", "x-gzip", ""):
+            raise ToolError(
+                f"the server packs the page as {shown(encoding)}, which was not asked for"
+            )
+        unpack: Any = zlib.decompressobj(zlib.MAX_WBITS | 16) if "gzip" in encoding else None
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            room = self._max_bytes + 1 - len(body)
+            try:
+                body += chunk[:room] if unpack is None else unpack.decompress(chunk, room)
+            except zlib.error:
+                raise ToolError("the page is damaged: its gzip data cannot be read") from None
+            if len(body) > self._max_bytes:
+                return bytes(body[: self._max_bytes]), True
+        return bytes(body), False
+
+
+def _checked(url: str) -> httpx.URL:
+    """An address that may be fetched, judged by its text.
+
+    Raises:
+        ToolError: it may not; says why.
+    """
+    import httpx
+
+    if len(url) > MAX_URL or any(c <= " " or c in "\\\x7f" for c in url):
+        raise ToolError(f"no address to fetch: {shown(url)}")
+    try:
+        address = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ToolError(f"no address to fetch: {shown(url)} ({error})") from None
+    if address.scheme not in ("http", "https") or not address.host:
+        raise ToolError(f"only http:// and https:// are fetched: {shown(url)}")
+    if address.userinfo:
+        raise ToolError(f"an address with a name or password is not fetched: {shown(url)}")
+    return address.copy_with(fragment=None)
+
+
+def _next(address: httpx.URL, location: str) -> httpx.URL:
+    """Where a redirect leads, if that is the same host and no less safe."""
+    import httpx
+
+    try:
+        target = _checked(str(address.join(location)))
+    except httpx.InvalidURL:
+        raise ToolError(f"a redirect to no address: {shown(location)}") from None
+    if target.host != address.host or (address.scheme, target.scheme) == ("https", "http"):
+        raise ToolError(
+            f"it redirects to another place: {shown(str(target))}; fetch that if needed"
+        )
+    return target

@@ -1,0 +1,62 @@
+"""find: files by the pattern of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import formats
+from .globs import glob_matcher
+from .paths import clean_path, printable
+from .search import MAX_FILES, SKIPPED_FOLDERS
+from .tool import Tool, tool
+from .workspace import Workspace
+
+NO_FILES = "No files found."
+
+
+class FindTools:
+    """find over one folder, to be given to an agent; iterating gives the `Tool`."""
+
+    def __init__(self, root: str | Path | Workspace) -> None:
+        """Open the folder.
+
+        Raises:
+            ToolError: there is no such folder.
+        """
+        self.workspace = root if isinstance(root, Workspace) else Workspace(root)
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter((tool(self.find),))
+
+    def find(self, pattern: str, path: str = ".") -> str:
+        """Find files by name, in a folder and all folders below it.
+
+        Args:
+            pattern: A glob such as *.py or docs/**/*.md; without a "/" it is matched with the
+                name alone.
+            path: The folder, relative to the workspace.
+        """
+        path = clean_path(path)
+        matches = glob_matcher(pattern)
+        prefix = 0 if path == "." else len(path) + 1
+        missed: list[str] = []
+        walk = self.workspace.walk(path, skip=SKIPPED_FOLDERS, first=MAX_FILES + 1, missed=missed)
+        shown: list[str] = []
+        notes: list[str] = []
+        for number, below in enumerate(walk):
+            if number == MAX_FILES:
+                notes.append(
+                    f"[cut: the search stopped after {MAX_FILES:,} files; narrow the path]"
+                )
+                break
+            name = below[prefix:] if "/" in pattern else below.rpartition("/")[2]
+            if not matches(name):
+                continue
+            if len(shown) == formats.MAX_ENTRIES:
+                notes.append(f"[cut: more than {len(shown)} files; narrow the pattern or the path]")
+                break
+            shown.append(printable(below))
+        if missed:
+            notes.append(f"[cut: {len(missed)} folders could not be read]")
+        return "\n".join([*(shown or [NO_FILES]), *notes])

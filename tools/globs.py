@@ -1,0 +1,71 @@
+"""Globs: ``*`` and ``?`` stay within one name, ``**`` goes over any number of folders.
+
+They are matched by the same linear-time engine as `search`: no pattern can make it hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..errors import ToolError
+
+MAX_GLOB = 500  # characters
+
+
+def glob_matcher(pattern: str) -> Callable[[str], bool]:
+    """A test of a whole text for a glob; letters count as they are written.
+
+    Args:
+        pattern: ``*`` any characters but "/", ``**`` any at all (``**/`` also none), ``?`` one,
+            ``[abc]`` and ``[!abc]`` one of a set.
+
+    Raises:
+        ToolError: the pattern is empty, too long, or a set in it does not end.
+    """
+    from pydantic_core import SchemaValidator, core_schema
+
+    if not pattern:
+        raise ToolError("the pattern is empty")
+    if len(pattern) > MAX_GLOB:
+        raise ToolError(f"the pattern has {len(pattern)} characters; {MAX_GLOB} are allowed")
+    regex = rf"(?s)\A(?:{_regex(pattern)})\z"
+    schema = core_schema.str_schema(pattern=regex, regex_engine="rust-regex")
+    return SchemaValidator(schema).isinstance_python
+
+
+def _regex(glob: str) -> str:
+    out: list[str] = []
+    at = 0
+    while at < len(glob):
+        if glob.startswith("**/", at) and (at == 0 or glob[at - 1] == "/"):
+            out.append("(?:.*/)?")
+            at += 3
+        elif glob.startswith("**", at):
+            out.append(".*")
+            at += 2
+        elif glob[at] == "[":
+            text, at = _set(glob, at)
+            out.append(text)
+        else:
+            out.append({"*": "[^/]*", "?": "[^/]"}.get(glob[at]) or _literal(glob[at]))
+            at += 1
+    return "".join(out)
+
+
+def _set(glob: str, start: int) -> tuple[str, int]:
+    """A set of characters, and where the pattern goes on."""
+    at = start + 1
+    negated = glob[at : at + 1] in ("!", "^")
+    at += negated
+    end = glob.find("]", at + 1)  # a "]" that comes first is one of the characters
+    if end < 0:
+        raise ToolError(f"the pattern has a '[' that does not end: {glob}")
+    parts = [char if char == "-" else _literal(char) for char in glob[at:end]]
+    for place in (0, -1):  # a dash at an edge is a dash
+        if parts[place] == "-":
+            parts[place] = r"\-"
+    return f"[{'^/' if negated else ''}{''.join(parts)}]", end + 1
+
+
+def _literal(char: str) -> str:
+    return char if char.isalnum() or char == "_" else rf"\x{{{ord(char):x}}}"

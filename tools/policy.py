@@ -1,0 +1,306 @@
+"""Which calls may run: by what a tool can do, by rules, or because a person says so.
+
+    rules, in order: the first that fits decides  (allow, deny, ask)
+    no rule fits:    a tool that only reads may run
+    else the mode:   read-only → no, ask → a person decides, yes → it may run
+
+A decision is made on the arguments as they were validated, before the call, and is recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+from urllib.parse import urlsplit, urlunsplit
+
+from ..errors import ToolError
+from .globs import glob_matcher
+from .tool import Tool
+
+Mode = Literal["read-only", "ask", "yes"]
+Then = Literal["allow", "deny", "ask"]
+Answer = Literal["yes", "no", "always"]
+
+_TIDIED = ("path", "to", "url")  # the arguments that mean the same in several ways to write them
+_PLACES = ("path", "url", "command")  # the arguments that "always" is for, the first that is there
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call that a person is asked about."""
+
+    tool: Tool[..., Any]
+    arguments: Mapping[str, Any]
+    preview: str
+    """What it would do: a diff, a command; empty when the arguments say all."""
+    scope: str
+    """What "always" would allow for the rest of the session."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided about one call."""
+
+    allowed: bool
+    by: str
+    """``effect``, ``read-only``, ``yes``, ``rule N``, ``user``, ``always``, ``nobody`` or
+    ``recorded``."""
+    reason: str = ""
+    """For a call that may not run: why, for the model."""
+    asked_s: float = 0.0
+
+    @property
+    def word(self) -> str:
+        """What a trace calls it."""
+        return "allowed" if self.allowed else "denied"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of a policy.
+
+    Attributes:
+        tool: a glob over names of tools.
+        then: what happens to a call that fits.
+        arguments: for each named argument a glob; all must fit. In a list of words, such as a
+            command, they are joined as a shell would write them.
+    """
+
+    tool: str
+    then: Then
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.then not in get_args(Then):
+            raise ToolError(f"a rule says then = {self.then!r}; it must be allow, deny or ask")
+        for glob in (self.tool, *self.arguments.values()):
+            glob_matcher(glob)  # a pattern that cannot be used is told now
+
+    def fits(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> bool:
+        """Whether it is about this call.
+
+        What is allowed must fit as it will be understood; what is denied or asked about fits also
+        as it is written, so that no other way to write a path gets around a rule.
+        """
+        if not glob_matcher(self.tool)(tool.name):
+            return False
+        for name, glob in self.arguments.items():
+            value = arguments.get(name, tool.defaults.get(name))
+            if value is None:
+                return False
+            text = _text(value)
+            forms = {text, _tidy(text)} if isinstance(value, str) else {text}
+            if self.then == "allow":
+                forms = {_tidy(text)} if name in _TIDIED else forms
+                if not all(map(glob_matcher(glob), forms)):
+                    return False
+            elif not any(map(glob_matcher(glob), forms)):
+                return False
+        return True
+
+
+class Recorded(Protocol):
+    """A tool call as a trace has it."""
+
+    name: str
+    arguments: dict[str, Any]
+    decision: str
+
+
+class Policy:
+    """Decides about calls, and remembers what a person allowed for the session.
+
+    Args:
+        mode: what happens to a call that no rule fits, of a tool that does more than read.
+        rules: looked at in order.
+        ask: asks a person; without it nobody is there, and what would be asked is denied.
+
+    Raises:
+        ToolError: the mode is none.
+    """
+
+    def __init__(
+        self,
+        mode: Mode = "read-only",
+        rules: Sequence[Rule] = (),
+        ask: Callable[[Request], Answer] | None = None,
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise ToolError(f"unknown policy {mode!r}; known: {', '.join(get_args(Mode))}")
+        self.mode: Mode = mode
+        self.rules = list(rules)
+        self.ask = ask
+        self._always: set[tuple[str, str]] = set()
+        self._recorded: dict[str, list[bool]] = {}
+
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        mode: Mode = "read-only",
+        ask: Callable[[Request], Answer] | None = None,
+    ) -> Policy:
+        """Read a policy file (TOML).
+
+            [[rule]]
+            tool = "edit_file"
+            arguments = { path = "docs/**" }
+            then = "allow"
+
+        Raises:
+            ToolError: it cannot be read, or says something that is not known; names the place.
+        """
+        import tomllib
+
+        try:
+            data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ToolError(f"cannot read the policy {path}: {error.strerror}") from None
+        except ValueError as error:
+            raise ToolError(f"the policy {path} is not TOML: {error}") from None
+        if extra := data.keys() - {"rule"}:
+            raise ToolError(f"the policy {path} has {sorted(extra)[0]!r}; only [[rule]] is known")
+        if not isinstance(data.get("rule", []), list):
+            raise ToolError(f"the policy {path}: write [[rule]], with two brackets")
+        rules = [_rule(one, f"{path}, rule {i}") for i, one in enumerate(data.get("rule", []), 1)]
+        return cls(mode, rules, ask)
+
+    @classmethod
+    def recorded(cls, calls: Iterable[Recorded]) -> Policy:
+        """A policy that decides as a recorded run did, call by call; what is new only reads."""
+        policy = cls()
+        for call in calls:
+            if call.decision:
+                allowed = call.decision == "allowed"
+                policy._recorded.setdefault(_key(call.name, call.arguments), []).append(allowed)
+        return policy
+
+    def decide(
+        self,
+        tool: Tool[..., Any],
+        arguments: Mapping[str, Any],
+        written: Mapping[str, Any] | None = None,
+    ) -> Decision:
+        """Decide about one call; a person may be asked.
+
+        Args:
+            tool: the tool.
+            arguments: as they were validated.
+            written: as the model wrote them, and as a trace has them.
+
+        Raises:
+            ToolError: the call would fail anyway, as its preview found.
+        """
+        key = _key(tool.name, arguments if written is None else written)
+        if answers := self._recorded.get(key):
+            allowed = answers.pop(0) if len(answers) > 1 else answers[0]
+            return Decision(allowed, "recorded", "" if allowed else "it was denied in the run")
+        for number, rule in enumerate(self.rules, 1):
+            if rule.fits(tool, arguments):
+                by = f"rule {number}"
+                if rule.then == "ask":
+                    return self._asked(tool, arguments)
+                if rule.then == "allow":
+                    return Decision(True, by)
+                return Decision(False, by, f"{by} of the policy denies it")
+        if tool.effect == "read":
+            return Decision(True, "effect")
+        if self.mode == "yes":
+            return Decision(True, "yes")
+        if self.mode == "ask":
+            return self._asked(tool, arguments)
+        return Decision(False, "read-only", "the policy of this session is read-only")
+
+    def refused(self, tools: Iterable[Tool[..., Any]]) -> list[str]:
+        """Names of the tools of which no call at all can be allowed."""
+        return [
+            tool.name
+            for tool in tools
+            if tool.effect != "read"
+            and (self.mode == "read-only" or (self.mode == "ask" and self.ask is None))
+            and not any(r.then != "deny" and glob_matcher(r.tool)(tool.name) for r in self.rules)
+            and not self._recorded
+        ]
+
+    def describe(self) -> dict[str, Any]:
+        """The policy for the header of a trace."""
+        rules = [
+            {"tool": rule.tool, "arguments": dict(rule.arguments), "then": rule.then}
+            for rule in self.rules
+        ]
+        return {"mode": self.mode, "rules": rules}
+
+    def _asked(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> Decision:
+        scope = scope_of(arguments)
+        if (tool.name, scope) in self._always:
+            return Decision(True, "always")
+        if self.ask is None:
+            return Decision(False, "nobody", "a person would have to allow it, and nobody is there")
+        preview = tool.preview(dict(arguments))
+        began = time.perf_counter()
+        answer = self.ask(Request(tool, arguments, preview, scope))
+        asked = time.perf_counter() - began
+        if answer == "always":
+            self._always.add((tool.name, scope))
+        if answer in ("yes", "always"):
+            return Decision(True, "user", asked_s=asked)
+        return Decision(False, "user", "the user said no", asked)
+
+
+def scope_of(arguments: Mapping[str, Any]) -> str:
+    """What "always" is for: the path, the host of a URL, the command, else all arguments."""
+    for name in _PLACES:
+        if name in arguments:
+            value = arguments[name]
+            text = _tidy(_text(value)) if isinstance(value, str) else _text(value)
+            return "/".join(text.split("/")[:3]) if name == "url" else text
+    return json.dumps(dict(arguments), sort_keys=True, ensure_ascii=False, default=str)
+
+
+def _rule(data: object, where: str) -> Rule:
+    if not isinstance(data, dict) or not isinstance(data.get("tool"), str):
+        raise ToolError(f'{where}: it needs tool = "…"')
+    if extra := data.keys() - {"tool", "arguments", "then"}:
+        raise ToolError(f"{where}: {sorted(extra)[0]!r} is not known; there are arguments and then")
+    arguments = data.get("arguments", {})
+    if not isinstance(arguments, dict) or not all(isinstance(v, str) for v in arguments.values()):
+        raise ToolError(f"{where}: arguments must be a table of globs")
+    try:
+        return Rule(data["tool"], data.get("then", ""), arguments)
+    except ToolError as error:
+        raise ToolError(f"{where}: {error}") from None
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return shlex.join(value)
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+
+
+def _tidy(text: str) -> str:
+    """A path without detours, a URL with its host in small letters; else the text as it is."""
+    if "://" in text:
+        try:
+            parts = urlsplit(text)
+        except ValueError:
+            return text
+        path = posixpath.normpath(parts.path or "/")
+        path += "/" if parts.path.endswith("/") and path != "/" else ""
+        return urlunsplit(
+            (parts.scheme.lower(), parts.netloc.lower(), path, parts.query, parts.fragment)
+        )
+    if not text or "\n" in text:
+        return text
+    return posixpath.normpath(text)
+
+
+def _key(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"{name} {json.dumps(dict(arguments), sort_keys=True, default=str)}"
