@@ -11,6 +11,7 @@ tells the others by the lowest bit of the barrier's generation, so all leave at 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -32,6 +33,7 @@ POOL_SLOTS = 64
 # An op: 8 slots, one cache line.
 OP_FN, OP_ARGS, OP_ARGS_STRIDE, OP_UNITS, OP_MODE, OP_CHUNK, OP_BARRIER, OP_COUNTER = range(8)
 OP_BYTES = 64
+COUNTER_SLOTS = 8  # a shared op has a counter for each thread's range, each on a line of its own
 STATIC, DYNAMIC, EACH = range(3)
 PASS_STEP = 1 << 16  # START_GEN counts passes in steps of this; the bits below are the players
 
@@ -261,24 +263,76 @@ class _Builder:
 
         b.position_at_end(fixed)
         each = b.icmp_signed("==", mode, i64(EACH))
-        begin = b.select(each, i64(0), b.sdiv(b.mul(units, tid), active))
-        end = b.select(each, units, b.sdiv(b.mul(units, b.add(tid, i64(1))), active))
+        own_begin, own_end = self._range(b, units, tid, active)
+        begin, end = b.select(each, i64(0), own_begin), b.select(each, units, own_end)
         with b.if_then(b.icmp_signed("<", begin, end)):
             play(begin, end)
         b.branch(done)
 
         b.position_at_end(dynamic)
-        counter, chunk = self.get(b, op, OP_COUNTER, ptr), self.get(b, op, OP_CHUNK)
-        take, work = fn.append_basic_block("take"), fn.append_basic_block("work")
-        b.branch(take)
-        b.position_at_end(take)
-        got = b.atomic_rmw("add", counter, chunk, "monotonic")
-        b.cbranch(b.icmp_signed("<", got, units), work, done)
-        b.position_at_end(work)
-        upto = b.add(got, chunk)
-        play(got, b.select(b.icmp_signed("<", upto, units), upto, units))
-        b.branch(take)
+        self._share(fn, b, op, (units, tid, active), play)
+        b.branch(done)
         b.position_at_end(done)
+
+    def _share(
+        self,
+        fn: ir.Function,
+        b: ir.IRBuilder,
+        op: ir.Value,
+        who: tuple[ir.Value, ir.Value, ir.Value],
+        play: Callable[[Any, Any], None],
+    ) -> None:
+        """A thread's own range in chunks from its front, then the others' from their backs.
+
+        A range's counter holds the chunks taken from the front in its low half and those from the
+        back in its high half. Whoever adds to it owns the chunk that it then counts, unless the
+        halves had already met.
+        """
+        units, tid, active = who
+        counters, chunk = self.get(b, op, OP_COUNTER, ptr), self.get(b, op, OP_CHUNK)
+        entry = b.block
+        turn, chunks, take, work, following, done = (
+            fn.append_basic_block(n) for n in ("turn", "chunks", "take", "work", "next", "shared")
+        )
+        b.branch(turn)
+        b.position_at_end(turn)
+        offset = b.phi(i64)  # 0: our own range
+        offset.add_incoming(i64(0), entry)
+        b.cbranch(b.icmp_signed("<", offset, active), chunks, done)
+
+        b.position_at_end(chunks)
+        sum_ = b.add(tid, offset)
+        over = b.icmp_signed(">=", sum_, active)
+        whose = b.select(over, b.sub(sum_, active), sum_)
+        begin, end = self._range(b, units, whose, active)
+        count = b.sdiv(b.add(b.sub(end, begin), b.sub(chunk, i64(1))), chunk)
+        counter = b.gep(counters, [b.mul(whose, i64(COUNTER_SLOTS))], source_etype=i64)
+        ours = b.icmp_signed("==", offset, i64(0))
+        step = b.select(ours, i64(1), i64(1 << 32))
+        b.branch(take)
+
+        b.position_at_end(take)
+        taken = b.atomic_rmw("add", counter, step, "monotonic")
+        front, back = b.and_(taken, i64((1 << 32) - 1)), b.lshr(taken, i64(32))
+        b.cbranch(b.icmp_signed("<", b.add(front, back), count), work, following)
+        b.position_at_end(work)
+        last = b.sub(b.sub(count, i64(1)), back)
+        at = b.add(begin, b.mul(b.select(ours, front, last), chunk))
+        upto = b.add(at, chunk)
+        play(at, b.select(b.icmp_signed("<", upto, end), upto, end))
+        b.branch(take)
+
+        b.position_at_end(following)
+        offset.add_incoming(b.add(offset, i64(1)), following)
+        b.branch(turn)
+        b.position_at_end(done)
+
+    def _range(
+        self, b: ir.IRBuilder, units: ir.Value, tid: ir.Value, active: ir.Value
+    ) -> tuple[Any, Any]:
+        """The contiguous range of units that is one thread's: [begin, end)."""
+        begin = b.sdiv(b.mul(units, tid), active)
+        return begin, b.sdiv(b.mul(units, b.add(tid, i64(1))), active)
 
     def play(self, run: ir.Function, release: ir.Function) -> None:
         """i64 tp_play(pool, ops, n_ops, start, budget, stats, stats_stride)."""
@@ -289,6 +343,7 @@ class _Builder:
         for slot, value in ((OPS, ops), (STATS, stats)):
             b.store(value, self.slot(b, pool, slot))
         b.store(b.add(self.cycles(b), budget), self.slot(b, pool, DEADLINE))
+        active = self.get(b, pool, ACTIVE)
         entry, head, body, go = b.block, *(fn.append_basic_block(n) for n in ("head", "body", "go"))
         b.branch(head)
         b.position_at_end(head)
@@ -297,8 +352,10 @@ class _Builder:
         b.cbranch(b.icmp_signed("<", index, count), body, go)
         b.position_at_end(body)
         op = b.gep(ops, [b.mul(index, i64(OP_BYTES))], source_etype=ir.IntType(8))
-        b.store(i64(0), self.get(b, op, OP_COUNTER, ptr))
-        index.add_incoming(b.add(index, i64(1)), body)
+        shared = b.icmp_signed("==", self.get(b, op, OP_MODE), i64(DYNAMIC))
+        with b.if_then(shared):
+            self._clear_counters(fn, b, self.get(b, op, OP_COUNTER, ptr), active)
+        index.add_incoming(b.add(index, i64(1)), b.block)
         b.branch(head)
         b.position_at_end(go)
         with b.if_then(b.icmp_signed(">", self.get(b, pool, ACTIVE), i64(1))):
@@ -308,6 +365,20 @@ class _Builder:
             following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
             b.call(release, [pool, gen, b.or_(following, self.get(b, pool, ACTIVE))])
         b.ret(b.call(run, [pool, i64(0)]))
+
+    def _clear_counters(
+        self, fn: ir.Function, b: ir.IRBuilder, counters: ir.Value, active: ir.Value
+    ) -> None:
+        entry, loop, cleared = b.block, *(fn.append_basic_block(n) for n in ("clear", "cleared"))
+        b.branch(loop)
+        b.position_at_end(loop)
+        tid = b.phi(i64)
+        tid.add_incoming(i64(0), entry)
+        b.store(i64(0), b.gep(counters, [b.mul(tid, i64(COUNTER_SLOTS))], source_etype=i64))
+        following = b.add(tid, i64(1))
+        tid.add_incoming(following, loop)
+        b.cbranch(b.icmp_signed("<", following, active), loop, cleared)
+        b.position_at_end(cleared)
 
     def worker(self, run: ir.Function, await_change: ir.Function) -> None:
         """void tp_worker(pool, tid): serve passes until SHUTDOWN."""

@@ -5,7 +5,8 @@ when it is played, so it may follow the tokens of the pass), how the units are s
 whether the threads meet afterwards.
 
     STATIC   each thread takes one contiguous range: a sequential stream of weights for each
-    DYNAMIC  threads take chunks from a counter: a slowed core does less
+    DYNAMIC  the same ranges, in chunks from their front; who has done takes from the others' backs,
+             so that a slowed core does less
     EACH     every thread does all units, into its own memory: for little work, cheaper than a
              barrier
 """
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from .compile import Library, Spec
-from .player import DYNAMIC, EACH, STATIC
+from .player import COUNTER_SLOTS, DYNAMIC, EACH, STATIC
 from .pool import Pool, aligned
 
 Argument = "np.ndarray | int | float | PerThread"
@@ -104,7 +105,9 @@ class NativeTape:
         self.barriers = sum(op.barrier for op in tape.ops)
         self._keep: list[Any] = [library]  # it owns the code that the records point to
         self.records = aligned((len(tape.ops), 8), np.int64)
-        counters = aligned((len(tape.ops), 8), np.int64)
+        shared = [op.mode == DYNAMIC for op in tape.ops]
+        counters = aligned((max(1, sum(shared)), tape.threads, COUNTER_SLOTS), np.int64)
+        places = np.maximum(np.cumsum(shared) - 1, 0)
         for n, op in enumerate(tape.ops):
             args, stride = _argument_block(op, tape.threads)
             self._keep += [args, op.args, op.units, counters]
@@ -116,7 +119,7 @@ class NativeTape:
                 op.mode,
                 op.chunk,
                 int(op.barrier),
-                counters[n].ctypes.data,
+                counters[places[n]].ctypes.data,
             )
         # Room for each thread's sums on lines of its own.
         self.stats = aligned((tape.threads, _round_up(len(tape.ops), 4), 2), np.int64)

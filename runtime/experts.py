@@ -15,7 +15,7 @@ from ..jit.kernels import gemm, gemm_k, moe
 from ..jit.kernels.activations import BLOCK_BYTES
 from ..jit.pool import aligned
 from ..jit.tape import DYNAMIC, EACH, STATIC, PerThread
-from .graph import DOWN_UNITS, GATE_UNITS, ONE, TOKENS, TOUCHED, Graph, Prepared, Row
+from .graph import CHUNKS, DOWN_UNITS, GATE_UNITS, ONE, TOKENS, TOUCHED, Graph, Prepared, Row
 from .weights import Matrix
 
 
@@ -95,9 +95,7 @@ def _product(
     args = [w.panels, rows.data, out.data, x_bytes, out.stride, w.units, *to.lists,
             g.scratch("unpack", needs)]  # fmt: skip
     sizes = {"fmt": form.name, "epilogue": epilogue, "blocks": w.blocks, "share": share}
-    # A thread takes a quarter of an expert's panels at a time: with single panels, few tokens an
-    # expert took twice as long (two threads then read by turns from the same stretch of memory).
-    mode, chunk = (STATIC, 1) if g.decode else (DYNAMIC, max(1, w.units // 4))
+    mode, chunk = (STATIC, 1) if g.decode else (DYNAMIC, max(1, w.units // CHUNKS))
     g.tape.op(name, spec(moe.gemm_experts, **sizes), args, g.units(units), mode=mode, chunk=chunk)
 
 

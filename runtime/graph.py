@@ -31,7 +31,7 @@ ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(4, 7)
 ONE, ZERO, PARTS = range(7, 10)
 PAIRS, GATE_UNITS, DOWN_UNITS, TOUCHED = range(10, 14)  # of experts: see `experts.py`
 STATE_SLOTS = 16
-RANGES = 6  # ranges of panels for each thread in a prefill's product
+CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
 ALIGN = 64  # float32 rows are padded to this many values, so that no kernel has a tail
 
 
@@ -306,10 +306,10 @@ class Graph:
             size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
             args = [w.panels, rows.data, out.data, out.stride, count, self.scratch("unpack", size)]
         units = self.units(HEAD_UNITS) if head else np.array([w.units], np.int64)
-        # Decode streams: one contiguous range of panels for each thread reads fastest. In prefill
-        # a slowed thread takes fewer ranges; short ones would have two threads read by turns.
+        # Decode streams: one contiguous range of panels for each thread reads fastest, and so it
+        # does in prefill until a thread has done its own.
         mode = STATIC if self.decode else DYNAMIC
-        chunk = max(1, w.units // (RANGES * self.tape.threads))
+        chunk = max(1, w.units // (CHUNKS * self.tape.threads))
         self.tape.op(name, kernel, args, units, mode=mode, chunk=chunk, barrier=barrier)
 
     def scratch(self, name: str, nbytes: int) -> PerThread:

@@ -53,7 +53,7 @@ int64_t tp_cycles(void);
 enum { SIZE = 13, STEPS = 40, MOST = 3 };
 static int64_t pool[POOL_SLOTS] __attribute__((aligned(64)));
 static int64_t ops[STEPS * 8] __attribute__((aligned(64)));
-static int64_t counters[STEPS * 8], args[STEPS][2], units = SIZE;
+static int64_t counters[STEPS * MOST * COUNTER_SLOTS], args[STEPS][2], units = SIZE;
 static int64_t a[SIZE], b[SIZE], stats[MOST][STEPS][2];
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
@@ -87,7 +87,7 @@ int main(void) {
         op[OP_MODE] = s % 3 == 0 ? DYNAMIC : STATIC;
         op[OP_CHUNK] = 2;
         op[OP_BARRIER] = 1;
-        op[OP_COUNTER] = (int64_t)(counters + 8 * s);
+        op[OP_COUNTER] = (int64_t)(counters + MOST * COUNTER_SLOTS * s);
     }
     pool[THREADS] = pool[ACTIVE] = MOST;
     pool[LOCK_FN] = (int64_t)pthread_mutex_lock;

@@ -123,6 +123,29 @@ def test_dynamic_does_each_unit_once(
     assert times.tolist() == [15] * 50 + [0] * 14
 
 
+def test_dynamic_takes_over_from_a_busy_thread(library: Library, make_pool: MakePool) -> None:
+    """While one thread is kept busy, the other does the rest of both ranges, each from its end."""
+    pool = make_pool(2)
+    times, who = aligned(64, np.int64), aligned(64, np.int64)
+    loops, sinks = np.array([[50_000_000], [0]]), aligned((2, 8), np.int64)
+    one = np.array([1])
+    tape = Tape("busy", 2)
+    args = [PerThread(list(loops)), PerThread(list(sinks))]
+    tape.op("spin", SPIN, args, one, mode=EACH, barrier=False)
+    tape.op("visit", VISIT, [times, who], np.array([40]), mode=DYNAMIC, chunk=3)
+    native = tape.finish(library, pool)
+    taken = 0
+    for _ in range(10):  # on a machine with other work the second thread may come late
+        times[:], who[:] = 0, -1
+        _play(native)
+        assert times.tolist() == [1] * 40 + [0] * 24
+        mine, theirs = who[:20].tolist(), who[20:40].tolist()
+        assert mine == sorted(mine)  # its owner from the front, the other from the back
+        taken = max(taken, sum(mine))
+        assert set(theirs) <= {0, 1}
+    assert taken >= 17
+
+
 @THREADS
 def test_each_does_all_units(library: Library, make_pool: MakePool, threads: int) -> None:
     """Every thread does every unit, with arguments of its own, in one call."""
