@@ -1,7 +1,7 @@
 """A trace without text: sizes, hashes, counts and times stay; words and token ids do not.
 
-What stays is listed field by field, and a field that is not listed goes: an event or a field that
-this version does not know is taken for text. The hashes are made with a key that is thrown away,
+What stays is listed field by field. An event or a field that this version does not know is taken
+for text: of such an event only its name is written, and such a field is left out. The hashes are made with a key that is thrown away,
 so that nobody can guess a short text and check the guess; equal texts of a run still have equal
 hashes.
 """
@@ -35,9 +35,19 @@ KEPT: dict[str, set[str]] = {
     "run_end": {"status", "totals", "wall_s"},
     "sealed": {"torn_bytes"},
 }
-"""Fields that hold no text of the conversation, by event. All others are blanked."""
+"""Fields that hold no text of the conversation, by event."""
 
-_TEXT = ("content", "result", "answer")  # each has its hash beside it
+BLANKED: dict[str, set[str]] = {
+    "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
+    "message": {"content", "content_sha256", "ids"},
+    "phase": {"token_ids"},
+    "tool": {"arguments", "result", "result_sha256", "error"},
+    "turn_end": {"answer", "answer_sha256"},
+    "run_end": {"message", "answer", "answer_sha256"},
+    "sealed": set(),
+}
+"""Fields that do. What is in neither table is not written."""
+
 _NOT_SECRET = ("kv", "format", "temperature", "top_k", "top_p", "min_p", "seed")
 
 
@@ -72,18 +82,16 @@ class Redactor:
     def __call__(self, event: Mapping[str, Any]) -> dict[str, Any]:
         """The event without text; its argument stays as it is."""
         name = str(event["event"])
-        kept = KEPT.get(name)
-        if kept is None:
-            return {key: value if key in _HEAD else "[redacted]" for key, value in event.items()}
+        kept, blanked = KEPT.get(name, set()), BLANKED.get(name, set())
         if name == "run_start":
             self._parameters = set(_property_names(event.get("tools", [])))
         body: dict[str, Any] = {}
         for field, value in event.items():
             if field in _HEAD or field in kept:
                 body[field] = value
-            elif field.endswith("_sha256") and field.removesuffix("_sha256") in _TEXT:
+            elif field in blanked and field.endswith("_sha256"):
                 body[field] = self._hash(str(event.get(field.removesuffix("_sha256"), "")))
-            else:
+            elif field in blanked:
                 body[field] = _SPECIAL.get((name, field), _blank)(self, value)
         return body
 
