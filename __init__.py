@@ -49,7 +49,19 @@ if TYPE_CHECKING:
     from .runtime.result import RunResult, Usage
     from .runtime.sampling import Sampling
     from .runtime.session import Session
-    from .tools import FileTools, Tool, ToolSet, tool
+    from .tools import (
+        CommandTools,
+        EditTools,
+        FetchTools,
+        FileTools,
+        FindTools,
+        Policy,
+        Request,
+        Rule,
+        Tool,
+        ToolSet,
+        tool,
+    )
     from .traces.events import PhaseEvent
     from .traces.reader import Trace
 
@@ -72,7 +84,19 @@ _PLACES = {
     "runtime.result": ("RunResult", "Usage"),
     "runtime.sampling": ("Sampling",),
     "runtime.session": ("Session",),
-    "tools": ("FileTools", "Tool", "ToolSet", "tool"),
+    "tools": (
+        "CommandTools",
+        "EditTools",
+        "FetchTools",
+        "FileTools",
+        "FindTools",
+        "Policy",
+        "Request",
+        "Rule",
+        "Tool",
+        "ToolSet",
+        "tool",
+    ),
     "traces.events": ("PhaseEvent",),
     "traces.reader": ("Trace",),
 }
@@ -82,11 +106,15 @@ __all__ = [
     "Agent",
     "AgentError",
     "AgentEvent",
+    "CommandTools",
     "CompileError",
     "ContextOverflowError",
+    "EditTools",
     "Engine",
     "EngineError",
+    "FetchTools",
     "FileTools",
+    "FindTools",
     "GGUFError",
     "GrammarError",
     "LimitReachedError",
@@ -95,7 +123,10 @@ __all__ = [
     "PassCancelledError",
     "PhaseEvent",
     "PhaseFinished",
+    "Policy",
     "ReplayError",
+    "Request",
+    "Rule",
     "RunFinished",
     "RunResult",
     "RunStarted",

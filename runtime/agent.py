@@ -14,20 +14,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import AgentError, LimitReachedError
-from ..tools import FileTools, Tool, ToolSet, formats
+from ..tools import FileTools, Policy, Tool, ToolSet, formats
+from ..tools.policy import Mode
 from ..traces.reader import Trace
 from ..traces.writer import new_run_id
-from .chat import Chat, Message
+from .chat import Message
 from .events import AgentEvent, RunFinished
-from .grammar import CallGrammar
-from .ledger import TokenLedger
+from .local import LocalTalk
 from .loop import Run
-from .prompt import SYSTEM_PROMPT
+from .prompt import SYSTEM_PROMPT, WORKING_PROMPT
 from .result import RunResult
+from .results import Results
 
 if TYPE_CHECKING:
+    from .chat import Chat
     from .engine import Engine
+    from .grammar import CallGrammar
+    from .ledger import TokenLedger
     from .sampling import Sampling
+    from .session import Session
+    from .talk import Talk
 
 ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
 
@@ -45,11 +51,14 @@ class AgentConfig:
     system: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     sampling: Sampling | None = None
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_tokens"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.timeout is not None and not self.timeout > 0:
+            raise ValueError(f"timeout must be above 0 seconds, not {self.timeout}")
 
 
 class Agent:
@@ -63,6 +72,10 @@ class Agent:
             tools at all.
         max_steps: times the model is asked in one run, at most.
         max_tokens: tokens that it generates in one run, at most.
+        timeout: seconds that one run may take; none without it.
+        policy: which calls may run: a `Policy`, or "read-only" (only tools that just read) or
+            "yes" (all).
+        result_tokens: tokens of one tool result, at most; by default a share of the context.
         context: tokens that the conversation may hold; by default what the engine was loaded for.
         trace: file that the trace is appended to; by default a new one in the user's state folder;
             False keeps it in memory.
@@ -92,6 +105,9 @@ class Agent:
         system: str | None = None,
         max_steps: int = MAX_STEPS,
         max_tokens: int = MAX_TOKENS,
+        timeout: float | None = None,
+        policy: Policy | Mode = "read-only",
+        result_tokens: int | None = None,
         context: int | None = None,
         trace: str | Path | bool | None = None,
         redact: bool = False,
@@ -103,18 +119,22 @@ class Agent:
         self.engine = engine
         self.workspace = None if workspace is None else Path(workspace)
         size = engine.context if context is None else context
+        self.results = Results(result_tokens or _tokens(size), self._count)
         files = () if self.workspace is None else FileTools(self.workspace, max_chars=_share(size))
-        self.tools = ToolSet((*files, *_flat(tools)))
+        given = [one if isinstance(one, Tool) else Tool(one) for one in _flat(tools)]
+        if any(one.effect in ("net", "exec") for one in given):  # of any length
+            given.append(self.results.tool())
+        self.tools = ToolSet((*files, *given))
+        self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         if system is None:
-            system = SYSTEM_PROMPT if len(self.tools) else ""
+            reads = all(one.effect == "read" for one in self.tools)
+            system = (SYSTEM_PROMPT if reads else WORKING_PROMPT) if len(self.tools) else ""
         options = {} if thinking is None else {"enable_thinking": thinking}
-        self.config = AgentConfig(max_steps, max_tokens, context, system, options, sampling)
-        schemas = self.tools.schemas()
-        self.chat = Chat(engine.tokenizer, tools=schemas, template=chat_template, options=options)
-        self.grammar = CallGrammar(engine.tokenizer, schemas, self.chat.form)
-        self.session = engine.session(context=context)
+        self.config = AgentConfig(
+            max_steps, max_tokens, context, system, options, sampling, timeout
+        )
+        self.talk: Talk = LocalTalk(engine, self.config, self.tools.schemas(), chat_template)
         self.session.profile = profile
-        self.ledger = TokenLedger()
         self.messages: list[Message] = []
         self.on_progress: Callable[[int, int, float], None] | None = None
         """Called during a long prefill with tokens done, tokens in all and tokens a second."""
@@ -176,7 +196,7 @@ class Agent:
     def stop(self) -> None:
         """End the running phase, from any thread; the run ends as cancelled."""
         self.stopping = True  # also between two phases, where there is no pass to end
-        self.session.stop()
+        self.talk.stop()
 
     def close(self) -> None:
         """Close the trace file; the conversation is over."""
@@ -192,7 +212,43 @@ class Agent:
     @property
     def notes(self) -> list[str]:
         """What had to be done because the model file or a tool's schema lack something."""
-        return [*self.chat.notes, *self.grammar.notes]
+        notes = list(self.talk.notes)
+        if refused := self.policy.refused(self.tools):
+            notes.append(
+                f"the policy is {self.policy.mode}, so no call of {', '.join(refused)} will run"
+            )
+        return notes
+
+    # The conversation as an engine of ours has it.
+
+    @property
+    def session(self) -> Session:
+        """The tokens in the engine, and their KV cache."""
+        return self._local.session
+
+    @property
+    def ledger(self) -> TokenLedger:
+        """The same tokens, and whose they are."""
+        return self._local.ledger
+
+    @property
+    def chat(self) -> Chat:
+        """How the model is talked to."""
+        return self._local.chat
+
+    @property
+    def grammar(self) -> CallGrammar:
+        """What its calls may be made of."""
+        return self._local.grammar
+
+    @property
+    def _local(self) -> LocalTalk:
+        if not isinstance(self.talk, LocalTalk):
+            raise AgentError("the model runs in another server: its tokens are not known here")
+        return self.talk
+
+    def _count(self, text: str) -> int:
+        return self.talk.count(text)
 
     def _begin_trace(self) -> Trace:
         run = new_run_id()
@@ -215,6 +271,11 @@ def _share(context: int) -> int:
     character, and what is left out can be read on.
     """
     return min(formats.MAX_CHARS, max(1024, context // 2))
+
+
+def _tokens(context: int) -> int:
+    """Tokens that one result of any other tool may have."""
+    return min(4096, max(256, context // 4))
 
 
 def _flat(tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None) -> Iterator[ToolLike]:

@@ -6,7 +6,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from ..traces.events import MachineRecord, ModelRecord, RunStart
-from .sampling import GREEDY
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -37,11 +36,11 @@ def run_start(agent: Agent, task: str) -> RunStart:
         config={
             "max_steps": config.max_steps,
             "max_tokens": config.max_tokens,
-            "context": agent.session.context,
+            "timeout": config.timeout,
             "system": config.system,
             "options": dict(config.options),
-            "sampling": (config.sampling or GREEDY).as_dict(),
-            "format": agent.chat.form.name,
+            **agent.talk.settings(),
+            "policy": agent.policy.describe(),
             "notes": agent.notes,
         },
         versions=_versions(),

@@ -2,52 +2,56 @@
 
     feed the question ─► ask ─► no call: that is the answer
                           ▲        │ calls
-                          └─ feed ◄┴─ act: validate, run
+                          └─ feed ◄┴─ act: validate, decide, run
 
-Only new tokens are fed; the `TokenLedger` makes sure of it. A run that ends early, by a limit, an
-error or Ctrl-C, leaves messages, ledger and session in step, so that the next one can go on.
+Feeding and asking is the matter of a `Talk`: an engine of ours or another server. A run that ends
+early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import (
-    ContextOverflowError,
-    GrammarError,
-    LimitReachedError,
-    PassCancelledError,
-    ToolError,
-)
+from ..errors import LimitReachedError, PassCancelledError, ToolError
+from ..tools.policy import Decision
 from ..traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
-from .chat import Message, Segment
+from .chat import Message
 from .events import (
     AgentEvent,
     Notice,
-    PhaseFinished,
     RunFinished,
     RunStarted,
     Status,
-    TextDelta,
-    ThinkingDelta,
     ToolCallFinished,
     ToolCallStarted,
 )
 from .header import run_start
-from .ledger import Reuse, TokenLedger
-from .prompt import REPEATED_CALL
+from .prompt import DENIED, REPEATED_CALL
 from .repeats import Repeats
-from .reply import Reply, ReplyReader
+from .reply import Reply
 from .result import RunResult, Usage
-from .sampling import GREEDY
 from .toolcalls import ToolCall
 
 if TYPE_CHECKING:
     from .agent import Agent
 
 MAX_ERROR = 300  # characters of an unexpected exception that the model is told
+
+
+@dataclass
+class Outcome:
+    """What came of one call."""
+
+    result: str
+    """The text that the model is given."""
+    error: str | None = None
+    effect: str = ""
+    decision: Decision | None = None
+    """None for a call that never got as far."""
 
 
 class Run:
@@ -60,8 +64,8 @@ class Run:
         self.usage = Usage()
         self.answer = ""
         self.thinking = ""
-        self._began = time.perf_counter()
-        self._opens_thinking = False
+        self.began = time.perf_counter()
+        self._expired = False
         self._repeats = Repeats()
 
     def events(self) -> Iterator[AgentEvent]:
@@ -70,9 +74,9 @@ class Run:
         trace = agent.trace
         if not trace.events:
             trace.write(run_start(agent, self.task))
-        agent.session.on_progress = agent.on_progress
         status: Status = "error"
         message = ""
+        alarm = self._alarm()
         try:
             yield RunStarted(trace.events[0].run, self.turn)
             if self.turn == 1:
@@ -81,26 +85,36 @@ class Run:
             status = "answered"
         except LimitReachedError as error:
             status, message = "limit", str(error)
-        except (KeyboardInterrupt, GeneratorExit, PassCancelledError) as error:
+        except PassCancelledError as error:
+            if not self._expired:
+                status, message = "cancelled", str(error)
+                raise
+            status, message = "limit", str(self._too_late())
+        except (KeyboardInterrupt, GeneratorExit) as error:
             status, message = "cancelled", str(error) or "interrupted"
             raise
         except BaseException as error:
             message = str(error) or type(error).__name__
             raise
         finally:
+            if alarm is not None:
+                alarm.cancel()
             self._end(status, message)
         assert agent.last_result is not None
         yield RunFinished(agent.last_result)
 
     def _loop(self) -> Iterator[AgentEvent]:
-        config = self.agent.config
+        agent, config = self.agent, self.agent.config
         new = [Message("user", self.task)]
-        if not self.agent.messages and config.system:
+        if not agent.messages and config.system:
             new.insert(0, Message("system", config.system))
+        if agent.messages and agent.messages[-1].role != "assistant":
+            agent.messages = [*agent.messages, Message("assistant")]  # stopped before it spoke
         for step in range(1, config.max_steps + 1):
             self.usage.steps = step
-            yield from self._feed(new, "prompt" if step == 1 else "tool_result")
-            reply = yield from self._ask()
+            self.check_stop()
+            yield from agent.talk.feed(self, new, "prompt" if step == 1 else "tool_result")
+            reply = yield from agent.talk.ask(self)
             if not reply.calls:
                 return
             if step < config.max_steps:
@@ -110,189 +124,133 @@ class Run:
             "Allow more (max_steps), or ask for less at once"
         )
 
-    # One step: feed, ask, act.
+    # What a talk needs of the run.
 
-    def _feed(self, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
-        """Prefill the new messages, and nothing else."""
-        agent, session, ledger = self.agent, self.agent.session, self.agent.ledger
-        self._check_stop()
-        ledger.check(session.tokens)
-        if agent.messages and agent.messages[-1].role != "assistant":
-            agent.messages = [*agent.messages, Message("assistant")]  # stopped before it spoke
-        messages = [*agent.messages, *new]
-        chat = agent.chat
-        segments = chat.extend(messages) if len(ledger) else chat.open(messages)
-        shares = chat.encode(segments, first=not len(ledger))
-        if ledger.ids and ledger.ids[-1] in agent.engine.tokenizer.stop_ids:
-            _drop_first(shares, ledger.ids[-1])  # the model has written its end of turn itself
-        before = len(ledger)
-        for segment, ids in shares:
-            label = _label(segment, messages)
-            ledger.append(ids, segment.origin, message=segment.message, label=label)
-        try:
-            self._check_room(before)
-            for message in new:  # before the long part, so that a kill does not lose the question
-                self._note(message.role, message.content)
-            reused = session.n_cached
-            phase = session.prefill(ledger.ids[before:], purpose=purpose)
-        except BaseException:
-            # The messages were not read: as if they had never been sent.
-            ledger.truncate(before)
-            if len(session.tokens) > before:
-                session.truncate(before)
-            raise
-        agent.messages = messages
-        self._opens_thinking = chat.opens_thinking(segments)
-        self.usage.input_tokens += len(ledger)
-        self.usage.cached_tokens += reused
-        yield PhaseFinished(self._record(phase, purpose), Reuse(reused, len(ledger)))
+    def check_stop(self) -> None:
+        """End the run if it was stopped or its time is up.
 
-    def _ask(self) -> Generator[AgentEvent, None, Reply]:
-        """Decode one turn of the model; the generator's value is the `Reply`."""
-        agent, session, ledger = self.agent, self.agent.session, self.agent.ledger
-        tokenizer, config = agent.engine.tokenizer, agent.config
-        left = config.max_tokens - self.usage.output_tokens
-        room = session.context - len(ledger)
-        if left < 1:
+        Raises:
+            PassCancelledError: `Agent.stop` was called.
+            LimitReachedError: its time is up.
+        """
+        if self._expired:
+            raise self._too_late()
+        if self.agent.stopping:
+            raise PassCancelledError("stopped; the conversation can go on")
+
+    def tokens_left(self) -> int:
+        """Tokens that may still be generated.
+
+        Raises:
+            LimitReachedError: none.
+        """
+        most = self.agent.config.max_tokens
+        if self.usage.output_tokens >= most:
             raise LimitReachedError(
-                f"no answer after {config.max_tokens:,} generated tokens; allow more (max_tokens)"
+                f"no answer after {most:,} generated tokens; allow more (max_tokens)"
             )
-        reader = ReplyReader(tokenizer, agent.chat.form, thinking=self._opens_thinking)
-        before, last_phase = len(ledger), session.last_phase
-        tokens = session.decode(
-            max_tokens=min(left, room),
-            stop=tokenizer.stop_ids,
-            constraint=agent.grammar.constraint(),
-            sampling=config.sampling or GREEDY,
-        )
-        ttft = None
-        try:
-            for token in tokens:
-                self._check_stop()
-                if ttft is None:
-                    ttft = time.perf_counter() - self._began
-                for mode, text in reader.push(token):
-                    yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
-        finally:
-            if isinstance(tokens, Generator):
-                tokens.close()  # a decode that is left early gives its phase now
-            reply = reader.finish()
-            self._keep(before, reply)
-            phase = session.last_phase
-            if phase is not None and phase is not last_phase:
-                self._measure(phase, reply, ttft)
-        if phase is not None:
-            yield PhaseFinished(phase)
-        self._check_whole(ledger.ids[before:], reply, left, room)
-        return reply
+        return most - self.usage.output_tokens
 
-    def _keep(self, before: int, reply: Reply) -> None:
-        """Take what was generated into ledger and messages, also when it was cut short."""
-        agent, ledger = self.agent, self.agent.ledger
-        ids = agent.session.tokens[before:]
-        text = agent.engine.tokenizer.decode(ids)
-        ledger.append(ids, "model", message=len(agent.messages))
-        agent.messages = [*agent.messages, Message("assistant", text)]
-        self._note("assistant", text)
+    def note(self, role: str, content: str) -> None:
+        """Put a message into the trace."""
+        step = self.usage.steps
+        event = MessageEvent(role=role, content=content, turn=self.turn, step=step)
+        self.agent.trace.write(event)
+
+    def record(self, phase: PhaseEvent, purpose: str) -> PhaseEvent:
+        """Put a phase into the trace."""
+        phase.turn, phase.step, phase.purpose = self.turn, self.usage.steps, purpose
+        return self.agent.trace.write(phase)
+
+    def keep(self, message: Message, reply: Reply, tokens: int) -> None:
+        """Take what the model said into the conversation."""
+        self.agent.messages = [*self.agent.messages, message]
+        self.note("assistant", message.content)
         self.answer, self.thinking = reply.answer, reply.thinking
-        self.usage.output_tokens += len(ids)
+        self.usage.output_tokens += tokens
 
-    def _measure(self, phase: PhaseEvent, reply: Reply, ttft: float | None) -> None:
-        """Put a decode into the sums and the trace."""
-        if self.usage.ttft_s is None:
-            self.usage.ttft_s = phase.ttft_s = ttft
-        self.usage.decode_s += phase.wall_s
-        phase.constraint = self.agent.grammar.name
-        called = reply.calls or reply.cut_call is not None
-        self._record(phase, "tool_call" if called else "answer")
+    # Calls.
 
     def _act(self, calls: Sequence[ToolCall]) -> Generator[AgentEvent, None, list[Message]]:
         """Run the calls in order; the generator's value is their results as messages."""
         results: list[Message] = []
         for number, call in enumerate(calls):
-            self._check_stop()
+            self.check_stop()
             call_id = f"c{self.turn % 10**4:04}{self.usage.steps % 100:02}{number % 100:02}"
             yield ToolCallStarted(call_id, call.name, call.arguments)
             began = time.perf_counter()
-            result, error = self._call(call)
-            duration = time.perf_counter() - began
+            outcome = self._call(call)
+            decision = outcome.decision
+            asked = 0.0 if decision is None else decision.asked_s
+            duration = time.perf_counter() - began - asked
             event = ToolEvent(
                 turn=self.turn,
                 step=self.usage.steps,
                 name=call.name,
                 arguments=call.arguments,
-                result=result,
-                error=error,
+                result=outcome.result,
+                error=outcome.error,
                 duration_s=duration,
                 call_id=call_id,
+                effect=outcome.effect,
+                asked_s=asked,
             )
+            if decision is not None:
+                event.decision, event.decided_by = decision.word, decision.by
             self.agent.trace.write(event)
-            yield ToolCallFinished(call_id, call.name, result, error, duration)
-            results.append(Message("tool", result, call.name, call_id))
+            yield ToolCallFinished(call_id, call.name, outcome.result, outcome.error, duration)
+            results.append(Message("tool", outcome.result, call.name, call_id))
         return results
 
-    def _call(self, call: ToolCall) -> tuple[str, str | None]:
-        """What the model is told, and the error if there was one."""
+    def _call(self, call: ToolCall) -> Outcome:
+        """Validate, decide, run: what the model is told, and what the trace says of it."""
         if self._repeats.too_often(call):
-            return REPEATED_CALL, REPEATED_CALL.removeprefix("error: ")
-        result = ""
-        error = None
+            return Outcome(REPEATED_CALL, REPEATED_CALL.removeprefix("error: "))
+        outcome = Outcome("")
         try:
-            result = self.agent.tools.get(call.name).call(call.arguments)
+            tool = self.agent.tools.get(call.name)
+            outcome.effect = tool.effect
+            arguments = tool.validate(call.arguments)
+            decision = self.agent.policy.decide(tool, arguments, call.arguments)
+            outcome.decision = decision
+            if decision.allowed:
+                result = tool.run(arguments)
+                outcome.result = result if tool.fits else self.agent.results.fit(result)
+            else:
+                outcome.error = DENIED.format(reason=decision.reason)
         except ToolError as problem:
-            error = str(problem)
+            outcome.error = str(problem)
         except Exception as problem:  # a tool's own bug: the model may find another way
-            error = f"{type(problem).__name__}: {problem}"[:MAX_ERROR]
-        if error is not None:
-            result = f"error: {error}"
-        self._repeats.saw(call, result)
-        return result, error
+            outcome.error = f"{type(problem).__name__}: {problem}"[:MAX_ERROR]
+        if outcome.error is not None:
+            outcome.result = self.agent.results.fit(f"error: {outcome.error}")
+        self._repeats.saw(call, outcome.result)
+        return outcome
 
-    # Limits.
+    # Limits and the end.
 
-    def _check_stop(self) -> None:
-        if self.agent.stopping:
-            raise PassCancelledError("stopped; the conversation can go on")
+    def _alarm(self) -> threading.Timer | None:
+        """What ends the run when its time is up, also within a pass."""
+        seconds = self.agent.config.timeout
+        if seconds is None:
+            return None
 
-    def _check_room(self, before: int) -> None:
-        session, ledger = self.agent.session, self.agent.ledger
-        if len(ledger) + 1 > session.context:
-            raise ContextOverflowError(
-                f"{len(ledger) - before:,} new tokens do not fit: "
-                + _how_long(ledger, session.context, before)
-            )
+        def expire() -> None:
+            self._expired = True
+            self.agent.talk.stop()
 
-    def _check_whole(self, ids: Sequence[int], reply: Reply, left: int, room: int) -> None:
-        """A turn that was cut is no answer, and a call that was cut never runs."""
-        if reply.broken:
-            raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
-        if ids and ids[-1] in self.agent.engine.tokenizer.stop_ids:
-            return
-        if room <= left:
-            raise ContextOverflowError(
-                "the context is full before the model had finished: "
-                + _how_long(self.agent.ledger, self.agent.session.context, len(self.agent.ledger))
-            )
-        what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
-        raise LimitReachedError(
-            f"{what} was cut after {self.agent.config.max_tokens:,} generated tokens; "
-            "allow more (max_tokens)"
-        )
+        alarm = threading.Timer(seconds, expire)
+        alarm.daemon = True
+        alarm.start()
+        return alarm
 
-    # The trace.
-
-    def _note(self, role: str, content: str) -> None:
-        step = self.usage.steps
-        event = MessageEvent(role=role, content=content, turn=self.turn, step=step)
-        self.agent.trace.write(event)
-
-    def _record(self, phase: PhaseEvent, purpose: str) -> PhaseEvent:
-        phase.turn, phase.step, phase.purpose = self.turn, self.usage.steps, purpose
-        return self.agent.trace.write(phase)
+    def _too_late(self) -> LimitReachedError:
+        seconds = self.agent.config.timeout
+        return LimitReachedError(f"no answer within {seconds:g} seconds; allow more (timeout)")
 
     def _end(self, status: Status, message: str) -> None:
         agent, usage = self.agent, self.usage
-        usage.wall_s = time.perf_counter() - self._began
+        usage.wall_s = time.perf_counter() - self.began
         agent.last_result = RunResult(
             self.answer, status, message, self.turn, usage, agent.trace, self.thinking
         )
@@ -310,27 +268,3 @@ class Run:
         end = RunEnd(status=status, message=message, answer=self.answer, wall_s=usage.wall_s)
         end.totals = {**totals, "steps": usage.steps, "turn": self.turn}
         agent.trace.write(end)
-
-
-def _drop_first(shares: Sequence[tuple[Segment, list[int]]], token: int) -> None:
-    """Take a token off the front, if it is there."""
-    for _, ids in shares:
-        if ids:
-            if ids[0] == token:
-                del ids[0]
-            return
-
-
-def _label(segment: Segment, messages: Sequence[Message]) -> str:
-    """The tool that a result came from."""
-    return "" if segment.message is None else messages[segment.message].name
-
-
-def _how_long(ledger: TokenLedger, context: int, before: int) -> str:
-    """What takes up the context, for a person who has to make it shorter."""
-    parts = ", ".join(f"{name} {tokens:,}" for name, tokens in ledger.lengths())
-    return (
-        f"the context holds {context:,} tokens, {context - before:,} of them free, and this is "
-        f"{len(ledger):,}: {parts}. Read less at once (a line range, a narrower search), or load "
-        "the model with a longer context"
-    )

@@ -7,6 +7,15 @@ SYSTEM_PROMPT = (
     "Look with the tools, then answer briefly from what they return."
 )
 
+WORKING_PROMPT = (
+    "You work on the files in one folder. "
+    "Look with the tools, do what is asked with them, then say briefly what you did."
+)
+"""For an agent whose tools do more than look."""
+
+DENIED = "not allowed: {reason}. Do not try it again; say what you would have done."
+"""What the model is told about a call that the policy denies."""
+
 REPEATED_CALL = (
     "error: you made this exact call before and got the same result. "
     "Answer from what you have, or try something else."

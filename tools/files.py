@@ -46,6 +46,8 @@ class FileTools:
         self._max_lines = max_lines
         self._max_chars = max_chars
         self._tools = (tool(self.list_dir), tool(self.read_file), tool(self.search))
+        for one in self._tools:
+            one.fits = True
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools)

@@ -30,6 +30,7 @@ class Tool(Generic[P, R]):
         description: what it does, from the docstring.
         effect: what it can do at worst: "read", "write", "exec" (run programs), "net".
         function: the function itself.
+        fits: whether it cuts its own results to a length that suits, and says how to go on.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Tool(Generic[P, R]):
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise TypeError(f"tool {self.name}: async functions and generators cannot be tools")
         self.effect: Effect = effect
+        self.fits = False
         self.description = parse_docstring(function.__doc__).description
         self._preview = preview
         self._arguments = Arguments(function, self.name)

@@ -1,0 +1,231 @@
+"""A conversation on an engine of ours, token by token.
+
+Only new tokens are fed; the `TokenLedger` makes sure of it. A run that ends early leaves messages,
+ledger and session in step, so that the next one can go on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ContextOverflowError, GrammarError, LimitReachedError
+from ..traces.events import PhaseEvent
+from .chat import Chat, Message, Segment
+from .events import AgentEvent, PhaseFinished, TextDelta, ThinkingDelta
+from .grammar import CallGrammar
+from .ledger import Reuse, TokenLedger
+from .reply import Reply, ReplyReader
+from .sampling import GREEDY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .agent import AgentConfig
+    from .engine import Engine
+    from .loop import Run
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a conversation."""
+
+    tokens: int
+
+
+class LocalTalk:
+    """See `Talk`.
+
+    Attributes:
+        chat, grammar: how this model is talked to, and what its calls may be made of.
+        session, ledger: the tokens as the engine has them, and whose they are.
+
+    Raises:
+        TemplateError: the model's chat template cannot be used.
+        GrammarError: no grammar can be made from a tool's schema.
+        EngineError: the context is larger than the engine's.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: AgentConfig,
+        tools: Sequence[Mapping[str, Any]],
+        chat_template: str | None = None,
+    ) -> None:
+        self.engine = engine
+        self.config = config
+        options = dict(config.options)
+        self.chat = Chat(engine.tokenizer, tools=tools, template=chat_template, options=options)
+        self.grammar = CallGrammar(engine.tokenizer, tools, self.chat.form)
+        self.session = engine.session(context=config.context)
+        self.ledger = TokenLedger()
+        self._opens_thinking = False
+
+    @property
+    def notes(self) -> list[str]:
+        """See `Talk.notes`."""
+        return [*self.chat.notes, *self.grammar.notes]
+
+    @property
+    def context(self) -> int:
+        """See `Talk.context`."""
+        return self.session.context
+
+    def count(self, text: str) -> int:
+        """Tokens of a text that stands alone."""
+        return len(self.engine.tokenizer.encode(text))
+
+    def stop(self) -> None:
+        """See `Talk.stop`."""
+        self.session.stop()
+
+    def mark(self) -> Mark:
+        """See `Talk.mark`."""
+        return Mark(len(self.ledger))
+
+    def rewind(self, mark: Mark) -> None:
+        """See `Talk.rewind`."""
+        self.ledger.truncate(mark.tokens)
+        if len(self.session.tokens) > mark.tokens:
+            self.session.truncate(mark.tokens)
+
+    def settings(self) -> dict[str, Any]:
+        """See `Talk.settings`."""
+        return {
+            "context": self.session.context,
+            "sampling": (self.config.sampling or GREEDY).as_dict(),
+            "format": self.chat.form.name,
+        }
+
+    def feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+        """Prefill the new messages, and nothing else (see `Talk.feed`)."""
+        agent, session, ledger, chat = run.agent, self.session, self.ledger, self.chat
+        session.on_progress = agent.on_progress
+        ledger.check(session.tokens)
+        messages = [*agent.messages, *new]
+        segments = chat.extend(messages) if len(ledger) else chat.open(messages)
+        shares = chat.encode(segments, first=not len(ledger))
+        if ledger.ids and ledger.ids[-1] in self.engine.tokenizer.stop_ids:
+            _drop_first(shares, ledger.ids[-1])  # the model has written its end of turn itself
+        before = len(ledger)
+        for segment, ids in shares:
+            label = _label(segment, messages)
+            ledger.append(ids, segment.origin, message=segment.message, label=label)
+        try:
+            self._check_room(before)
+            for message in new:  # before the long part, so that a kill does not lose the question
+                run.note(message.role, message.content)
+            reused = session.n_cached
+            phase = session.prefill(ledger.ids[before:], purpose=purpose)
+        except BaseException:
+            # The messages were not read: as if they had never been sent.
+            self.rewind(Mark(before))
+            raise
+        agent.messages = messages
+        self._opens_thinking = chat.opens_thinking(segments)
+        run.usage.input_tokens += len(ledger)
+        run.usage.cached_tokens += reused
+        yield PhaseFinished(run.record(phase, purpose), Reuse(reused, len(ledger)))
+
+    def ask(self, run: Run) -> Generator[AgentEvent, None, Reply]:
+        """Decode one turn of the model (see `Talk.ask`)."""
+        session, ledger = self.session, self.ledger
+        tokenizer, config = self.engine.tokenizer, self.config
+        left = run.tokens_left()
+        room = session.context - len(ledger)
+        reader = ReplyReader(tokenizer, self.chat.form, thinking=self._opens_thinking)
+        before, last_phase = len(ledger), session.last_phase
+        tokens = session.decode(
+            max_tokens=min(left, room),
+            stop=tokenizer.stop_ids,
+            constraint=self.grammar.constraint(),
+            sampling=config.sampling or GREEDY,
+        )
+        ttft = None
+        try:
+            for token in tokens:
+                run.check_stop()
+                if ttft is None:
+                    ttft = time.perf_counter() - run.began
+                for mode, text in reader.push(token):
+                    yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
+        finally:
+            if isinstance(tokens, Generator):
+                tokens.close()  # a decode that is left early gives its phase now
+            reply = reader.finish()
+            self._keep(run, before, reply)
+            phase = session.last_phase
+            if phase is not None and phase is not last_phase:
+                self._measure(run, phase, reply, ttft)
+        if phase is not None:
+            yield PhaseFinished(phase)
+        self._check_whole(ledger.ids[before:], reply, left, room)
+        return reply
+
+    def _keep(self, run: Run, before: int, reply: Reply) -> None:
+        """Take what was generated into ledger and messages, also when it was cut short."""
+        ids = self.session.tokens[before:]
+        text = self.engine.tokenizer.decode(ids)
+        self.ledger.append(ids, "model", message=len(run.agent.messages))
+        run.keep(Message("assistant", text), reply, len(ids))
+
+    def _measure(self, run: Run, phase: PhaseEvent, reply: Reply, ttft: float | None) -> None:
+        """Put a decode into the sums and the trace."""
+        if run.usage.ttft_s is None:
+            run.usage.ttft_s = phase.ttft_s = ttft
+        run.usage.decode_s += phase.wall_s
+        phase.constraint = self.grammar.name
+        called = reply.calls or reply.cut_call is not None
+        run.record(phase, "tool_call" if called else "answer")
+
+    def _check_room(self, before: int) -> None:
+        session, ledger = self.session, self.ledger
+        if len(ledger) + 1 > session.context:
+            raise ContextOverflowError(
+                f"{len(ledger) - before:,} new tokens do not fit: "
+                + _how_long(ledger, session.context, before)
+            )
+
+    def _check_whole(self, ids: Sequence[int], reply: Reply, left: int, room: int) -> None:
+        """A turn that was cut is no answer, and a call that was cut never runs."""
+        if reply.broken:
+            raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
+        if ids and ids[-1] in self.engine.tokenizer.stop_ids:
+            return
+        if room <= left:
+            raise ContextOverflowError(
+                "the context is full before the model had finished: "
+                + _how_long(self.ledger, self.session.context, len(self.ledger))
+            )
+        what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
+        raise LimitReachedError(
+            f"{what} was cut after {self.config.max_tokens:,} generated tokens; "
+            "allow more (max_tokens)"
+        )
+
+
+def _drop_first(shares: Sequence[tuple[Segment, list[int]]], token: int) -> None:
+    """Take a token off the front, if it is there."""
+    for _, ids in shares:
+        if ids:
+            if ids[0] == token:
+                del ids[0]
+            return
+
+
+def _label(segment: Segment, messages: Sequence[Message]) -> str:
+    """The tool that a result came from."""
+    return "" if segment.message is None else messages[segment.message].name
+
+
+def _how_long(ledger: TokenLedger, context: int, before: int) -> str:
+    """What takes up the context, for a person who has to make it shorter."""
+    parts = ", ".join(f"{name} {tokens:,}" for name, tokens in ledger.lengths())
+    return (
+        f"the context holds {context:,} tokens, {context - before:,} of them free, and this is "
+        f"{len(ledger):,}: {parts}. Read less at once (a line range, a narrower search), or load "
+        "the model with a longer context"
+    )
