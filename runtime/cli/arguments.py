@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from .toolbox import add_tool_options
+
 if TYPE_CHECKING:
     from ..bench import Case
 
@@ -117,6 +119,8 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--profile", action="store_true", help="the time of each layer in the trace")
     verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most")
     verb.add_argument("--max-tokens", type=positive, metavar="N", help="tokens of the run at most")
+    verb.add_argument("--timeout", type=seconds, metavar="S", help="seconds of the run at most")
+    add_tool_options(verb)
 
 
 def _engine_options(
@@ -141,6 +145,17 @@ def positive(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A time above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return number
 
 

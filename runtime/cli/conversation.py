@@ -16,6 +16,7 @@ from ..events import (
     ToolCallStarted,
 )
 from .status import Exit
+from .toolbox import policy_of, tools_of
 from .transcript import show_call, show_result
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def begin(engine: Engine, args: argparse.Namespace, output: Output) -> Agent:
     agent = Agent(
         engine,
         workspace=args.dir,
+        tools=tools_of(args),
+        policy=policy_of(args, output),
+        timeout=args.timeout,
         max_steps=args.max_steps or MAX_STEPS,
         max_tokens=args.max_tokens or MAX_TOKENS,
         context=args.context,
