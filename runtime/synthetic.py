@@ -62,13 +62,16 @@ SHAPES = {
     ),
 }
 
-# Type and `general.file_type` of each quantisation. The two mixtures have Q6_K where llama.cpp's
+# Type and `general.file_type` of each quantisation. Mixtures have other types where llama.cpp's
 # recipes do: see `SyntheticModel.kind_of`.
 QUANTS = {
     "f32": (GGMLType.F32, 0),
     "f16": (GGMLType.F16, 1),
     "q4_0": (GGMLType.Q4_0, 2),
     "q8_0": (GGMLType.Q8_0, 7),
+    "q2_k": (GGMLType.Q2_K, 10),
+    "q3_k_m": (GGMLType.Q3_K, 12),
+    "iq4_xs": (GGMLType.IQ4_XS, 30),
     "q4_k_m": (GGMLType.Q4_K, 15),
     "q5_k_m": (GGMLType.Q5_K, 17),
     "q6_k": (GGMLType.Q6_K, 18),
@@ -119,16 +122,15 @@ class SyntheticModel:
     def kind_of(self, name: str, layer: int = 0) -> GGMLType:
         """How the matrix `name` of a layer (without its `blk.N.`), or outside of all, is stored.
 
-        A mixture gives Q6_K to the output head, be it the embedding too, and in half of the layers
-        to the values and to what leads out of the feed-forward part.
+        A mixture gives Q6_K to the output head, be it the embedding too, and more bits than most
+        get to the values and to what leads out of attention and of the feed-forward part.
         """
-        if not self.quant.endswith("_m"):
+        if self.quant not in _MIXTURES:
             return self.type
-        head = "token_embd.weight" if self.shape.tied else "output.weight"
-        better = name.startswith(("attn_v.", "ffn_down"))
-        if name == head or (better and _more_bits(layer, self.shape.layers)):
+        if name == ("token_embd.weight" if self.shape.tied else "output.weight"):
             return GGMLType.Q6_K
-        return self.type
+        part = name.partition(".")[0].removesuffix("_exps")
+        return _MIXTURES[self.quant](self.shape, part, layer) or self.type
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
         """(name, shape, type) of every tensor, in file order."""
@@ -242,10 +244,41 @@ def _remove_stale(folder: Path) -> None:
             partial.unlink(missing_ok=True)
 
 
-def _more_bits(layer: int, layers: int) -> bool:
-    """Whether a mixture spends more on this layer: the first and last eighths, a third between."""
-    first = layers // 8
-    return layer < first or layer >= 7 * layers // 8 or (layer - first) % 3 == 2
+def _like_q4_k_m(s: Shape, part: str, layer: int) -> GGMLType | None:
+    """Q6_K for half of the layers: the first and last eighths, and a third of those between."""
+    first = s.layers // 8
+    more = layer < first or layer >= 7 * s.layers // 8 or (layer - first) % 3 == 2
+    return GGMLType.Q6_K if more and part in ("attn_v", "ffn_down") else None
+
+
+def _like_q3_k_m(s: Shape, part: str, layer: int) -> GGMLType | None:
+    if part == "attn_v":
+        return GGMLType.Q5_K if layer < 2 else GGMLType.Q4_K
+    if part == "ffn_down":
+        return GGMLType.Q5_K if layer < s.layers // 16 else GGMLType.Q4_K
+    return GGMLType.Q4_K if part == "attn_output" else None
+
+
+def _like_q2_k(s: Shape, part: str, layer: int) -> GGMLType | None:
+    if part == "attn_v":
+        return GGMLType.Q4_K if s.heads >= 4 * s.kv_heads else GGMLType.Q3_K
+    return GGMLType.Q3_K if part in ("ffn_down", "attn_output") else None
+
+
+def _like_iq4_xs(s: Shape, part: str, layer: int) -> GGMLType | None:
+    if part == "attn_v" and s.heads >= 4 * s.kv_heads:
+        return GGMLType.Q5_K
+    return GGMLType.Q5_K if part == "ffn_down" and layer < s.layers // 8 else None
+
+
+# What a part of a layer ("attn_v") has in each mixture, None for what most have.
+_MIXTURES = {
+    "q2_k": _like_q2_k,
+    "q3_k_m": _like_q3_k_m,
+    "iq4_xs": _like_iq4_xs,
+    "q4_k_m": _like_q4_k_m,
+    "q5_k_m": _like_q4_k_m,
+}
 
 
 def _layer(s: Shape) -> list[tuple[str, tuple[int, ...]]]:

@@ -15,7 +15,18 @@ PIECE = 1 << 22  # bytes made at a time: stays in the cache between making and w
 DEVIATION = 0.02
 
 # Deviation of the weights of a K-quant block under d = 1.
-K_QUANTS = {GGMLType.Q4_K: 243.5, GGMLType.Q5_K: 490.3, GGMLType.Q6_K: 1365.0}
+K_QUANTS = {
+    GGMLType.Q2_K: 13.98,
+    GGMLType.Q3_K: 43.34,
+    GGMLType.Q4_K: 243.5,
+    GGMLType.Q5_K: 490.3,
+    GGMLType.Q6_K: 1365.0,
+    GGMLType.IQ4_XS: 1246.2,
+}
+# Where a block of it has its fp16 scale, if that is not at its start.
+SCALE_AT = {GGMLType.Q2_K: 80, GGMLType.Q3_K: 108, GGMLType.Q6_K: 208}
+# What a quant is on average, and so what a block's dmin takes off.
+AVERAGE = {GGMLType.Q2_K: 1.5, GGMLType.Q4_K: 7.5, GGMLType.Q5_K: 15.5}
 
 
 def random_weights(
@@ -70,18 +81,25 @@ def _random_k_blocks(
 ) -> np.ndarray[Any, np.dtype[Any]]:
     """`count` blocks of evenly distributed quants, their 16 or 8 scales random too.
 
-    Q6_K: scales of either sign over the whole range of a byte. Q4_K and Q5_K: scales and mins
-    evenly from 32 to 63, each on its own, under a dmin that takes off what a quant is on average.
+    Q3_K, Q6_K and IQ4_XS: scales of either sign over their whole range. Q2_K, Q4_K and Q5_K: scales
+    and mins evenly over the upper half of theirs, each on its own, under a dmin that takes off what
+    a quant is on average.
     """
     raw = _random_bits(rng, count * kind.type_size)
     blocks = raw.reshape(count, kind.type_size)
-    at = 208 if kind is GGMLType.Q6_K else 0
+    at = SCALE_AT.get(kind, 0)
     d = (1 + blocks[:, at] / 1024.0) * (DEVIATION / 1.125 / K_QUANTS[kind])
+    if kind in AVERAGE:
+        _put_halves(blocks, at + 2, d * AVERAGE[kind])
+        if kind is GGMLType.Q2_K:
+            blocks[:, :16] |= 0x88
+        else:
+            # Bit 5 of the first four scales and mins, and (as bit 7) that of the others.
+            blocks[:, 4:12] |= 0xA0
+    elif kind is not GGMLType.Q6_K:
+        # Products of quants and scales lean to one side: half of the blocks have theirs turned.
+        d *= 1.0 - 2.0 * (blocks[:, at + 1] & 1)
     _put_halves(blocks, at, d)
-    if kind is not GGMLType.Q6_K:
-        _put_halves(blocks, 2, d * (7.5 if kind is GGMLType.Q4_K else 15.5))
-        # Bit 5 of the first four scales and mins, and (as bit 7) that of the others.
-        blocks[:, 4:12] |= 0xA0
     return raw
 
 

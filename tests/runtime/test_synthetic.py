@@ -31,7 +31,7 @@ SMALL_MOE = synthetic.Shape(
 
 def room_for(quant: str, shape: synthetic.Shape) -> synthetic.Shape:
     """The shape, or for K-quants a wider one: their blocks are rows of 256."""
-    if "_k" not in quant:
+    if QUANTS[quant][0].block_size < 256:
         return shape
     wide = replace(shape, width=256, ffn=512, heads=4)
     return replace(wide, expert_ffn=256) if shape.experts else wide
@@ -199,6 +199,29 @@ def test_k_quant_recipes(quant: str, file_type: int) -> None:
     outer = {name: kind for name, _, kind in untied.tensors() if "blk" not in name}
     assert outer["token_embd.weight"] == most
     assert outer["output.weight"] == GGMLType.Q6_K
+
+
+@pytest.mark.parametrize(
+    ("quant", "file_type", "expected"),
+    [
+        ("q2_k", 10, {"attn_v": "Q4_K", "attn_output": "Q3_K", "ffn_down": "Q3_K"}),
+        ("q3_k_m", 12, {"attn_v": "Q4_K", "attn_output": "Q4_K", "ffn_down": "Q4_K"}),
+        ("iq4_xs", 30, {"attn_v": "Q5_K"}),
+    ],
+)
+def test_recipes_of_few_bits(quant: str, file_type: int, expected: dict[str, str]) -> None:
+    """In layer 5 of a model of four query heads to a KV head; the head is Q6_K."""
+    assert QUANTS[quant][1] == file_type
+    model = SyntheticModel.parse(f"synthetic:qwen3-8b:{quant}")
+    kinds = {name: kind for name, shape, kind in model.tensors() if len(shape) > 1}
+
+    assert kinds["output.weight"] == GGMLType.Q6_K
+    assert kinds["token_embd.weight"] == QUANTS[quant][0]
+    parts = {n.split(".")[2]: kind for n, kind in kinds.items() if n.startswith("blk.5.")}
+    most = QUANTS[quant][0].name
+    assert {n: k.name for n, k in parts.items()} == {n: expected.get(n, most) for n in parts}
+    first = kinds["blk.0.ffn_down.weight"].name
+    assert first == ("Q3_K" if quant == "q2_k" else "Q5_K")
 
 
 def test_every_row_is_whole_blocks() -> None:

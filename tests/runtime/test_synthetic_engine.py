@@ -86,7 +86,9 @@ def test_threads_do_not_change_bits(tmp_path: Path, few_tokens: int, quant: str)
     assert not np.array_equal(*found[0])
 
 
-@pytest.mark.parametrize("quant", ["q4_0", "q8_0", "q4_k_m", "q5_k_m", "q6_k"])
+@pytest.mark.parametrize(
+    "quant", ["q4_0", "q8_0", "q2_k", "q3_k_m", "iq4_xs", "q4_k_m", "q5_k_m", "q6_k"]
+)
 def test_as_llama_cpp(tmp_path: Path, quant: str) -> None:
     """llama.cpp loads the file and its logits over 128 positions are ours: mean KL below 1e-3.
 
