@@ -14,7 +14,6 @@ from ..errors import EngineError, ModelError
 from ..jit import targets
 from ..jit.compile import Library, ObjectCache, default_folder
 from ..jit.kernels.kvcache import PAGE, KVFormat, page_bytes
-from ..jit.kernels.rope import tables
 from ..jit.pool import Pool
 from . import models
 from .costs import ModelCost
@@ -106,9 +105,7 @@ class Engine:
         self.lock = threading.RLock()
         self.logits_of: Session | None = None  # whose pass wrote the logits last
         self._gguf = gguf  # the embedding table is read from its mapping
-        self._tables = tables(
-            -(-self.context // 256) * 256, config.heads.head_dim, config.rope_base
-        )
+        self._tables = self.network.tables(-(-self.context // PAGE) * PAGE, self.context)
 
     @classmethod
     def load(
@@ -124,7 +121,8 @@ class Engine:
         """Load a model.
 
         Args:
-            model: ``nano`` (the embedded one), a path to a GGUF file, or
+            model: ``nano`` (the embedded one), a path to a GGUF file, the name of a model that
+                `triplepoint pull` brought, such as ``Qwen/Qwen3-4B-GGUF:Q4_K_M``, or
                 ``synthetic:NAME:QUANT`` (real shapes, random weights).
             threads: threads of a pass; default: the physical cores this process may use.
             target: CPU feature set, e.g. ``avx2``; default: the best of this machine.
@@ -193,6 +191,7 @@ class Engine:
             expert_bytes=sum(m.nbytes for m in experts),
             experts=self.network.config.experts,
             experts_used=self.network.config.experts_used,
+            windows=tuple(window for window in self.network.windows if window),
         )
 
     def close(self) -> None:
@@ -222,11 +221,19 @@ def resolve_model(model: str | Path) -> Path:
 
         return synthetic_path(name)
     path = Path(name).expanduser()
-    if not path.exists():
-        raise ModelError(
-            f"no such model: {name}; give a path to a GGUF file, nano, or synthetic:NAME:QUANT"
-        )
-    return path
+    if path.exists():
+        return path
+    from .hub.names import is_hub_name, parse_name
+
+    if is_hub_name(name):
+        from .hub.find import find
+        from .hub.settings import Settings
+
+        return find(parse_name(name), Settings.from_environ()).paths[0]
+    raise ModelError(
+        f"no such model: {name}; give a path to a GGUF file, the name of a model that was pulled, "
+        f"nano, or synthetic:NAME:QUANT"
+    )
 
 
 def _info(gguf: GGUFFile, layers: int, context: int) -> ModelInfo:

@@ -1,0 +1,184 @@
+"""The cache that all Hugging Face tools share.
+
+    models--Qwen--Qwen3-4B-GGUF/
+        blobs/<hash>                  contents; <hash> is that of the file
+        refs/main                     the commit that a branch or tag stood at when it was pulled
+        snapshots/<commit>/<path>     links into blobs
+    .locks/models--…/<hash>.lock
+
+A blob of ours that is not whole is ``<hash>.triplepoint.incomplete``: other tools write theirs in
+ways that cannot be taken up again, so the name is not shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import ModelError
+from .locks import locked
+from .names import is_repo
+from .variants import RepoFile
+
+PREFIX = "models--"
+PART = ".triplepoint.incomplete"
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Models; backups need not keep them.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """A GGUF file of a snapshot.
+
+    Attributes:
+        path: in the repository.
+        place: on this disk; a link as a rule.
+        blob: what the link leads to; `place` itself where there are no links.
+        size: bytes.
+        digest: the hash that the blob's name says it has, None without a blob.
+        used: when it was last opened, in seconds since 1970.
+    """
+
+    path: str
+    place: Path
+    blob: Path
+    size: int
+    digest: str | None
+    used: float
+
+    @property
+    def file(self) -> RepoFile:
+        """As it was in the repository."""
+        return RepoFile(self.path, self.size, self.digest)
+
+
+class CachedRepo:
+    """The folder of one repository in the cache; it need not exist."""
+
+    def __init__(self, cache: Path, repo: str) -> None:
+        self.cache, self.repo = cache, repo
+        self.folder = cache / (PREFIX + repo.replace("/", "--"))
+        self.blobs, self.snapshots = self.folder / "blobs", self.folder / "snapshots"
+
+    def commit(self, revision: str) -> str | None:
+        """The commit of a branch, tag, or (shortened) commit, if it is here."""
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            text = (self.folder / "refs" / revision).read_text(encoding="utf-8").strip()
+            if _COMMIT.fullmatch(text):
+                return text
+        found = [c for c in self.commits() if len(revision) >= 7 and c.startswith(revision)]
+        return found[0] if len(found) == 1 else None
+
+    def commits(self) -> list[str]:
+        """All commits of which there are files, the newest first."""
+        try:
+            found = [e for e in os.scandir(self.snapshots) if e.is_dir(follow_symlinks=False)]
+        except OSError:
+            return []
+        found.sort(key=lambda entry: entry.stat().st_mtime, reverse=True)
+        return [entry.name for entry in found]
+
+    def files(self, commit: str) -> list[CachedFile]:
+        """The GGUF files of a commit that are whole."""
+        found = []
+        root = self.snapshots / commit
+        for place in sorted(_files_under(root)):
+            if place.name.lower().endswith(".gguf"):
+                with contextlib.suppress(OSError):  # a link to a blob that is gone
+                    found.append(self._cached(root, place))
+        return found
+
+    def _cached(self, root: Path, place: Path) -> CachedFile:
+        # One step only: a blob may itself be a link into a store that repositories share.
+        blob = self._target(place)
+        status = place.stat()
+        digest = blob.name if blob != place and _DIGEST.fullmatch(blob.name) else None
+        path = place.relative_to(root).as_posix()
+        used = max(status.st_atime, status.st_mtime)
+        return CachedFile(path, place, blob, status.st_size, digest, used)
+
+    def _target(self, place: Path) -> Path:
+        """The blob that a link of a snapshot leads to; the place itself if it is none of ours."""
+        if not place.is_symlink():
+            return place
+        target = Path(os.path.normpath(place.parent / os.readlink(place)))
+        return target if target.parent == Path(os.path.normpath(self.blobs)) else place
+
+    def blob(self, digest: str) -> Path:
+        """Where the contents with this hash lie, or would."""
+        assert _DIGEST.fullmatch(digest), digest
+        return self.blobs / digest
+
+    def part(self, digest: str) -> Path:
+        """Where the contents with this hash lie until they are whole."""
+        return self.blobs / (self.blob(digest).name + PART)
+
+    def parts(self) -> list[Path]:
+        """Unfinished blobs of ours."""
+        return sorted(self.blobs.glob(f"*{PART}"))
+
+    def lock(self, digest: str, waiting: Callable[[], None]) -> AbstractContextManager[None]:
+        """Keep other processes from writing or removing the blob with this hash."""
+        return locked(self.cache / ".locks" / self.folder.name / f"{digest}.lock", waiting)
+
+    def make(self) -> None:
+        """Make the folders. Backups know by the tag that they can leave the cache out."""
+        self.blobs.mkdir(parents=True, exist_ok=True)
+        tag = self.cache / "CACHEDIR.TAG"
+        with contextlib.suppress(OSError):
+            if not tag.exists():
+                tag.write_text(_TAG, encoding="utf-8")
+
+    def set_ref(self, revision: str, commit: str) -> None:
+        """Note which commit a branch or tag stands at."""
+        if revision == commit:
+            return
+        path = self.folder / "refs" / revision
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+        temporary.write_text(commit, encoding="utf-8")
+        os.replace(temporary, path)
+
+    def link(self, commit: str, path: str, digest: str, *, symlinks: bool) -> Path:
+        """Show the blob with this hash as `path` of the snapshot; returns where."""
+        place, blob = self.snapshots / commit / path, self.blob(digest)
+        if os.path.normpath(place) != str(place):
+            raise ModelError(f"{path!r} does not stay inside its repository")
+        if self._target(place) == blob or (place.exists() and not blob.exists()):
+            return place  # is there already: as a link, or where there are no links as itself
+        place.parent.mkdir(parents=True, exist_ok=True)
+        temporary = place.with_name(f".{uuid.uuid4().hex[:8]}.tmp")
+        try:
+            if not symlinks:
+                raise OSError("not wanted")
+            os.symlink(os.path.relpath(blob, place.parent), temporary)
+        except OSError:  # without links the file itself moves there, as other tools do it
+            shutil.copyfile(blob, temporary) if blob.is_symlink() else os.replace(blob, temporary)
+        os.replace(temporary, place)
+        return place
+
+
+def cached_repos(cache: Path) -> Iterator[CachedRepo]:
+    """All repositories of models in the cache, by name."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(cache) if entry.is_dir())
+    except OSError:
+        return
+    for name in names:
+        repo = name.removeprefix(PREFIX).replace("--", "/", 1)
+        if name.startswith(PREFIX) and is_repo(repo):
+            yield CachedRepo(cache, repo)
+
+
+def _files_under(root: Path) -> Iterator[Path]:
+    for folder, _, names in os.walk(root):
+        for name in names:
+            yield Path(folder) / name

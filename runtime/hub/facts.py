@@ -1,0 +1,201 @@
+"""What a GGUF file is, whether it can be run here, and what memory it would take.
+
+Only the header is read, and the forward pass asks for its weights without packing them: what the
+engine would refuse is refused here in the same words, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import ModelError, TriplepointError
+from ..gguf import GGMLType, GGUFFile
+
+KV_FORMATS = ("bf16", "q8", "f32")
+
+# The type that most weights have where the name of a mixture does not say it.
+_MIXTURES = {"IQ2_M": "IQ2_S", "IQ3_M": "IQ3_S", "IQ3_XS": "IQ3_S", "MXFP4_MOE": "MXFP4"}
+
+
+@dataclass(frozen=True, slots=True)
+class TypeShare:
+    """The tensors of one type: how many, their weights, their bytes in the file."""
+
+    tensors: int
+    parameters: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a loaded model takes, in bytes.
+
+    Attributes:
+        weights: packed weights.
+        kv_token: keys and values of a token, by format.
+    """
+
+    weights: int
+    kv_token: dict[str, float]
+
+    def total(self, context: int, kv: str) -> int:
+        """Weights and a full context of so many tokens."""
+        return self.weights + math.ceil(context * self.kv_token[kv])
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the header of a model says.
+
+    Attributes:
+        quant: the type that most weights have.
+        context: tokens that it was made for, None if it does not say.
+        tokenizer: kind of the tokenizer, and how it cuts words.
+        template: whether it has a chat template.
+        problems: why it cannot be run here; empty if it can.
+        memory: None if it cannot be run.
+    """
+
+    path: Path
+    files: int
+    nbytes: int
+    name: str
+    architecture: str
+    quant: str
+    parameters: int
+    layers: int | None
+    context: int | None
+    tokenizer: str
+    template: bool
+    types: dict[str, TypeShare]
+    problems: tuple[str, ...]
+    memory: Memory | None
+
+
+def facts_of(path: Path, target: str | None = None) -> Facts:
+    """Read the header of the model at `path`, and see if it can be run on `target`.
+
+    Raises:
+        ModelError: it cannot be opened, or is damaged.
+    """
+    with GGUFFile.open(path) as gguf:
+        architecture = gguf.string("general.architecture", "")
+        types = _types(gguf)
+        problems, memory = _problems(gguf, architecture, types), None
+        if not problems:
+            try:
+                memory = _memory(gguf, target)
+            except TriplepointError as error:
+                problems = [_short(str(error), gguf)]
+        return Facts(
+            path=path,
+            files=len(gguf.parts),
+            nbytes=gguf.nbytes,
+            name=gguf.string("general.name", "") or path.stem,
+            architecture=architecture,
+            quant=max(types, key=lambda kind: types[kind].parameters, default=""),
+            parameters=sum(share.parameters for share in types.values()),
+            layers=_number(gguf, f"{architecture}.block_count"),
+            context=_number(gguf, f"{architecture}.context_length"),
+            tokenizer=_tokenizer(gguf),
+            template=bool(gguf.string("tokenizer.chat_template", "")),
+            types=types,
+            problems=tuple(problems),
+            memory=memory,
+        )
+
+
+def unsupported_architecture(name: str | None) -> str | None:
+    """Why models of this architecture cannot be run; None if they can, or it is not known."""
+    from ..models import ARCHITECTURES
+
+    if not name or name in ARCHITECTURES:
+        return None
+    known = ", ".join(sorted(ARCHITECTURES))
+    return f"the architecture {name!r} is not supported; supported: {known}"
+
+
+def unsupported_quant(label: str) -> str | None:
+    """Why files that are called so cannot be run; None if they can, or if the name does not say."""
+    from ...jit.kernels.panels import FORMATS
+
+    name = label.removeprefix("UD-")
+    name = _MIXTURES.get(name, name)
+    name = re.sub(r"(?<=_K)_(XXL|XL|XS|L|M|S)$", "", name)
+    if name not in GGMLType.__members__ or name.lower() in FORMATS:
+        return None
+    return f"weights in {label} have no kernel; supported: {_known_types()}"
+
+
+def _problems(gguf: GGUFFile, architecture: str, types: dict[str, TypeShare]) -> list[str]:
+    """Everything that is known to be unsupported, not only what comes first."""
+    from ...jit.kernels.panels import FORMATS
+    from ..tokenizer import Tokenizer
+
+    found = []
+    if not architecture:
+        found.append("it does not say its architecture (general.architecture)")
+    elif why := unsupported_architecture(architecture):
+        found.append(why)
+    strange = [kind for kind in types if kind.lower() not in FORMATS]
+    if strange:
+        found.append(f"weights in {', '.join(strange)} have no kernel; supported: {_known_types()}")
+    try:
+        Tokenizer.from_gguf(gguf)
+    except TriplepointError as error:
+        found.append(_short(str(error), gguf))
+    return found
+
+
+def _memory(gguf: GGUFFile, target: str | None) -> Memory:
+    from ...jit import targets
+    from ...jit.compile import Library, ObjectCache
+    from ...jit.kernels.kvcache import PAGE, page_bytes
+    from .. import models
+    from ..weights import WeightLoader
+
+    weights = WeightLoader(gguf, Library(targets.resolve(target), ObjectCache(None)))
+    config = models.build(gguf, weights).config
+    kv_token = {
+        kv: page_bytes(kv, config.layers, config.heads.kv_heads, config.heads.head_dim) / PAGE
+        for kv in KV_FORMATS
+    }
+    return Memory(weights.packed_bytes, kv_token)
+
+
+def _types(gguf: GGUFFile) -> dict[str, TypeShare]:
+    """Tensors by type, the one with the most bytes first."""
+    shares: dict[str, TypeShare] = {}
+    for info in gguf.tensors.values():
+        old = shares.get(info.type.name, TypeShare(0, 0, 0))
+        shares[info.type.name] = TypeShare(
+            old.tensors + 1, old.parameters + math.prod(info.shape), old.nbytes + info.nbytes
+        )
+    return dict(sorted(shares.items(), key=lambda item: -item[1].nbytes))
+
+
+def _known_types() -> str:
+    from ...jit.kernels.panels import FORMATS
+
+    return ", ".join(sorted(name.upper() for name in FORMATS))
+
+
+def _number(gguf: GGUFFile, key: str) -> int | None:
+    try:
+        return gguf.integer(key)
+    except ModelError:
+        return None
+
+
+def _tokenizer(gguf: GGUFFile) -> str:
+    model = gguf.string("tokenizer.ggml.model", "none")
+    pre = gguf.string("tokenizer.ggml.pre", "")
+    return f"{model} ({pre})" if pre else model
+
+
+def _short(message: str, gguf: GGUFFile) -> str:
+    """A message without the path that the reader has seen already."""
+    return message.removeprefix(f"{gguf.path}: ")

@@ -1,0 +1,139 @@
+"""Finds a model in the cache by its name; nothing here asks the network."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import ModelError
+from .. import filehash
+from .cache import CachedFile, CachedRepo
+from .names import MAIN, ModelName
+from .settings import Settings
+from .variants import ChoiceError, Variant, choose, variants_of
+from .watch import Silent, Watcher, size_text
+
+
+class NotPulledError(ModelError):
+    """The model is not in the cache, but it may be on the Hub."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model in the cache.
+
+    Attributes:
+        name: with the selector that finds exactly this model.
+        commit: the snapshot that it is in.
+        variant: its files, as in the repository.
+        cached: the same files on this disk.
+    """
+
+    name: ModelName
+    commit: str
+    variant: Variant
+    cached: tuple[CachedFile, ...]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Where its files are; the first is the one to load."""
+        return tuple(file.place for file in self.cached)
+
+
+def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
+    """All models of a repository that are in the cache; of each only its newest state.
+
+    Those at `revision` come first. If that is ``main``, the others follow.
+    """
+    at = repo.commit(revision)
+    commits = [at] if at else []
+    if revision == MAIN:
+        commits += [commit for commit in repo.commits() if commit != at]
+    found: dict[str, Found] = {}
+    for commit in commits:
+        files = {file.path: file for file in repo.files(commit)}
+        for variant in variants_of(file.file for file in files.values()):
+            members = tuple(files[file.path] for file in variant.files)
+            name = ModelName(repo.repo, revision)
+            if variant.name not in found or not found[variant.name].variant.complete:
+                found[variant.name] = Found(name, commit, variant, members)
+    return [_named(one, list(found.values())) for one in found.values()]
+
+
+def find(name: ModelName, settings: Settings, watcher: Watcher | None = None) -> Found:
+    """The model that `name` means, its files checked against the hashes that their blobs bear.
+
+    A file is hashed once; afterwards it is known by its size and time.
+
+    Raises:
+        NotPulledError: there is nothing of that name in the cache.
+        ChoiceError: there are several, and it is not clear which is meant.
+        ModelError: a file is damaged.
+    """
+    repo = CachedRepo(settings.cache, name.repo)
+    models = models_of(repo, name.revision)
+    whole = [one for one in models if one.variant.complete]
+    if not whole:
+        raise NotPulledError(_missing(name, repo, settings))
+    where = f"{repo.repo} in {settings.cache}"
+    try:
+        variant = choose([one.variant for one in whole], name.selector, where)
+    except ChoiceError as error:
+        if name.selector and not error.fits:
+            raise NotPulledError(_missing(name, repo, settings)) from error
+        raise
+    found = next(one for one in whole if one.variant is variant)
+    for file in found.cached:
+        verify(file, watcher or Silent())
+        _touch(file.place)
+    return found
+
+
+def verify(file: CachedFile, watcher: Watcher) -> None:
+    """Check the hash of a file if its blob bears one; ModelError if it has another."""
+    if file.digest is None:
+        return
+    if filehash.remembered(file.place) is None:
+        watcher.begin(f"checking {file.path}", file.size)
+    if not checked(file.place, file.digest, watcher):
+        raise ModelError(
+            f"{file.place} is damaged: it does not have the hash {file.digest[:16]}… that its blob "
+            f"is named by; pull it again"
+        )
+
+
+def checked(path: Path, digest: str, watcher: Watcher) -> bool:
+    """Whether the file at `path` has this SHA-256, or hash of a git blob."""
+    if len(digest) == 64:
+        return filehash.sha256(path, watcher.at) == digest
+    data = path.read_bytes()  # git's hash: such files are small
+    return (
+        hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest() == digest
+    )
+
+
+def _named(one: Found, models: list[Found]) -> Found:
+    """With a selector that means it and no other of `models`."""
+    quant = one.variant.quant
+    same = [m for m in models if not m.variant.aside and m.variant.quant == quant]
+    alone = quant and len(same) == 1 and not one.variant.aside
+    name = ModelName(one.name.repo, one.name.revision, quant if alone else one.variant.name)
+    return Found(name, one.commit, one.variant, one.cached)
+
+
+def _missing(name: ModelName, repo: CachedRepo, settings: Settings) -> str:
+    parts = sum(part.stat().st_size for part in repo.parts())
+    unfinished = f" ({size_text(parts)} of an unfinished pull are)" if parts else ""
+    if settings.offline:
+        return f"{name} is not in {settings.cache}{unfinished}, and HF_HUB_OFFLINE is set"
+    return f"{name} is not in {settings.cache}{unfinished}; get it with: triplepoint pull {name}"
+
+
+def _touch(path: Path) -> None:
+    """Note that it was used: file systems often do not, and `ls` of any tool shows it."""
+    with contextlib.suppress(OSError):
+        os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))

@@ -1,0 +1,114 @@
+"""Names of models on the Hub, and what people paste in their place.
+
+Qwen/Qwen3-4B-GGUF                       the repository; Q4_K_M if it has several
+Qwen/Qwen3-4B-GGUF:Q8_0                  a quantisation, or any part of a file's name
+Qwen/Qwen3-4B-GGUF:Qwen3-4B-Q8_0.gguf    a file, also one in a subfolder
+Qwen/Qwen3-4B-GGUF@v1.0:Q8_0             at a branch, tag or commit
+hf.co/…, hf://…, https://huggingface.co/…, also with /tree/, /blob/ or /resolve/
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from ...errors import ModelError
+
+MAIN = "main"
+HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
+
+_PART = r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?"
+_REPO = re.compile(rf"{_PART}/{_PART}")
+_NAME = re.compile(rf"(?P<repo>{_PART}/{_PART})(?:@(?P<revision>[^:\s]+))?(?::(?P<selector>.+))?")
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
+_PAGES = ("tree", "blob", "resolve")  # of a repository, each followed by a revision and a path
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """A repository, a state of it, and which of its files are meant.
+
+    Attributes:
+        repo: ``organisation/name``.
+        revision: branch, tag or commit.
+        selector: quantisation or file; None for the default.
+    """
+
+    repo: str
+    revision: str = MAIN
+    selector: str | None = None
+
+    def __str__(self) -> str:
+        at = "" if self.revision == MAIN else f"@{self.revision}"
+        return self.repo + at + (f":{self.selector}" if self.selector else "")
+
+
+def is_hub_name(text: str) -> bool:
+    """Whether `text` has the form of a model's name on the Hub. A path may have it too."""
+    if text.startswith(("hf://", "http://", "https://", *(f"{host}/" for host in HOSTS))):
+        return True
+    match = _NAME.fullmatch(text)
+    if match is None or not is_repo(match["repo"]):
+        return False
+    # models/a.gguf is a path; a repository of such a name can be had as hf.co/models/a.gguf.
+    return bool(match["selector"]) or not match["repo"].lower().endswith(".gguf")
+
+
+def is_repo(text: str) -> bool:
+    """Whether `text` can be the name of a repository."""
+    return bool(_REPO.fullmatch(text)) and "--" not in text and ".." not in text
+
+
+def parse_name(text: str) -> ModelName:
+    """Read a name in any of the forms above.
+
+    Raises:
+        ModelError: it has none of them.
+    """
+    short = _strip_host(text)
+    parts = short.split("/")
+    repo, rest = "/".join(parts[:2]), parts[2:]
+    if rest and rest[0] in _PAGES and ":" not in repo:
+        return _of_page(text, repo, rest)
+    match = _NAME.fullmatch(short)
+    if match is None or not is_repo(match["repo"]):
+        raise ModelError(
+            f"{text!r} is not the name of a model on the Hub; they look like "
+            f"Qwen/Qwen3-4B-GGUF:Q4_K_M"
+        )
+    return _made(text, match["repo"], match["revision"] or MAIN, match["selector"])
+
+
+def _strip_host(text: str) -> str:
+    """What stands behind the host of a pasted address."""
+    if text.startswith("hf://"):
+        return text.removeprefix("hf://").removeprefix("models/").rstrip("/")
+    if text.startswith(("http://", "https://")):
+        parts = urlsplit(text)
+        if parts.hostname not in HOSTS:
+            raise ModelError(
+                f"{text!r} is not an address on huggingface.co; for a mirror set HF_ENDPOINT and "
+                f"give the model's name alone"
+            )
+        return unquote(parts.path).strip("/")
+    for host in HOSTS:
+        if text.startswith(host + "/"):
+            return text.removeprefix(host + "/").rstrip("/")
+    return text
+
+
+def _of_page(text: str, repo: str, rest: list[str]) -> ModelName:
+    """The model of a page's address: its kind, a revision, then a folder or file."""
+    revision, path = (rest[1] if len(rest) > 1 else MAIN), "/".join(rest[2:])
+    if rest[1:3] == ["refs", "pr"] and len(rest) > 3:  # the one kind of revision with slashes
+        revision, path = "/".join(rest[1:4]), "/".join(rest[4:])
+    if not is_repo(repo):
+        raise ModelError(f"{text!r}: {repo!r} is not the name of a repository on the Hub")
+    return _made(text, repo, revision, path or None)
+
+
+def _made(text: str, repo: str, revision: str, selector: str | None) -> ModelName:
+    if not _REVISION.fullmatch(revision) or ".." in revision or revision.endswith(("/", ".lock")):
+        raise ModelError(f"{text!r}: {revision!r} is not the name of a branch, tag or commit")
+    return ModelName(repo, revision, selector)

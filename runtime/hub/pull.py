@@ -1,0 +1,163 @@
+"""Brings a model from the Hub into the cache: asks what there is, makes sure of room, downloads."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import ModelError, UnsupportedModelError
+from .. import filehash
+from .cache import CachedRepo
+from .download import Download
+from .find import checked, find
+from .http import Client, Patience
+from .listing import Listing, list_repository
+from .names import ModelName
+from .settings import Settings
+from .variants import RepoFile, Variant, choose, variants_of
+from .watch import Silent, Watcher, size_text
+
+_MARGIN = 64 << 20  # bytes that a disk should keep
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """A model that is in the cache now.
+
+    Attributes:
+        name: with the selector that finds exactly this model again.
+        commit: the state of the repository that it was taken from.
+        variant: its files.
+        paths: where they are; the first is the one to load.
+        fetched: bytes that had to be downloaded.
+    """
+
+    name: ModelName
+    commit: str
+    variant: Variant
+    paths: tuple[Path, ...]
+    fetched: int
+
+
+def pull(
+    name: ModelName,
+    settings: Settings,
+    watcher: Watcher | None = None,
+    *,
+    patience: Patience | None = None,
+    force: bool = False,
+) -> Pulled:
+    """Pull the model that `name` means, unless it is there already.
+
+    A file appears under its name only when its hash is that of the repository. What an attempt
+    leaves unfinished, the next goes on with.
+
+    Args:
+        name: repository, revision and quantisation or file.
+        settings: where the Hub and the cache are.
+        watcher: hears how it goes.
+        patience: how long to bear with the server.
+        force: pull a model too that this version cannot run.
+
+    Raises:
+        ChoiceError: it is not clear which model of the repository is meant.
+        UnsupportedModelError: it could not be run, and `force` is not set.
+        ModelError: anything else; the message says what to do.
+    """
+    watcher = watcher or Silent()
+    if settings.offline:
+        found = find(name, settings, watcher)
+        return Pulled(found.name, found.commit, found.variant, found.paths, 0)
+    client = Client(settings, patience)
+    try:
+        listing = list_repository(client, name, watcher.note)
+        variant = choose(variants_of(listing.files), name.selector, name.repo)
+        if not force:
+            _refuse_unsupported(name, listing, variant)
+        repo = CachedRepo(settings.cache, name.repo)
+        _make_room(repo, variant)
+        fetched = 0
+        for file in variant.files:
+            fetched += _fetch(client, repo, name, listing.commit, file, watcher)
+        paths = [
+            repo.link(listing.commit, file.path, file.digest or "", symlinks=settings.symlinks)
+            for file in variant.files
+        ]
+        repo.set_ref(name.revision, listing.commit)
+    except PermissionError as error:
+        raise ModelError(f"cannot write to {error.filename}: {error.strerror}") from error
+    finally:
+        client.close()
+    exact = ModelName(name.repo, name.revision, _selector(listing, variant))
+    return Pulled(exact, listing.commit, variant, tuple(paths), fetched)
+
+
+def _fetch(
+    client: Client,
+    repo: CachedRepo,
+    name: ModelName,
+    commit: str,
+    file: RepoFile,
+    watcher: Watcher,
+) -> int:
+    """Have the contents of `file` among the blobs; the bytes that were downloaded for that."""
+    assert file.digest is not None
+    watcher.begin(file.path, file.size)
+    blob, part = repo.blob(file.digest), repo.part(file.digest)
+    waiting = f"waiting for another process that pulls {file.path}"
+    with repo.lock(file.digest, lambda: watcher.note(waiting)):
+        place = repo.snapshots / commit / file.path
+        for there in (blob, place):
+            if not there.exists():
+                continue
+            if there.stat().st_size == file.size and checked(there, file.digest, watcher):
+                watcher.at(file.size)
+                return 0
+            watcher.note(f"{file.path} is here, but damaged; pulling it again")
+            there.unlink()
+        repo.make()  # `rm` in another process may have taken the empty folders away
+        had = part.stat().st_size if part.exists() else 0
+        Download(client, name, commit, file, part, watcher).run()
+        blob.unlink(missing_ok=True)  # a link that leads nowhere
+        os.replace(part, blob)
+        if len(file.digest) == 64:
+            filehash.remember(blob, file.digest)
+        return file.size - min(had, file.size)
+
+
+def _make_room(repo: CachedRepo, variant: Variant) -> None:
+    """Make the folders, and see that the disk has room for what is missing."""
+    try:
+        repo.make()
+    except OSError as error:
+        message = f"cannot make the cache folder {repo.blobs}: {error.strerror}"
+        raise ModelError(f"{message}; HF_HUB_CACHE names another") from error
+    needed = 0
+    for file in variant.files:
+        assert file.digest is not None
+        part = repo.part(file.digest)
+        if not repo.blob(file.digest).exists():
+            needed += max(0, file.size - (part.stat().st_size if part.exists() else 0))
+    free = shutil.disk_usage(repo.blobs).free
+    if needed and needed + _MARGIN > free:
+        raise ModelError(
+            f"{variant.name} needs {size_text(needed)} more, but {repo.cache} has "
+            f"{size_text(free)} free; make room, or name another disk in HF_HUB_CACHE"
+        )
+
+
+def _refuse_unsupported(name: ModelName, listing: Listing, variant: Variant) -> None:
+    """Refuse before the download what is known to be of no use after it."""
+    from .facts import unsupported_architecture, unsupported_quant
+
+    why = unsupported_architecture(listing.architecture) or unsupported_quant(variant.quant)
+    if why:
+        raise UnsupportedModelError(f"{name.repo}: {why}; --force pulls it all the same")
+
+
+def _selector(listing: Listing, variant: Variant) -> str:
+    """The quantisation if it says which, else the file's path."""
+    same = [v for v in variants_of(listing.files) if not v.aside and v.quant == variant.quant]
+    return variant.quant if variant.quant and same == [variant] else variant.name

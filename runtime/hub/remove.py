@@ -1,0 +1,111 @@
+"""Removes models from the cache: links first, then what no other link needs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from .cache import CachedFile, CachedRepo
+from .find import Found
+
+_STORE = "blobs"  # of the cache itself: contents that repositories share, of huggingface_hub ≥ 2
+_STORED = re.compile(r"[0-9a-f]{64}")
+
+
+def remove(repo: CachedRepo, models: Sequence[Found], *, unfinished: bool) -> int:
+    """Remove these models of `repo`, in all its snapshots; the bytes that became free.
+
+    Nothing outside of the cache is touched: links that lead elsewhere go, what they lead to stays.
+
+    Args:
+        repo: the repository's folder.
+        models: what to remove.
+        unfinished: whether unfinished downloads of the repository go too.
+    """
+    doomed = {file.path for one in models for file in one.cached}
+    blobs = {file.blob for one in models for file in one.cached}
+    freed = 0
+    for commit in repo.commits():
+        for file in repo.files(commit):
+            if file.path in doomed and file.blob in blobs:
+                freed += _remove_file(repo, file)
+    for part in repo.parts() if unfinished else []:
+        digest = part.name.partition(".")[0]
+        with repo.lock(digest, lambda: None), contextlib.suppress(FileNotFoundError):
+            freed += part.stat().st_size
+            part.unlink()
+    _tidy(repo)
+    return freed
+
+
+def _remove_file(repo: CachedRepo, file: CachedFile) -> int:
+    """Remove a link and, if it was the last one to it, its blob."""
+    if file.digest is None:  # the file itself, or a link that leads out of the cache
+        size = 0 if file.place.is_symlink() else file.size
+        file.place.unlink()
+        return size
+    with repo.lock(file.digest, lambda: None):
+        file.place.unlink()
+        if _is_needed(repo, file.blob) or not _is_inside(repo, file.blob):
+            return 0
+        if not file.blob.is_symlink():
+            file.blob.unlink(missing_ok=True)
+            return file.size
+        stored = Path(os.path.normpath(file.blob.parent / os.readlink(file.blob)))
+        file.blob.unlink()
+        return _remove_stored(repo.cache, stored)
+
+
+def _is_needed(repo: CachedRepo, blob: Path) -> bool:
+    """Whether a link of any snapshot still leads to the blob."""
+    for folder, _, names in os.walk(repo.snapshots):
+        for name in names:
+            place = Path(folder) / name
+            if place.is_symlink():
+                target = os.path.normpath(place.parent / os.readlink(place))
+                if target == os.path.normpath(blob):
+                    return True
+    return False
+
+
+def _is_inside(repo: CachedRepo, blob: Path) -> bool:
+    """Whether the blob lies in the repository's own folder, whatever links lead there."""
+    return blob.parent.resolve() == repo.folder.resolve() / "blobs"
+
+
+def _remove_stored(cache: Path, stored: Path) -> int:
+    """Remove contents that repositories share if none of them links to it any more."""
+    store = Path(os.path.normpath(cache / _STORE))
+    if stored.parent.parent != store or not _STORED.fullmatch(stored.name):
+        return 0
+    if store.is_symlink() or stored.parent.is_symlink() or stored.is_symlink():
+        return 0
+    for blob in cache.glob("*--*/blobs/*"):
+        if blob.is_symlink():
+            target = os.path.normpath(blob.parent / os.readlink(blob))
+            if target == str(stored):
+                return 0
+    with contextlib.suppress(FileNotFoundError):
+        size = stored.stat().st_size
+        stored.unlink()
+        stored.with_name(stored.name + ".refs").unlink(missing_ok=True)
+        return size
+    return 0
+
+
+def _tidy(repo: CachedRepo) -> None:
+    """Remove folders that are empty now, and all of the repository when nothing is left of it."""
+    for folder, _, _ in os.walk(repo.snapshots, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+    if repo.snapshots.exists() or repo.folder.is_symlink():
+        return
+    with contextlib.suppress(OSError):
+        os.rmdir(repo.blobs)
+    if not repo.blobs.exists():
+        shutil.rmtree(repo.folder, ignore_errors=True)
+        shutil.rmtree(repo.cache / ".locks" / repo.folder.name, ignore_errors=True)

@@ -1,0 +1,190 @@
+"""Which files of a repository make a model: quantisations, shards, and which one is meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from ...errors import ModelError
+from .watch import size_text
+
+DEFAULT = "Q4_K_M"
+
+# As in Qwen3-4B-Q4_K_M.gguf, model.i1-IQ4_XS.gguf, UD-Q4_K_XL/…, smollm-q8_0.gguf.
+_QUANT = re.compile(
+    r"(?<![A-Za-z0-9])"
+    r"((?:UD-)?(?:"
+    r"Q\d(?:_K(?:_(?:XXL|XL|XS|L|M|S))?|_\d(?:_\d){0,2})?"
+    r"|IQ\d_(?:XXS|XS|NL|KSS|KS|KT|KL|S|M|K)"
+    r"|TQ\d_\d|MXFP4(?:_MOE)?|NVFP4|BF16|FP16|F16|FP32|F32))"
+    r"(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
+_SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.I | re.DOTALL)
+_ASIDE = re.compile(r"mmproj|imatrix|(?<![a-z])mtp(?![a-z])", re.IGNORECASE)
+
+
+class ChoiceError(ModelError):
+    """It is not clear which of a repository's models is meant.
+
+    Attributes:
+        variants: those that there are to choose from.
+        fits: whether they are those that fit; if not, none does.
+    """
+
+    def __init__(self, message: str, variants: Sequence[Variant], *, fits: bool = False) -> None:
+        super().__init__(message)
+        self.variants = tuple(variants)
+        self.fits = fits
+
+
+@dataclass(frozen=True, slots=True)
+class RepoFile:
+    """A file of a repository.
+
+    Attributes:
+        path: in the repository, with slashes.
+        size: bytes.
+        digest: SHA-256 (64 digits), or the hash of a git blob (40 digits) of a file that git
+            keeps itself; None if it is not known.
+    """
+
+    path: str
+    size: int
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A model in a repository: one file, or all shards of one.
+
+    Attributes:
+        quant: as its name has it, in capitals, e.g. ``Q4_K_M``; empty if it has none.
+        files: in the order of the shards.
+        aside: whether it is no language model by itself, such as a projector for images.
+        shards: files that it should have.
+    """
+
+    quant: str
+    files: tuple[RepoFile, ...]
+    aside: bool = False
+    shards: int = 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def name(self) -> str:
+        """The path of its first file."""
+        return self.files[0].path
+
+    @property
+    def complete(self) -> bool:
+        """Whether all shards are there."""
+        return len(self.files) == self.shards
+
+
+def variants_of(files: Iterable[RepoFile]) -> list[Variant]:
+    """The models among `files`, by size."""
+    groups: dict[tuple[str, int], dict[int, RepoFile]] = {}
+    for file in files:
+        if not file.path.lower().endswith(".gguf"):
+            continue
+        match = _SHARD.fullmatch(file.path)
+        key = (match["stem"], int(match["count"])) if match else (file.path, 0)
+        groups.setdefault(key, {})[int(match["number"]) if match else 0] = file
+    found = []
+    for (stem, count), numbered in groups.items():
+        members = tuple(numbered[number] for number in sorted(numbered))
+        aside = bool(_ASIDE.search(stem.rpartition("/")[2]))
+        found.append(Variant(quant_of(stem), members, aside, max(1, count)))
+    return sorted(found, key=lambda v: (v.aside, v.size, v.name))
+
+
+def quant_of(path: str) -> str:
+    """The quantisation that a file's name, else its folder's, speaks of; empty if none does."""
+    for part in reversed(path.removesuffix(".gguf").split("/")):
+        if found := _QUANT.findall(part):
+            return found[-1].upper().replace("FP16", "F16").replace("FP32", "F32")
+    return ""
+
+
+def choose(variants: Sequence[Variant], selector: str | None, where: str) -> Variant:
+    """The variant that is meant; Q4_K_M if there is a choice and nothing is said.
+
+    Args:
+        variants: of one repository.
+        selector: quantisation or file in any case, or a part of a file's name.
+        where: what messages call the place of the variants.
+
+    Raises:
+        ChoiceError: none fits, or several do.
+        ModelError: it lacks a shard.
+    """
+    models = [variant for variant in variants if not variant.aside]
+    if not models and not (selector and variants):
+        raise ModelError(f"{where} has no GGUF file")
+    if selector is None:
+        chosen = models if len(models) == 1 else [v for v in models if v.quant == DEFAULT]
+        if not chosen:
+            message = f"{where} has no {DEFAULT}; add which you want, as in :{_example(models)}"
+            raise ChoiceError(message, models)
+    else:
+        chosen = _matching(variants, selector)
+        if not chosen:
+            near = get_close_matches(selector.upper(), [v.quant for v in models], 1, 0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ChoiceError(f"{where} has no {selector!r}{hint}", models)
+    if len(chosen) > 1:
+        raise ChoiceError(
+            f"{where} has {len(chosen)} files for {selector or DEFAULT}; name one of them, as in "
+            f":{chosen[0].name}",
+            chosen,
+            fits=True,
+        )
+    if not chosen[0].complete:
+        have = f"{len(chosen[0].files)} of {chosen[0].shards} parts of {chosen[0].name}"
+        raise ModelError(f"{where} has only {have}")
+    return chosen[0]
+
+
+def listing(variants: Sequence[Variant]) -> str:
+    """The variants on one line, for a message."""
+    return ", ".join(f"{v.quant or v.name} ({size_text(v.size)})" for v in variants)
+
+
+def _matching(variants: Sequence[Variant], selector: str) -> list[Variant]:
+    wanted = selector.strip("/").lower()
+    if wanted.endswith(".gguf"):
+        for whole in (True, False):
+            exact = [v for v in variants if any(_is(f.path, wanted, whole) for f in v.files)]
+            if exact:
+                return exact
+        return []
+    models = [variant for variant in variants if not variant.aside]
+    for sought in (models, variants):
+        quant = quant_of(wanted)
+        if quant and quant.lower() == wanted.replace("fp16", "f16").replace("fp32", "f32"):
+            exact = [v for v in sought if v.quant == quant]
+            if exact:
+                return exact
+        # Between the separators of a name: q4_k_xl is in UD-Q4_K_XL, q4 in nothing of Q4_0.
+        edge = "[a-z0-9_]" if "_" in wanted or _QUANT.fullmatch(wanted) else "[a-z0-9]"
+        part = re.compile(f"(?<!{edge}){re.escape(wanted)}(?!{edge})")
+        found = [v for v in sought if part.search(v.name.lower())]
+        if found:
+            return found
+    return []
+
+
+def _is(path: str, wanted: str, whole: bool) -> bool:
+    path = path.lower()
+    return path == wanted if whole else path.rpartition("/")[2] == wanted
+
+
+def _example(variants: Sequence[Variant]) -> str:
+    return next((v.quant for v in variants if v.quant), variants[0].name)

@@ -1,0 +1,558 @@
+"""Pulling from a Hub that does everything wrong that one can do: no wrong file ever appears."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.fake_hub import COMMIT, TOKEN, FakeHub, FakeRepo
+
+from triplepoint.errors import ModelError, UnsupportedModelError
+from triplepoint.runtime.hub import pull as pulling
+from triplepoint.runtime.hub.http import Client, Patience
+from triplepoint.runtime.hub.names import ModelName, parse_name
+from triplepoint.runtime.hub.pull import Pulled, pull
+from triplepoint.runtime.hub.settings import Settings
+from triplepoint.runtime.hub.variants import ChoiceError
+
+ONE = ModelName("org/one")
+FILE = "One-Q4_K_M.gguf"
+HURRIED = Patience(connect_s=2, read_s=0.3, window_s=0.2, slowest=1000, tries=4, pause_s=0.001)
+
+
+@pytest.fixture
+def data(hub: FakeHub) -> bytes:
+    return hub.repos["org/one"].files[FILE]
+
+
+@pytest.fixture
+def get(settings: Settings, recorder: Any) -> Callable[..., Pulled]:
+    """Pull with little patience."""
+
+    def run(name: ModelName = ONE, **options: Any) -> Pulled:
+        return pull(name, settings, recorder, patience=HURRIED, **options)
+
+    return run
+
+
+def visible(settings: Settings) -> list[Path]:
+    """Files that another program would take for whole."""
+    found = [p for p in settings.cache.rglob("*") if p.is_file() and ".locks" not in p.parts]
+    return [p for p in found if "snapshots" in p.parts or (
+        p.parent.name == "blobs" and not p.name.endswith(".incomplete"))]  # fmt: skip
+
+
+def part_of(settings: Settings) -> Path:
+    (part,) = settings.cache.rglob("*.incomplete")
+    return part
+
+
+# --- when all goes well
+
+
+def test_the_layout_is_the_standard_one(
+    get: Callable[..., Pulled], settings: Settings, data: bytes, recorder: Any
+) -> None:
+    """A blob named by its hash, a relative link to it in the snapshot, the branch's commit."""
+    pulled = get()
+
+    folder = settings.cache / "models--org--one"
+    digest = hashlib.sha256(data).hexdigest()
+    (place,) = pulled.paths
+    assert place == folder / "snapshots" / COMMIT / FILE
+    assert os.readlink(place) == f"../../blobs/{digest}"
+    assert (folder / "blobs" / digest).read_bytes() == data
+    assert (folder / "refs" / "main").read_text() == COMMIT
+    assert (str(pulled.name), pulled.fetched) == ("org/one:Q4_K_M", len(data))
+    assert recorder.files == [(FILE, len(data))]
+    assert recorder.done[-1] == len(data)
+    assert recorder.notes == []
+    assert not list(settings.cache.rglob("*.incomplete"))
+
+
+def test_what_is_there_is_not_pulled_again(
+    get: Callable[..., Pulled], settings: Settings, hub: FakeHub
+) -> None:
+    """The second time only the listing is asked for."""
+    first = get()
+    hub.asked.clear()
+
+    again = get()
+
+    assert again.paths == first.paths
+    assert again.fetched == 0
+    assert [path for path, _, _ in hub.asked] == ["/api/models/org/one/revision/main"]
+
+
+def test_the_official_client_finds_what_we_pulled(
+    get: Callable[..., Pulled], settings: Settings
+) -> None:
+    """`huggingface_hub` takes our files from the cache, and sees nothing odd in it."""
+    hub = pytest.importorskip("huggingface_hub", reason="comes with tokenizers")
+
+    pulled = get()
+
+    found = hub.try_to_load_from_cache("org/one", FILE, cache_dir=settings.cache)
+    assert found == str(pulled.paths[0])
+    scan = hub.scan_cache_dir(settings.cache)
+    assert [repo.repo_id for repo in scan.repos] == ["org/one"]
+    assert not scan.warnings
+
+
+def test_a_file_that_git_keeps_itself(
+    hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+) -> None:
+    """Small files have the hash of a git blob, and it is checked too."""
+    hub.repos["org/one"].lfs = False
+    pulled = get()
+    assert pulled.paths[0].resolve().name == hub.repos["org/one"].digest(FILE)
+    assert get().fetched == 0
+
+    shutil.rmtree(settings.cache)
+    hub.always = "wrong"
+    with pytest.raises(ModelError, match="nothing was kept"):
+        get()
+    assert visible(settings) == []
+
+
+def test_all_shards_come(hub: FakeHub, get: Callable[..., Pulled], settings: Settings) -> None:
+    """A model in three parts in a folder is pulled whole, and only it."""
+    shards = {f"Q8_0/One-Q8_0-{n:05}-of-00003.gguf": bytes([n]) * 1000 for n in (1, 2, 3)}
+    hub.repos["org/one"].files |= {**shards, "README.md": b"x", "mmproj-F16.gguf": b"y"}
+
+    pulled = get(ModelName("org/one", selector="q8_0"))
+
+    folder = settings.cache / "models--org--one" / "snapshots" / COMMIT
+    assert pulled.paths == tuple(folder / name for name in shards)
+    assert [path.read_bytes() for path in pulled.paths] == list(shards.values())
+    assert os.readlink(pulled.paths[0]).startswith("../../../blobs/")
+    assert len(visible(settings)) == 6
+
+
+def test_a_tag_has_a_ref_of_its_own(get: Callable[..., Pulled], settings: Settings) -> None:
+    """Other revisions than main are kept by their names, commits need none."""
+    get(parse_name("org/one@refs/pr/1"))
+    get(parse_name(f"org/one@{COMMIT}"))
+
+    refs = settings.cache / "models--org--one" / "refs"
+    assert [p.relative_to(refs).as_posix() for p in refs.rglob("*") if p.is_file()] == ["refs/pr/1"]
+
+
+def test_without_links_the_file_lies_in_the_snapshot(
+    hub: FakeHub, settings: Settings, data: bytes
+) -> None:
+    """Where links cannot be made the snapshot has the file itself, and it is found again."""
+    plain = dataclasses.replace(settings, symlinks=False)
+    for fetched in (len(data), 0):
+        pulled = pull(ONE, plain, patience=HURRIED)
+        assert pulled.fetched == fetched
+        assert not pulled.paths[0].is_symlink()
+        assert pulled.paths[0].read_bytes() == data
+
+
+def test_the_token_goes_to_the_endpoint_only(hub: FakeHub, settings: Settings) -> None:
+    """It is sent with questions to the Hub; signatures are not shown in messages."""
+    hub.repos["org/one"].gated = True
+    # The redirect leads to another host, as the real one does.
+    hub.faults.append("to:" + hub.url.replace("127.0.0.1", "localhost") + f"/cdn/org/one/{FILE}")
+    hub.faults.append("")
+
+    pull(ONE, dataclasses.replace(settings, token=TOKEN), patience=HURRIED)
+
+    for path, _, token in hub.asked:
+        assert token == (None if path.startswith("/cdn/") else f"Bearer {TOKEN}")
+
+
+# --- when it is interrupted
+
+
+@pytest.mark.parametrize(
+    ("fault", "note"),
+    [
+        ("cut:100000", "peer closed connection"),
+        ("short:100000", "announces 100,000 bytes"),
+        ("silence:100000", "does not answer"),
+        ("drip:50", "bytes came in"),
+        ("500", "answers 500"),
+        ("503:0", "answers 503"),
+        ("429:0", "answers 429"),
+    ],
+)
+def test_a_failure_is_tried_again(
+    fault: str, note: str, hub: FakeHub, get: Callable[..., Pulled], data: bytes, recorder: Any
+) -> None:
+    """One failure of the server is no failure of ours; what came is not fetched again."""
+    hub.faults.append(fault)
+
+    pulled = get()
+
+    assert pulled.paths[0].read_bytes() == data
+    (line,) = recorder.notes
+    assert note in line
+    assert "signature" not in line
+    if fault.startswith(("cut", "silence")):
+        assert hub.ranges() == [None, "bytes=100000-"]
+
+
+@pytest.mark.parametrize("fault", ["cut:0", "drip:5", "502", "silence:0"])
+def test_trying_has_an_end(
+    fault: str, hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+) -> None:
+    """A server that goes on failing is given up, with what failed last."""
+    hub.always = fault
+
+    with pytest.raises(ModelError, match=r"cannot pull One.*; 4 attempts failed"):
+        get()
+
+    assert visible(settings) == []
+    assert len(hub.ranges()) == 4
+
+
+def test_progress_makes_patient(hub: FakeHub, settings: Settings, recorder: Any) -> None:
+    """A connection that breaks again and again, but brings a megabyte each time, gets there."""
+    data = np.random.default_rng(2).bytes(8 << 20)
+    hub.repos["org/one"].files[FILE] = data
+    hub.faults.extend([f"cut:{5 << 18}"] * 6)
+
+    pulled = pull(ONE, settings, recorder, patience=HURRIED)
+
+    assert pulled.paths[0].read_bytes() == data
+    assert len(recorder.notes) == 6
+
+
+def test_the_next_pull_goes_on(
+    hub: FakeHub, get: Callable[..., Pulled], settings: Settings, data: bytes
+) -> None:
+    """What one process leaves the next completes: not a byte is fetched twice."""
+    hub.faults.append("cut:120000")
+    hub.faults.extend(["500"] * 3)
+    with pytest.raises(ModelError):
+        get()
+    assert part_of(settings).stat().st_size == 120_000
+    hub.asked.clear()
+
+    pulled = get()
+
+    assert hub.ranges() == ["bytes=120000-"]
+    assert pulled.fetched == len(data) - 120_000
+    assert pulled.paths[0].read_bytes() == data
+
+
+def test_ctrl_c_leaves_a_part(hub: FakeHub, settings: Settings, data: bytes, recorder: Any) -> None:
+    """An interruption in the middle keeps what is there, and the next pull goes on with it."""
+
+    class Impatient(type(recorder)):
+        def at(self, done: int) -> None:
+            if done > 50_000:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pull(ONE, settings, Impatient(), patience=HURRIED)
+    had = part_of(settings).stat().st_size
+    assert 50_000 < had < len(data)
+    assert visible(settings) == []
+
+    assert pull(ONE, settings, patience=HURRIED).paths[0].read_bytes() == data
+    assert hub.ranges()[-1] == f"bytes={had}-"
+
+
+# --- when the server lies
+
+
+@pytest.mark.parametrize("first", ["no-range", "wrong-range", "416"])
+def test_an_answer_to_another_question_is_not_added(
+    first: str, hub: FakeHub, get: Callable[..., Pulled], data: bytes, recorder: Any
+) -> None:
+    """A 200 to a range, another range or none at all: the file starts anew and is right."""
+    hub.faults.extend(["cut:100000", first])
+
+    pulled = get()
+
+    assert pulled.paths[0].read_bytes() == data
+    assert len(recorder.notes) == 2
+
+
+def test_a_wrong_file_never_appears(
+    hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+) -> None:
+    """Other contents are thrown away, and the message has both hashes."""
+    hub.always = "wrong"
+
+    with pytest.raises(ModelError, match=r"has the hash .*… must be|but it must be"):
+        get()
+
+    assert visible(settings) == []
+    assert not list(settings.cache.rglob("*.incomplete"))
+    assert len(hub.ranges()) == 1  # all came in one piece: to ask again would bring the same
+
+
+def test_a_wrong_half_is_found_out(
+    hub: FakeHub, get: Callable[..., Pulled], data: bytes, recorder: Any
+) -> None:
+    """Of two answers one was wrong: the file is fetched once more as a whole."""
+    hub.faults.extend(["cut:100000", "wrong"])
+
+    assert get().paths[0].read_bytes() == data
+    assert "wrong hash; starting again" in recorder.notes[-1]
+
+
+def test_a_spoiled_part_is_found_out(
+    hub: FakeHub, get: Callable[..., Pulled], settings: Settings, data: bytes
+) -> None:
+    """What was kept and then damaged does not get into the file."""
+    hub.faults.extend(["cut:100000", "500", "500", "500"])
+    with pytest.raises(ModelError):
+        get()
+    part = part_of(settings)
+    part.write_bytes(bytes(100_000))
+
+    assert get().paths[0].read_bytes() == data
+
+
+def test_a_damaged_blob_is_pulled_again(
+    hub: FakeHub, get: Callable[..., Pulled], data: bytes, recorder: Any
+) -> None:
+    """A file in the cache that does not have its hash is replaced."""
+    blob = get().paths[0].resolve()
+    blob.write_bytes(b"x" * len(data))
+
+    pulled = get()
+
+    assert pulled.fetched == len(data)
+    assert pulled.paths[0].read_bytes() == data
+    assert "damaged" in recorder.notes[0]
+
+
+def test_a_change_between_two_attempts(
+    hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+) -> None:
+    """When the server names another hash than at first, nothing is mixed."""
+    hub.faults.extend(["cut:100000", "changed"])
+
+    with pytest.raises(ModelError, match="changed on the server while it was being pulled"):
+        get()
+
+    assert visible(settings) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("loop", "leads in circles: 8 redirects"),
+        ("gzip", "compressed"),
+        ("long", "sends more than 300,000 bytes"),
+        ("404", r"has no file 'One-Q4_K_M\.gguf' any more"),
+        ("403", "is gated"),
+        ("to:file:///etc/passwd", "not https; not followed"),
+        ("429:3600", "asks to wait 3600 s"),
+        ("418", "answers 418"),
+    ],
+)
+def test_refusals_are_clear(
+    fault: str, message: str, hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+) -> None:
+    """Each kind of refusal has words of its own; none shows a signature; none leaves a file."""
+    hub.always = fault
+
+    with pytest.raises(ModelError, match=message) as caught:
+        get()
+
+    assert "secret" not in str(caught.value)
+    assert visible(settings) == []
+
+
+def test_redirects_from_outside_do_not_lead_inside(settings: Settings) -> None:
+    """A public host may not send us to an address of this network, nor from https to http."""
+    import httpx
+
+    client = Client(settings)
+    client._private = False  # as if the endpoint were a public one
+    for target in ("http://127.0.0.1/x", "http://[::1]/x", "http://169.254.169.254/x",
+                   "http://10.0.0.1/", "http://localhost/"):  # fmt: skip
+        with pytest.raises(ModelError, match="private network; not followed"):
+            client._check_hop(httpx.URL("http://example.com"), httpx.URL(target))
+    with pytest.raises(ModelError, match="not https"):
+        client._check_hop(httpx.URL("https://a.example"), httpx.URL("http://8.8.8.8/"))
+    client._check_hop(httpx.URL("http://a.example"), httpx.URL("https://8.8.8.8/"))
+    client.close()
+
+
+# --- when the repository is not as hoped
+
+
+def test_gated(hub: FakeHub, settings: Settings) -> None:
+    """Without a token it says how to get one, with one that it has no access."""
+    hub.repos["org/one"].gated = True
+
+    with pytest.raises(ModelError, match=r"is gated: accept its terms on .*, then set HF_TOKEN"):
+        pull(ONE, settings, patience=HURRIED)
+    with pytest.raises(ModelError, match="account of the token in use has no access") as caught:
+        pull(ONE, dataclasses.replace(settings, token="hf_other"), patience=HURRIED)
+    assert "hf_other" not in str(caught.value)
+
+
+def test_unknown_names_have_near_ones(hub: FakeHub, settings: Settings) -> None:
+    """A slip, a name without -GGUF, a branch that is not there."""
+    hub.repos["org/Model-4B-GGUF"] = FakeRepo({"x.gguf": b"x"})
+    hub.repos["org/Model-4B"] = FakeRepo({"model.safetensors": b"x"})
+
+    for wrong, message in {
+        "org/Modle-4B-GGUF": "no model org/Modle-4B-GGUF .*did you mean org/Model-4B-GGUF",
+        "other/Model-4B": "did you mean org/Model-4B-GGUF",
+        "org/Model-4B": "org/Model-4B has no GGUF file; did you mean org/Model-4B-GGUF",
+        "org/nothing-like-it": r"no model org/nothing-like-it on 127\.0\.0\.1:\d+ \(it may be",
+        "org/one@v9": "no branch, tag or commit 'v9'",
+    }.items():
+        with pytest.raises(ModelError, match=message):
+            pull(parse_name(wrong), settings, patience=HURRIED)
+
+
+def test_a_quantisation_that_is_not_there(hub: FakeHub, settings: Settings) -> None:
+    """The error carries what there is to choose from, and nothing was downloaded."""
+    hub.repos["org/one"].files = {f"One-{q}.gguf": b"x" for q in ("Q5_K_M", "Q8_0")}
+
+    with pytest.raises(ChoiceError, match="has no Q4_K_M; add which you want, as in :Q5_K_M") as c:
+        pull(ONE, settings, patience=HURRIED)
+    assert [v.quant for v in c.value.variants] == ["Q5_K_M", "Q8_0"]
+    with pytest.raises(ChoiceError, match=r"has no 'Q5_K_S'; did you mean Q5_K_M\?"):
+        pull(parse_name("org/one:Q5_K_S"), settings, patience=HURRIED)
+    assert hub.ranges() == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["[]", "{", '{"sha": "x"}', '{"sha": 3}', '{"sha": "../../x", "siblings": []}', "null"],
+)
+def test_an_endpoint_that_is_no_hub(answer: str, hub: FakeHub, settings: Settings) -> None:
+    """An answer in another form is said to be that."""
+    hub.api_faults.append(answer)
+
+    with pytest.raises(ModelError, match="does not answer as a Hub does"):
+        pull(ONE, settings, patience=HURRIED)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../x.gguf", "/x.gguf", "a/../../x.gguf", "a\\b.gguf", "C:x.gguf", "a\n.gguf", "a//b.gguf"],
+)
+def test_files_cannot_lead_out_of_the_cache(
+    path: str, hub: FakeHub, settings: Settings, tmp_path: Path
+) -> None:
+    """A listing with a path that leads elsewhere is refused before anything is written."""
+    hub.repos["org/one"].files = {path: b"x"}
+
+    with pytest.raises(ModelError, match="unsafe name"):
+        pull(ONE, settings, patience=HURRIED)
+
+    assert not settings.cache.exists()
+
+
+def test_busy_listings_are_asked_again(hub: FakeHub, settings: Settings, recorder: Any) -> None:
+    """The first question is repeated too, and an end comes there as well."""
+    hub.api_faults.extend(["503", "500"])
+    assert pull(ONE, settings, recorder, patience=HURRIED).fetched
+    assert len(recorder.notes) == 2
+
+    hub.api_faults.extend(["503"] * 4)
+    with pytest.raises(ModelError, match=r"cannot ask .* for org/one: .*4 attempts failed"):
+        pull(ONE, settings, patience=HURRIED)
+
+
+def test_nobody_there(settings: Settings) -> None:
+    """An endpoint that does not listen is named."""
+    nobody = dataclasses.replace(settings, endpoint="http://127.0.0.1:9")
+
+    with pytest.raises(ModelError, match=r"cannot ask http://127\.0\.0\.1:9 .*4 attempts failed"):
+        pull(ONE, nobody, patience=HURRIED)
+
+
+def test_what_cannot_be_run_is_refused_before(
+    hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+) -> None:
+    """Architectures and types without kernels cost no download, unless it is asked for."""
+    repo = hub.repos["org/one"]
+    repo.architecture = "mamba"
+    with pytest.raises(UnsupportedModelError, match=r"'mamba' is not supported; .*--force"):
+        get()
+    assert hub.ranges() == []
+    assert get(force=True).fetched
+
+    repo.architecture = "qwen3"
+    repo.files["One-IQ1_S.gguf"] = b"x"
+    with pytest.raises(UnsupportedModelError, match="weights in IQ1_S have no kernel"):
+        get(ModelName("org/one", selector="IQ1_S"))
+
+
+def test_a_full_disk_is_seen_before(
+    get: Callable[..., Pulled], hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is asked of the network's far end when there is no room for it."""
+    usage = shutil.disk_usage("/")._replace(free=1_000_000)
+    monkeypatch.setattr(pulling.shutil, "disk_usage", lambda _: usage)
+
+    with pytest.raises(ModelError, match=r"needs 300 kB more, but .* has 1\.0 MB free; make room"):
+        get()
+
+    assert hub.ranges() == []
+
+
+def test_a_disk_that_fills_up(
+    get: Callable[..., Pulled], settings: Settings, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was written before stays, and the next pull goes on from there."""
+    write = os.write
+
+    def full(descriptor: int, piece: Any) -> int:
+        if os.lseek(descriptor, 0, os.SEEK_CUR) > 100_000:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, piece)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(ModelError, match=r"the disk of .* is full after .* of 300 kB"):
+            get()
+    had = part_of(settings).stat().st_size
+    assert had > 100_000
+
+    assert get().fetched == len(data) - had
+
+
+def test_two_pulls_at_once(hub: FakeHub, settings: Settings, data: bytes, recorder: Any) -> None:
+    """The second waits for the first and then finds the file there."""
+    hub.faults.append("silence:1000")  # the first is held up until it hangs up
+    results: list[Pulled] = []
+    watchers = [recorder, type(recorder)()]
+    threads = [
+        threading.Thread(
+            target=lambda w=w: results.append(pull(ONE, settings, w, patience=HURRIED))
+        )
+        for w in watchers
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(one.fetched for one in results) == [0, len(data)]
+    assert [one.paths[0].read_bytes() == data for one in results] == [True, True]
+    assert any("waiting for another process" in n for w in watchers for n in w.notes)
+
+
+def test_offline_asks_nobody(hub: FakeHub, settings: Settings) -> None:
+    """With HF_HUB_OFFLINE what is there is found, what is not is said, and no question is asked."""
+    offline = dataclasses.replace(settings, offline=True)
+    with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set"):
+        pull(ONE, offline)
+    online = pull(ONE, settings, patience=HURRIED)
+    hub.asked.clear()
+
+    assert pull(ONE, offline).paths == online.paths
+    assert hub.asked == []
