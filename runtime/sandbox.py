@@ -34,9 +34,11 @@ from .metering import Generation, Metered
 
 MAX_TEXT = 1 << 20  # characters; the schemas of a few hundred tools fit
 MAX_ITEMS = 20_000
+MAX_PARTS = 40_000  # of a value with all that it holds
 MAX_DEPTH = 100  # of lists in lists
 MAX_BITS = 4096  # of an integer
-MAX_NODES = 6000  # of the parsed template; those that models ship have a few hundred
+MAX_WORDS = 10_000  # lexed from the template; those that models ship have about a thousand
+MAX_NODES = 3000  # of the parsed template; those that models ship have a few hundred
 
 _CHARS_A_STEP = 128  # touching that much text takes about as long as a call
 _ITEMS_A_STEP = 8
@@ -154,11 +156,23 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.charge(argument)
         return super().getitem(obj, argument)
 
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """``a.b``: a name of Python's own is refused, whether there is one or not."""
+        if attribute.startswith("__"):
+            self.unsafe_undefined(obj, attribute)
+        return super().getattr(obj, attribute)
+
     def join_text(self, *values: Any) -> str:
         """The ``~`` operator."""
         return "".join(str(self.charge(value)) for value in values)
 
     # Jinja's hooks.
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        """Refuses a template of too many words before the parser's time is spent on it."""
+        if any(islice(self.lexer.tokeniter(source, name, filename), MAX_WORDS, None)):
+            raise OutOfStepsError(f"it has more than {MAX_WORDS:,} words")
+        return super()._parse(source, name, filename)
 
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
         if (size := sum(1 for _ in source.find_all(nodes.Node))) > MAX_NODES:
@@ -367,10 +381,11 @@ def _size(value: Any) -> int:
     """Characters that a value would be as text, roughly: parts count as often as they appear."""
     if isinstance(value, str):
         return len(value)
-    total = 0
+    total = parts = 0
     todo: list[tuple[Any, int]] = [(value, 0)]
     while todo:
         item, depth = todo.pop()
+        parts += 1
         if isinstance(item, str):
             total += len(item) + 4
             continue
@@ -382,6 +397,7 @@ def _size(value: Any) -> int:
             todo.extend((inner, depth + 1) for inner in item)
         elif isinstance(item, int):
             total += item.bit_length() // 3
-        if total + _ITEM_CHARS * len(todo) > 2 * MAX_TEXT or depth > MAX_DEPTH:
+        large = total > 2 * MAX_TEXT or parts + len(todo) > MAX_PARTS
+        if large or depth > MAX_DEPTH:
             raise OutOfStepsError("it makes a value that is too large or nested too deeply")
     return total

@@ -42,12 +42,20 @@ _STOP_TEXTS = frozenset(
 )
 
 _MARKUP = re.compile(r"<.+>|\[.+\]|.*(?:<[|｜]|[|｜]>).*", re.DOTALL)
+_HTML = re.compile(
+    r"</?(?:h[1-6]|p|br|hr|div|span|a|b|i|u|em|strong|sub|sup|code|pre|blockquote|ul|ol|li"
+    r"|table|caption|thead|tbody|tfoot|tr|th|td)>"
+)
 _ALWAYS_CONTROL = re.compile(r"<[|｜].+[|｜]>", re.DOTALL)
 
 
 def looks_like_markup(token: str) -> bool:
-    """Whether a token, spaces aside, is a tag: `<…>` or `[…]`, or it holds a `<|` or `|>`."""
-    return _MARKUP.fullmatch(token.strip()) is not None
+    """Whether a token, spaces aside, is a tag: `<…>` or `[…]`, or it holds a `<|` or `|>`.
+
+    Tags of HTML are not meant: Gemma has tokens for them, and no template gives them a meaning.
+    """
+    token = token.strip()
+    return _MARKUP.fullmatch(token) is not None and _HTML.fullmatch(token) is None
 
 
 class Vocabulary:

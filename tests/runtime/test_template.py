@@ -38,6 +38,12 @@ def tool(name: str) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
+def called(name: str, call_id: str, **arguments: Any) -> dict[str, Any]:
+    """A call in an assistant's message."""
+    function = {"name": name, "arguments": arguments}
+    return {"type": "function", "id": call_id, "function": function}
+
+
 CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
     "question": [USER],
     "system": [{"role": "system", "content": " Be brief. "}, USER],
@@ -47,13 +53,50 @@ CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
         {"role": "assistant", "content": "<think>\nhm\n</think>\n\nLet me look."},
         {"role": "tool", "name": "read_file", "tool_call_id": "c00010100", "content": "1\tx"},
     ],
+    "calls": [
+        {"role": "system", "content": "Be brief."},
+        USER,
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [called("tool_0", "c00010100", path='a "b"\n<é>', lines=[1, 2])],
+        },
+        {"role": "tool", "name": "tool_0", "tool_call_id": "c00010100", "content": "1\tx"},
+        {"role": "assistant", "content": "It is x."},
+        USER,
+    ],
+    "calls at once": [
+        USER,
+        {
+            "role": "assistant",
+            "content": "Both.",
+            "tool_calls": [called("tool_0", "c00010100"), called("tool_1", "c00010101", n=1.5)],
+        },
+        {"role": "tool", "name": "tool_0", "tool_call_id": "c00010100", "content": "one"},
+        {"role": "tool", "name": "tool_1", "tool_call_id": "c00010101", "content": '{"a": 1}'},
+    ],
+    "thoughts": [
+        USER,
+        {"role": "assistant", "reasoning_content": "Hm.", "content": "It."},
+        USER,
+        {"role": "assistant", "content": "<think>\nHm again.\n</think>\n\nIt, too."},
+        {"role": "tool", "name": "tool_0", "tool_call_id": "c00010101", "content": "two"},
+    ],
 }
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"enable_thinking": False},
+    {"enable_thinking": True, "thinking": True},
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("conversation", CONVERSATIONS)
 @pytest.mark.parametrize("tools", [0, 2])
-def test_renders_as_the_reference_does(name: str, conversation: str, tools: int) -> None:
+@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "no thinking", "thinking"])
+def test_renders_as_the_reference_does(
+    name: str, conversation: str, tools: int, options: dict[str, Any]
+) -> None:
     """A real template gives the text that transformers gives, or both refuse."""
     path = TEMPLATES / f"{name}.jinja"
     if not path.exists():
@@ -70,6 +113,7 @@ def test_renders_as_the_reference_does(name: str, conversation: str, tools: int)
             add_generation_prompt=True,
             bos_token="<s>",
             eos_token="</s>",
+            **options,
         )[0][0]
     except Exception:
         expected = None
@@ -78,9 +122,9 @@ def test_renders_as_the_reference_does(name: str, conversation: str, tools: int)
 
     if expected is None:
         with pytest.raises(TemplateError):
-            template.render(messages, tools=schemas)
+            template.render(messages, tools=schemas, options=options)
     else:
-        assert expected == template.render(messages, tools=schemas)
+        assert expected == template.render(messages, tools=schemas, options=options)
 
 
 def test_options_reach_the_template() -> None:
@@ -150,6 +194,11 @@ HOSTILE = {
     "recursive block": "{% block a %}{{ self.a() }}{% endblock %}",
     "lazy filters": "{% for i in range(999) %}{{ range(9999) | map('string') | list }}{% endfor %}",
     "sorts": "{% for i in range(9999) %}{% set x = range(9999) | sort %}{% endfor %}",
+    "macros that call each other": "{% macro f(x) %}{{ g(x) }}{% endmacro %}"
+    "{% macro g(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+    "three loops": "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}"
+    "{% endfor %}{% endfor %}{% endfor %}",
+    "negative range": "{% for a in range(0, -(10 ** 12), -1) %}{% endfor %}",
     # numbers
     "power": "{{ 9 ** (9 ** 9) }}",
     "squares": doubling("7", "ns.x * ns.x", "{{ ns.x }}"),
@@ -238,6 +287,16 @@ HOSTILE = {
     "self": "{{ self.__init__.__globals__ }}",
     "context": "{{ self._TemplateReference__context }}",
     "namespace init": "{{ namespace.__init__.__globals__ }}",
+    "class by text": "{{ ''['__cla' ~ 'ss__'] }}",
+    "class by format": "{{ '%s' | format(''.__class__) }}",
+    "subclasses": "{{ ().__class__.__base__.__subclasses__() }}",
+    "attribute of a text": "{{ messages | map(attribute='content.__class__') | list }}",
+    "sort by internals": "{{ ['a'] | sort(attribute='__class__') }}",
+    "group by internals": "{{ ['a'] | groupby('__class__') }}",
+    "select by internals": "{{ ['a'] | selectattr('__class__') | list }}",
+    "undefined inside": "{{ nothing.__init__.__globals__ }}",
+    "caller": "{% macro m() %}{{ caller.__globals__ }}{% endmacro %}{% call m() %}{% endcall %}",
+    "joined": "{{ ['__class__'] | map('attr') | list }}",
     "macro function": "{% macro m() %}{% endmacro %}{{ m._func }}",
     "loop inside": "{% for x in [1] %}{{ loop._iterable }}{% endfor %}",
     "type method": "{{ dict.fromkeys(range(100)) }}",
@@ -262,6 +321,8 @@ HOSTILE = {
     "filters": "{{ 'a'" + "|upper" * 8000 + " }}",
     "attributes": "{{ a" + ".b" * 8000 + " }}",
     "many loops": "{% for i in range(20000) if 0 %}{% endfor %}" * 1300,
+    "many words": "{{ a }}" * 9000,
+    "many parts": "{{ [" + "[1]," * 2500 + "] }}",
     "unclosed": "{% for x in y %}",
     "unknown tag": "{% foo %}",
     "too long": "x" * (MAX_SOURCE + 1),

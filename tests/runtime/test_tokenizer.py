@@ -268,7 +268,7 @@ def test_what_looks_like_markup() -> None:
     """Tags in angle or square brackets and anything with <| or |> count; code and spaces do not."""
     for tag in ("<tool_call>", "</s>", "<think>\n", "[INST]", " [/INST]", "<|x|>", "<|a|>b"):
         assert looks_like_markup(tag), tag
-    for plain in ("  ", "```", "->", "<", "<<", "a<b", "[]", "<>", "\n\n", "x]"):
+    for plain in ("  ", "```", "->", "<", "<<", "a<b", "[]", "<>", "\n\n", "x]", "<td>", "</h1>"):
         assert not looks_like_markup(plain), plain
 
 
