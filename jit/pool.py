@@ -111,17 +111,36 @@ class Pool:
         when the other is busy: each ran too recently for the scheduler to move it. A pass then took
         25 times as long.
         """
-        self._worker_cores: frozenset[int] = frozenset()
+        self._cores: list[int] = []  # of each worker
+        self._worker_cores: frozenset[int] = frozenset()  # of those that play
         if not hasattr(os, "sched_setaffinity"):
             return
         cores = sorted(os.sched_getaffinity(0))
         if not 1 < self.threads <= len(cores):
             return
-        for worker, core in zip(self._workers, cores[1:], strict=False):
-            if worker.native_id is not None:
-                os.sched_setaffinity(worker.native_id, {core})
-        self._worker_cores = frozenset(cores[1 : self.threads])
+        self._cores = cores[1 : self.threads]
+        for worker in range(self.threads - 1):
+            self._pin_worker(worker)
+        self._worker_cores = frozenset(self._cores)
         self._current_core = self._c.sched_getcpu
+
+    def _pin_worker(self, worker: int) -> None:
+        tid = self._workers[worker].native_id
+        if tid is not None:
+            os.sched_setaffinity(tid, {self._cores[worker]})
+
+    @property
+    def worker_ids(self) -> list[int]:
+        """The system's ids of the workers; the first `active` - 1 of them play."""
+        return [worker.native_id or 0 for worker in self._workers]
+
+    def put_last(self, worker: int) -> None:
+        """Swap the core of a worker with that of the last one that plays (between passes)."""
+        last = self.active - 2
+        if self._cores and 0 <= worker < last:
+            self._cores[worker], self._cores[last] = self._cores[last], self._cores[worker]
+            self._pin_worker(worker)
+            self._pin_worker(last)
 
     def _leave_worker_core(self) -> None:
         """Move the calling thread off a worker's core, and give it its freedom back."""
@@ -138,6 +157,7 @@ class Pool:
     def active(self, count: int) -> None:
         assert 1 <= count <= self.threads, (count, self.threads)
         self._block[player.ACTIVE] = count
+        self._worker_cores = frozenset(self._cores[: count - 1])
 
     def set_spin(self, barrier_s: float, idle_s: float) -> None:
         """How long a thread spins at a barrier, and between passes, before it yields and parks."""

@@ -96,6 +96,7 @@ class NativeTape:
     Attributes:
         stats: int64 [threads, ops, 2], cycles of work and of waiting since `reset`.
         passes: passes played to their end since `reset`.
+        players: threads that played them, added up.
     """
 
     def __init__(self, tape: Tape, library: Library, pool: Pool) -> None:
@@ -125,7 +126,7 @@ class NativeTape:
         self.stats = aligned((tape.threads, _round_up(len(tape.ops), 4), 2), np.int64)
         self._at = (self.records.ctypes.data, len(tape.ops))
         self._stats_at = (self.stats.ctypes.data, self.stats.strides[0])
-        self.passes = 0
+        self.passes = self.players = 0
 
     def play(self, start: int = 0) -> int:
         """Play until the end or the end of the time slice; the next op, `len(self)` at the end."""
@@ -133,6 +134,7 @@ class NativeTape:
         following = self.pool.play_at(records, count, start, *self._stats_at)
         if following == count:
             self.passes += 1
+            self.players += self.pool.active
         return following
 
     def __len__(self) -> int:
@@ -141,7 +143,7 @@ class NativeTape:
     def reset(self) -> None:
         """Start the sums anew."""
         self.stats[:] = 0
-        self.passes = 0
+        self.passes = self.players = 0
 
     def work_seconds(self) -> np.ndarray:
         """float64 [threads, ops]: time inside kernels since `reset`."""

@@ -17,6 +17,7 @@ from ..jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ..jit.pool import Pool
 from . import models
 from .costs import ModelCost
+from .crowding import Crowding
 from .filehash import sha256_of_parts
 from .gguf import GGUFFile
 from .graph import Buffers, Choice
@@ -69,6 +70,7 @@ class Engine:
         target: the CPU feature set that the kernels were generated for.
         machine: measured limits of this machine.
         threads: threads that play a pass.
+        crowding: leaves out threads whose core another process has.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
     """
 
@@ -83,6 +85,7 @@ class Engine:
     ) -> None:
         """Use `Engine.load`."""
         self.library, self.pool = library, pool
+        self.crowding = Crowding(pool)
         self.target = library.target
         self.threads = pool.threads
         self.kv: KVFormat = kv

@@ -318,6 +318,7 @@ class Session:
         graph.set_pass(count, start, outputs)
         # If the pass does not come to its end, the logits are nobody's.
         self.engine.logits_of, self._logits_at = self, -1
+        self.engine.crowding.look()
         self._play(plan.tape)
         self.n_cached = start + count
 
@@ -343,7 +344,13 @@ class Session:
     def _kernel_seconds(self) -> float:
         """Mean time of a thread inside kernels since `_reset`."""
         work = self._decode.tape.work_seconds().sum() + self._prefill.tape.work_seconds().sum()
-        return float(work) / self.engine.threads
+        return float(work) / self._players()
+
+    def _players(self) -> float:
+        """Threads that played a pass since `_reset`, on average."""
+        tapes = (self._decode.tape, self._prefill.tape)
+        passes = sum(tape.passes for tape in tapes)
+        return sum(tape.players for tape in tapes) / passes if passes else self.engine.pool.active
 
     def _cost(self, plan: _Plan, tokens: int, start: int, outputs: int) -> PassCost:
         tile = token_tile(self.engine.network.config.heads.group)
@@ -390,7 +397,7 @@ class Session:
             mbu=seen.mbu,
             dispatch_share=seen.dispatch_share,
             limit_share=seen.limit_share,
-            threads=engine.pool.active,
+            threads=round(self._players()),
             plan=plan,
             memory_level=prediction.level,
             experts=self._experts(cost, passes),

@@ -1,0 +1,126 @@
+"""Leaves a core alone while another process has it.
+
+All threads of a pass meet a few hundred times in it, so one that has to wait for its core holds up
+all the others: with one core of two taken, a pass went at a quarter to a half of its speed, and
+that is what two threads are worth then. A pass on the cores that are left is faster.
+
+The kernel of Linux counts for each thread the time that it was ready and had no core (`schedstat`).
+A thread that lost more than `STARVED` of two looks in a row is left out of the passes that follow.
+Later all of them play again; where that fails, the next attempt waits twice as long. So the cost
+of looking is bounded, and the number of threads cannot swing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+LOOK_S = 0.05  # at most so often, between two passes
+STALE_S = 1.0  # after a longer silence than this, what was counted says nothing about now
+STARVED = 0.2  # share of the time without a core that counts as starved
+PATIENCE_S, PATIENCE_MOST_S = 1.0, 30.0  # until all threads are tried again: first, at most
+
+
+class Crew(Protocol):
+    """What plays passes: see `jit.pool.Pool`."""
+
+    threads: int
+
+    @property
+    def active(self) -> int: ...
+    @active.setter
+    def active(self, count: int) -> None: ...
+    @property
+    def worker_ids(self) -> Sequence[int]: ...
+    def put_last(self, worker: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The number of threads was changed: when (perf_counter), to how many, for what share."""
+
+    at: float
+    threads: int
+    starved: float
+
+
+class Crowding:
+    """Watches one pool's threads and sets how many of them play.
+
+    Attributes:
+        changes: the last of them, newest at the end.
+        on: whether it may change anything.
+    """
+
+    def __init__(
+        self,
+        pool: Crew,
+        *,
+        delay: Callable[[int], int | None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.pool = pool
+        self.changes: list[Change] = []
+        self._delay, self._clock = delay or delay_of, clock
+        self.on = pool.threads > 1 and self._delay(threading.get_native_id()) is not None
+        self._next = 0.0
+        self._looked = 0.0
+        self._delays: dict[int, int] = {}
+        self._suspects: set[int] = set()
+        self._patience = PATIENCE_S
+        self._again = 0.0  # when all threads are to be tried again
+
+    def look(self) -> None:
+        """Call it between two passes: nearly always it returns at once."""
+        now = self._clock()
+        if now >= self._next and self.on:
+            self._next = now + LOOK_S
+            self._look(now)
+
+    def _look(self, now: float) -> None:
+        caller = threading.get_native_id()
+        players = [caller, *self.pool.worker_ids[: self.pool.active - 1]]
+        delays = {tid: self._delay(tid) or 0 for tid in players}
+        passed, self._looked = now - self._looked, now
+        before, self._delays = self._delays, delays
+        if passed > STALE_S:
+            self._suspects = set()
+        else:
+            shares = {t: (d - before[t]) / 1e9 / passed for t, d in delays.items() if t in before}
+            starved = {tid for tid, share in shares.items() if share > STARVED}
+            held, self._suspects = starved & self._suspects, starved
+            if held and self.pool.active > 1:
+                self._leave_out(now, held - {caller}, max(shares[tid] for tid in held))
+                return
+        if self.pool.active < self.pool.threads and now >= self._again:
+            self._change(now, self.pool.threads, 0.0)
+        elif self.pool.active == self.pool.threads and now > self._again + 2 * self._patience:
+            self._patience = PATIENCE_S
+
+    def _leave_out(self, now: float, workers: set[int], share: float) -> None:
+        """One thread fewer: a starved worker's core, or, if the caller starves, any worker's."""
+        ids = self.pool.worker_ids
+        starved = [n for n, tid in enumerate(ids) if tid in workers]
+        if starved:
+            self.pool.put_last(starved[0])
+        failed = self.changes and now - self._again < 10 * LOOK_S
+        self._patience = min(2 * self._patience, PATIENCE_MOST_S) if failed else self._patience
+        self._again = now + self._patience
+        self._change(now, self.pool.active - 1, share)
+
+    def _change(self, now: float, threads: int, share: float) -> None:
+        self.pool.active = threads
+        self._suspects, self._delays = set(), {}
+        self.changes = [*self.changes[-99:], Change(now, threads, round(share, 3))]
+
+
+def delay_of(tid: int) -> int | None:
+    """Nanoseconds that a thread of this process was ready to run without a core, or None."""
+    try:
+        with open(f"/proc/self/task/{tid}/schedstat", "rb") as file:
+            return int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
