@@ -32,6 +32,8 @@ class ToolCall:
     arguments: dict[str, Any] = field(default_factory=dict)
     text: str = ""
     """As the model wrote it, tags excluded."""
+    problem: str = ""
+    """Why it cannot be read, where no grammar held the model; such a call must not run."""
 
     @property
     def key(self) -> str:
