@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         ToolCallFinished,
         ToolCallStarted,
     )
+    from .runtime.remote import RemoteEngine
     from .runtime.result import RunResult, Usage
     from .runtime.sampling import Sampling
     from .runtime.session import Session
@@ -81,6 +82,7 @@ _PLACES = {
         "ToolCallFinished",
         "ToolCallStarted",
     ),
+    "runtime.remote": ("RemoteEngine",),
     "runtime.result": ("RunResult", "Usage"),
     "runtime.sampling": ("Sampling",),
     "runtime.session": ("Session",),
@@ -124,6 +126,7 @@ __all__ = [
     "PhaseEvent",
     "PhaseFinished",
     "Policy",
+    "RemoteEngine",
     "ReplayError",
     "Request",
     "Rule",

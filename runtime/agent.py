@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .grammar import CallGrammar
     from .ledger import TokenLedger
+    from .remote import RemoteEngine
     from .sampling import Sampling
     from .session import Session
     from .talk import Talk
@@ -65,7 +66,7 @@ class Agent:
     """An agent and its conversation. Every run goes on where the one before it ended.
 
     Args:
-        engine: the model that answers.
+        engine: the model that answers: an `Engine`, or a `RemoteEngine` for another server.
         workspace: folder that the file tools may look at; none without it.
         tools: further tools: functions, `Tool` objects, or what iterates over them.
         system: the system message; by default the one for questions about files, if there are
@@ -98,7 +99,7 @@ class Agent:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | RemoteEngine,
         *,
         workspace: str | Path | None = None,
         tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None = None,
@@ -133,8 +134,9 @@ class Agent:
         self.config = AgentConfig(
             max_steps, max_tokens, context, system, options, sampling, timeout
         )
-        self.talk: Talk = LocalTalk(engine, self.config, self.tools.schemas(), chat_template)
-        self.session.profile = profile
+        self.talk: Talk = self._begin_talk(chat_template)
+        if isinstance(self.talk, LocalTalk):
+            self.talk.session.profile = profile
         self.messages: list[Message] = []
         self.on_progress: Callable[[int, int, float], None] | None = None
         """Called during a long prefill with tokens done, tokens in all and tokens a second."""
@@ -246,6 +248,16 @@ class Agent:
         if not isinstance(self.talk, LocalTalk):
             raise AgentError("the model runs in another server: its tokens are not known here")
         return self.talk
+
+    def _begin_talk(self, chat_template: str | None) -> Talk:
+        from .remote import RemoteEngine
+
+        schemas = self.tools.schemas()
+        if isinstance(self.engine, RemoteEngine):
+            from .remote.talk import RemoteTalk
+
+            return RemoteTalk(self.engine, self.config, schemas)
+        return LocalTalk(self.engine, self.config, schemas, chat_template)
 
     def _count(self, text: str) -> int:
         return self.talk.count(text)

@@ -209,6 +209,8 @@ class Run:
         outcome = Outcome("")
         try:
             tool = self.agent.tools.get(call.name)
+            if call.problem:
+                raise ToolError(call.problem)
             outcome.effect = tool.effect
             arguments = tool.validate(call.arguments)
             decision = self.agent.policy.decide(tool, arguments, call.arguments)

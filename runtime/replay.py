@@ -122,6 +122,7 @@ def check_settings(header: RunStart, engine: Engine) -> list[str]:
     Raises:
         ReplayError: the model is another one.
     """
+    check_replayable(header)
     model = engine.model
     if header.model.sha256 and header.model.sha256 != model.sha256:
         raise ReplayError(
@@ -136,6 +137,19 @@ def check_settings(header: RunStart, engine: Engine) -> list[str]:
         for name, value in now.items()
         if recorded[name] and recorded[name] != value
     ]
+
+
+def check_replayable(header: RunStart) -> None:
+    """Whether the run's tokens are in the trace at all.
+
+    Raises:
+        ReplayError: the model ran in another server.
+    """
+    if server := header.config.get("server"):
+        raise ReplayError(
+            f"the model ran in another server ({server}), whose tokens are not in the trace; "
+            "only runs of a local model can be run again"
+        )
 
 
 class Replay:

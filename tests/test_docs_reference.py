@@ -15,7 +15,7 @@ import pytest
 from helpers.pages import names, read, section, table_of, tables
 
 import triplepoint
-from triplepoint import Agent, Engine, Sampling, errors
+from triplepoint import Agent, Engine, RemoteEngine, Sampling, errors
 from triplepoint.jit.targets import TARGETS
 from triplepoint.runtime import events as agent_events
 from triplepoint.runtime.cli.arguments import build_parser
@@ -32,6 +32,7 @@ CHECK = "✓"
 PARAMETERS: dict[str, Callable[..., Any]] = {
     "`Engine.load(model, …)`": Engine.load,
     "`Agent(engine, …)`": Agent,
+    "`RemoteEngine(base_url, …)`": RemoteEngine,
     "`Sampling(…)`": Sampling,
 }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...errors import TriplepointError
 from ...traces.text import short
 from .conversation import begin, follow, show_trace
-from .engines import load_engine
+from .engines import load_model
 from .output import Output
 from .status import Exit, explain
 
@@ -22,7 +22,7 @@ _HELP = "/tools lists the tools, /trace shows what the chat has cost so far, /ex
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read questions until /exit or the end of the input."""
-    engine = load_engine(args, output)
+    engine = load_model(args, output)
     with begin(engine, args, output) as agent:
         if sys.stdin.isatty():
             output.line(f"{engine.model.name} on {engine.target}, in {args.dir}; {_HELP}", "dim")

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from ...traces.reader import Trace
     from ..agent import Agent, RunResult
     from ..engine import Engine
+    from ..remote import RemoteEngine
     from .output import Output
 
 
-def begin(engine: Engine, args: argparse.Namespace, output: Output) -> Agent:
+def begin(engine: Engine | RemoteEngine, args: argparse.Namespace, output: Output) -> Agent:
     """The agent that the arguments describe."""
     from ..agent import MAX_STEPS, MAX_TOKENS, Agent
 

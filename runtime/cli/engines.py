@@ -10,6 +10,24 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..engine import Engine
+    from ..remote import RemoteEngine
+
+
+def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngine:
+    """The model of an agent: loaded here, or in another server when its name is an address.
+
+    ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
+    """
+    if not args.model.startswith(("http://", "https://")):
+        return load_engine(args, output)
+    from ..remote import RemoteEngine
+    from ..remote.engine import CONTEXT
+
+    address, _, name = args.model.partition("#")
+    key = os.environ.get("TRIPLEPOINT_API_KEY")
+    return RemoteEngine(
+        address, model=name or None, api_key=key, context=args.context or CONTEXT
+    )
 
 
 def load_engine(args: argparse.Namespace, output: Output) -> Engine:

@@ -51,6 +51,7 @@ def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     for number, one in enumerate(trace.runs):
         if one.header is None:
             raise ReplayError(f"{trace.path}: no run_start event, so it is not known what ran")
+        replay.check_replayable(one.header)
         show_header(output, one.header)
         engine, notes = _engine_of(one.header, args, output)
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from .conversation import begin, exit_status, follow, show_trace
-from .engines import load_engine
+from .engines import load_model
 from .output import Output
 from .traces import trace_json
 
@@ -14,7 +14,7 @@ from .traces import trace_json
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
     question = sys.stdin.read() if args.question == "-" else args.question
-    engine = load_engine(args, output)
+    engine = load_model(args, output)
     with begin(engine, args, output) as agent:
         try:
             result = follow(agent.stream(question), output, quiet=args.quiet)
