@@ -1,9 +1,15 @@
-"""Big blocks of memory for weights and KV cache, on 2 MiB pages where the system gives them."""
+"""Big blocks of memory for weights and KV cache, on 2 MiB pages where the system gives them.
+
+Also what a mapped file's pages are told: that they will be needed, or are no more.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import mmap
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,7 +17,10 @@ HUGE_PAGE = 2 << 20
 
 
 class Arena:
-    """One anonymous mapping that is handed out from its start; pages cost nothing until touched.
+    """One mapping that is handed out from its start.
+
+    It is anonymous, and its pages cost nothing until they are touched; or it is part of a mapped
+    file (`Arena.of`), and read-only.
 
     Attributes:
         nbytes: its size.
@@ -27,9 +36,59 @@ class Arena:
         self._bytes = np.frombuffer(self._map, np.uint8)
         self.used = 0
 
+    @classmethod
+    def of(cls, mapped: mmap.mmap, offset: int, nbytes: int) -> Arena:
+        """`nbytes` bytes of a mapped file from `offset`, a multiple of the page size."""
+        arena = cls.__new__(cls)
+        arena.nbytes, arena.used = nbytes, 0
+        arena._map = mapped
+        arena._bytes = np.frombuffer(mapped, np.uint8, nbytes, offset)
+        return arena
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """All that was handed out: uint8 [used]."""
+        return self._bytes[: self.used]
+
     def take(self, nbytes: int) -> np.ndarray:
-        """`nbytes` zeroed bytes that start on a cache line: uint8 [nbytes]."""
+        """`nbytes` bytes that start on a cache line: uint8 [nbytes]; zeros, if not of a file."""
         start = self.used
         assert start + nbytes <= self.nbytes, (start, nbytes, self.nbytes)
         self.used = -(-(start + nbytes) // 64) * 64
         return self._bytes[start : start + nbytes]
+
+
+def will_need(data: np.ndarray) -> None:
+    """Start reading the pages of a mapped file that `data` lies on."""
+    start = data.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+    _advise(start, data.ctypes.data + data.nbytes - start, "MADV_WILLNEED")
+
+
+def drop(data: np.ndarray) -> None:
+    """Take the pages of a mapped file out of this process's memory that lie wholly in `data`.
+
+    Their bytes are read from the file when they are needed again. `data` must be read-only: memory
+    without a file would lose its contents.
+    """
+    assert not data.flags.writeable, "only pages of a file may be dropped"
+    start = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+    end = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if end > start:
+        _advise(start, end - start, "MADV_DONTNEED")
+
+
+def _advise(start: int, nbytes: int, advice: str) -> None:
+    """What a system does not know or do costs memory or speed, but nothing else."""
+    madvise = _madvise()
+    if madvise is not None and hasattr(mmap, advice):
+        madvise(start, nbytes, getattr(mmap, advice))
+
+
+@functools.cache
+def _madvise() -> Callable[[int, int, int], int] | None:
+    try:
+        function = ctypes.CDLL(None).madvise
+    except (OSError, TypeError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return function
