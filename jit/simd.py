@@ -7,7 +7,7 @@ is its ABI: every native kernel is
 
 where `args` is a block of 8-byte slots, one for each parameter in order, and [begin, end) is the
 range of work units that the calling thread has to do. Keyword-only parameters are compile-time
-constants.
+constants; those with a default may be left out.
 
 Float freedoms are explicit: nothing is reassociated; `fma` is `llvm.fmuladd`, one instruction where
 the CPU has it. So the same inputs give the same bits whatever the tile a value was computed in.
@@ -424,10 +424,11 @@ class KernelSource:
     params: dict[str, ir.Type]
     module: str
     constants: tuple[str, ...] = field(default=())
+    optional: frozenset[str] = frozenset()  # those of them that have a default
 
     def build(self, target: CpuTarget, **constants: Any) -> ir.Module:
         """The LLVM module that holds this one kernel for `target`."""
-        missing = set(self.constants) ^ set(constants)
+        missing = (set(self.constants) ^ set(constants)) - (self.optional - set(constants))
         assert not missing, f"{self.name}: constants {sorted(missing)} missing or unknown"
         module = ir.Module(name=self.name)
         module.triple = target.triple
@@ -469,13 +470,17 @@ I64s = Annotated[Ptr, _Pointer(i64)]
 def kernel(body: Callable[..., None]) -> KernelSource:
     """Decorate a kernel; every parameter after `k` carries its type of the argument block."""
     hints = get_type_hints(body, include_extras=True)
-    params, constants = {}, []
+    params, constants, optional = {}, [], set()
     for name, parameter in list(inspect.signature(body).parameters.items())[1:]:
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             constants.append(name)
+            if parameter.default is not parameter.empty:
+                optional.add(name)
         else:
             params[name] = hints[name].__metadata__[0]
-    return KernelSource(body.__name__, body, params, body.__module__, tuple(constants))
+    return KernelSource(
+        body.__name__, body, params, body.__module__, tuple(constants), frozenset(optional)
+    )
 
 
 def _bits(type_: ir.Type) -> int:

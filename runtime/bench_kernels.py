@@ -25,7 +25,7 @@ from ..jit.pool import Pool
 from ..jit.tape import NativeTape, Op, Tape
 from ..jit.targets import CpuTarget
 from . import experts
-from .graph import Buffers, Choice, Graph, HeadShape, Row, choose_ops, padded
+from .graph import AttentionRule, Buffers, Choice, Graph, HeadShape, Row, choose_ops, padded
 from .kv import KVCache
 from .limits import Limits, play
 from .machine import MachineProfile, physical_cores
@@ -348,11 +348,12 @@ class _Bench:
         graph = self._graph(tokens, cache)
         graph.set_pass(tokens, work.depth, 0)
         ones = np.ones(HEADS.head_dim, np.float32)
+        rule = AttentionRule(HEADS.head_dim**-0.5)
         q = Row(self._activations(tokens, HEADS.heads * HEADS.head_dim), 0)
         k = Row(self._activations(tokens, HEADS.kv_heads * HEADS.head_dim), 0)
         for layer in range(layers):
             with graph.layer(layer):
-                graph.attend(q, k, k, (ones, ones), EPS)
+                graph.attend(q, k, k, rule, norms=(ones, ones), eps=EPS)
         return _Laid(work, self._keep(graph, work.kernel), layers, apart, cache)
 
     def _activations(self, tokens: int, width: int) -> np.ndarray:
@@ -389,8 +390,8 @@ class _Bench:
         return int(cache.bytes_per_position * positions)
 
 
-def _tables(positions: int) -> tuple[np.ndarray, np.ndarray]:
-    return tables(-(-positions // 256) * 256, HEADS.head_dim, 1e6)
+def _tables(positions: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [tables(-(-positions // 256) * 256, HEADS.head_dim, 1e6)]
 
 
 def _heads() -> str:

@@ -38,6 +38,7 @@ class ModelCost:
         int8_cache: whether attention does (else in bf16).
         expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
         experts, experts_used: of one layer, and how many of them a token takes.
+        windows: positions that a token sees in each layer that has a bound to them.
     """
 
     layers: int
@@ -54,6 +55,13 @@ class ModelCost:
     experts: int = 0
     experts_used: int = 0
     int8_cache: bool = False
+    windows: tuple[int, ...] = ()
+
+    def seen(self, start: int, tokens: int) -> float:
+        """Positions that `tokens` tokens from `start` on see, added up: a layer's, on average."""
+        whole = float(_capped_sum(start, tokens, 0))
+        bound = sum(_capped_sum(start, tokens, window) for window in self.windows)
+        return (whole * (self.layers - len(self.windows)) + bound) / self.layers
 
     @property
     def token_weights(self) -> float:
@@ -73,6 +81,13 @@ class ModelCost:
         if not self.experts:
             return float(self.body_bytes)
         return self.body_bytes + self.expert_bytes * experts_read / (self.layers * self.experts)
+
+
+def _capped_sum(start: int, tokens: int, window: int) -> int:
+    """Sum of min(position + 1, window) over `tokens` positions from `start` on; 0: no window."""
+    last = start + tokens
+    free = max(0, min(last, window) - start) if window else tokens  # before the window is full
+    return free * start + free * (free + 1) // 2 + (tokens - free) * window
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +139,7 @@ def pass_cost(
     that the pass took; None: as many as are expected.
     """
     experts = model.expected_experts(tokens) if experts_read is None else experts_read
-    seen = start + (tokens + 1) / 2
+    seen = model.seen(start, tokens) / max(1, tokens)
     head = outputs > 0
     return PassCost(
         linear_flops=2.0 * (tokens * model.token_weights + outputs * model.head_weights),
@@ -138,7 +153,7 @@ def pass_cost(
 
 def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> PassCost:
     """Counts of `passes` single-token passes from KV length `start` on, in closed form."""
-    seen = passes * (start + 1) + passes * (passes - 1) / 2
+    seen = model.seen(start, passes)
     experts = model.expected_experts(1)
     return PassCost(
         linear_flops=2.0 * passes * (model.token_weights + model.head_weights),

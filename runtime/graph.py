@@ -30,6 +30,7 @@ TOKENS, START, OUT_FIRST, OUT_COUNT = range(4)
 ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(4, 7)
 ONE, ZERO, PARTS = range(7, 10)
 PAIRS, GATE_UNITS, DOWN_UNITS, TOUCHED = range(10, 14)  # of experts: see `experts.py`
+CAP_UNITS = 14
 STATE_SLOTS = 16
 CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
 ALIGN = 64  # float32 rows are padded to this many values, so that no kernel has a tail
@@ -43,16 +44,23 @@ def padded(width: int) -> int:
 class Row:
     """A float32 activation [most_tokens * each, stride], of which `width` values count.
 
-    `each` is the number of rows of one token: more than one where experts have one each.
+    `each` is the number of rows of one token: more than one where experts have one each. A row that
+    every thread computes for itself is `PerThread`.
     """
 
-    data: np.ndarray
+    data: np.ndarray | PerThread
     width: int
     each: int = 1
 
     @property
     def stride(self) -> int:
-        return self.data.shape[-1]
+        data = self.data.buffers[0] if isinstance(self.data, PerThread) else self.data
+        return data.strides[0] // data.itemsize
+
+    def part(self, first: int, width: int) -> Row:
+        """Columns first … first + width of it."""
+        assert isinstance(self.data, np.ndarray), "a part of what each thread has"
+        return Row(self.data[:, first : first + width], width, self.each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,25 @@ class HeadShape:
     @property
     def group(self) -> int:
         return self.heads // self.kv_heads
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRule:
+    """How the heads of a layer attend.
+
+    Attributes:
+        scale: what q k is multiplied by.
+        table: which of the session's rotary tables; None: positions are not told.
+        adjacent: whether pairs are the dims (2 i, 2 i + 1), as in llama's files, or halves apart.
+        window: positions that a token sees, itself among them; 0: all.
+        cap: c in the bound c tanh(score / c); 0: none.
+    """
+
+    scale: float
+    table: int | None = 0
+    adjacent: bool = False
+    window: int = 0
+    cap: float = 0.0
 
 
 class Buffers:
@@ -132,6 +159,7 @@ class Graph:
         state[ROPE_UNITS] = -(-tokens // rope.TOKENS) * self.heads.kv_heads
         state[ATTENTION_UNITS] = -(-tokens // tile) * self.heads.kv_heads
         state[HEAD_UNITS] = self._head_units if outputs else 0
+        state[CAP_UNITS] = outputs * argmax.PARTS
         state[PAIRS] = tokens * self.pairs
         state[TOUCHED] = 0
 
@@ -146,13 +174,28 @@ class Graph:
         with self.tape.part(f"blk.{index}."):
             yield
 
-    def embedding(self, table: np.ndarray, matrix_format: str, width: int) -> Row:
-        """Rows of the embedding table for the ids of this pass."""
+    def embedding(
+        self,
+        table: np.ndarray,
+        matrix_format: str,
+        width: int,
+        scale: float = 1.0,
+        *,
+        own: bool = False,
+    ) -> Row:
+        """Rows of the embedding table for the ids of this pass, times `scale`.
+
+        `own`: in decode every thread gets them for itself, for a model that adds to them by
+        `add_norm` only: what is done to them needs no barrier then.
+        """
         form = embed.FORMATS[matrix_format]
-        x = self.row("x", width)
+        own = own and self.decode
+        x = self.row("x", width, own=own)
         blocks = width // form.block
         args = [table, self.ids, x.data, blocks * form.file_bytes, blocks, x.stride]
-        self.tape.op("embed", spec(embed.embed, fmt=matrix_format), args, self.units(TOKENS))
+        kernel = spec(embed.embed, fmt=matrix_format, **({"scale": scale} if scale != 1 else {}))
+        mode = EACH if own else STATIC
+        self.tape.op("embed", kernel, args, self.units(TOKENS), mode=mode, barrier=not own)
         return x
 
     def norm(
@@ -181,23 +224,56 @@ class Graph:
         self._product(name, w, x, out, "silu_mul")
         return out
 
+    def gelu_mul(self, w: Matrix, x: Prepared, name: str) -> Row:
+        """gelu(gate x) * (up x), gelu by tanh."""
+        out = self.row(name, w.rows)
+        self._product(name, w, x, out, "gelu_mul")
+        return out
+
+    def add_norm(self, x: Row, y: Row, weight: np.ndarray, eps: float, name: str) -> None:
+        """x += rmsnorm(y). In prefill the next op must share out the tokens as this one does."""
+        own = isinstance(x.data, PerThread)
+        width = -(-y.width // ALIGN) * ALIGN
+        args = [x.data, y.data, weight, x.stride, y.stride, y.width, width, float(eps)]
+        mode = EACH if own else STATIC
+        kernel = spec(activations.add_norm)
+        self.tape.op(name, kernel, args, self.units(TOKENS), mode=mode, barrier=False)
+
     def attend(
-        self, q: Row, k: Row, v: Row, norms: tuple[np.ndarray, np.ndarray] | None, eps: float
+        self,
+        q: Row,
+        k: Row,
+        v: Row,
+        rule: AttentionRule,
+        *,
+        norms: tuple[np.ndarray, np.ndarray] | None = None,
+        biases: np.ndarray | None = None,
+        eps: float = 0.0,
     ) -> Row:
-        """Rotate q and k (after their norms, if any), append k and v to the cache, attend."""
+        """Rotate q and k, append k and v to the cache, attend.
+
+        Before that come the biases (of all query heads, keys and values, one after the other) and
+        the norms of q and k, if there are any.
+        """
         h, kv = self.heads, self.kv
         sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
         rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
         k_at, v_at = layer_offsets(kv.format, self._layer, h.kv_heads, h.head_dim)
-        q_norm, k_norm = norms or (kv.cos, kv.cos)  # unread when there are none
+        cos, sin = kv.tables[rule.table or 0]
+        q_norm, k_norm = norms or (cos, cos)  # unread when there are none
+        bias = cos if biases is None else biases
         cache = [kv.pages, k_at, v_at]
-        scale = float(h.head_dim) ** -0.5
-        rope_args = [q.data, k.data, v.data, q_norm, k_norm, kv.cos, kv.sin, rotated, *cache,
-                     q.stride, k.stride, float(eps), scale, self.state]  # fmt: skip
+        rope_args = [q.data, k.data, v.data, q_norm, k_norm, bias, cos, sin, rotated, *cache,
+                     q.stride, k.stride, float(eps), rule.scale, self.state]  # fmt: skip
+        form = {
+            "rotated": 0 if rule.table is None else 2 * cos.shape[1],
+            "adjacent": rule.adjacent,
+            "bias": biases is not None,
+        }
         # In decode a KV head's attention follows on the thread that rotated it: no barrier.
         self.tape.op(
             "rope",
-            spec(rope.rope_store, **sizes, norm=norms is not None),
+            spec(rope.rope_store, **sizes, norm=norms is not None, **form),
             rope_args,
             self.units(ROPE_UNITS),
             barrier=not self.decode,
@@ -206,18 +282,34 @@ class Graph:
         scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.head_dim))
         self.tape.op(
             "attention",
-            spec(attention.attention, **sizes),
+            spec(attention.attention, **sizes, window=rule.window, cap=rule.cap),
             [rotated, *cache, out.data, out.stride, scratch, self.state],
             self.units(ATTENTION_UNITS),
             mode=STATIC if self.decode else DYNAMIC,
         )
         return out
 
-    def logits(self, x: Row, weight: np.ndarray, eps: float, w: Matrix, out: np.ndarray) -> None:
-        """Norm and output head for the tokens that want logits. out: float32 [rows, stride]."""
+    def logits(
+        self,
+        x: Row,
+        weight: np.ndarray,
+        eps: float,
+        w: Matrix,
+        out: np.ndarray,
+        cap: float = 0.0,
+    ) -> None:
+        """Norm and output head for the tokens that want logits. out: float32 [rows, stride].
+
+        With a cap c the logits are c tanh(logits / c).
+        """
+        if not isinstance(x.data, PerThread):
+            self.tape.ops[-1].barrier = True  # these tokens are shared out otherwise
         ready = self._prepare("output_norm", x, [w], weight, eps, outputs=True)
         self._head_units = w.units
         self._product("output", w, ready, Row(out, w.rows), "store", head=True)
+        if cap:
+            args = [out, out.shape[-1], argmax.PARTS, float(cap)]
+            self.tape.op("soft_cap", spec(activations.soft_cap), args, self.units(CAP_UNITS))
 
     # --- how it is done
 
@@ -317,10 +409,15 @@ class Graph:
         threads = range(self.tape.threads)
         return PerThread([self.buffers.get(f"{name}.{t}", 1, nbytes, np.uint8) for t in threads])
 
-    def row(self, name: str, width: int, each: int = 1) -> Row:
-        """A buffer for an activation."""
+    def row(self, name: str, width: int, each: int = 1, *, own: bool = False) -> Row:
+        """A buffer for an activation, or one for each thread."""
         rows = self.most_tokens * each
-        return Row(self.buffers.get(name, rows, padded(width)), width, each)
+        if not own:
+            return Row(self.buffers.get(name, rows, padded(width)), width, each)
+        names = [f"{name}.{t}" for t in range(self.tape.threads)]
+        return Row(
+            PerThread([self.buffers.get(n, rows, padded(width)) for n in names]), width, each
+        )
 
     def units(self, slot: int) -> np.ndarray:
         return self.state[slot : slot + 1]

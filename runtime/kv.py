@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..jit.kernels.kvcache import PAGE, KVFormat, page_bytes
@@ -16,7 +18,7 @@ class KVCache:
         format: ``bf16``, ``q8`` or ``f32``.
         capacity: positions the table has room for, a multiple of 256.
         pages: int64 [capacity / 256], addresses that kernels read.
-        cos, sin: the rotary tables, float32 [capacity, head_dim / 2].
+        tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
     """
 
     def __init__(
@@ -26,14 +28,14 @@ class KVCache:
         kv_heads: int,
         head_dim: int,
         context: int,
-        tables: tuple[np.ndarray, np.ndarray],
+        tables: Sequence[tuple[np.ndarray, np.ndarray]],
     ) -> None:
         self.format: KVFormat = format_
         self.capacity = -(-context // PAGE) * PAGE
         self.page_bytes = page_bytes(format_, layers, kv_heads, head_dim)
         self.bytes_per_position = self.page_bytes / PAGE
         self.pages = aligned(max(8, self.capacity // PAGE), np.int64)
-        self.cos, self.sin = tables
+        self.tables = tables
         self._arenas: list[Arena] = []
 
     def reserve(self, positions: int) -> None:

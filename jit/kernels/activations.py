@@ -1,4 +1,4 @@
-"""RMSNorm and int8 quantisation of activations.
+"""RMSNorm and int8 quantisation of activations; what norms or bounds without a product.
 
     y = x / sqrt(mean(x^2) + eps) * weight                          (RMSNorm)
     d = max|y| / 127,  q = round(y / d)                (per group of 1, 2 or 4 blocks of 32)
@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, i8, i32, kernel
-from .mathlib import round_to_int
+from .mathlib import round_to_int, tanh
 
 BLOCK = 32
 BLOCK_BYTES = 8 + BLOCK
@@ -88,6 +88,43 @@ def prepare(
                     for b in range(group)
                 ]
                 _quantise_group(k, kind, values, base.at(block * BLOCK_BYTES), zero_point)
+
+
+@kernel
+def add_norm(
+    k: Kernel,
+    x: F32s,
+    y: F32s,
+    weight: F32s,
+    x_stride: I64,
+    y_stride: I64,
+    width: I64,
+    padded: I64,
+    eps: F32,
+) -> None:
+    """x += rmsnorm(y); unit = token. x [tokens, x_stride], y [tokens, y_stride], as `prepare`."""
+    lanes = k.lanes
+    with k.units("token") as token:
+        target, row = x.at(token * x_stride), y.at(token * y_stride)
+        scale = _norm_scale(k, row, width, padded, eps).splat(lanes)
+        with k.range(0, padded, step=lanes) as i:
+            value = row.load(i, lanes) * scale * weight.load(i, lanes)
+            target.store(i, target.load(i, lanes) + value)
+
+
+@kernel
+def soft_cap(k: Kernel, x: F32s, stride: I64, parts: I64, cap: F32) -> None:
+    """x = cap tanh(x / cap); unit = (row, part): `parts` equal parts of `stride` values a row.
+
+    A part must be a multiple of the lanes.
+    """
+    lanes = k.lanes
+    size = stride // parts
+    wide, inverse = cap.splat(lanes), (1.0 / cap).splat(lanes)
+    with k.units() as unit:
+        row = x.at(unit * size)
+        with k.range(0, size, step=lanes) as i:
+            row.store(i, tanh(k, row.load(i, lanes) * inverse) * wide)
 
 
 def _norm_scale(k: Kernel, row, width: V, padded: V, eps: V) -> V:

@@ -2,6 +2,9 @@
 
     out[t, h] = sum over p <= position(t) of softmax(q[t, h] . k[p])_p v[p]
 
+With a window w a token sees the last w positions, itself among them; with a cap c each score s
+becomes c tanh(s / c) before the softmax.
+
 Scores have lane = position and values lane = dim, so neither product needs a horizontal sum; all
 query heads of a KV head share every load. Rows (token, head of the group) meet the cache in
 chunks of `CHUNK` positions. A chunk gives its own maximum m_c, sum l_c and product o_c, which are
@@ -27,7 +30,7 @@ from .attention_float import FloatProducts
 from .attention_q8 import ByteProducts
 from .gemm import for_tiles
 from .kvcache import PAGE, KVFormat, head_part, head_words
-from .mathlib import exp
+from .mathlib import exp, tanh
 
 CHUNK = PAGE  # positions whose scores are held at once: 16 rows of them are 16 KiB
 TOGETHER = 2  # rows in the softmax's loops: what one waits for, another computes
@@ -63,6 +66,8 @@ def attention(
     kv_heads: int,
     group: int,
     kv: KVFormat,
+    window: int = 0,
+    cap: float = 0.0,
 ) -> None:
     """Unit = (token tile, kv head), kv head fastest. state = [tokens, position of token 0].
 
@@ -85,16 +90,18 @@ def attention(
         seen = start + tokens  # positions that its last token attends to
         queries = q.cast(i32).at((first * (kv_heads * group) + head * group) * products.query_words)
         _clear(k, sums, stats, rows, head_dim)
-        with k.range(0, seen, step=CHUNK, name="chunk") as chunk:
+        # Chunks before the window of the tile's first token give nothing to any of its rows.
+        lowest = (start - (window - 1)).max(0) // CHUNK if window else k.i64(0)
+        with k.range(lowest * CHUNK, seen, step=CHUNK, name="chunk") as chunk:
             count, page = (seen - chunk).min(CHUNK), chunk // CHUNK
             keys = head_part(k, pages, page, k_offset, head, key_words)
             values = head_part(k, pages, page, v_offset, head, value_words)
             products.score(queries, keys, scores, rows, count, kv_heads, values)
-            chunk_rows = _Rows(rows, group, start - chunk, count)
+            chunk_rows = _Rows(rows, group, start - chunk, count, window, cap)
             _softmax(k, products, scores, probs, values, stats, chunk_rows)
             # After these values come the keys of the next chunk, or of the next head.
             more = (chunk + CHUNK) < seen
-            next_page, next_head = more.select(page + 1, 0), more.select(head, head + 1)
+            next_page, next_head = more.select(page + 1, lowest), more.select(head, head + 1)
             after = head_part(k, pages, next_page, k_offset, next_head, key_words)
             products.weigh(probs, values, rows, count, _Merge(k, sums, stats, head_dim), after)
         _write(k, sums, stats, out, rows, group, first, head, out_stride, head_dim)
@@ -122,13 +129,22 @@ def _clear(k: Kernel, sums: Ptr, stats: Ptr, rows: V, head_dim: int) -> None:
 class _Rows:
     """The rows of a tile in one chunk: row r sees the first `reach` + token(r) + 1 positions.
 
-    `count` are the positions that any of them sees.
+    `count` are the positions that any of them sees. With a `window` a row does not see what lies
+    further back than that; where a whole chunk does, its sums are zeros.
     """
 
     rows: V
     group: int
     reach: V
     count: V
+    window: int
+    cap: float
+
+    def inside(self, k: Kernel, block: V, limit: V) -> V:
+        """Which positions of a block of lanes a row sees that ends at `limit`."""
+        at = k.iota(k.lanes) + (block * k.lanes).to(i32).splat(k.lanes)
+        within = at < limit
+        return within & (at >= limit - self.window) if self.window else within
 
 
 def _softmax(
@@ -148,17 +164,19 @@ def _softmax(
         ]
         largest = [k.var(k.f32(NEVER, lanes)) for _ in rows]
         with k.range(0, blocks, name="max") as b:
-            at = k.iota(lanes) + (b * lanes).to(i32).splat(lanes)
             for line, limit, most in zip(lines, limits, largest, strict=True):
-                most.set(_larger((at < limit).select(line.load(b * lanes, lanes), NEVER), most.now))
+                score = line.load(b * lanes, lanes)
+                if part.cap:
+                    score = tanh(k, score * (1 / part.cap)) * part.cap
+                    line.store(b * lanes, score)
+                most.set(_larger(part.inside(k, b, limit).select(score, NEVER), most.now))
         mosts = [most.now.fold(_larger) for most in largest]
         totals = [k.var(k.zeros(f32, lanes)) for _ in rows]
         with k.range(0, blocks, name="exp") as b:
-            at = k.iota(lanes) + (b * lanes).to(i32).splat(lanes)
             for line, limit, most, total, out in zip(
                 lines, limits, mosts, totals, outs, strict=True
             ):
-                inside = at < limit
+                inside = part.inside(k, b, limit)
                 p = exp(k, line.load(b * lanes, lanes) - most.splat(lanes))
                 p = inside.select(p, 0.0)
                 total.set(total.now + p)
@@ -223,18 +241,28 @@ def _write(
             line.store(d, sums.load(row * head_dim + d, k.lanes) * inverse)
 
 
-def reference(q: np.ndarray, keys: np.ndarray, values: np.ndarray, start: int) -> np.ndarray:
+def reference(
+    q: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    start: int,
+    window: int = 0,
+    cap: float = 0.0,
+) -> np.ndarray:
     """q float [tokens, heads, dim] (scaled), keys and values [positions, kv heads, dim].
 
-    Token t attends to positions 0 … start + t; returns float32 [tokens, heads, dim].
+    Token t attends to positions 0 … start + t, or the last `window` of them; returns float32
+    [tokens, heads, dim].
     """
     tokens, heads, _ = q.shape
     group = heads // keys.shape[1]
     out = np.zeros(q.shape, np.float64)
     for t in range(tokens):
-        seen = start + t + 1
+        stop = start + t + 1
+        seen = slice(max(0, stop - window) if window else 0, stop)
         for h in range(heads):
-            s = keys[:seen, h // group].astype(np.float64) @ q[t, h].astype(np.float64)
+            s = keys[seen, h // group].astype(np.float64) @ q[t, h].astype(np.float64)
+            s = cap * np.tanh(s / cap) if cap else s
             p = np.exp(s - s.max())
-            out[t, h] = (p / p.sum()) @ values[:seen, h // group].astype(np.float64)
+            out[t, h] = (p / p.sum()) @ values[seen, h // group].astype(np.float64)
     return out.astype(np.float32)

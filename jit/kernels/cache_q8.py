@@ -118,14 +118,13 @@ def store_key(k: Kernel, part: Ptr, within: V, dims: list[V]) -> None:
                 at += 1
 
 
-def store_value(k: Kernel, part: Ptr, within: V, source: Ptr, head_dim: int) -> None:
+def store_value(k: Kernel, part: Ptr, within: V, values: list[V]) -> None:
     """Quantise one value and scatter it into its byte of each dim's four positions."""
-    lanes = min(k.lanes, head_dim)
-    values = [source.load(d, lanes) for d in range(0, head_dim, lanes)]
+    lanes = values[0].lanes
     scale, inverse = _rounded_scale(_largest(values))
     part.cast(i16).store(within, scale)
     data = part.at(SCALE_WORDS).cast(i8)
-    for dims in dim_groups(head_dim):
+    for dims in dim_groups(lanes * len(values)):
         quad = data.at(within // 4 * (4 * len(dims)) + within % 4 + dims.start * PAGE)
         for d in range(dims.start, dims.stop, lanes):
             q = round_to_int(values[d // lanes] * inverse.splat(lanes)).to(i8)

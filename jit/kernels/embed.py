@@ -22,14 +22,18 @@ def embed(
     out_stride: I64,
     *,
     fmt: str,
+    scale: float = 1.0,
 ) -> None:
-    """out[token] = row ids[token] of `table` (file layout), as float32; unit = token."""
+    """out[token] = scale * row ids[token] of `table` (file layout), as float32; unit = token."""
     form = FORMATS[fmt]
     with k.units("token") as token:
         row = table.at(ids.load(token).to(i64) * row_bytes)
         line = out.at(token * out_stride)
         with k.range(0, blocks, name="block") as block:
             _block(k, fmt, row.at(block * form.file_bytes), line.at(block * form.block))
+        if scale != 1.0:
+            with k.range(0, blocks * form.block, name="scale") as i:
+                line.store(i, line.load(i) * scale)
 
 
 def _block(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:

@@ -27,10 +27,11 @@ from ..targets import CpuTarget
 from .activations import BLOCK_BYTES, group_of
 from .ahead import Ahead
 from .lookup import IQ4_NL, table_bytes
-from .mathlib import f16_to_f32, silu
+from .mathlib import f16_to_f32, gelu, silu
 from .panels import FORMATS, Format
 
-Epilogue = Literal["store", "add", "silu_mul"]
+Epilogue = Literal["store", "add", "silu_mul", "gelu_mul"]
+GATES = {"silu_mul": silu, "gelu_mul": gelu}
 
 
 def tile_tokens(target: CpuTarget) -> int:
@@ -253,11 +254,11 @@ def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: V) -> V:
 
 
 def finish(k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: V) -> None:
-    """Write a tile: as it is, added to what is there, or silu(gate) * up."""
-    lanes = k.lanes
+    """Write a tile: as it is, added to what is there, or silu(gate) * up (or gelu)."""
+    lanes, gate = k.lanes, GATES.get(epilogue)
     for pair, out in zip(sums, outs, strict=True):
-        if epilogue == "silu_mul":
-            out.store(unit * lanes, silu(k, pair[0].now) * pair[1].now)
+        if gate:
+            out.store(unit * lanes, gate(k, pair[0].now) * pair[1].now)
             continue
         for half, total in enumerate(pair):
             at = unit * (2 * lanes) + half * lanes

@@ -8,6 +8,7 @@ from ..simd import Kernel, V, f16, f32, i16, i32
 _EXP = [1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0]
 _ROUND = 12582912.0  # 1.5 * 2^23: adding it rounds a float32 below 2^22 to the nearest even integer
 _ROUND_BITS = 0x4B400000
+_GELU = 0.7978845608028654  # sqrt(2 / pi)
 
 
 def round_to_int(value: V) -> V:
@@ -34,6 +35,17 @@ def exp(k: Kernel, x: V) -> V:
 def silu(k: Kernel, x: V) -> V:
     """x / (1 + e^-x)."""
     return x / (exp(k, (0 - x).min(88.0)) + 1.0)
+
+
+def gelu(k: Kernel, x: V) -> V:
+    """x / 2 (1 + tanh(u)) = x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    twice = x * k.fma(x * x, k.const(2 * _GELU * 0.044715, x.type), k.const(2 * _GELU, x.type))
+    return x / (exp(k, (0 - twice).min(88.0)) + 1.0)
+
+
+def tanh(k: Kernel, x: V) -> V:
+    """1 - 2 / (1 + e^2x); absolute error <= 3e-7; NaN where x is not finite."""
+    return 1.0 - 2.0 / (exp(k, (x + x).min(88.0)) + 1.0) + (x - x)
 
 
 def f16_to_f32(k: Kernel, bits: V) -> V:

@@ -1,11 +1,17 @@
-"""Query and key of one position: per-head RMSNorm, rotary embedding, and the write to the KV cache.
+"""Query and key of one position: bias, per-head RMSNorm, rotary embedding, write to the KV cache.
 
-    (a, b) -> (a cos - b sin, b cos + a sin)     for the pairs (i, i + head_dim / 2)   (RoPE, NeoX)
+    (a, b) -> (a cos - b sin, b cos + a sin)                                            (RoPE)
+
+for the pairs (i, i + n / 2) of the first n dims of a head (NeoX), or the pairs (2 i, 2 i + 1) of
+them (as in llama's files); the dims behind stay as they are. Of adjacent pairs the first ones are
+stored before the second ones, in queries and keys alike: scores do not depend on the order of dims.
 
 See `kvcache.py` for where keys and values go.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +31,7 @@ def rope_store(
     values: F32s,
     q_norm: F32s,
     k_norm: F32s,
+    biases: F32s,
     cos: F32s,
     sin: F32s,
     q_out: I8s,
@@ -42,59 +49,123 @@ def rope_store(
     group: int,
     norm: bool,
     kv: KVFormat,
+    rotated: int = -1,
+    adjacent: bool = False,
+    bias: bool = False,
 ) -> None:
     """Unit = (tile of TOKENS tokens, kv head), kv head fastest: queries, key, value of each token.
 
-    q float32 [tokens, q_stride], keys and values [tokens, kv_stride]; state = [tokens, position of
-    token 0]; pages and offsets as in `kvcache.py`. q_out is float32 [tokens, heads, head_dim], or
-    the same as bf16 pairs where the target multiplies those, or the blocks of `cache_q8.py`; it
-    carries the attention scale.
+    q float32 [tokens, q_stride], keys and values [tokens, kv_stride]; biases: of all query heads,
+    keys and values, one after the other; cos, sin [positions, rotated / 2]; state = [tokens,
+    position of token 0]; pages and offsets as in `kvcache.py`. q_out is float32 [tokens, heads,
+    head_dim], or the same as bf16 pairs where the target multiplies those, or the blocks of
+    `cache_q8.py`; it carries the attention scale. `rotated`: dims of a head that are rotated; -1:
+    all.
     """
-    heads, half = kv_heads * group, head_dim // 2
+    heads = kv_heads * group
+    rotated = head_dim if rotated < 0 else rotated
+    form = _Head(k, head_dim, rotated, adjacent)
     key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
     with k.units() as unit:
         head, first = unit % kv_heads, unit // kv_heads * TOKENS
         with k.range(first, (first + TOKENS).min(state.load(0)), name="token") as token:
             position = state.load(1) + token
-            angles = cos.at(position * half), sin.at(position * half)
+            angles = cos.at(position * (rotated // 2)), sin.at(position * (rotated // 2))
             for member in range(group):
                 h = head * group + member
-                low, high = _rotated(
-                    k, q.at(token * q_stride + h * head_dim), q_norm, angles, eps, head_dim, norm
-                )
+                own = biases.at(h * head_dim) if bias else None
+                query = form.read(q.at(token * q_stride + h * head_dim), own)
+                if norm:
+                    query = form.normed(query, q_norm, eps)
                 at = (token * heads + h) * head_dim
-                _store_query(k, q_out, at, low, high, scale, kv)
+                _store_query(k, q_out, at, form.turned(query, angles), scale, kv)
             at = token * kv_stride + head * head_dim
-            low, high = _rotated(k, keys.at(at), k_norm, angles, eps, head_dim, norm)
+            own = biases.at((heads + head) * head_dim) if bias else None
+            key = form.read(keys.at(at), own)
+            if norm:
+                key = form.normed(key, k_norm, eps)
             page, within = position // PAGE, position % PAGE
             k_part = head_part(k, pages, page, k_offset, head, key_words)
             v_part = head_part(k, pages, page, v_offset, head, value_words)
-            _store_key(k, k_part, within, low + high, head_dim, kv)
-            _store_value(k, v_part, within, values.at(at), head_dim, kv)
+            _store_key(k, k_part, within, form.turned(key, angles), head_dim, kv)
+            own = biases.at((heads + kv_heads + head) * head_dim) if bias else None
+            lanes = min(k.lanes, head_dim)
+            value = [_plus(values.at(at), own, d, lanes) for d in range(0, head_dim, lanes)]
+            _store_value(k, v_part, within, value, head_dim, kv)
 
 
-def _rotated(
-    k: Kernel, x: Ptr, weight: Ptr, angles: tuple[Ptr, Ptr], eps: V, head_dim: int, norm: bool
-) -> tuple[list[V], list[V]]:
-    """Both halves of a head after norm and rotation, as registers."""
-    half = head_dim // 2
-    lanes = min(k.lanes, half)
-    offsets = range(0, half, lanes)
-    low, high = ([x.load(base + i, lanes) for i in offsets] for base in (0, half))
-    if norm:
+def _plus(x: Ptr, bias: Ptr | None, at: int, lanes: int) -> V:
+    value = x.load(at, lanes)
+    return value + bias.load(at, lanes) if bias else value
+
+
+@dataclass(frozen=True, slots=True)
+class _Dims:
+    """A head in registers: what is rotated, as firsts and seconds of pairs, and the rest."""
+
+    low: list[V]
+    high: list[V]
+    rest: list[V]
+
+    @property
+    def all(self) -> list[V]:
+        return self.low + self.high + self.rest
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """How the dims of a head lie and which of them are pairs."""
+
+    k: Kernel
+    head_dim: int
+    rotated: int
+    adjacent: bool
+
+    @property
+    def lanes(self) -> int:
+        """Dims in a register: pairs and the rest must divide into whole ones."""
+        lanes = self.k.lanes
+        while self.rotated // 2 % lanes or (self.head_dim - self.rotated) % lanes:
+            lanes //= 2
+        return lanes
+
+    def read(self, x: Ptr, bias: Ptr | None = None) -> _Dims:
+        """Load a head's dims, in the order in which they are stored."""
+        lanes, half = self.lanes, self.rotated // 2
+        if self.adjacent:
+            low, high = [], []
+            for at in range(0, self.rotated, 2 * lanes):
+                a, b = (_plus(x, bias, at + n * lanes, lanes) for n in range(2))
+                low.append(a.shuffle(range(0, 2 * lanes, 2), b))
+                high.append(a.shuffle(range(1, 2 * lanes, 2), b))
+        else:
+            low, high = (
+                [_plus(x, bias, base + at, lanes) for at in range(0, half, lanes)]
+                for base in (0, half)
+            )
+        rest = [_plus(x, bias, at, lanes) for at in range(self.rotated, self.head_dim, lanes)]
+        return _Dims(low, high, rest)
+
+    def normed(self, x: _Dims, weight: Ptr, eps: V) -> _Dims:
+        """x / sqrt(mean(x^2) + eps) * weight."""
+        k, lanes = self.k, self.lanes
         total = k.zeros(f32, lanes)
-        for v in low + high:
+        for v in x.all:
             total = k.fma(v, v, total)
-        inverse = 1.0 / (total.hsum() * (1.0 / head_dim) + eps).sqrt()
-        wide = inverse.splat(lanes)
-        low = [v * wide * weight.load(i, lanes) for v, i in zip(low, offsets, strict=True)]
-        high = [v * wide * weight.load(half + i, lanes) for v, i in zip(high, offsets, strict=True)]
-    out_low, out_high = [], []
-    for a, b, i in zip(low, high, offsets, strict=True):
-        c, s = (angle.load(i, lanes) for angle in angles)
-        out_low.append(k.fma(a, c, 0.0 - b * s))
-        out_high.append(k.fma(b, c, a * s))
-    return out_low, out_high
+        inverse = 1.0 / (total.hsum() * (1.0 / self.head_dim) + eps).sqrt()
+        wide, w = inverse.splat(lanes), self.read(weight)
+        parts = ((x.low, w.low), (x.high, w.high), (x.rest, w.rest))
+        return _Dims(*([a * wide * b for a, b in zip(*part, strict=True)] for part in parts))
+
+    def turned(self, x: _Dims, angles: tuple[Ptr, Ptr]) -> list[V]:
+        """All dims after the rotation by this position's angles."""
+        k, lanes = self.k, self.lanes
+        low, high = [], []
+        for n, (a, b) in enumerate(zip(x.low, x.high, strict=True)):
+            c, s = (angle.load(n * lanes, lanes) for angle in angles)
+            low.append(k.fma(a, c, 0.0 - b * s))
+            high.append(k.fma(b, c, a * s))
+        return low + high + x.rest
 
 
 def _pairs(k: Kernel, values: list[V]) -> list[V]:
@@ -112,10 +183,8 @@ def bf16_pairs(k: Kernel, kv: KVFormat) -> bool:
     return kv == "bf16" and k.target.has_bf16_dot
 
 
-def _store_query(
-    k: Kernel, out: Ptr, at: V, low: list[V], high: list[V], scale: V, kv: KVFormat
-) -> None:
-    scaled = [v * scale.splat(v.lanes) for v in low + high]
+def _store_query(k: Kernel, out: Ptr, at: V, dims: list[V], scale: V, kv: KVFormat) -> None:
+    scaled = [v * scale.splat(v.lanes) for v in dims]
     if kv == "q8":
         cache_q8.store_query(k, out, at, scaled)
         return
@@ -143,28 +212,42 @@ def _store_key(k: Kernel, part: Ptr, within: V, dims: list[V], head_dim: int, kv
             at += 1
 
 
-def _store_value(k: Kernel, part: Ptr, within: V, source: Ptr, head_dim: int, kv: KVFormat) -> None:
+def _store_value(
+    k: Kernel, part: Ptr, within: V, dims: list[V], head_dim: int, kv: KVFormat
+) -> None:
     if kv == "q8":
-        cache_q8.store_value(k, part, within, source, head_dim)
+        cache_q8.store_value(k, part, within, dims)
         return
-    lanes = min(k.lanes, head_dim)
+    lanes = dims[0].lanes
     if kv == "f32":
         row = part.cast(f32).at(within * head_dim)
-        for i in range(0, head_dim, lanes):
-            row.store(i, source.load(i, lanes))
+        for n, v in enumerate(dims):
+            row.store(n * lanes, v)
         return
     pair = part.cast(i16).at(within // 2 * (2 * head_dim) + within % 2)
-    for i in range(0, head_dim, lanes):
-        bits = to_bf16_bits(source.load(i, lanes)).to(i16)
+    for i, v in enumerate(dims):
+        bits = to_bf16_bits(v).to(i16)
         for n in range(lanes):
-            pair.store(2 * (i + n), bits.at(n))
+            pair.store(2 * (i * lanes + n), bits.at(n))
+
+
+def frequencies(dims: int, base: float) -> np.ndarray:
+    """base^(-2i/dims), the angle from one position to the next of pair i: float64 [dims / 2]."""
+    return base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
 
 
 def tables(positions: int, head_dim: int, base: float) -> tuple[np.ndarray, np.ndarray]:
     """cos and sin of the angles p * base^(-2i/head_dim): float32 [positions, dim/2] each."""
-    inverse = base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
-    angles = np.arange(positions, dtype=np.float64)[:, None] * inverse
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    return tables_of(positions, frequencies(head_dim, base))
+
+
+def tables_of(
+    positions: int, frequencies: np.ndarray, magnitude: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """magnitude times cos and sin of position * frequency: float32 [positions, dims / 2] each."""
+    angles = np.arange(positions, dtype=np.float64)[:, None] * frequencies
+    cos, sin = np.cos(angles) * magnitude, np.sin(angles) * magnitude
+    return cos.astype(np.float32), sin.astype(np.float32)
 
 
 def reference(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:

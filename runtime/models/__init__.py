@@ -5,10 +5,19 @@ from __future__ import annotations
 from ...errors import UnsupportedModelError
 from ..gguf import GGUFFile
 from ..weights import WeightLoader
+from .decoder import Decoder
+from .gemma3 import Gemma3
+from .granite import Granite
+from .llama import Llama
+from .phi3 import Phi3
+from .qwen2 import Qwen2
 from .qwen3 import Qwen3
 from .qwen3moe import Qwen3MoE
+from .smollm3 import SmolLM3
 
-ARCHITECTURES = {cls.architecture: cls for cls in (Qwen3, Qwen3MoE)}
+ARCHITECTURES: dict[str, type[Decoder]] = {
+    cls.architecture: cls for cls in (Qwen3, Qwen3MoE, Qwen2, Llama, SmolLM3, Gemma3, Phi3, Granite)
+}
 
 
 def architecture_of(gguf: GGUFFile) -> str:
@@ -26,6 +35,6 @@ def architecture_of(gguf: GGUFFile) -> str:
     return name
 
 
-def build(gguf: GGUFFile, weights: WeightLoader) -> Qwen3:
+def build(gguf: GGUFFile, weights: WeightLoader) -> Decoder:
     """The model of `gguf`, with its weights asked for but not yet packed."""
     return ARCHITECTURES[architecture_of(gguf)](gguf, weights)

@@ -6,16 +6,16 @@ x = x + sum over T of p_e / (sum over T of p) * W_down,e (silu(W_gate,e h) * W_u
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .. import experts
-from ..gguf import GGUFFile
-from ..graph import Graph, Row, padded
-from ..weights import Matrix, WeightLoader
-from .qwen3 import Config, Qwen3, read_config
+from ..graph import Graph, Row
+from ..weights import Matrix
+from .config import Config
+from .decoder import Name
+from .qwen3 import Qwen3
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Experts:
     def matrices(self) -> tuple[Matrix, ...]:
         return self.router, self.gate_up, self.down
 
-    def forward(self, g: Graph, x: Row, eps: float) -> None:
+    def add(self, g: Graph, x: Row, eps: float) -> None:
         h = g.norm(x, self.norm, eps, (self.router, self.gate_up), "ffn_norm")
         scores = g.matmul(self.router, h, "ffn_router")
         chosen = experts.route(g, scores, self.used, self.gate_up, self.down)
@@ -44,23 +44,23 @@ class Qwen3MoE(Qwen3):
     """The architecture `qwen3moe`."""
 
     architecture = "qwen3moe"
+    understands = frozenset({"expert_count"})
 
-    def read_config(self, gguf: GGUFFile) -> Config:
+    def read_config(self) -> Config:
         """Adds how many experts there are, how many a token takes, and their width (as `ffn`)."""
         a = self.architecture
-        count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
-        used = gguf.integer(f"{a}.expert_used_count", low=1, high=min(64, count))
-        ffn = gguf.integer(f"{a}.expert_feed_forward_length", low=1, high=1 << 22)
-        return replace(read_config(gguf, a), ffn=ffn, experts=count, experts_used=used)
+        count = self.gguf.integer(f"{a}.expert_count", low=1, high=4096)
+        used = self.gguf.integer(f"{a}.expert_used_count", low=1, high=min(64, count))
+        ffn = self.gguf.integer(f"{a}.expert_feed_forward_length", low=1, high=1 << 22)
+        return replace(super().read_config(), ffn=ffn, experts=count, experts_used=used)
 
-    def load_feed_forward(self, weights: WeightLoader, name: Callable[[str], str]) -> Experts:
-        c, n = self.config, self.config.experts
+    def load_feed_forward(self, name: Name) -> Experts:
+        c, n, w = self.config, self.config.experts, self.weights
+        gate, up = name("ffn_gate_exps.weight"), name("ffn_up_exps.weight")
         return Experts(
-            norm=weights.vector(name("ffn_norm"), c.width, padded(c.width)),
-            router=weights.matrix(name("ffn_gate_inp"), n, c.width),
-            gate_up=weights.gate_up(
-                name("ffn_gate_exps"), name("ffn_up_exps"), c.ffn, c.width, experts=n
-            ),
-            down=weights.matrix(name("ffn_down_exps"), c.width, c.ffn, experts=n),
+            norm=self.norm_weight(name("ffn_norm.weight")),
+            router=w.matrix(name("ffn_gate_inp.weight"), n, c.width),
+            gate_up=w.gate_up(gate, up, c.ffn, c.width, experts=n),
+            down=w.matrix(name("ffn_down_exps.weight"), c.width, c.ffn, experts=n),
             used=c.experts_used,
         )

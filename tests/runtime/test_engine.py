@@ -200,9 +200,14 @@ BROKEN: list[tuple[dict[str, Any], type[ModelError], str]] = [
         r"ffn_gate\.weight and blk\.0\.ffn_up\.weight are Q4_0 and Q8_0",
     ),
     (
+        {"architecture": "mamba"},
+        UnsupportedModelError,
+        "architecture 'mamba' is not supported.*llama.*qwen3",
+    ),
+    (
         {"architecture": "llama"},
         UnsupportedModelError,
-        "architecture 'llama' is not supported.*qwen3",
+        r"6 tensors, such as 'blk\.0\.attn_q_norm\.weight', have no place in llama",
     ),
 ]
 

@@ -14,7 +14,7 @@ LAYERS, KV_HEADS, HEAD_DIM = 3, 2, 32
 
 
 def _cache(context: int, kv: KVFormat = "bf16") -> KVCache:
-    return KVCache(kv, LAYERS, KV_HEADS, HEAD_DIM, context, tables(PAGE, HEAD_DIM, 1e4))
+    return KVCache(kv, LAYERS, KV_HEADS, HEAD_DIM, context, [tables(PAGE, HEAD_DIM, 1e4)])
 
 
 def test_pages_are_made_when_needed() -> None:

@@ -13,11 +13,13 @@ from triplepoint.jit.kernels.activations import (
     GROUPS,
     TINY,
     Kind,
+    add_norm,
     dequantise_reference,
     group_of,
     prepare,
     quantise_reference,
     rmsnorm_reference,
+    soft_cap,
 )
 
 EPS = 1e-6
@@ -188,3 +190,29 @@ def test_same_bits_alone_and_together(native: Native, rng: np.random.Generator) 
     whole = _prepare(native, x, weight, quantise=True)
     for n in (0, 5, 32):
         assert np.array_equal(_prepare(native, x[n : n + 1], weight, quantise=True)[0], whole[n])
+
+
+def test_add_norm(own: Runner, rng: np.random.Generator) -> None:
+    """x grows by the norm of y; columns past the width stay zero."""
+    tokens, width, padded, stride = 3, 70, 128, 192
+    x = rng.standard_normal((tokens, stride)).astype(np.float32)
+    y, weight = np.zeros((tokens, padded), np.float32), np.zeros(padded, np.float32)
+    y[:, :width], weight[:width] = rng.standard_normal((tokens, width)), rng.random(width)
+    before = x.copy()
+    own.call(spec(add_norm), [x, y, weight, stride, padded, width, padded, EPS], 0, tokens)
+    want = before[:, :width] + rmsnorm_reference(y[:, :width], weight[:width], EPS)
+
+    assert_close(x[:, :width], want, "norm")
+    assert np.array_equal(x[:, width:], before[:, width:])
+
+
+def test_soft_cap(own: Runner, rng: np.random.Generator) -> None:
+    """Values are bounded by the cap, row by row; what is not finite stays so."""
+    x = (rng.standard_normal((2, 256)) * 60).astype(np.float32)
+    x[1, 7] = np.nan
+    want = 30.0 * np.tanh(x.astype(np.float64) / 30.0)
+    own.call(spec(soft_cap), [x, 256, 4, 30.0], 0, 8)
+
+    assert np.isnan(x[1, 7])
+    x[1, 7] = want[1, 7] = 0.0
+    assert_close(x, want, "silu")

@@ -47,7 +47,7 @@ class Case:
         self.cache = Cache(runner.target, self.kv, self.kv_heads, self.dim, n_pages=pages)
         self.cache.write(self.keys, self.values)
 
-    def run(self, start: int, tokens: int) -> np.ndarray:
+    def run(self, start: int, tokens: int, **rule: float) -> np.ndarray:
         """Outputs of `tokens` tokens from position `start`: float32 [tokens, heads, dim]."""
         heads = self.kv_heads * self.group
         q = queries(self.q[start : start + tokens], self.runner.target, self.kv)
@@ -57,16 +57,17 @@ class Case:
         args = [q, Table(self.cache.pages), *self.cache.offsets, out, heads * self.dim, scratch,
                 np.array([tokens, start])]  # fmt: skip
         units = -(-tokens // token_tile(self.group)) * self.kv_heads
-        self.runner.call(spec(attention, **sizes, kv=self.kv), args, 0, units)
+        self.runner.call(spec(attention, **sizes, kv=self.kv, **rule), args, 0, units)
         return out
 
-    def want(self, start: int, tokens: int) -> np.ndarray:
+    def want(self, start: int, tokens: int, window: int = 0, cap: float = 0.0) -> np.ndarray:
         """The reference on what the cache holds."""
         rounded = to_bf16 if self.kv == "bf16" else np.asarray
         q = self.q[start : start + tokens]
         q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv) else q
         seen = slice(0, start + tokens)
-        return reference(q, rounded(self.keys[seen]), rounded(self.values[seen]), start)
+        keys, values = rounded(self.keys[seen]), rounded(self.values[seen])
+        return reference(q, keys, values, start, window, cap)
 
     @property
     def kind(self) -> str:
@@ -100,6 +101,41 @@ def test_after_a_prefix(native: Native, rng: np.random.Generator, shape: tuple) 
     for start, tokens in ((1, 1), (15, 1), (255, 1), (256, 1), (541, 1), (250, 13), (500, 42)):
         got = case.run(start, tokens)
         assert_close(got, case.want(start, tokens), case.kind, (start, tokens))
+
+
+@pytest.mark.parametrize("native", [_kinds()[0], _kinds()[-1]], indirect=True)
+@pytest.mark.parametrize(
+    ("shape", "window"), [(SHAPES[1], 19), (SHAPES[2], 1), (SHAPES[2], PAGE + 77)], ids=str
+)
+def test_window(native: Native, rng: np.random.Generator, shape: tuple, window: int) -> None:
+    """A token sees the last `window` positions; its bits do not depend on what came with it."""
+    total = 2 * PAGE + 30
+    case = Case(native, rng, shape, total)
+    whole = case.run(0, total, window=window)
+    assert_close(whole, case.want(0, total, window), case.kind)
+    for start, tokens in ((0, 1), (17, 4), (255, 1), (256, 2), (250, 90), (total - 1, 1)):
+        part = case.run(start, tokens, window=window)
+        assert np.array_equal(part, whole[start : start + tokens]), (start, tokens)
+
+
+@pytest.mark.parametrize("native", [detect().name], indirect=True)
+def test_what_left_the_window_is_not_seen(native: Native, rng: np.random.Generator) -> None:
+    """Keys and values before the window, whatever they are, do not change a token by a bit."""
+    case = Case(native, rng, (64, 2, 2, "f32"), 300)
+    before = case.run(280, 9, window=20)
+    case.keys[:261] = 1e30
+    case.values[:261] = -1e30
+    case.cache.write(case.keys, case.values)
+
+    assert np.array_equal(case.run(280, 9, window=20), before)
+
+
+@pytest.mark.parametrize("native", [_kinds()[0], _kinds()[-1]], indirect=True)
+def test_cap(native: Native, rng: np.random.Generator) -> None:
+    """Scores are bounded before the softmax: with a small cap it is nearly even."""
+    case = Case(native, rng, SHAPES[2], 70)
+    for cap in (0.5, 50.0):
+        assert_close(case.run(0, 70, cap=cap), case.want(0, 70, cap=cap), case.kind, cap)
 
 
 @pytest.mark.parametrize("shape", QEMU_SHAPES, ids=str)

@@ -48,7 +48,7 @@ class Layer:
             rope_store, head_dim=self.dim, kv_heads=self.kv_heads, group=self.group, norm=False,
             kv="q8",
         )  # fmt: skip
-        args = [q, k, v, weight, weight, self.cos, self.sin, raw, Table(cache.pages),
+        args = [q, k, v, weight, weight, weight, self.cos, self.sin, raw, Table(cache.pages),
                 *cache.offsets, heads * self.dim, self.kv_heads * self.dim, 1e-6, self.scale,
                 np.array([len(q), self.start + (part.start or 0)], np.int64)]  # fmt: skip
         runner.call(kernel, args, 0, -(-len(q) // rope.TOKENS) * self.kv_heads)

@@ -26,6 +26,18 @@ def silu(k: Kernel, x: F32s, out: F32s) -> None:
 
 
 @kernel
+def gelu(k: Kernel, x: F32s, out: F32s) -> None:
+    with k.units(), k.range(0, MANY, step=k.lanes) as i:
+        out.store(i, mathlib.gelu(k, x.load(i, k.lanes)))
+
+
+@kernel
+def tanh(k: Kernel, x: F32s, out: F32s) -> None:
+    with k.units(), k.range(0, MANY, step=k.lanes) as i:
+        out.store(i, mathlib.tanh(k, x.load(i, k.lanes)))
+
+
+@kernel
 def rounded(k: Kernel, x: F32s, out: I32s) -> None:
     with k.units(), k.range(0, MANY, step=k.lanes) as i:
         out.store(i, mathlib.round_to_int(x.load(i, k.lanes)))
@@ -69,6 +81,31 @@ def test_exp_of_very_little(own: Runner) -> None:
 
     assert (got == got[0]).all()
     assert 1.1e-38 < got[0] < 1.3e-38
+
+
+def test_gelu(own: Runner, rng: np.random.Generator) -> None:
+    """x / 2 (1 + tanh(...)) to 1e-6 of the largest |x| near 0, and its limits far out."""
+    x = np.concatenate([rng.uniform(-6, 6, MANY - 4), [-1e4, 1e4, 0.0, np.nan]])
+    x = x.astype(np.float32)
+    got = _apply(own, gelu, x)
+    wide = x.astype(np.float64)
+    with np.errstate(over="ignore"):
+        want = wide / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)))
+
+    assert np.abs(got - want)[:-4].max() <= 1e-6
+    assert abs(got[-4]) <= 1e-30
+    assert got[-3:-1].tolist() == [1e4, 0.0]
+    assert np.isnan(got[-1])
+
+
+def test_tanh(own: Runner, rng: np.random.Generator) -> None:
+    """tanh to 3e-7; what is not finite is not hidden."""
+    x = np.concatenate([rng.uniform(-10, 10, MANY - 4), [-1e30, 1e30, np.nan, np.inf]])
+    x = x.astype(np.float32)
+    got = _apply(own, tanh, x)
+
+    assert np.abs(got - np.tanh(x.astype(np.float64)))[:-2].max() <= 3e-7
+    assert np.isnan(got[-2:]).all()
 
 
 def test_silu(own: Runner, rng: np.random.Generator) -> None:

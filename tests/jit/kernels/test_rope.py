@@ -15,6 +15,7 @@ from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import rope
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
 from triplepoint.jit.kernels.rope import rope_store, tables, to_bf16
+from triplepoint.jit.targets import detect
 
 EPS = 1e-6
 
@@ -39,11 +40,27 @@ SHAPES = [Heads(32, 3, 2), Heads(64, 1, 7), Heads(96, 2, 1), Heads(128, 1, 2)]
 
 
 class Layer:
-    """Random projections of `tokens` tokens, and what should become of them."""
+    """Random projections of `tokens` tokens, and what should become of them.
+
+    rotated: dims of a head that are; None: all. adjacent: whether pairs lie side by side.
+    """
 
     def __init__(
-        self, rng: np.random.Generator, heads: Heads, tokens: int, start: int, norm: bool
+        self,
+        rng: np.random.Generator,
+        heads: Heads,
+        tokens: int,
+        start: int,
+        norm: bool,
+        *,
+        rotated: int | None = None,
+        adjacent: bool = False,
+        bias: bool = False,
     ) -> None:
+        self.rotated = heads.dim if rotated is None else rotated
+        self.adjacent, self.bias = adjacent, bias
+        count = heads.heads + 2 * heads.kv_heads
+        self.biases = rng.standard_normal((count, heads.dim)).astype(np.float32)
         self.heads, self.start, self.norm = heads, start, norm
         shapes = ((tokens, heads.heads), *[(tokens, heads.kv_heads)] * 2)
         self.q, self.k, self.v = (
@@ -53,23 +70,31 @@ class Layer:
             (rng.standard_normal(heads.dim) * 0.2 + 1).astype(np.float32) for _ in range(2)
         )
         self.scale = 1 / math.sqrt(heads.dim)
-        self.cos, self.sin = tables(start + tokens, heads.dim, 10000.0)
+        self.cos, self.sin = tables(start + tokens, self.rotated, 10000.0)
 
     def __len__(self) -> int:
         return len(self.q)
 
-    def _rotated(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    def _rotated(self, x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        x = x + bias if self.bias else x
         if self.norm:
             wide = x.astype(np.float64)
             x = wide / np.sqrt((wide * wide).mean(-1, keepdims=True) + EPS) * weight
         here = slice(self.start, self.start + len(self))
-        return rope.reference(x, self.cos[here], self.sin[here])
+        first, rest = x[..., : self.rotated], x[..., self.rotated :]
+        if self.adjacent:
+            first = np.concatenate([first[..., 0::2], first[..., 1::2]], axis=-1)
+        turned = rope.reference(first, self.cos[here], self.sin[here])
+        return np.concatenate([turned, rest.astype(np.float32)], axis=-1)
 
     @property
-    def want(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scaled queries and keys."""
-        q = self._rotated(self.q, self.q_norm) * np.float32(self.scale)
-        return q, self._rotated(self.k, self.k_norm)
+    def want(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Scaled queries, keys and values."""
+        ends = self.heads.heads, self.heads.heads + self.heads.kv_heads
+        q_bias, k_bias, v_bias = np.split(self.biases, ends)
+        q = self._rotated(self.q, self.q_norm, q_bias) * np.float32(self.scale)
+        v = self.v + v_bias if self.bias else self.v
+        return q, self._rotated(self.k, self.k_norm, k_bias), v
 
     def run(self, runner: Runner, cache: Cache, part: slice = slice(None)) -> np.ndarray:
         """Call the kernel for `part` of the tokens; their queries as float32."""
@@ -78,26 +103,27 @@ class Layer:
         raw = np.full(q.size * 4, 0xFF, np.uint8)
         state = np.array([len(q), self.start + (part.start or 0)], np.int64)
         sizes = {"head_dim": h.dim, "kv_heads": h.kv_heads, "group": h.group}
-        kernel = spec(rope_store, **sizes, norm=self.norm, kv=cache.kv)
-        args = [q, k, v, self.q_norm, self.k_norm, self.cos, self.sin, raw, Table(cache.pages),
-                *cache.offsets, h.heads * h.dim, h.kv_heads * h.dim, EPS, self.scale,
-                state]  # fmt: skip
+        form = {"rotated": self.rotated, "adjacent": self.adjacent, "bias": self.bias}
+        kernel = spec(rope_store, **sizes, norm=self.norm, kv=cache.kv, **form)
+        args = [q, k, v, self.q_norm, self.k_norm, self.biases, self.cos, self.sin, raw,
+                Table(cache.pages), *cache.offsets, h.heads * h.dim, h.kv_heads * h.dim,
+                EPS, self.scale, state]  # fmt: skip
         runner.call(kernel, args, 0, -(-len(q) // rope.TOKENS) * h.kv_heads)
         return read_queries(raw, q.shape, runner.target, cache.kv)
 
 
 def _check(layer: Layer, cache: Cache, q: np.ndarray, runner: Runner) -> None:
-    q_want, k_want = layer.want
+    q_want, k_want, v_want = layer.want
     here = slice(layer.start, layer.start + len(layer))
     keys, values = cache.read()
     if cache.kv == "f32":
         assert_close(keys[here], k_want, "rope", "keys")
-        assert np.array_equal(values[here], layer.v)
+        assert np.array_equal(values[here], v_want)
     else:
         assert_close(keys[here], k_want, "bf16", "keys")
         # Where float32 rounds otherwise than float64 a bf16 may be the next one: seldom.
         assert (keys[here] == to_bf16(k_want)).mean() > 0.999
-        assert np.array_equal(values[here], to_bf16(layer.v))
+        assert np.array_equal(values[here], to_bf16(v_want))
     kind = "bf16" if uses_bf16_queries(runner.target, cache.kv) else "rope"
     assert_close(q, q_want, kind, "queries")
     outside = np.ones(len(keys), bool)
@@ -130,6 +156,44 @@ def test_few_tokens(runner: Runner, rng: np.random.Generator, kv: KVFormat) -> N
     q = layer.run(runner, cache)
 
     _check(layer, cache, q, runner)
+
+
+FORMS = [
+    (Heads(128, 2, 2), {"adjacent": True}),
+    (Heads(96, 1, 3), {"adjacent": True, "bias": True}),
+    (Heads(128, 1, 2), {"rotated": 96}),  # 48 pairs and 32 dims that stay
+    (Heads(64, 2, 1), {"rotated": 24, "bias": True}),  # 12 pairs: registers of 4
+    (Heads(64, 2, 2), {"rotated": 0, "bias": True}),
+]
+
+
+@pytest.mark.parametrize(("heads", "form"), FORMS, ids=str)
+@pytest.mark.parametrize("native", ["generic", detect().name], indirect=True)
+def test_other_pairs(native: Native, rng: np.random.Generator, heads: Heads, form: dict) -> None:
+    """Pairs that lie side by side, dims that are not rotated, biases of all three."""
+    layer = Layer(rng, heads, 21, PAGE - 9, heads.group == 2, **form)
+    cache = Cache(native.target, "f32", heads.kv_heads, heads.dim, n_pages=2)
+    q = layer.run(native, cache)
+
+    _check(layer, cache, q, native)
+
+
+@pytest.mark.parametrize("native", [detect().name], indirect=True)
+def test_adjacent_and_halves_give_the_same_scores(native: Native, rng: np.random.Generator) -> None:
+    """Rows rearranged as in llama's files, and rotated so, make the same products q k."""
+    heads, scores = Heads(64, 1, 2), []
+    layer = Layer(rng, heads, 30, 0, norm=False)
+    order = np.arange(64).reshape(2, 32).T.ravel()
+    for adjacent in (False, True):
+        cache = Cache(native.target, "f32", 1, 64)
+        layer.adjacent = adjacent
+        if adjacent:
+            layer.q, layer.k = layer.q[..., order], layer.k[..., order]
+        q = layer.run(native, cache)
+        keys, _ = cache.read()
+        scores.append(np.einsum("thd,pd->htp", q, keys[:30, 0]))
+
+    assert_close(scores[1], scores[0], "rope")
 
 
 def test_other_layers_are_untouched(native: Native, rng: np.random.Generator) -> None:

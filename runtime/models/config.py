@@ -1,0 +1,107 @@
+"""The sizes that a model's metadata give, and what they ask for that no model here has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ...errors import GGUFError, UnsupportedModelError
+from ..gguf import GGUFFile
+from ..graph import HeadShape
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Shape of a model, from the file's metadata."""
+
+    layers: int
+    width: int
+    ffn: int
+    heads: HeadShape
+    n_vocab: int
+    eps: float
+    context: int
+    experts: int = 0  # in each layer; 0 in a dense model
+    experts_used: int = 0  # by each token
+
+
+# Keys that change what a model computes: what they ask for, and values that ask for nothing.
+FEATURES: dict[str, tuple[str, tuple[object, ...]]] = {
+    "attention.sliding_window": ("a sliding window", (0,)),
+    "attention.scale": ("an attention scale", ()),
+    "attention.clamp_kqv": ("clamped queries, keys and values", (0.0,)),
+    "attention.max_alibi_bias": ("ALiBi positions", (0.0,)),
+    "attention.causal": ("attention that sees the future", (True,)),
+    "attention.temperature_scale": ("an attention temperature", (0.0,)),
+    "attention.kv_lora_rank": ("multi-head latent attention", (0,)),
+    "attention.key_length_swa": ("other head sizes in sliding layers", ()),
+    "attention.shared_kv_layers": ("a KV cache shared between layers", (0,)),
+    "attn_logit_softcapping": ("bounded attention scores", (0.0,)),
+    "final_logit_softcapping": ("bounded logits", (0.0,)),
+    "embedding_scale": ("an embedding scale", (0.0, 1.0)),
+    "residual_scale": ("a residual scale", (0.0, 1.0)),
+    "logit_scale": ("a logit scale", (0.0, 1.0)),
+    "use_parallel_residual": ("parallel residuals", (False,)),
+    "expert_count": ("a mixture of experts", (0,)),
+    "expert_shared_count": ("shared experts", (0,)),
+    "expert_shared_feed_forward_length": ("shared experts", (0,)),
+    "leading_dense_block_count": ("dense layers before those with experts", (0,)),
+    "rope.dimension_sections": ("rotary sections", ()),
+    "rope.dimension_count_swa": ("other rotary dims in sliding layers", ()),
+}
+
+
+def refuse_features(gguf: GGUFFile, architecture: str, understood: Collection[str]) -> None:
+    """Refuse a file whose metadata ask for one of `FEATURES` that is not `understood`.
+
+    Raises:
+        UnsupportedModelError: it names the key.
+    """
+    for key, (meaning, nothing) in FEATURES.items():
+        name = f"{architecture}.{key}"
+        value = gguf.metadata.get(name)
+        if key in understood or value is None or value in nothing:
+            continue
+        if key == "attention.sliding_window" and value >= gguf.integer(  # pyright: ignore
+            f"{architecture}.context_length", low=1
+        ):
+            continue  # sees everything
+        raise UnsupportedModelError(
+            f"{gguf.path}: {name} asks for {meaning}, which is not supported for {architecture}"
+        )
+
+
+def read_config(gguf: GGUFFile, architecture: str) -> Config:
+    """The sizes that `architecture`'s metadata give, each checked for sense.
+
+    Raises:
+        GGUFError: a key is missing or cannot be right.
+    """
+    a = architecture
+    width = gguf.integer(f"{a}.embedding_length", low=1, high=1 << 20)
+    heads = gguf.integer(f"{a}.attention.head_count", low=1, high=4096)
+    kv_heads = gguf.integer(f"{a}.attention.head_count_kv", heads, low=1, high=heads)
+    head_dim = gguf.integer(f"{a}.attention.key_length", width // heads, low=16, high=1024)
+    value_dim = gguf.integer(f"{a}.attention.value_length", head_dim, low=16, high=1024)
+    if heads % kv_heads:
+        gguf.refuse(
+            f"{a}.attention.head_count_kv", f"{heads} heads cannot share {kv_heads} KV heads"
+        )
+    if value_dim != head_dim or head_dim % 32:
+        gguf.refuse(
+            f"{a}.attention.key_length",
+            f"head sizes {head_dim} and {value_dim} do not fit: keys and values need one, "
+            f"a multiple of 32",
+        )
+    table = gguf.tensors.get("token_embd.weight")
+    if table is None or len(table.shape) != 2:
+        raise GGUFError("no embedding table", field="tensor 'token_embd.weight'", offset=0)
+    return Config(
+        layers=gguf.integer(f"{a}.block_count", low=1, high=4096),
+        width=width,
+        ffn=gguf.integer(f"{a}.feed_forward_length", low=1, high=1 << 22),
+        heads=HeadShape(heads, kv_heads, head_dim),
+        n_vocab=int(table.shape[0]),
+        eps=gguf.number(f"{a}.attention.layer_norm_rms_epsilon", 1e-6),
+        context=gguf.integer(f"{a}.context_length", low=1),
+    )

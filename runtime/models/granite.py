@@ -1,0 +1,50 @@
+"""Granite 3: Llama's equations with four scales.
+
+x = e E[token]
+x = x + r W_o attend(…),  scores a q k
+x = x + r W_down (…)
+logits = W_out rmsnorm(x) / s
+
+The stream is kept as y = x / r: what is added to it needs no scale then, and since
+rmsnorm(x) = y / sqrt(mean(y^2) + eps / r^2), the norms differ in their eps only. The logits' scale
+is in the weights of the last norm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..graph import AttentionRule
+from .decoder import Decoder
+
+
+class Granite(Decoder):
+    """The architecture `granite`."""
+
+    architecture = "granite"
+    understands = frozenset({"attention.scale", "embedding_scale", "residual_scale", "logit_scale"})
+    adjacent = True
+
+    def read_scales(self) -> None:
+        residual = self._scale("residual_scale")
+        self.embedding_scale = self._scale("embedding_scale") / residual
+        self.eps = self.config.eps / residual**2
+
+    def norm_weight(self, name: str) -> np.ndarray:
+        weight = super().norm_weight(name)
+        return weight / self._scale("logit_scale") if name == "output_norm.weight" else weight
+
+    def rule(self, layer: int) -> AttentionRule:
+        plain = super().rule(layer)
+        scale = self.gguf.number("granite.attention.scale", 0.0)
+        rotates = self.gguf.boolean("granite.rope.scaling.finetuned", True)
+        return replace(plain, scale=scale or plain.scale, table=0 if rotates else None)
+
+    def _scale(self, key: str) -> float:
+        """A scale; as in other engines, 0 stands for none."""
+        value = self.gguf.number(f"granite.{key}", 0.0) or 1.0
+        if value < 0:
+            self.gguf.refuse(f"granite.{key}", f"{value} is no scale")
+        return value

@@ -1,0 +1,50 @@
+"""Phi-3, Phi-3.5 and Phi-4: one matrix for queries, keys and values, one for gate and up.
+
+x = x + W_o attend(q, k, v),         q k v = W_qkv rmsnorm(x)
+x = x + W_down (silu(gate) * up),  gate up = W_up rmsnorm(x)
+
+Models for long contexts have two sets of rotary factors: one where the context that a model is
+loaded with is no longer than the original one, one where it is. Of a head only the first
+`rope.dimension_count` dims may be rotated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..graph import AttentionRule
+from .blocks import FeedForward, GatedFFN
+from .decoder import Decoder, Name
+from .rotary import Rotation, long_and_short, read_rotation
+
+
+class Phi3(Decoder):
+    """The architecture `phi3`."""
+
+    architecture = "phi3"
+    understands = frozenset({"attention.sliding_window"})
+
+    def read_rotations(self) -> list[Rotation]:
+        """One for contexts longer than the original one, one for the others."""
+        rotation = read_rotation(self.gguf, self.weights, "phi3", self.config.heads.head_dim)
+        return list(long_and_short(self.gguf, self.weights, "phi3", rotation))
+
+    def tables(self, positions: int, context: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        key = "phi3.rope.scaling.original_context_length"
+        original = self.gguf.integer(key, self.config.context, low=1)
+        long, short = self.rotations
+        return [(long if context > original else short).tables(positions)]
+
+    def rule(self, layer: int) -> AttentionRule:
+        window = self.gguf.integer("phi3.attention.sliding_window", 0)
+        return replace(super().rule(layer), window=window if window < self.config.context else 0)
+
+    def load_feed_forward(self, name: Name) -> FeedForward:
+        c, w = self.config, self.weights
+        return GatedFFN(
+            norm=self.norm_weight(name("ffn_norm.weight")),
+            gate_up=w.halves(name("ffn_up.weight"), c.ffn, c.width),
+            down=w.matrix(name("ffn_down.weight"), c.width, c.ffn),
+        )

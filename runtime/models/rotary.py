@@ -1,0 +1,119 @@
+"""How far each pair of dims turns from one position to the next, as the file's metadata say.
+
+    angle(p, i) = p f_i / factor_i,  f_i = base^(-2i / dims)
+
+`factor_i` is 1, or one number for all (linear scaling), or a tensor's (Llama 3, Phi 3), or between
+1 and one number by how often a turn fits into the original context (YaRN: Peng et al. 2023,
+arXiv:2309.00071, where cos and sin grow by 0.1 ln(factor) + 1 too).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import UnsupportedModelError
+from ...jit.kernels.rope import frequencies, tables_of
+from ..gguf import GGUFFile
+from ..weights import WeightLoader
+
+SCALINGS = ("none", "linear", "yarn", "longrope")
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """One way of rotating: an angle for each pair, and what cos and sin are multiplied by."""
+
+    frequencies: np.ndarray
+    magnitude: float = 1.0
+
+    def tables(self, positions: int) -> tuple[np.ndarray, np.ndarray]:
+        """cos and sin: float32 [positions, pairs] each."""
+        return tables_of(positions, self.frequencies, self.magnitude)
+
+    def slowed(self, factors: np.ndarray | float) -> Rotation:
+        """Every frequency divided by its factor."""
+        return Rotation(self.frequencies / factors, self.magnitude)
+
+
+def rotated_dims(gguf: GGUFFile, a: str, head_dim: int) -> int:
+    """Dims of a head that are rotated."""
+    return gguf.integer(f"{a}.rope.dimension_count", head_dim, low=2, high=head_dim) // 2 * 2
+
+
+def plain_rotation(gguf: GGUFFile, a: str, head_dim: int, key: str, base: float) -> Rotation:
+    """Rotation by the base at `key`, or `base`; not scaled."""
+    base = gguf.number(f"{a}.rope.{key}", base)
+    if not base > 1.0:
+        gguf.refuse(f"{a}.rope.{key}", f"{base} is no base of rotary frequencies")
+    return Rotation(frequencies(rotated_dims(gguf, a, head_dim), base))
+
+
+def read_rotation(gguf: GGUFFile, weights: WeightLoader, a: str, head_dim: int) -> Rotation:
+    """Rotation as the metadata of `a` and the tensor `rope_freqs.weight` say.
+
+    Raises:
+        UnsupportedModelError: positions are scaled in a way that is not supported.
+    """
+    rotation = plain_rotation(gguf, a, head_dim, "freq_base", 10000.0)
+    scaling = gguf.string(f"{a}.rope.scaling.type", "none")
+    if scaling not in SCALINGS:
+        known = ", ".join(SCALINGS)
+        raise UnsupportedModelError(
+            f"{gguf.path}: rope scaling {scaling!r} is not supported; supported: {known}"
+        )
+    factor = gguf.number(f"{a}.rope.scaling.factor", 1.0)
+    if not factor > 0:
+        gguf.refuse(f"{a}.rope.scaling.factor", f"{factor} is no factor")
+    if scaling == "linear":
+        rotation = rotation.slowed(factor)
+    elif scaling == "yarn":
+        rotation = _yarn(gguf, a, rotation, factor)
+    if "rope_freqs.weight" in gguf.tensors:
+        rotation = rotation.slowed(_factors(gguf, weights, "rope_freqs.weight", rotation))
+    return rotation
+
+
+def long_and_short(
+    gguf: GGUFFile, weights: WeightLoader, a: str, rotation: Rotation
+) -> tuple[Rotation, Rotation]:
+    """Rotations for contexts beyond the original one and within it, by the file's two tensors."""
+    magnitude = gguf.number(f"{a}.rope.scaling.attn_factor", 1.0)
+    plain = Rotation(rotation.frequencies, magnitude)
+    names = [f"rope_factors_{which}.weight" for which in ("long", "short")]
+    if not any(name in gguf.tensors for name in names):
+        return rotation, rotation
+    long, short = (plain.slowed(_factors(gguf, weights, name, rotation)) for name in names)
+    return long, short
+
+
+def _factors(gguf: GGUFFile, weights: WeightLoader, name: str, rotation: Rotation) -> np.ndarray:
+    factors = weights.vector(name, len(rotation.frequencies)).astype(np.float64)
+    if not (factors > 0).all():
+        raise UnsupportedModelError(f"{gguf.path}: tensor {name} has factors that are not above 0")
+    return factors
+
+
+def _yarn(gguf: GGUFFile, a: str, rotation: Rotation, factor: float) -> Rotation:
+    if f"{a}.rope.scaling.yarn_log_multiplier" in gguf.metadata:
+        raise UnsupportedModelError(f"{gguf.path}: YaRN with a log multiplier is not supported")
+    original = gguf.integer(
+        f"{a}.rope.scaling.original_context_length",
+        gguf.integer(f"{a}.context_length", low=1),
+        low=1,
+    )
+    pairs = len(rotation.frequencies)
+    turns = [gguf.number(f"{a}.rope.scaling.yarn_beta_{n}", d) for n, d in _BETAS.items()]
+    # The pair that turns so often within the original context; fractional.
+    log_base = -math.log(float(rotation.frequencies[-1])) * pairs / max(1, pairs - 1)
+    first, last = (pairs * math.log(original / (t * 2 * math.pi)) / log_base for t in turns)
+    low, high = max(math.floor(first), 0), min(math.ceil(last), 2 * pairs - 1)
+    slow = np.clip((np.arange(pairs) - low) / max(high - low, 0.001), 0.0, 1.0)
+    scaled = rotation.frequencies * (1 - slow + slow / factor)
+    magnitude = (0.1 * math.log(factor) + 1.0) if factor > 1 else 1.0
+    return Rotation(scaled, magnitude * gguf.number(f"{a}.rope.scaling.attn_factor", 1.0))
+
+
+_BETAS = {"fast": 32.0, "slow": 1.0}
