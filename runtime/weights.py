@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..errors import GGUFError, UnsupportedModelError
-from ..jit.compile import Library, spec
-from ..jit.kernels.panels import FORMATS, Format, pack
+from ..jit.compile import Library
+from ..jit.kernels.panels import FORMATS, Format
 from ..jit.pool import Pool
-from ..jit.tape import DYNAMIC, Tape
+from . import packing
 from .gguf import GGUFFile
 from .memory import Arena
+from .packing import Source
 
 
 @dataclass(slots=True)
@@ -151,38 +152,31 @@ class WeightLoader:
         sizes = [m.units * m.blocks * m.format.panel_block_bytes(self.lanes) for m in self._wanted]
         return [size * m.copies for size, m in zip(sizes, self._wanted, strict=True)]
 
+    def place(self, arena: Arena) -> None:
+        """Give every matrix that was asked for its place in `arena`."""
+        for matrix, total in zip(self._wanted, self._packed_sizes(), strict=True):
+            matrix.panels = arena.take(total)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of an arena that has room for all."""
+        return sum(-(-size // 64) * 64 for size in self._packed_sizes())
+
+    @property
+    def wanted(self) -> tuple[Matrix, ...]:
+        """The matrices that were asked for, in the order of their places."""
+        return tuple(self._wanted)
+
     def pack_all(self, pool: Pool, progress: Callable[[float], None] | None = None) -> Arena:
         """Pack every matrix that was asked for; `progress` hears the share that is done."""
-        totals = self._packed_sizes()
-        arena = Arena(sum(totals) + 64 * len(totals))
         self.gguf.check_unchanged()
-        tape = Tape("pack", pool.threads)
-        packed: list[int] = []  # bytes after each op
-        whole: dict[int, Matrix] = {}  # the op with which a matrix is complete
-        for matrix, total in zip(self._wanted, totals, strict=True):
-            matrix.panels = arena.take(total)
-            units = np.array([matrix.units], np.int64)
-            kernel = spec(pack, fmt=matrix.format.name)
-            for expert in range(matrix.copies):
-                args = self._pack_args(matrix, expert)
-                tape.op(matrix.sources[0], kernel, args, units, mode=DYNAMIC, chunk=8)
-                packed.append((packed[-1] if packed else 0) + total // matrix.copies)
-            whole[len(packed) - 1] = matrix
-        if not tape.ops:
-            return arena
-        native = tape.finish(self.library, pool)
-        done = 0
-        while done < len(native):
-            before, done = done, native.play(done)
-            # Packed is packed: the file's pages need not stay in memory beside it.
-            complete = [whole[n] for n in range(before, done) if n in whole]
-            for name in (n for m in complete for n in m.sources):
-                self.gguf.release(name)
-            if progress and done:
-                progress(packed[done - 1] / max(1, packed[-1]))
+        arena = Arena(self.arena_bytes)
+        self.place(arena)
+        work = [(m, [self._source(m, n) for n in range(m.copies)]) for m in self._wanted]
+        packing.pack_all(work, self.library, pool, progress)
         return arena
 
-    def _pack_args(self, matrix: Matrix, expert: int) -> Sequence[np.ndarray | int]:
+    def _source(self, matrix: Matrix, expert: int) -> Source:
         sources = [_part(self.gguf.data(name), expert, matrix.copies) for name in matrix.sources]
         panels = _part(matrix.panels, expert, matrix.copies)
         row_bytes = matrix.blocks * matrix.format.file_bytes
@@ -190,14 +184,14 @@ class WeightLoader:
             first, second = sources
             if matrix.sources[0] == matrix.sources[1]:
                 second = second[matrix.rows * row_bytes :]
-            return [first, second, panels, row_bytes, self.lanes, matrix.rows, matrix.rows,
-                    matrix.blocks]  # fmt: skip
+            return Source(first, second, panels, row_bytes, self.lanes, matrix.rows, matrix.rows,
+                          matrix.blocks, matrix.units)  # fmt: skip
         # The second half of a panel is the same matrix, `lanes` rows on.
         (first,) = sources
         rest = max(0, matrix.rows - self.lanes)
         second = first[self.lanes * row_bytes :] if rest else first
-        return [first, second, panels, row_bytes, 2 * self.lanes, matrix.rows, rest,
-                matrix.blocks]  # fmt: skip
+        return Source(first, second, panels, row_bytes, 2 * self.lanes, matrix.rows, rest,
+                      matrix.blocks, matrix.units)  # fmt: skip
 
 
 def _part(data: np.ndarray, n: int, parts: int) -> np.ndarray:
