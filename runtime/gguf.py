@@ -57,6 +57,7 @@ class GGUFFile:
         self.tensors = header.tensors
         self._types = header.metadata_types
         self._offsets = header.metadata_offsets
+        self._ends = header.metadata_ends
         self._buffer: mmap.mmap | None = buffer
         self._identity = _identity(status)
         self._sha256: str | None = None
@@ -224,6 +225,10 @@ class GGUFFile:
         if len(value) < count:
             self.refuse(key, f"has {len(value)} elements, {count} are needed")
         return value
+
+    def stored(self, key: str) -> tuple[ValueType, bytes]:
+        """The value at `key` as the file holds it: its type, and its bytes without the type."""
+        return self._types[key], self._mapping[self._offsets[key] : self._ends[key]]
 
     def refuse(self, key: str, message: str) -> NoReturn:
         """Raise the GGUFError that says what is wrong with the value at `key`, and where it is."""

@@ -79,6 +79,7 @@ class HeaderReader:
         self.alignment = DEFAULT_ALIGNMENT
         self.metadata: dict[str, MetadataValue] = {}
         self.metadata_offsets: dict[str, int] = {}  # where each value starts
+        self.metadata_ends: dict[str, int] = {}  # and where it ends
         self.metadata_types: dict[str, ValueType] = {}
         self.tensors: dict[str, TensorInfo] = {}
 
@@ -182,6 +183,7 @@ class HeaderReader:
         self.metadata_offsets[key] = self._pos
         self.metadata_types[key] = kind
         self.metadata[key] = self._value(kind, field)
+        self.metadata_ends[key] = self._pos
 
     def _value_type(self, field: str) -> ValueType:
         tag = self._u32(f"{field} type")

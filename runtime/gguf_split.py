@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import GGUFError, ModelError
-from .gguf import GGUFFile
+from .gguf import GGUFFile, ValueType
 from .gguf_header import shown
 
 _NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
@@ -60,6 +60,10 @@ class SplitGGUFFile(GGUFFile):
         if part is None:
             raise ModelError(f"{self.path} and its other parts have no tensor {shown(name)}")
         return part.data(name)
+
+    def stored(self, key: str) -> tuple[ValueType, bytes]:
+        """The value at `key` as the first part holds it."""
+        return self._files[0].stored(key)
 
     def release(self, name: str) -> None:
         """Give the memory of tensor `name` back; its bytes are read from the file when needed."""

@@ -79,6 +79,13 @@ class GGUFWriter:
             raise ValueError(f"metadata {key!r} is there already")
         self._metadata[key] = _tagged(value, kind)
 
+    def add_stored(self, key: str, kind: ValueType, value: bytes) -> None:
+        """Add metadata whose bytes come from another file: `GGUFFile.stored`."""
+        assert not self._begun, f"metadata {key!r} added after the header was written"
+        if key in self._metadata:
+            raise ValueError(f"metadata {key!r} is there already")
+        self._metadata[key] = struct.pack("<I", kind) + value
+
     def declare(self, name: str, shape: Sequence[int], kind: GGMLType) -> None:
         """Announce a tensor of `shape` (numpy order, rows first), to be written in this order."""
         assert not self._begun, f"tensor {name!r} declared after the header was written"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from .making import add_making
 from .toolbox import add_tool_options
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_replay(verbs)
     _add_doctor(verbs)
     _add_bench(verbs)
+    add_making(lambda name, summary: _verb(verbs, name, summary), positive)
     return parser
 
 

@@ -124,12 +124,12 @@ class Progress:
         text = f"reading {done:,} of {total:,} tokens, {rate(tokens_per_s)} tok/s, {left} left"
         self._draw(text, done >= total)
 
-    def loading(self, share: float) -> None:
-        """The share of a model's weights that is packed, 0 to 1; drawn from the second second."""
+    def loading(self, share: float, what: str = "loading the model") -> None:
+        """The share of a model's weights that is done, 0 to 1; drawn from the second second."""
         now = time.monotonic()
         self._loading_since = self._loading_since or now
         if now - self._loading_since > _PROGRESS_AFTER:
-            self._draw(f"loading the model: {share:.0%}", share >= 1)
+            self._draw(f"{what}: {share:.0%}", share >= 1)
 
     def _draw(self, text: str, done: bool) -> None:
         """Put the text where the last one was; away with it when done."""

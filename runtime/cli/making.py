@@ -1,0 +1,24 @@
+"""The arguments of the verbs that make GGUF files and judge them. Nothing heavy is imported."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+AddVerb = Callable[[str, str], argparse.ArgumentParser]
+Positive = Callable[[str], int]
+
+
+def add_making(add_verb: AddVerb, positive: Positive) -> None:
+    """Add quantize, …; `add_verb` takes a name and a summary."""
+    quantize = add_verb("quantize", "write a GGUF file in smaller types")
+    quantize.add_argument("source", metavar="IN", help="GGUF file to read")
+    quantize.add_argument("target", metavar="OUT", help="GGUF file to write")
+    quantize.add_argument("type", metavar="TYPE", help="such as Q4_K_M, Q8_0; any other lists them")
+    quantize.add_argument("--imatrix", metavar="FILE", help="what matters most: see imatrix")
+    quantize.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
+
+
+def megabytes(count: float) -> str:
+    """Bytes as MB or GB."""
+    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"

@@ -1,0 +1,49 @@
+"""``triplepoint quantize``: a GGUF file in smaller types."""
+
+from __future__ import annotations
+
+import argparse
+
+from ..quantize.quantize import Report, quantize
+from .making import megabytes
+from .output import Output
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Write the file and say what became of it."""
+    try:
+        report = quantize(
+            args.source,
+            args.target,
+            args.type,
+            imatrix=args.imatrix,
+            threads=args.threads,
+            progress=lambda share: output.progress.loading(share, "quantising"),
+        )
+    finally:
+        output.progress.clear()
+    _show(output, report)
+    output.json(report.as_dict())
+    return 0
+
+
+def _show(output: Output, report: Report) -> None:
+    for name, wanted, kind in report.narrowed[:5]:
+        output.line(f"{name} is {kind}: its rows do not divide into blocks of {wanted}")
+    if len(report.narrowed) > 5:
+        output.line(f"… and {len(report.narrowed) - 5} more like it")
+    if report.requantised:
+        output.line(
+            f"{len(report.requantised)} tensors were quantised already: what that lost is lost, "
+            "quantise from F16 or BF16 where you can"
+        )
+    if report.unmatched:
+        first = report.unmatched[0]
+        output.line(f"the imatrix lacks {len(report.unmatched)} of the tensors, such as {first}")
+    kinds = ", ".join(f"{count} × {kind}" for kind, count in report.types.most_common())
+    output.line(f"{report.path}: {report.mix}, {kinds}")
+    rate = report.read_nbytes / 1e6 / max(report.seconds, 1e-9)
+    output.line(
+        f"{megabytes(report.source_nbytes)} → {megabytes(report.nbytes)}, "
+        f"{report.bits_per_weight:.2f} bits a weight, {report.seconds:.1f} s ({rate:,.0f} MB/s)"
+    )

@@ -1,0 +1,147 @@
+"""Which type each tensor gets: the mixes that GGUF files are known by, Q4_K_M and the like.
+
+Most weights get the mix's own type. What errors cost most in gets a larger one: the output head
+(and the embedding table where it is the head), and in the M mixes the values of attention and the
+second half of the feed-forward part in half of the layers. Which layers, and which types, are
+facts of the files that others make under the same names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ...errors import ModelError
+from ..gguf_types import GGMLType, TensorInfo
+
+F32, F16, BF16 = GGMLType.F32, GGMLType.F16, GGMLType.BF16
+FLOATS = (F32, F16, BF16)
+T = GGMLType
+
+Rule = Callable[[int, int], GGMLType | None]
+"""(layer, number of layers) -> the type, None for the mix's own."""
+
+
+def _all(kind: GGMLType) -> Rule:
+    return lambda layer, layers: kind
+
+
+def _half(kind: GGMLType) -> Rule:
+    """The first and the last eighth of the layers, and every third between."""
+
+    def rule(layer: int, layers: int) -> GGMLType | None:
+        outside = layer < layers // 8 or layer >= 7 * layers // 8
+        return kind if outside or (layer - layers // 8) % 3 == 2 else None
+
+    return rule
+
+
+def _first(kind: GGMLType, count: int, then: GGMLType | None = None) -> Rule:
+    return lambda layer, layers: kind if layer < count else then
+
+
+def _first_part(kind: GGMLType, parts: int, then: GGMLType | None = None) -> Rule:
+    return lambda layer, layers: kind if layer < layers // parts else then
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """A named choice of types.
+
+    Attributes:
+        name: what a user types; number: `general.file_type`.
+        kind: the type of most weights; head: the output head's.
+        rules: for parts of a layer by their names, such as ``attn_v``.
+    """
+
+    name: str
+    number: int
+    kind: GGMLType
+    head: GGMLType
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+
+
+MIXES = {
+    mix.name: mix
+    for mix in (
+        Mix("F32", 0, T.F32, T.F32),
+        Mix("F16", 1, T.F16, T.F16),
+        Mix("BF16", 32, T.BF16, T.BF16),
+        Mix("Q8_0", 7, T.Q8_0, T.Q8_0),
+        Mix("Q4_0", 2, T.Q4_0, T.Q6_K),
+        Mix("Q4_1", 3, T.Q4_1, T.Q6_K),
+        Mix("Q5_0", 8, T.Q5_0, T.Q6_K),
+        Mix("Q5_1", 9, T.Q5_1, T.Q6_K),
+        Mix("Q2_K", 10, T.Q2_K, T.Q6_K,
+            {"attn_v": _all(T.Q4_K), "attn_output": _all(T.Q3_K), "ffn_down": _all(T.Q3_K)}),
+        Mix("Q3_K_S", 11, T.Q3_K, T.Q6_K),
+        Mix("Q3_K_M", 12, T.Q3_K, T.Q6_K,
+            {"attn_v": _first(T.Q5_K, 2, T.Q4_K), "attn_output": _all(T.Q4_K),
+             "ffn_down": _first_part(T.Q5_K, 16, T.Q4_K), "attn_qkv": _all(T.Q4_K)}),
+        Mix("Q3_K_L", 13, T.Q3_K, T.Q6_K,
+            {"attn_v": _all(T.Q5_K), "attn_output": _all(T.Q5_K), "ffn_down": _all(T.Q5_K),
+             "attn_qkv": _all(T.Q4_K)}),
+        Mix("Q4_K_S", 14, T.Q4_K, T.Q6_K,
+            {"attn_v": _first(T.Q5_K, 4), "ffn_down": _first_part(T.Q5_K, 8)}),
+        Mix("Q4_K_M", 15, T.Q4_K, T.Q6_K,
+            {"attn_v": _half(T.Q6_K), "ffn_down": _half(T.Q6_K), "attn_qkv": _all(T.Q5_K)}),
+        Mix("Q5_K_S", 16, T.Q5_K, T.Q6_K),
+        Mix("Q5_K_M", 17, T.Q5_K, T.Q6_K,
+            {"attn_v": _half(T.Q6_K), "ffn_down": _half(T.Q6_K), "attn_qkv": _all(T.Q6_K)}),
+        Mix("Q6_K", 18, T.Q6_K, T.Q6_K),
+    )
+}  # fmt: skip
+ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M"}
+
+# Where rows do not fill super-blocks of 256: blocks of 32 of about the same size.
+NARROW = {T.Q2_K: T.Q4_0, T.Q3_K: T.Q4_0, T.Q4_K: T.Q5_0, T.Q5_K: T.Q5_1, T.Q6_K: T.Q8_0}
+
+_PART = re.compile(r"blk\.(\d+)\.(\w+?)(?:_exps)?\.weight")
+_KEPT = re.compile(r"(_norm|ffn_gate_inp|ffn_gate_inp_shexp|rope_freqs|rope_factors_\w+)\.weight")
+
+
+def mix_of(name: str) -> Mix:
+    """The mix called `name`, in any case.
+
+    Raises:
+        ModelError: there is none; the message lists them.
+    """
+    upper = name.upper()
+    mix = MIXES.get(ALIASES.get(upper, upper))
+    if mix is None:
+        raise ModelError(f"unknown type {name!r}; known: {', '.join(MIXES)}")
+    return mix
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The type of one tensor; `narrowed` says from which one a too narrow row led to it."""
+
+    kind: GGMLType
+    narrowed: GGMLType | None = None
+
+
+def choose(info: TensorInfo, mix: Mix, layers: int, *, tied: bool) -> Chosen:
+    """The type of tensor `info` in `mix`.
+
+    layers: of the model; tied: whether the embedding table is the output head too.
+    """
+    if len(info.shape) == 1 or _KEPT.search(info.name) or not info.name.endswith(".weight"):
+        return Chosen(info.type)
+    wanted = _wanted(info.name, mix, layers, tied)
+    kind = wanted
+    if info.shape[-1] % kind.block_size:
+        kind = NARROW.get(kind, F16)
+    if info.shape[-1] % kind.block_size:
+        kind = F16
+    return Chosen(kind, wanted if kind is not wanted else None)
+
+
+def _wanted(name: str, mix: Mix, layers: int, tied: bool) -> GGMLType:
+    if name == "output.weight" or (tied and name == "token_embd.weight"):
+        return mix.head
+    found = _PART.fullmatch(name)
+    if found and found[2] in mix.rules:
+        return mix.rules[found[2]](int(found[1]), layers) or mix.kind
+    return mix.kind

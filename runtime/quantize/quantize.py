@@ -1,0 +1,225 @@
+"""A GGUF file in smaller types: read tensor by tensor, quantised, written beside, then renamed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import ModelError, UnsupportedModelError
+from ...jit.compile import Library, ObjectCache, default_folder
+from ...jit.pool import Pool
+from ...jit.targets import resolve
+from ..gguf import GGUFFile
+from ..gguf_types import GGMLType, TensorInfo, ValueType
+from ..gguf_write import GGUFWriter
+from ..machine import physical_cores
+from .importance import Importance
+from .mixes import FLOATS, Chosen, Mix, choose, mix_of
+from .rows import MADE, RowMaker
+
+_DROPPED = ("general.file_type", "general.quantization_version", "general.alignment")
+_QUANTISATION_VERSION = 2  # of the formats; there has been no other since 2023
+
+
+@dataclass(slots=True)
+class Report:
+    """What `quantize` did.
+
+    Attributes:
+        types: number of tensors of each type; narrowed: name, type wanted, type taken instead.
+        requantised: tensors that were in a quantised type before.
+        unmatched: quantised tensors that the imatrix does not have.
+        source_nbytes, nbytes: sizes of the files; read_nbytes: of the tensors that were quantised.
+    """
+
+    path: Path
+    mix: str
+    types: Counter[str] = field(default_factory=Counter)
+    narrowed: list[tuple[str, str, str]] = field(default_factory=list)
+    requantised: list[str] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+    parameters: int = 0
+    source_nbytes: int = 0
+    nbytes: int = 0
+    read_nbytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def bits_per_weight(self) -> float:
+        return 8 * self.nbytes / max(1, self.parameters)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return values | {"bits_per_weight": self.bits_per_weight}
+
+
+def quantize(
+    source: str | Path,
+    target: str | Path,
+    kind: str,
+    *,
+    imatrix: str | Path | None = None,
+    threads: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Report:
+    """Write the model `source` to `target` in the types of the mix `kind`, e.g. ``Q4_K_M``.
+
+    Memory stays at a few megabytes whatever the model's size. `target` appears when it is whole.
+
+    Args:
+        imatrix: file of `triplepoint imatrix` or llama.cpp's, which says what matters most.
+        threads: default: the physical cores.
+        progress: hears the share of the weights that is done, 0 to 1.
+
+    Raises:
+        ModelError: a file cannot be read, a type is not known, both paths are one file, or there
+            is too little room on the disk.
+        OSError: the target cannot be written.
+    """
+    mix, source, target = mix_of(kind), Path(source), Path(target)
+    with GGUFFile.open(source) as gguf:
+        _refuse_same(gguf, target)
+        importance = Importance.read(imatrix) if imatrix is not None else None
+        plan = _plan(gguf, mix)
+        with whole_file(target, sum(c.kind.nbytes(i.shape) for i, c in plan)) as unfinished:
+            return _write(gguf, unfinished, target, mix, plan, importance, threads, progress)
+
+
+@contextmanager
+def whole_file(target: Path, nbytes: int) -> Iterator[Path]:
+    """A name beside `target` to write to: renamed when all went well, else away with it.
+
+    Raises:
+        ModelError: the disk has no room for `nbytes`.
+    """
+    folder = target.absolute().parent
+    if not folder.is_dir():
+        raise ModelError(f"cannot write {target}: there is no folder {folder}")
+    if target.is_dir():
+        raise ModelError(f"cannot write {target}: it is a folder")
+    free = shutil.disk_usage(folder).free
+    if free < nbytes:
+        need, have = (f"{size / 1e9:.1f} GB" for size in (nbytes, free))
+        raise ModelError(f"{target} needs {need}, but the disk has {have} left")
+    unfinished = folder / f".{target.name}.{os.getpid()}.part"
+    try:
+        yield unfinished
+        with unfinished.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _refuse_same(gguf: GGUFFile, target: Path) -> None:
+    for part in gguf.parts:
+        if target.exists() and target.samefile(part):
+            raise ModelError(f"{target} is the file to read from; give the result another name")
+
+
+def _plan(gguf: GGUFFile, mix: Mix) -> list[tuple[TensorInfo, Chosen]]:
+    """The type of every tensor, before anything is written."""
+    layers = gguf.integer(f"{gguf.string('general.architecture')}.block_count", low=1)
+    tied = "output.weight" not in gguf.tensors
+    plan = [(info, choose(info, mix, layers, tied=tied)) for info in gguf.tensors.values()]
+    for info, chosen in plan:
+        if chosen.kind not in MADE and chosen.kind is not info.type:
+            raise UnsupportedModelError(
+                f"{mix.name} needs {chosen.kind.name}, which cannot be made"
+            )
+    return plan
+
+
+def _write(
+    gguf: GGUFFile,
+    unfinished: Path,
+    target: Path,
+    mix: Mix,
+    plan: list[tuple[TensorInfo, Chosen]],
+    importance: Importance | None,
+    threads: int | None,
+    progress: Callable[[float], None] | None,
+) -> Report:
+    started = time.perf_counter()
+    report = Report(target, mix.name, source_nbytes=gguf.nbytes)
+    total, done = sum(info.nbytes for info, _ in plan), 0
+    with row_maker(threads) as maker, GGUFWriter(unfinished) as writer:
+        _copy_metadata(gguf, writer, mix, importance)
+        for info, chosen in plan:
+            writer.declare(info.name, info.shape, chosen.kind)
+        for info, chosen in plan:
+            gguf.check_unchanged()
+            weights = _weights(info, chosen, importance, report)
+            data, width = gguf.data(info.name), info.shape[-1]
+            size = chosen.kind.nbytes(info.shape)
+            for piece in maker.convert(info.name, data, info.type, chosen.kind, width, weights):
+                writer.write(info.name, piece)
+                if progress:
+                    progress((done + info.nbytes * piece.nbytes / max(1, size)) / total)
+            gguf.release(info.name)
+            done += info.nbytes
+            _account(report, info, chosen)
+    report.nbytes = unfinished.stat().st_size
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+@contextmanager
+def row_maker(threads: int | None) -> Iterator[RowMaker]:
+    """A `RowMaker` on threads of its own."""
+    library = Library(resolve(os.environ.get("TRIPLEPOINT_TARGET")), ObjectCache(default_folder()))
+    pool = Pool(library, threads or physical_cores())
+    try:
+        yield RowMaker(library, pool)
+    finally:
+        pool.close()
+
+
+def _copy_metadata(
+    gguf: GGUFFile, writer: GGUFWriter, mix: Mix, importance: Importance | None
+) -> None:
+    """Byte for byte, but for what speaks of types or of parts."""
+    for key in gguf.metadata:
+        if key not in _DROPPED and not key.startswith(("split.", "quantize.imatrix.")):
+            writer.add_stored(key, *gguf.stored(key))
+    writer.add("general.quantization_version", _QUANTISATION_VERSION, ValueType.UINT32)
+    writer.add("general.file_type", mix.number, ValueType.UINT32)
+    if importance is not None:
+        writer.add("quantize.imatrix.file", importance.path.name)
+        writer.add("quantize.imatrix.entries_count", len(importance.columns), ValueType.INT32)
+
+
+def _weights(info: TensorInfo, chosen: Chosen, importance: Importance | None, report: Report):
+    """What the imatrix says of a tensor's columns, where its new type asks."""
+    if importance is None or chosen.kind is info.type or not chosen.kind.name.endswith("_K"):
+        return None
+    matrices = info.shape[0] if len(info.shape) == 3 else 1
+    weights = importance.of(info.name, matrices, info.shape[-1])
+    if weights is None:
+        report.unmatched.append(info.name)
+    return weights
+
+
+def _account(report: Report, info: TensorInfo, chosen: Chosen) -> None:
+    count = 1
+    for dim in info.shape:
+        count *= dim
+    report.parameters += count
+    report.types[chosen.kind.name] += 1
+    if chosen.narrowed is not None:
+        report.narrowed.append((info.name, chosen.narrowed.name, chosen.kind.name))
+    if chosen.kind is not info.type:
+        report.read_nbytes += info.nbytes
+        if info.type not in FLOATS and chosen.kind not in FLOATS:
+            report.requantised.append(info.name)
+
+
+__all__ = ["GGMLType", "Report", "quantize", "row_maker", "whole_file"]

@@ -1,0 +1,43 @@
+"""`triplepoint quantize`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_quantize(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
+    """Writes the file, and says types, sizes, and what is not as asked."""
+    done = triplepoint("quantize", nano, "small.gguf", "q4_k_m")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "small.gguf: Q4_K_M, 22 × Q4_K" in done.stdout
+    assert "blk.0.ffn_down.weight is Q5_0: its rows do not divide" in done.stdout
+    assert "tensors were quantised already" in done.stdout
+    assert "bits a weight" in done.stdout
+    assert (tmp_path / "small.gguf").stat().st_size < nano.stat().st_size
+
+
+def test_for_machines(triplepoint: Run, nano: Path) -> None:
+    """--json holds the same."""
+    found = json.loads(triplepoint("quantize", nano, "small.gguf", "Q8_0", "--json").stdout)
+
+    assert found["mix"] == "Q8_0"
+    assert found["types"] == {"Q8_0": 29, "F32": 17}
+    assert found["narrowed"] == []
+
+
+def test_errors(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
+    """One line each, status 3: an unknown type, a missing file."""
+    done = triplepoint("quantize", nano, "small.gguf", "Q4")
+    assert done.returncode == 3
+    assert done.stderr.startswith("triplepoint: error: unknown type 'Q4'; known: F32, F16")
+
+    done = triplepoint("quantize", "none.gguf", "small.gguf", "Q8_0")
+    assert done.returncode == 3
+    assert "cannot open the model file none.gguf" in done.stderr
+    assert list(tmp_path.glob("*small*")) == []

@@ -1,0 +1,94 @@
+"""Which type each tensor gets."""
+
+from __future__ import annotations
+
+import pytest
+
+from triplepoint.errors import ModelError
+from triplepoint.runtime.gguf_types import GGMLType, TensorInfo
+from triplepoint.runtime.quantize.mixes import MIXES, Chosen, choose, mix_of
+
+
+def kind(
+    name: str, mix: str, *shape: int, layers: int = 28, tied: bool = False, stored: str = "F16"
+) -> Chosen:
+    info = TensorInfo(name, shape or (1024, 1024), GGMLType[stored], 0, 0)
+    return choose(info, MIXES[mix], layers, tied=tied)
+
+
+# As llama-quantize (ggml 0.25.3) chose for a model of 14 layers in this mix.
+MORE_OF_14 = [0, 3, 6, 9, 12, 13]
+
+
+@pytest.mark.parametrize("mix", ["Q4_K_M", "Q5_K_M"])
+@pytest.mark.parametrize("part", ["attn_v", "ffn_down", "ffn_down_exps"])
+def test_half_of_the_layers(mix: str, part: str) -> None:
+    """Values and the second feed-forward matrix are Q6_K in the first and last eighth and in every
+    third layer between; the other parts never are."""
+    more = [
+        n for n in range(14)
+        if kind(f"blk.{n}.{part}.weight", mix, layers=14).kind is GGMLType.Q6_K
+    ]  # fmt: skip
+    others = {
+        kind(f"blk.{n}.{name}.weight", mix, layers=14).kind
+        for n in range(14)
+        for name in ("attn_q", "attn_k", "attn_output", "ffn_gate", "ffn_up", "ffn_up_exps")
+    }
+
+    assert more == MORE_OF_14
+    assert others == {MIXES[mix].kind}
+
+
+@pytest.mark.parametrize("mix", ["Q4_0", "Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K"])
+def test_output_head(mix: str) -> None:
+    """The head is Q6_K, and so is the embedding table where there is no other head."""
+    own = MIXES[mix].kind
+
+    assert kind("output.weight", mix).kind is GGMLType.Q6_K
+    assert kind("token_embd.weight", mix).kind is own
+    assert kind("token_embd.weight", mix, tied=True).kind is GGMLType.Q6_K
+
+
+def test_one_type() -> None:
+    """Q8_0 and the float types are the same for every matrix."""
+    for mix in ("Q8_0", "F16", "BF16", "F32"):
+        for name in ("output.weight", "token_embd.weight", "blk.0.attn_v.weight"):
+            assert kind(name, mix, tied=True).kind is GGMLType[mix]
+
+
+@pytest.mark.parametrize(
+    "name", ["blk.3.attn_norm.weight", "blk.3.attn_q.bias", "rope_freqs.weight"]
+)
+def test_vectors(name: str) -> None:
+    """What has one dimension stays as it is stored."""
+    assert kind(name, "Q4_K_M", 1024, stored="F32").kind is GGMLType.F32
+    assert kind(name, "Q4_K_M", 1024, stored="F16").kind is GGMLType.F16
+
+
+def test_router() -> None:
+    """The router of a mixture of experts stays as it is."""
+    assert kind("blk.0.ffn_gate_inp.weight", "Q4_K_M", 128, 2048, stored="F32").kind is GGMLType.F32
+
+
+@pytest.mark.parametrize(
+    ("mix", "narrow"),
+    [("Q2_K", "Q4_0"), ("Q4_K_M", "Q5_0"), ("Q5_K_M", "Q5_1"), ("Q6_K", "Q8_0")],
+)
+def test_narrow_rows(mix: str, narrow: str) -> None:
+    """Rows that do not divide into 256 get a type of blocks of 32, and it is said of which."""
+    chosen = kind("blk.5.attn_q.weight", mix, 1024, 640)
+
+    assert chosen == Chosen(GGMLType[narrow], MIXES[mix].kind)
+
+
+def test_very_narrow_rows() -> None:
+    """Rows that do not divide into 32 either stay F16."""
+    assert kind("blk.5.attn_q.weight", "Q4_K_M", 64, 40).kind is GGMLType.F16
+    assert kind("blk.5.attn_q.weight", "Q8_0", 64, 40) == Chosen(GGMLType.F16, GGMLType.Q8_0)
+
+
+def test_names() -> None:
+    """Names in any case; Q4_K means Q4_K_M; an unknown one is answered with the list."""
+    assert mix_of("q4_k_m") is mix_of("Q4_K") is MIXES["Q4_K_M"]
+    with pytest.raises(ModelError, match=r"unknown type 'q4km'; known: .*Q4_K_M"):
+        mix_of("q4km")

@@ -1,0 +1,201 @@
+"""Whole files in smaller types."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from helpers.tiny_qwen3 import write_tiny
+from helpers.tiny_qwen3moe import write_tiny as write_tiny_moe
+
+from triplepoint.errors import GGUFError, ModelError
+from triplepoint.runtime.engine import NANO, Engine
+from triplepoint.runtime.gguf import GGUFFile
+from triplepoint.runtime.quantize.quantize import quantize, whole_file
+from triplepoint.runtime.tokenizer import Tokenizer
+
+TEXT = (
+    "<|im_start|>user\nWhat's the error in app.log?<|im_end|>\n<|im_start|>assistant\n"
+    '<tool_call>\n{"name": "read_file", "arguments": {"path": "app.log"}}\n</tool_call><|im_end|>\n'
+    "<|im_start|>user\n<tool_response>\n1\t2026-03-14 09:24:02 INFO boot: starting on web-3\n"
+    "2\t2026-03-14 09:26:47 WARNING payment: retry 1 of 3\n3\t2026-03-14 09:26:52 ERROR payment: "
+    "connection to db-2 refused after 3 retries\n</tool_response><|im_end|>\n"
+    "<|im_start|>assistant\nThe error is: payment: connection to db-2 refused after 3 retries"
+)
+
+
+def test_file(nano_f32: Path, tmp_path: Path) -> None:
+    """Another reader finds the types of the mix, and every key as it was but the file's type."""
+    out = tmp_path / "out.gguf"
+    report = quantize(nano_f32, out, "Q4_K_M", threads=2)
+    with GGUFFile.open(nano_f32) as before, GGUFFile.open(out) as after:
+        kept = set(before.metadata) - {"general.file_type", "general.quantization_version"}
+        assert set(after.metadata) - kept == {"general.file_type", "general.quantization_version"}
+        assert all(before.stored(key) == after.stored(key) for key in kept)
+        assert after.integer("general.file_type") == 15
+        assert list(after.tensors) == list(before.tensors)
+    kinds = {t.name: t.tensor_type.name for t in gguf.GGUFReader(out).tensors}
+
+    assert kinds["token_embd.weight"] == "Q6_K"
+    assert kinds["blk.0.attn_q.weight"] == "Q4_K"
+    assert kinds["blk.0.attn_norm.weight"] == "F32"
+    assert kinds["blk.0.ffn_down.weight"] == "Q5_0"  # rows of 640
+    assert ("blk.0.ffn_down.weight", "Q4_K", "Q5_0") in report.narrowed
+    assert report.nbytes == out.stat().st_size
+    assert report.types == {kind: list(kinds.values()).count(kind) for kind in set(kinds.values())}
+    assert not report.requantised
+
+
+# Mean KL divergence from the F32 file over the text above, in nats. Seen: 1.6e-4, 8.5e-4, 5.9e-3
+# (and 1.8e-3 for Q5_K_M, 1.0e-2 for Q4_0); int8 activations are a part of it.
+BOUNDS = {"Q8_0": 5e-4, "Q6_K": 2e-3, "Q4_K_M": 1.2e-2}
+
+
+def test_nano_says_the_same(nano_f32: Path, tmp_path: Path) -> None:
+    """The smaller a type, the further its answers move, but for each within a bound."""
+    with GGUFFile.open(NANO) as file:
+        ids = Tokenizer.from_gguf(file).encode(TEXT, special=True)
+    base = log_probabilities(nano_f32, ids)
+    found = {}
+    for kind in BOUNDS:
+        path = tmp_path / f"{kind}.gguf"
+        quantize(nano_f32, path, kind, threads=2)
+        other = log_probabilities(path, ids)
+        found[kind] = float((np.exp(base) * (base - other)).sum(1).mean())
+
+    assert all(found[kind] <= bound for kind, bound in BOUNDS.items()), found
+    assert found["Q4_K_M"] > found["Q6_K"] > found["Q8_0"]
+
+
+def log_probabilities(path: Path, ids: list[int]) -> np.ndarray:
+    with Engine.load(path, threads=2, kv="f32", context=len(ids)) as engine:
+        logits = engine.session().score(ids).astype(np.float64)
+    logits -= logits.max(1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(1, keepdims=True))
+
+
+def test_experts(tmp_path: Path) -> None:
+    """A mixture of experts: three-dimensional tensors are quantised, the router is not."""
+    source, out = tmp_path / "moe.gguf", tmp_path / "out.gguf"
+    write_tiny_moe(source, "f32")
+    quantize(source, out, "Q8_0", threads=1)
+    before = {t.name: t for t in gguf.GGUFReader(source).tensors}
+    for tensor in gguf.GGUFReader(out).tensors:
+        values = before[tensor.name].data
+        if "ffn_gate_inp" in tensor.name or values.ndim == 1:
+            assert tensor.tensor_type.name == "F32"
+            assert np.array_equal(tensor.data, values)
+        else:
+            assert tensor.tensor_type.name == "Q8_0"
+            made = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)
+            assert np.array_equal(tensor.data, made)
+
+
+def test_requantised(tmp_path: Path) -> None:
+    """A quantised source is taken, and the report names what was quantised twice."""
+    source = tmp_path / "tiny.gguf"
+    write_tiny(source, "q8_0")
+    report = quantize(source, tmp_path / "out.gguf", "Q4_0", threads=1)
+
+    assert "blk.0.attn_q.weight" in report.requantised
+
+
+def test_same_file(tmp_path: Path) -> None:
+    """The file to read from is not written to, by whatever name it is called."""
+    source = tmp_path / "tiny.gguf"
+    write_tiny(source, "f16")
+    before = source.read_bytes()
+    (tmp_path / "link.gguf").symlink_to(source)
+    for target in (source, tmp_path / "link.gguf"):
+        with pytest.raises(ModelError, match="give the result another name"):
+            quantize(source, target, "Q8_0")
+    assert source.read_bytes() == before
+
+
+def test_nothing_is_left_of_a_failure(tmp_path: Path) -> None:
+    """A weight that cannot be stored ends it; the file that was there before is still whole."""
+    source, target = tmp_path / "tiny.gguf", tmp_path / "out.gguf"
+    write_tiny(source, "f16", nan_row=7)
+    target.write_bytes(b"before")
+    with pytest.raises(ModelError, match=r"token_embd\.weight has the weight nan in row 7"):
+        quantize(source, target, "Q8_0", threads=1)
+
+    assert target.read_bytes() == b"before"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out.gguf", "tiny.gguf"]
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """What the disk has no room for is not begun; what it refuses midway leaves nothing."""
+    with (
+        pytest.raises(ModelError, match=r"but the disk has .* left"),
+        whole_file(tmp_path / "out.gguf", 1 << 60),
+    ):
+        pass
+    source = tmp_path / "tiny.gguf"
+    write_tiny(source, "f16")
+    code = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+from triplepoint.runtime.cli import main
+raise SystemExit(main(["quantize", {str(source)!r}, {str(tmp_path / "out.gguf")!r}, "Q8_0"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.returncode == 3
+    assert "File too large" in done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["tiny.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("target", "words"), [("none/out.gguf", "there is no folder"), (".", "it is a folder")]
+)
+def test_target_that_cannot_be(tmp_path: Path, target: str, words: str) -> None:
+    """A folder that is missing, or a folder in the file's place."""
+    source = tmp_path / "tiny.gguf"
+    write_tiny(source, "f16")
+    with pytest.raises(ModelError, match=words):
+        quantize(source, tmp_path / target, "Q8_0")
+
+
+def test_cut_source(tmp_path: Path) -> None:
+    """A file that ends early is refused before anything is written."""
+    source = tmp_path / "tiny.gguf"
+    write_tiny(source, "f16")
+    source.write_bytes(source.read_bytes()[:-100])
+    with pytest.raises(GGUFError, match="tensor"):
+        quantize(source, tmp_path / "out.gguf", "Q8_0")
+    assert not (tmp_path / "out.gguf").exists()
+
+
+def test_imatrix(nano_f32: Path, tmp_path: Path) -> None:
+    """Columns that the imatrix calls dear come back closer; the file says that it was used."""
+    width, name = 256, "blk.0.attn_q.weight"
+    dear = np.ones(width)
+    dear[::4] = 200
+    w = gguf.GGUFWriter(tmp_path / "i.gguf", "imatrix")
+    w.add_tensor(f"{name}.in_sum2", dear.astype(np.float32)[None])
+    w.add_tensor(f"{name}.counts", np.ones((1, 1), np.float32))
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    plain, skewed = tmp_path / "plain.gguf", tmp_path / "skewed.gguf"
+    quantize(nano_f32, plain, "Q4_K_M", threads=1)
+    report = quantize(nano_f32, skewed, "Q4_K_M", threads=1, imatrix=tmp_path / "i.gguf")
+
+    def errors(path: Path) -> np.ndarray:
+        a, b = (
+            next(t for t in gguf.GGUFReader(p).tensors if t.name == name) for p in (nano_f32, path)
+        )
+        off = gguf.quants.dequantize(b.data, b.tensor_type) - a.data
+        return (off**2).mean(0)
+
+    assert errors(skewed)[::4].mean() < 0.9 * errors(plain)[::4].mean()
+    assert "blk.0.attn_k.weight" in report.unmatched
+    assert name not in report.unmatched
+    with GGUFFile.open(skewed) as file:
+        assert file.string("quantize.imatrix.file") == "i.gguf"

@@ -1,0 +1,99 @@
+"""Rows from one type to another."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+import pytest
+
+from triplepoint.errors import ModelError, UnsupportedModelError
+from triplepoint.jit.kernels.quantise_k_ref import reference
+from triplepoint.runtime.gguf_types import GGMLType
+from triplepoint.runtime.quantize import rows as module
+from triplepoint.runtime.quantize.rows import RowMaker, bfloat16
+
+WIDTH = 512
+
+
+def stored(values: np.ndarray, kind: str) -> np.ndarray:
+    if kind == "BF16":
+        return bfloat16(values.ravel()).view(np.uint8)
+    made = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind])
+    return np.ascontiguousarray(made).view(np.uint8).ravel()
+
+
+def read(data: np.ndarray, kind: str) -> np.ndarray:
+    values = gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind])
+    return np.asarray(values, np.float32).reshape(-1, WIDTH)
+
+
+def converted(maker: RowMaker, data: np.ndarray, source: str, target: str, weights=None):
+    pieces = maker.convert("w", data, GGMLType[source], GGMLType[target], WIDTH, weights)
+    return np.concatenate([piece.copy() for piece in pieces])
+
+
+@pytest.fixture
+def values(rng: np.random.Generator) -> np.ndarray:
+    return (rng.standard_normal((37, WIDTH)) * 0.02).astype(np.float32)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+@pytest.mark.parametrize("source", ["F32", "F16", "BF16", "Q8_0", "Q4_0"])
+@pytest.mark.parametrize("target", ["F32", "F16", "BF16", "Q4_0", "Q8_0", "Q5_1"])
+def test_bytes(maker: RowMaker, values: np.ndarray, source: str, target: str) -> None:
+    """What the `gguf` package reads and makes; 37 rows do not fill the last unit of work."""
+    data = stored(values, source)
+
+    want = data if source == target else stored(read(data, source), target)
+    assert np.array_equal(converted(maker, data, source, target), want)
+
+
+@pytest.mark.parametrize("target", ["Q4_K", "Q6_K"])
+def test_pieces(
+    maker: RowMaker, values: np.ndarray, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tensor that is converted piece by piece has the bytes of one converted whole."""
+    data = stored(values, "F16")
+    whole = converted(maker, data, "F16", target)
+    monkeypatch.setattr(module, "PIECE", 4 * WIDTH)
+
+    assert np.array_equal(converted(maker, data, "F16", target), whole)
+    want = reference(read(data, "F16"), np.ones_like(values), target.lower())
+    assert np.array_equal(whole, want.ravel())
+
+
+def test_weights_of_experts(maker: RowMaker, rng: np.random.Generator) -> None:
+    """Each expert's rows are quantised under that expert's weights."""
+    values = (rng.standard_normal((2 * 8, WIDTH)) * 0.02).astype(np.float32)
+    weights = rng.uniform(0.1, 3, (2, WIDTH)).astype(np.float32)
+    got = converted(maker, stored(values, "F32"), "F32", "Q4_K", weights)
+    want = reference(values, np.repeat(weights, 8, axis=0), "q4_k")
+
+    assert np.array_equal(got, want.ravel())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 65000.0])
+def test_weight_that_cannot_be_stored(maker: RowMaker, values: np.ndarray, bad: float) -> None:
+    """It is named by tensor, row and column."""
+    values[20, 17] = bad
+    with pytest.raises(ModelError, match=r"tensor w has the weight .* in row 20, column 17"):
+        converted(maker, values.view(np.uint8).ravel(), "F32", "Q4_K")
+
+
+def test_type_that_cannot_be_read(maker: RowMaker) -> None:
+    """A source type without a kernel is refused by name."""
+    with pytest.raises(UnsupportedModelError, match="tensor w is IQ1_S"):
+        converted(maker, np.zeros(100, np.uint8), "IQ1_S", "Q8_0")
+
+
+def test_bfloat16() -> None:
+    """To nearest, ties to even."""
+    values = np.array([1.0, 1.00390625, 1.01171875, -2.5, 1e-37, 3.3e38], np.float32)
+    back = (bfloat16(values).astype(np.uint32) << 16).view(np.float32)
+
+    assert back.tolist()[:4] == [1.0, 1.0, 1.015625, -2.5]
+    assert np.allclose(back, values, rtol=2**-8)
