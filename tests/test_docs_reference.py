@@ -154,12 +154,18 @@ def test_mapped_fields_exist() -> None:
 # --- docs/cli.md
 
 
-def verbs() -> dict[str, argparse.ArgumentParser]:
-    """The parser of each verb."""
-    for action in build_parser()._actions:
+def verbs(parser: argparse.ArgumentParser | None = None) -> dict[str, argparse.ArgumentParser]:
+    """The parser of each verb; or of each command of a verb that has some."""
+    for action in (parser or build_parser())._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
-    raise AssertionError("the command line has no verbs")
+    return {}
+
+
+def test_the_command_line_has_verbs() -> None:
+    """The tests below have something to look at."""
+    assert len(verbs()) > 4
+    assert len(verbs(verbs()["trace"])) > 4
 
 
 def test_the_verbs_are_those_of_the_parser() -> None:
@@ -172,10 +178,10 @@ def test_the_verbs_are_those_of_the_parser() -> None:
         assert f"\n    triplepoint {verb}" in section(page, verb)
 
 
-def test_the_options_are_those_of_the_parser() -> None:
-    """The table marks for every verb exactly the options that its parser takes."""
-    expected: dict[str, set[str]] = {}
-    for verb, parser in verbs().items():
+def options(parsers: dict[str, argparse.ArgumentParser]) -> dict[str, set[str]]:
+    """Each option as the pages write it, and the verbs that take it."""
+    found: dict[str, set[str]] = {}
+    for verb, parser in parsers.items():
         for action in parser._actions:
             if not action.option_strings:
                 continue
@@ -183,13 +189,37 @@ def test_the_options_are_those_of_the_parser() -> None:
             if action.nargs != 0:
                 value = " " + (str(action.metavar) if action.metavar else choices(action))
             shown = [*action.option_strings[:-1], action.option_strings[-1] + value]
-            expected.setdefault(", ".join(f"`{text}`" for text in shown), set()).add(verb)
-    rows = table_of(section(read("docs/cli.md"), "Options"), "option")
+            found.setdefault(", ".join(f"`{text}`" for text in shown), set()).add(verb)
+    return found
 
-    found = {
-        option: {verb for verb, mark in zip(verbs(), marks, strict=True) if mark == CHECK}
+
+def marked(page: str, columns: list[str]) -> dict[str, set[str]]:
+    """What the table of options on a page marks."""
+    rows = table_of(page, "option")
+    return {
+        option: {verb for verb, mark in zip(columns, marks, strict=True) if mark == CHECK}
         for option, *marks, _ in rows
     }
+
+
+def test_the_options_are_those_of_the_parser() -> None:
+    """The table marks for every verb exactly the options that its parser takes."""
+    single = {name: parser for name, parser in verbs().items() if not verbs(parser)}
+
+    page = section(read("docs/cli.md"), "Options")
+
+    assert marked(page, list(single)) == options(single)
+
+
+def test_the_options_of_trace_are_those_of_its_commands() -> None:
+    """The same for the commands of `trace`, which have a page of their own."""
+    commands = verbs(verbs()["trace"])
+    page = section(read("docs/traces.md"), "Options")
+
+    found = marked(page, list(commands))
+
+    expected = options(commands)
+    assert expected.pop("`-h`, `--help`") == set(commands)
     assert found == expected
 
 

@@ -1,9 +1,9 @@
 """A trace without text: sizes, hashes, counts and times stay; words and token ids do not.
 
 What stays is listed field by field. An event or a field that this version does not know is taken
-for text: of such an event only its name is written, and such a field is left out. The hashes are made with a key that is thrown away,
-so that nobody can guess a short text and check the guess; equal texts of a run still have equal
-hashes.
+for text: of such an event only its name is written, and such a field is left out. The hashes are
+made with a key that is thrown away, so that nobody can guess a short text and check the guess;
+equal texts of a run still have equal hashes.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .making import add_making
 from .toolbox import add_tool_options
+from .trace_arguments import add_trace
 
 if TYPE_CHECKING:
     from ..bench import Case
@@ -33,6 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_run(verbs)
     _add_chat(verbs)
     _add_replay(verbs)
+    add_trace(verbs)
     _add_doctor(verbs)
     _add_bench(verbs)
     add_making(lambda name, summary: _verb(verbs, name, summary), positive)

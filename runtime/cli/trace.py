@@ -1,0 +1,261 @@
+"""``triplepoint trace``: recorded runs, looked at without a model.
+
+Nothing here loads the engine: no numpy, no llvmlite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import TraceError
+from ...traces import report
+from ...traces.find import files, load_all, resolve
+from ...traces.reader import Trace
+from ...traces.text import printable, short
+from .output import Output
+from .traces import default_folder, trace_json
+from .transcript import show_header
+
+if TYPE_CHECKING:
+    from ...traces.diff import Diff
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Run the chosen command."""
+    return _COMMANDS[args.command](args, output)
+
+
+def ls(args: argparse.Namespace, output: Output) -> int:
+    """List the traces of a folder."""
+    folder = _folder(args.folder)
+    kept = files(folder)
+    shown = kept[: args.most] if args.most > 0 else kept
+    found = list(load_all(shown))
+    if not found:
+        output.line(f"no traces in {folder}")
+    else:
+        _lines(output, report.of_many(found).lines())
+        if len(kept) > len(shown):
+            output.line(f"and {len(kept) - len(shown)} older ones (-n 0 lists all)", "dim")
+    output.json({"folder": str(folder), "traces": [_listed(path, t) for path, t in found]})
+    return 0
+
+
+def _listed(path: Path, trace: Trace | TraceError) -> dict[str, Any]:
+    if isinstance(trace, TraceError):
+        return {"file": str(path), "error": str(trace)}
+    from ...traces import tables
+
+    return {"file": str(path), "runs": list(tables.rows(trace, "runs"))}
+
+
+def show(args: argparse.Namespace, output: Output) -> int:
+    """Show one trace."""
+    trace = _load(args.trace)
+    if args.events:
+        from ...traces.writer import to_ascii, to_json
+
+        for event in trace.events:
+            output.line(to_ascii(None, "", to_json(event.model_dump(warnings=False))))
+        output.json({"trace": str(trace.path), "events": [e.model_dump() for e in trace.events]})
+        return 0
+    for one in trace.runs:
+        _show_run(one, output, layers=args.layers)
+    if trace.torn is not None:
+        output.line(f"torn: the last line is unfinished: {short(trace.torn, 60)}", "red")
+    profiled = [[layer.model_dump() for layer in phase.layers] for phase in trace.phases]
+    output.json({**trace_json(trace), **({"layers": profiled} if args.layers else {})})
+    return 0
+
+
+def _show_run(trace: Trace, output: Output, *, layers: bool) -> None:
+    if trace.header is not None:
+        show_header(output, trace.header)
+        if trace.redacted:
+            output.line("redacted: this run was recorded without its text and token ids", "yellow")
+        if trace.header.parent:
+            output.line(f"continues {printable(trace.header.parent)}", "dim")
+    output.line()
+    output.timeline(trace)
+    output.line()
+    _lines(output, report.by_turn(trace).lines())
+    output.line()
+    _lines(output, report.by_regime(trace).lines())
+    if layers:
+        profiles = report.by_layer(trace)
+        if not profiles:
+            output.line()
+            output.line("no times by layer: record the run with --profile", "yellow")
+        for title, table in profiles:
+            output.line()
+            output.line(title, "bold")
+            _lines(output, table.lines())
+    end = trace.end
+    if end is not None and end.status != "answered":
+        output.line(f"{end.status}: {printable(end.message)}", "red")
+    output.line()
+
+
+def diff(args: argparse.Namespace, output: Output) -> int:
+    """Compare two traces; 1 where a token differs."""
+    from ...traces.diff import compare
+
+    found = compare(_load(args.first), _load(args.second))
+    lines = report.verdict(found)
+    settings = len(found.settings) or 1
+    for line in lines[:settings]:
+        output.line(line, "dim")
+    output.line()
+    _lines(output, report.of_pairs(found).lines())
+    output.line()
+    for line in lines[settings:]:
+        output.line(line)
+    output.json(_diff_json(found))
+    return 0 if found.same_tokens else 1
+
+
+def _diff_json(found: Diff) -> dict[str, Any]:
+    first, second = found.total()
+    return {
+        "settings": [{"name": n, "first": a, "second": b} for n, a, b in found.settings],
+        "same_tokens": found.same_tokens,
+        "tokens_known": found.tokens_known,
+        "first_difference": vars(found.first_difference) if found.first_difference else None,
+        "regime_changes": len(found.regime_changes),
+        "first_s": first,
+        "second_s": second,
+        "phases": [
+            {
+                "turn": pair.either.turn,
+                "step": pair.either.step,
+                "phase": pair.either.phase,
+                "purpose": pair.either.purpose,
+                "regimes": [p.regime if p else None for p in (pair.first, pair.second)],
+                "tokens": [p.tokens if p else None for p in (pair.first, pair.second)],
+                "wall_s": [p.wall_s if p else None for p in (pair.first, pair.second)],
+                "time_ratio": pair.time_ratio,
+            }
+            for pair in found.phases
+        ],
+        "answers": list(found.answers),
+    }
+
+
+def export(args: argparse.Namespace, output: Output) -> int:
+    """Write traces in another program's format."""
+    traces = _load_many(args.traces)
+    if args.format == "parquet":
+        from ...traces.export_tables import write_parquet
+
+        if not args.output:
+            raise TraceError("parquet is no text: give a file with -o FILE.parquet")
+        count = write_parquet(traces, args.table, Path(args.output))
+        output.line(f"{count:,} rows of {args.table} in {args.output}", "dim")
+        return 0
+    if not args.output:
+        _export(args, traces, sys.stdout)
+        return 0
+    with open(args.output, "w", encoding="utf-8", newline="") as file:
+        _export(args, traces, file)
+    output.line(f"{args.format} in {args.output}", "dim")
+    return 0
+
+
+def _export(args: argparse.Namespace, traces: list[Trace], file: Any) -> None:
+    if args.format == "csv":
+        from ...traces.export_tables import write_csv
+
+        write_csv(traces, args.table, file)
+        return
+    if args.format == "perfetto":
+        from ...traces.export_perfetto import document
+
+        body = document(traces)
+    else:
+        from ...traces.export_otlp import document
+
+        body = document(traces, content=args.content)
+    json.dump(body, file, allow_nan=False, separators=(",", ":"))
+    file.write("\n")
+
+
+def view(args: argparse.Namespace, output: Output) -> int:
+    """Write the page."""
+    from ...traces.view import page
+
+    path = Path(args.trace)
+    if not path.is_dir():
+        path = resolve(args.trace, default_folder())
+    traces = _load_many([str(path)])
+    target = Path(args.output) if args.output else Path(f"{path.stem or 'traces'}.html")
+    target.write_text(page(traces), encoding="utf-8")
+    output.line(f"{target}")
+    if args.open:
+        import webbrowser
+
+        webbrowser.open(target.resolve().as_uri())
+    return 0
+
+
+def query(args: argparse.Namespace, output: Output) -> int:
+    """Ask in SQL."""
+    from ...traces import export_tables
+
+    names, rows = export_tables.query(_load_many(args.traces or [str(default_folder())]), args.sql)
+    cells = [["" if value is None else _figure(value) for value in row] for row in rows]
+    words = [i for i in range(len(names)) if any(isinstance(row[i], str) for row in rows)]
+    _lines(output, report.Table(names, cells, words).lines())
+    output.json({"columns": names, "rows": rows})
+    return 0
+
+
+def _figure(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value)
+
+
+def _load(name: str) -> Trace:
+    return Trace.load(resolve(name, default_folder()))
+
+
+def _load_many(names: Iterable[str]) -> list[Trace]:
+    """The traces of files and folders; in a folder what cannot be read is told and left out."""
+    traces: list[Trace] = []
+    for name in names:
+        if not Path(name).is_dir():
+            traces.append(_load(name))
+            continue
+        for path, trace in load_all(reversed(files(Path(name)))):
+            if isinstance(trace, TraceError):
+                print(
+                    f"triplepoint: left out {printable(str(path))}: {printable(str(trace))}",
+                    file=sys.stderr,
+                )
+            else:
+                traces.append(trace)
+    if not traces:
+        raise TraceError(f"no traces in {', '.join(names)}")
+    return traces
+
+
+def _folder(name: str | None) -> Path:
+    if name is None:
+        return default_folder()
+    path = Path(name)
+    if not path.is_dir():
+        raise TraceError(f"{path} is no folder")
+    return path
+
+
+def _lines(output: Output, lines: Iterable[str]) -> None:
+    for number, line in enumerate(lines):
+        output.line(line, "bold" if number == 0 else "")
+
+
+_COMMANDS = {"ls": ls, "show": show, "diff": diff, "export": export, "view": view, "query": query}

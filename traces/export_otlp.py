@@ -1,0 +1,254 @@
+"""A trace as OTLP JSON: what an OpenTelemetry collector takes at ``/v1/traces``.
+
+One trace for each run, made of spans as the GenAI conventions name them:
+
+    invoke_agent triplepoint          one question, up to its answer
+      chat MODEL                      one reply of the model
+        triplepoint.phase prefill     … and its phases, under names of our own
+      execute_tool NAME               one tool call
+
+The JSON is the protobuf mapping of OTLP: identifiers in hex, 64-bit integers as text, names in
+lowerCamelCase, times in Unix nanoseconds. Identifiers follow from the run's, so exporting twice
+gives the same spans.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .events import PhaseEvent, RunStart, ToolEvent
+from .reader import Trace
+from .spans import Leaf, RunSpan, StepSpan, TurnSpan, of_runs
+
+Json = dict[str, Any]
+
+PROVIDER = "triplepoint"
+INTERNAL = 1  # SpanKind: the model runs in the same process
+ERROR = 2  # StatusCode
+
+
+def document(traces: Iterable[Trace], *, content: bool = False) -> Json:
+    """The body of an export request.
+
+    Args:
+        content: put questions, answers, and arguments and results of tools into the spans; the
+            conventions leave them out unless asked, since they are private.
+    """
+    return {"resourceSpans": [_resource(run, content) for t in traces for run in of_runs(t)]}
+
+
+def _resource(run: RunSpan, content: bool) -> Json:
+    header = run.header
+    about: Json = {"service.name": "triplepoint", "triplepoint.run": run.run}
+    if header is not None:
+        about |= {
+            "service.version": header.versions.get("triplepoint", ""),
+            "triplepoint.target": header.target,
+            "triplepoint.kv": header.kv,
+            "triplepoint.cpu": header.machine.cpu,
+            "triplepoint.model.sha256": header.model.sha256,
+            "triplepoint.redacted": header.redacted,
+            "triplepoint.semconv": header.semconv,
+        }
+    spans = list(Spans(run, content).all())
+    scope = {"name": "triplepoint.traces"}
+    return {
+        "resource": {"attributes": attributes(about)},
+        "scopeSpans": [{"scope": scope, "spans": spans}],
+    }
+
+
+class Spans:
+    """Makes the spans of one run."""
+
+    def __init__(self, run: RunSpan, content: bool) -> None:
+        self._run = run
+        self._content = content
+        self._trace_id = _digest(run.run, 32)
+        header = run.header
+        self._model = header.model.name if header else ""
+        self._chat: Json = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": PROVIDER,
+            "gen_ai.request.model": self._model,
+            "gen_ai.response.model": self._model,
+            "gen_ai.conversation.id": run.run,
+            "gen_ai.output.type": "text",
+        }
+
+    def all(self) -> Iterator[Json]:
+        """Every span, parents first."""
+        for number, turn in enumerate(self._run.turns):
+            yield from self._turn(str(number), turn)
+
+    def _turn(self, key: str, turn: TurnSpan) -> Iterator[Json]:
+        about: Json = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.provider.name": PROVIDER,
+            "gen_ai.agent.name": "triplepoint",
+            "gen_ai.request.model": self._model,
+            "gen_ai.conversation.id": self._run.run,
+            "triplepoint.turn": turn.number,
+        }
+        if (close := turn.close) is not None:
+            about |= {
+                # Under gen_ai.usage a back end would add them to those of the replies.
+                "triplepoint.turn.input_tokens": close.input_tokens,
+                "triplepoint.turn.output_tokens": close.output_tokens,
+                "triplepoint.turn.cached_tokens": close.cached_tokens,
+                "triplepoint.turn.ttft_s": close.ttft_s,
+                "triplepoint.turn.tpot_s": close.tpot_s,
+            }
+            if self._content:
+                about["gen_ai.output.messages"] = _message("assistant", close.answer)
+        if self._content:
+            about["gen_ai.input.messages"] = _message("user", turn.question)
+            if (header := self._run.header) is not None:
+                about |= _settings(header)
+        span = self._span("invoke_agent triplepoint", key, "", turn, about)
+        if close is None:
+            message = self._run.close.message if self._run.close and not self._redacted else ""
+            span["status"] = {"code": ERROR, "message": message or "no answer"}
+        yield span
+        for number, step in enumerate(turn.steps):
+            yield from self._step(f"{key}.{number}", key, step)
+
+    @property
+    def _redacted(self) -> bool:
+        return self._run.header is not None and self._run.header.redacted
+
+    def _step(self, key: str, parent: str, step: StepSpan) -> Iterator[Json]:
+        phases = [leaf for leaf in step.leaves if isinstance(leaf.event, PhaseEvent)]
+        if phases:
+            reply = StepSpan(step.number, phases, phases[0].start, phases[-1].end)
+            yield self._span(f"chat {self._model}", key, parent, reply, self._usage(phases))
+        for number, leaf in enumerate(step.leaves):
+            if isinstance(leaf.event, PhaseEvent):
+                name = f"triplepoint.phase {leaf.event.phase}"
+                yield self._span(name, f"{key}.{number}", key, leaf, _phase(leaf.event))
+            else:
+                yield self._tool(f"{key}.{number}", parent, leaf, leaf.event)
+
+    def _usage(self, phases: list[Leaf]) -> Json:
+        """Attributes of a reply: what was asked for, and what it took."""
+        about: Json = dict(self._chat)
+        fed = sampled = cached = 0
+        for leaf in phases:
+            phase = leaf.event
+            assert isinstance(phase, PhaseEvent)
+            if phase.phase == "prefill":
+                fed += phase.tokens
+                cached += phase.cached_tokens
+                continue
+            sampled += phase.tokens
+            about["gen_ai.request.max_tokens"] = phase.max_tokens
+            for name in ("temperature", "top_k", "top_p", "seed"):
+                about[f"gen_ai.request.{name}"] = (phase.sampling or {}).get(name)
+            if phase.ttft_s is not None:
+                about["gen_ai.response.time_to_first_chunk"] = phase.ttft_s
+            ended = bool(phase.token_ids) and phase.token_ids[-1] in phase.stop
+            reason = "tool_calls" if phase.purpose == "tool_call" else "stop"
+            if phase.token_ids:
+                about["gen_ai.response.finish_reasons"] = [reason if ended else "length"]
+        about["gen_ai.usage.input_tokens"] = fed + cached
+        about["gen_ai.usage.output_tokens"] = sampled
+        about["gen_ai.usage.cache_read.input_tokens"] = cached
+        return about
+
+    def _tool(self, key: str, parent: str, leaf: Leaf, tool: ToolEvent) -> Json:
+        about: Json = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": tool.name,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": tool.call_id,
+            "triplepoint.tool.effect": tool.effect,
+            "triplepoint.tool.decision": tool.decision,
+            "triplepoint.tool.result_sha256": tool.result_sha256,
+            "triplepoint.tool.result_characters": len(tool.result),
+        }
+        if self._content:
+            about["gen_ai.tool.call.arguments"] = json.dumps(tool.arguments, default=str)
+            about["gen_ai.tool.call.result"] = tool.result
+        if tool.error is not None:
+            about["error.type"] = "tool_error"
+        span = self._span(f"execute_tool {tool.name}", key, parent, leaf, about)
+        if tool.error is not None:
+            span["status"] = {"code": ERROR, "message": tool.error if self._content else ""}
+        return span
+
+    def _span(
+        self, name: str, key: str, parent: str, when: Leaf | StepSpan | TurnSpan, about: Json
+    ) -> Json:
+        span: Json = {
+            "traceId": self._trace_id,
+            "spanId": _digest(f"{self._run.run}/{key}", 16),
+            "name": _sendable(name),
+            "kind": INTERNAL,
+            "startTimeUnixNano": str(when.start),
+            "endTimeUnixNano": str(when.end),
+            "attributes": attributes(about),
+        }
+        if parent:
+            span["parentSpanId"] = _digest(f"{self._run.run}/{parent}", 16)
+        return span
+
+
+def _settings(header: RunStart) -> Json:
+    """What the model was told before the conversation."""
+    about: Json = {}
+    if header.tools:
+        about["gen_ai.tool.definitions"] = json.dumps(header.tools, default=str)
+    if isinstance(system := header.config.get("system"), str) and system:
+        parts = [{"type": "text", "content": system}]
+        about["gen_ai.system_instructions"] = json.dumps(parts)
+    return about
+
+
+def _phase(phase: PhaseEvent) -> Json:
+    names = ("regime", "predicted_regime", "purpose", "tokens", "cached_tokens", "kv_before")
+    names += ("kv_after", "wall_s", "flops", "bytes", "mfu", "mbu", "dispatch_share", "limit_share")
+    names += ("threads", "plan", "memory_level", "experts", "passes", "source", "tokens_per_s")
+    return {f"triplepoint.phase.{name}": getattr(phase, name) for name in names}
+
+
+def _message(role: str, text: str) -> str:
+    """A list of one message, in the conventions' form, as JSON text."""
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+
+
+def attributes(values: Json) -> list[Json]:
+    """Names and values as OTLP has them; None, and numbers that are none, are left out."""
+    return [
+        {"key": name, "value": found}
+        for name, value in values.items()
+        if (found := any_value(value)) is not None
+    ]
+
+
+def any_value(value: Any) -> Json | None:
+    """One value: a 64-bit integer is written as text, as protobuf's JSON mapping has it."""
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)} if -(1 << 63) <= value < 1 << 63 else None
+    if isinstance(value, float):
+        return {"doubleValue": value} if math.isfinite(value) else None
+    if isinstance(value, str):
+        return {"stringValue": _sendable(value)}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [v for item in value if (v := any_value(item))]}}
+    return None
+
+
+def _sendable(text: str) -> str:
+    """Protobuf strings are UTF-8: a lone surrogate is written as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _digest(text: str, digits: int) -> str:
+    """Hex identifier that follows from a text; never all zeros."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]

@@ -1,0 +1,62 @@
+"""Finding traces: by path, by the name of a run, or the last one; and what a folder holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ..errors import TraceError
+from .reader import Trace
+
+SUFFIX = ".jsonl"
+LAST = "last"
+
+
+def resolve(name: str, folder: Path) -> Path:
+    """The trace file that a word on the command line means.
+
+    Args:
+        name: a path; ``last``; or a run's name or its beginning, in the folder.
+        folder: where traces are kept.
+
+    Raises:
+        TraceError: no file fits, or more than one.
+    """
+    path = Path(name)
+    if path.exists() or path.suffix == SUFFIX or len(path.parts) > 1:
+        return path
+    kept = files(folder)
+    if name == LAST:
+        if not kept:
+            raise TraceError(f"no traces are kept in {folder}; `triplepoint run` makes one")
+        return kept[0]
+    found = [path for path in kept if path.stem.startswith(name)]
+    exact = [path for path in found if path.stem == name]
+    if len(exact or found) == 1:
+        return (exact or found)[0]
+    if not found:
+        raise TraceError(f"no trace {name!r}: neither a file nor a run in {folder}")
+    raise TraceError(
+        f"{len(found)} traces in {folder} begin with {name!r}, such as {found[0].stem} and "
+        f"{found[1].stem}: give more of the name"
+    )
+
+
+def files(folder: Path) -> list[Path]:
+    """The trace files of a folder, the newest first; empty where there is no such folder."""
+    try:
+        found = [path for path in folder.iterdir() if path.suffix == SUFFIX and path.is_file()]
+        return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise TraceError(f"cannot read the folder {folder}: {error.strerror}") from error
+
+
+def load_all(paths: Iterable[Path]) -> Iterator[tuple[Path, Trace | TraceError]]:
+    """Each trace, or why it cannot be read: one bad file does not hide the others."""
+    for path in paths:
+        try:
+            yield path, Trace.load(path)
+        except TraceError as error:
+            yield path, error

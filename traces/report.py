@@ -1,0 +1,226 @@
+"""Small tables about traces, as plain text: by regime, by turn, by layer, of many, of two."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import TraceError
+from .diff import Diff, PhasePair
+from .events import PhaseEvent
+from .reader import Trace
+from .records import LayerRecord
+from .text import short
+from .timeline import call_text, duration, rate, totals
+
+_GAP = "  "
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings and rows of texts.
+
+    ``words`` are the columns of words, which stand to the left; the rest are figures.
+    """
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: Collection[int] = (0,)
+
+    def lines(self) -> list[str]:
+        """The table as aligned lines; control characters are escapes."""
+        cells = [[short(cell, 200) for cell in row] for row in [self.headings, *self.rows]]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        return [
+            _GAP.join(
+                cell.ljust(width) if i in self.words else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in cells
+        ]
+
+
+def by_regime(trace: Trace) -> Table:
+    """Where the engine's time went: a row for each regime, the longest first."""
+    groups: dict[str, list[PhaseEvent]] = {}
+    for phase in trace.phases:
+        groups.setdefault(phase.regime, []).append(phase)
+    everything = sum(phase.wall_s for phase in trace.phases)
+    rows = []
+    for regime, phases in sorted(groups.items(), key=lambda g: -sum(p.wall_s for p in g[1])):
+        wall, tokens = sum(p.wall_s for p in phases), sum(p.tokens for p in phases)
+        as_predicted = sum(p.predicted == p.observed for p in phases)
+        rows.append(
+            (
+                regime,
+                f"{len(phases)}",
+                f"{tokens:,}",
+                duration(wall),
+                _share(wall, everything),
+                rate(tokens / wall) if wall > 0 else "",
+                f"{as_predicted} of {len(phases)}",
+            )
+        )
+    return Table(("regime", "phases", "tokens", "time", "share", "tok/s", "as predicted"), rows)
+
+
+def by_turn(trace: Trace) -> Table:
+    """A row for each question: its times, and what it did not have to compute again."""
+    rows = []
+    for number, turn in enumerate(trace.turns, 1):
+        fed = [phase for phase in turn.phases if phase.phase == "prefill"]
+        cached = sum(phase.cached_tokens for phase in fed)
+        read = cached + sum(phase.tokens for phase in fed)
+        said = [phase for phase in turn.phases if phase.phase == "decode"]
+        sampled, decode_s = sum(p.tokens for p in said), sum(p.wall_s for p in said)
+        ttft = next((p.ttft_s for p in said if p.ttft_s is not None), None)
+        rows.append(
+            (
+                f"{number}",
+                short(turn.question, 40),
+                f"{len({phase.step for phase in turn.phases})}",
+                "" if ttft is None else duration(ttft),
+                duration(decode_s / sampled) if sampled else "",
+                f"{read:,}",
+                _share(cached, read),
+                f"{sampled:,}",
+                duration(sum(phase.wall_s for phase in turn.phases)),
+                duration(sum(tool.duration_s for tool in turn.tools)),
+            )
+        )
+    headings = ("turn", "question", "steps", "TTFT", "TPOT", "input", "cached", "output")
+    return Table((*headings, "engine", "tools"), rows, words=(0, 1))
+
+
+def by_layer(trace: Trace) -> list[tuple[str, Table]]:
+    """For each phase with a profile its title and a row for each layer."""
+    tables = []
+    for number, phase in enumerate(trace.phases, 1):
+        if phase.layers:
+            title = f"phase {number}, {phase.purpose.replace('_', ' ')}: {phase.regime}"
+            title += f", {phase.tokens:,} tokens in {duration(phase.wall_s)}"
+            tables.append((short(title, 160), Table(_LAYERS, _layer_rows(phase))))
+    return tables
+
+
+_LAYERS = ("layer", "time", "share", "attention", "feed-forward", "other", "waiting")
+
+
+def _layer_rows(phase: PhaseEvent) -> list[Sequence[str]]:
+    rows = [_layer(layer, phase.wall_s) for layer in phase.layers]
+    # What no op has had: Python, the grammar, threads on their way into a pass.
+    rest = phase.wall_s - sum(layer.wall_s for layer in phase.layers)
+    rows.append(("between passes", duration(max(rest, 0.0)), _share(rest, phase.wall_s), *[""] * 4))
+    return rows
+
+
+def _layer(layer: LayerRecord, wall: float) -> Sequence[str]:
+    name = "outside" if layer.layer is None else f"{layer.layer}"
+    parts = (layer.attention_s, layer.ffn_s, layer.other_s, layer.wait_s)
+    return (
+        name,
+        duration(layer.wall_s),
+        _share(layer.wall_s, wall),
+        *(duration(part) if part else "" for part in parts),
+    )
+
+
+def of_many(found: Iterable[tuple[Path, Trace | TraceError]]) -> Table:
+    """One row for each file: when, what, with which model, and what it cost."""
+    rows: list[Sequence[str]] = []
+    for path, trace in found:
+        if isinstance(trace, TraceError):
+            rows.append((path.stem, "", "", "", "", "", "", "unreadable", short(str(trace), 60)))
+            continue
+        header, sums, turns = trace.header, totals(trace), trace.turns
+        when = time.strftime(
+            "%Y-%m-%d %H:%M", time.gmtime(trace.events[0].ts if trace.events else 0)
+        )
+        rows.append(
+            (
+                path.stem,
+                when,
+                short(header.model.name, 28) if header else "",
+                f"{len(turns)}",
+                f"{len(trace.phases)}",
+                f"{sums.input_tokens:,}",
+                f"{sums.output_tokens:,}",
+                trace.end.status if trace.end else "unfinished",
+                short(turns[0].question if turns else "", 48),
+            )
+        )
+    headings = ("run", "began (UTC)", "model", "turns", "phases", "input", "output", "status")
+    return Table((*headings, "question"), rows, words=(0, 1, 2, 7, 8))
+
+
+def of_pairs(diff: Diff) -> Table:
+    """The phases of two runs side by side."""
+    rows = [_pair(pair) for pair in diff.phases]
+    return Table(("phase", "tokens", "regime", "first", "second", "ratio", "note"), rows, (0, 2, 6))
+
+
+def _pair(pair: PhasePair) -> Sequence[str]:
+    a, b, phase = pair.first, pair.second, pair.either
+    regimes = [p.regime for p in (a, b) if p is not None]
+    counts = [f"{p.tokens:,}" for p in (a, b) if p is not None]
+    note = "only in the second" if a is None else "only in the first" if b is None else ""
+    if a is not None and b is not None and a.token_ids != b.token_ids:
+        note = "other tokens"
+    ratio = pair.time_ratio
+    return (
+        f"{phase.turn}.{phase.step} {phase.purpose.replace('_', ' ')}",
+        counts[0] if len(set(counts)) == 1 else " → ".join(counts),
+        regimes[0] if len(set(regimes)) == 1 else " → ".join(regimes),
+        "" if a is None else duration(a.wall_s),
+        "" if b is None else duration(b.wall_s),
+        "" if ratio is None else f"{ratio:.2f}×",
+        note,
+    )
+
+
+def verdict(diff: Diff) -> list[str]:
+    """The lines above and below the pairs: settings, tokens, regimes, times, answers."""
+    lines = [
+        f"{name}: {short(str(a), 60)} → {short(str(b), 60)}" for name, a, b in diff.settings
+    ] or ["the settings are the same"]
+    lines.append(_tokens(diff))
+    for a, b in diff.tools[:5]:
+        texts = [call_text(t.name, t.arguments) if t else "no call" for t in (a, b)]
+        what = " → ".join(short(text, 60) for text in dict.fromkeys(texts))
+        lines.append(f"tools: {what}" + (" (another result)" if len(set(texts)) == 1 else ""))
+    changes = len(diff.regime_changes)
+    lines.append(f"regimes: {changes} of {len(diff.phases)} phases ran in another one")
+    first, second = diff.total()
+    if first > 0:
+        alike = sum(pair.same_work for pair in diff.phases)
+        lines.append(
+            f"times: {duration(first)} → {duration(second)}, {second / first:.2f}× over the "
+            f"{alike} phases of equal size"
+        )
+    if diff.answers[0] != diff.answers[1]:
+        a, b = (short(str(answer), 80) for answer in diff.answers)
+        lines.append(f"answers: {a} → {b}")
+    return lines
+
+
+def _tokens(diff: Diff) -> str:
+    found = diff.first_difference
+    if found is None:
+        if not diff.same_tokens:
+            return "tokens: the same up to where one of the runs has no more phases"
+        return "tokens: " + (
+            "the same" if diff.tokens_known else "as many (redacted: not compared)"
+        )
+    phase = diff.phases[found.phase].either
+    where = f"{phase.purpose.replace('_', ' ')} of step {phase.turn}.{phase.step}"
+    where = f"phase {found.phase + 1} ({where})"
+    if not diff.tokens_known:
+        return f"tokens: another number of them in {where} (redacted: ids are not compared)"
+    a, b = ("none" if x is None else str(x) for x in (found.first, found.second))
+    return f"tokens: they differ first in {where} at token {found.position + 1}: {a} → {b}"
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if whole > 0 else ""

@@ -1,0 +1,125 @@
+"""When things happened: a run as spans inside spans, in whole nanoseconds.
+
+    run > turn > step > phase, tool
+
+A trace says of a phase or a tool when it was recorded, at its end, and how long it took. From that
+the spans follow. They nest exactly: a child lies within its parent, and the phases and tools of a
+run do not overlap, also where the clock was set back in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .events import MessageEvent, PhaseEvent, RunEnd, RunStart, ToolEvent, TurnEnd
+from .reader import Trace
+
+_MOST_NS = 1 << 62  # what a signed 64-bit field of an export can hold
+
+
+@dataclass
+class Leaf:
+    """A phase or a tool call. Times are Unix nanoseconds."""
+
+    event: PhaseEvent | ToolEvent
+    start: int
+    end: int
+
+
+@dataclass
+class StepSpan:
+    """One reply of the model: what was fed, what it wrote, and the calls that it made."""
+
+    number: int
+    leaves: list[Leaf] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+
+
+@dataclass
+class TurnSpan:
+    """One question, up to its answer."""
+
+    number: int
+    steps: list[StepSpan] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    question: str = ""
+    close: TurnEnd | None = None
+
+    @property
+    def leaves(self) -> Iterator[Leaf]:
+        """Its phases and tool calls, in order."""
+        for step in self.steps:
+            yield from step.leaves
+
+
+@dataclass
+class RunSpan:
+    """One conversation."""
+
+    run: str
+    header: RunStart | None
+    turns: list[TurnSpan] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    close: RunEnd | None = None
+
+    @property
+    def leaves(self) -> Iterator[Leaf]:
+        """Its phases and tool calls, in order."""
+        for turn in self.turns:
+            yield from turn.leaves
+
+
+def nanoseconds(seconds: float) -> int:
+    """Whole nanoseconds; 0 for what is no time."""
+    if not math.isfinite(seconds) or seconds <= 0:
+        return 0
+    return min(round(seconds * 1e9), _MOST_NS)
+
+
+def of_runs(trace: Trace) -> list[RunSpan]:
+    """The spans of each run of a trace, in order."""
+    return [_run(one) for one in trace.runs]
+
+
+def _run(trace: Trace) -> RunSpan:
+    first = trace.events[0]
+    cursor = nanoseconds(first.ts)  # nothing begins before what was recorded before it
+    run = RunSpan(first.run, trace.header, start=cursor, close=trace.end)
+    for event in trace.events:
+        now = max(nanoseconds(event.ts), cursor)
+        if isinstance(event, PhaseEvent | ToolEvent):
+            took = event.wall_s if isinstance(event, PhaseEvent) else event.duration_s
+            start = max(now - nanoseconds(took), cursor)
+            step = _step(_turn(run, event.turn, start), event.step, start)
+            step.leaves.append(Leaf(event, start, now))
+            step.end = now
+        elif isinstance(event, MessageEvent | TurnEnd):
+            turn = _turn(run, event.turn, now)
+            turn.end = now
+            if isinstance(event, TurnEnd):
+                turn.close = event
+            elif event.role == "user" and not turn.question:
+                turn.question = event.content
+        cursor = now
+    for turn in run.turns:
+        turn.end = max([turn.end, *(step.end for step in turn.steps)])
+    run.end = cursor
+    return run
+
+
+def _turn(run: RunSpan, number: int, at: int) -> TurnSpan:
+    """The turn that is running, or a new one that begins now."""
+    if not run.turns or run.turns[-1].number != number:
+        run.turns.append(TurnSpan(number, start=at, end=at))
+    return run.turns[-1]
+
+
+def _step(turn: TurnSpan, number: int, at: int) -> StepSpan:
+    if not turn.steps or turn.steps[-1].number != number:
+        turn.steps.append(StepSpan(number, start=at, end=at))
+    return turn.steps[-1]

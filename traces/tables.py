@@ -1,0 +1,196 @@
+"""A trace as tables: runs, turns, phases, tools, messages, layers; one dict a row.
+
+The same rows are exported as CSV and Parquet, queried with SQL, and given as data frames. Every
+column has a type in `COLUMNS`, in SQL's words; every row has every column of its table.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from . import timeline
+from .events import MessageEvent, PhaseEvent, ToolEvent
+from .reader import Trace
+from .spans import Leaf, RunSpan, of_runs
+
+Row = dict[str, Any]
+
+TEXT, INTEGER, NUMBER, YES_NO = "VARCHAR", "BIGINT", "DOUBLE", "BOOLEAN"
+_WHERE = {"file": TEXT, "run": TEXT, "turn": INTEGER, "step": INTEGER}
+
+COLUMNS: dict[str, dict[str, str]] = {
+    "runs": {
+        **{"file": TEXT, "run": TEXT, "parent": TEXT, "started_s": NUMBER, "task": TEXT},
+        **{"model": TEXT, "model_sha256": TEXT, "architecture": TEXT, "quant": TEXT},
+        **{"parameters": INTEGER, "target": TEXT, "threads": INTEGER, "kv": TEXT, "cpu": TEXT},
+        **{"redacted": YES_NO, "status": TEXT, "turns": INTEGER, "phases": INTEGER},
+        **{"transitions": INTEGER, "input_tokens": INTEGER, "cached_tokens": INTEGER},
+        **{"output_tokens": INTEGER, "ttft_s": NUMBER, "tpot_s": NUMBER, "engine_s": NUMBER},
+        **{"tool_calls": INTEGER, "tool_s": NUMBER, "wall_s": NUMBER},
+    },
+    "turns": {
+        **{"file": TEXT, "run": TEXT, "turn": INTEGER, "question": TEXT, "answer": TEXT},
+        **{"steps": INTEGER, "start_s": NUMBER, "wall_s": NUMBER, "input_tokens": INTEGER},
+        **{"output_tokens": INTEGER, "cached_tokens": INTEGER, "ttft_s": NUMBER},
+        **{"tpot_s": NUMBER},
+    },
+    "phases": {
+        **_WHERE,
+        **{"number": INTEGER, "phase": TEXT, "purpose": TEXT, "regime": TEXT},
+        **{"predicted_regime": TEXT, "observed": TEXT, "predicted": TEXT, "tokens": INTEGER},
+        **{"passes": INTEGER, "kv_before": INTEGER, "kv_after": INTEGER},
+        **{"cached_tokens": INTEGER, "start_s": NUMBER, "wall_s": NUMBER},
+        **{"tokens_per_s": NUMBER, "gb_per_s": NUMBER, "gflops_per_s": NUMBER},
+        **{"flops": NUMBER, "bytes": NUMBER, "mfu": NUMBER, "mbu": NUMBER},
+        **{"dispatch_share": NUMBER, "limit_share": NUMBER, "predicted_compute_s": NUMBER},
+        **{"predicted_memory_s": NUMBER, "predicted_dispatch_s": NUMBER, "ttft_s": NUMBER},
+        **{"threads": INTEGER, "plan": TEXT, "memory_level": TEXT, "experts": NUMBER},
+        **{"source": TEXT, "model": TEXT, "quant": TEXT, "target": TEXT, "kv": TEXT},
+    },
+    "tools": {
+        **_WHERE,
+        **{"number": INTEGER, "name": TEXT, "arguments": TEXT, "result": TEXT},
+        **{"result_characters": INTEGER, "result_sha256": TEXT, "start_s": NUMBER},
+        **{"duration_s": NUMBER, "error": TEXT, "effect": TEXT, "decision": TEXT},
+        **{"decided_by": TEXT, "asked_s": NUMBER, "call_id": TEXT},
+    },
+    "messages": {
+        **_WHERE,
+        **{"role": TEXT, "content": TEXT, "characters": INTEGER, "content_sha256": TEXT},
+    },
+    "layers": {
+        **{"file": TEXT, "run": TEXT, "phase": INTEGER, "regime": TEXT, "layer": INTEGER},
+        **{"wall_s": NUMBER, "attention_s": NUMBER, "ffn_s": NUMBER, "other_s": NUMBER},
+        **{"wait_s": NUMBER},
+    },
+}
+"""Name of each table, and of each of its columns the SQL type."""
+
+
+def rows(traces: Trace | Iterable[Trace], table: str) -> Iterator[Row]:
+    """The rows of one table over one trace or many.
+
+    Raises:
+        ValueError: there is no such table.
+    """
+    if table not in COLUMNS:
+        raise ValueError(f"no table {table!r}; there are {', '.join(COLUMNS)}")
+    make = _MAKERS[table]
+    for trace in [traces] if isinstance(traces, Trace) else traces:
+        for one, span in zip(trace.runs, of_runs(trace), strict=True):
+            where = {"file": "" if trace.path is None else str(trace.path), "run": span.run}
+            for row in make(one, span):
+                found = {**where, **row}
+                yield {name: _plain(found.get(name)) for name in COLUMNS[table]}
+
+
+def _plain(value: Any) -> Any:
+    """A value that every format can hold: what is no number is none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _runs(trace: Trace, span: RunSpan) -> Iterator[Row]:
+    header, sums = trace.header, timeline.totals(trace)
+    row: Row = {
+        "started_s": span.start / 1e9,
+        "status": trace.end.status if trace.end else None,
+        "turns": len(span.turns),
+        "phases": len(trace.phases),
+        "transitions": len(trace.transitions),
+        **vars(sums),
+        "wall_s": (span.end - span.start) / 1e9,
+        "redacted": trace.redacted,
+    }
+    if header is not None:
+        row |= {
+            **{"parent": header.parent, "task": header.task, "cpu": header.machine.cpu},
+            **{"model_sha256": header.model.sha256, "parameters": header.model.parameters},
+            **{"architecture": header.model.architecture, "threads": header.threads},
+            **_model(trace),
+        }
+    yield row
+
+
+def _model(trace: Trace) -> Row:
+    header = trace.header
+    if header is None:
+        return {}
+    return {
+        **{"model": header.model.name, "quant": header.model.quant},
+        **{"target": header.target, "kv": header.kv},
+    }
+
+
+def _turns(trace: Trace, span: RunSpan) -> Iterator[Row]:
+    for turn in span.turns:
+        close = turn.close
+        row: Row = {
+            **{"turn": turn.number, "question": turn.question, "steps": len(turn.steps)},
+            "start_s": (turn.start - span.start) / 1e9,
+            "wall_s": (turn.end - turn.start) / 1e9,
+        }
+        if close is not None:
+            names = ("answer", "input_tokens", "output_tokens", "cached_tokens", "ttft_s", "tpot_s")
+            row |= {name: getattr(close, name) for name in names}
+        yield row
+
+
+def _numbered(span: RunSpan, kind: type[Any]) -> Iterator[tuple[int, Leaf, Any]]:
+    """Number from 1, leaf and event of each phase or tool call of a run."""
+    leaves = [leaf for leaf in span.leaves if isinstance(leaf.event, kind)]
+    for number, leaf in enumerate(leaves, 1):
+        yield number, leaf, leaf.event
+
+
+def _phases(trace: Trace, span: RunSpan) -> Iterator[Row]:
+    model = _model(trace)
+    for number, leaf, phase in _numbered(span, PhaseEvent):
+        wall = phase.wall_s
+        predicted = {f"predicted_{k}_s": v for k, v in phase.predicted_s.items()}
+        yield {
+            **phase.model_dump(exclude={"token_ids", "layers", "sampling", "stop"}),
+            **predicted,
+            **model,
+            "number": number,
+            "start_s": (leaf.start - span.start) / 1e9,
+            "gb_per_s": phase.bytes / wall / 1e9 if wall > 0 else None,
+            "gflops_per_s": phase.flops / wall / 1e9 if wall > 0 else None,
+        }
+
+
+def _tools(trace: Trace, span: RunSpan) -> Iterator[Row]:
+    for number, leaf, tool in _numbered(span, ToolEvent):
+        yield {
+            **tool.model_dump(),
+            "number": number,
+            "arguments": json.dumps(tool.arguments, default=str),
+            "result_characters": len(tool.result),
+            "start_s": (leaf.start - span.start) / 1e9,
+        }
+
+
+def _messages(trace: Trace, span: RunSpan) -> Iterator[Row]:
+    for event in trace.events:
+        if isinstance(event, MessageEvent):
+            yield {**event.model_dump(exclude={"ids"}), "characters": len(event.content)}
+
+
+def _layers(trace: Trace, span: RunSpan) -> Iterator[Row]:
+    for number, _, phase in _numbered(span, PhaseEvent):
+        for layer in phase.layers:
+            yield {**layer.model_dump(), "phase": number, "regime": phase.regime}
+
+
+_MAKERS = {
+    "runs": _runs,
+    "turns": _turns,
+    "phases": _phases,
+    "tools": _tools,
+    "messages": _messages,
+    "layers": _layers,
+}
