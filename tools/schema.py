@@ -73,7 +73,7 @@ class Arguments:
 
     def schema(self) -> dict[str, Any]:
         """JSON schema of an object with the arguments, without titles."""
-        schema = _without_titles(self._model.model_json_schema(by_alias=True))
+        schema = without_titles(self._model.model_json_schema(by_alias=True))
         schema.setdefault("properties", {})
         return {key: schema.pop(key) for key in _ORDER if key in schema} | schema
 
@@ -129,18 +129,18 @@ def _short(value: object) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
 
 
-def _without_titles(schema: Any) -> Any:
+def without_titles(schema: Any) -> Any:
     """The schema without the titles that pydantic makes; a property called title stays."""
     if not isinstance(schema, dict):
         return schema
     out: dict[str, Any] = {}
     for key, value in schema.items():
         if key in _NAMED_SCHEMAS:
-            out[key] = {name: _without_titles(inner) for name, inner in value.items()}
+            out[key] = {name: without_titles(inner) for name, inner in value.items()}
         elif key in _SCHEMA_LISTS:
-            out[key] = [_without_titles(inner) for inner in value]
+            out[key] = [without_titles(inner) for inner in value]
         elif key in _SCHEMAS:
-            out[key] = _without_titles(value)
+            out[key] = without_titles(value)
         elif key != "title":
             out[key] = value
     return out

@@ -57,6 +57,8 @@ class Tool(Generic[P, R]):
             raise TypeError(f"tool {self.name}: async functions and generators cannot be tools")
         self.effect: Effect = effect
         self.fits = False
+        self.group: object = None
+        """What must live as long as the tool does."""
         self.description = parse_docstring(function.__doc__).description
         self._preview = preview
         self._arguments = Arguments(function, self.name)

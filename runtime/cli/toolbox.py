@@ -47,6 +47,7 @@ def add_tool_options(verb: argparse.ArgumentParser) -> None:
         "--yes", dest="mode", action="store_const", const="yes", help="every call may run"
     )
     verb.add_argument("--policy", metavar="FILE", help="rules that come first (TOML)")
+    verb.add_argument("--mcp", metavar="FILE", help="take tools of other programs (mcpServers)")
     verb.add_argument(
         "--private-net", action="store_true", help="fetch_url may reach this machine's network"
     )
@@ -79,6 +80,10 @@ def tools_of(args: argparse.Namespace) -> list[Tool[..., Any]]:
                 made += FetchTools(private=args.private_net)
             case "exec":
                 made += CommandTools(args.dir)
+    if args.mcp is not None:
+        from ...tools.mcp import McpServers
+
+        made += McpServers(args.mcp)  # its programs end with this one
     return made
 
 

@@ -1,0 +1,67 @@
+"""The file that names servers: what is read from it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triplepoint.errors import ToolError
+from triplepoint.tools.mcp import ServerConfig, read_config
+
+
+def written(path: Path, value: Any) -> Path:
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def test_the_common_form_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers in order, disabled ones left out, variables filled in."""
+    monkeypatch.setenv("MY_KEY", "secret")
+    servers = {
+        "b": {"command": "b", "args": ["-x", "${MY_KEY}"], "env": {"KEY": "a-${MY_KEY}"}},
+        "off": {"command": "c", "disabled": True},
+        "a": {"type": "stdio", "command": "a", "effect": "read", "tools": ["t"], "timeout": 5},
+    }
+
+    found = read_config(written(tmp_path / "mcp.json", {"mcpServers": servers}))
+
+    assert found == [
+        ServerConfig("b", "b", ("-x", "secret"), {"KEY": "a-secret"}),
+        ServerConfig("a", "a", effect="read", tools=("t",), timeout=5.0),
+    ]
+    assert found[0].effect == "exec"
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("{", "is not JSON"),
+        ([], "it needs"),
+        ({"servers": {}}, "it needs"),
+        ({"mcpServers": {"a b": {"command": "x"}}}, "a name is letters"),
+        ({"mcpServers": {"a": "x"}}, "server 'a': an object is needed"),
+        ({"mcpServers": {"a": {}}}, "it needs a command"),
+        ({"mcpServers": {"a": {"url": "http://x"}}}, "only servers that are programs"),
+        ({"mcpServers": {"a": {"type": "sse", "command": "x"}}}, "only servers that are programs"),
+        ({"mcpServers": {"a": {"command": "x", "argv": []}}}, "'argv' is not known"),
+        ({"mcpServers": {"a": {"command": "x", "args": "y"}}}, "args must be a list"),
+        ({"mcpServers": {"a": {"command": "x", "args": ["${NOT_SET}"]}}}, "NOT_SET is not set"),
+        ({"mcpServers": {"a": {"command": "x", "env": {"a": 1}}}}, "env must be"),
+        ({"mcpServers": {"a": {"command": "x", "effect": "nothing"}}}, "is not one of"),
+        ({"mcpServers": {"a": {"command": "x", "timeout": True}}}, "timeout must be"),
+        ({"mcpServers": {"a": {"command": "x", "cwd": 1}}}, "cwd must be"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, value: Any, message: str) -> None:
+    """With the server it is about."""
+    with pytest.raises(ToolError, match=message):
+        read_config(written(tmp_path / "mcp.json", value))
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    """Is named."""
+    with pytest.raises(ToolError, match="cannot read"):
+        read_config(tmp_path / "mcp.json")

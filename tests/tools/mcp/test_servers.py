@@ -1,0 +1,215 @@
+"""Servers over stdio: a real one from PyPI, and one that misbehaves in every way."""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triplepoint.errors import ToolError
+from triplepoint.tools import Tool, ToolSet
+from triplepoint.tools.mcp import McpServers, ServerConfig, stdio
+
+pytest.importorskip("mcp", reason="the mcp extra is not installed")
+
+HOSTILE = Path(__file__).parents[2] / "helpers" / "mcp_hostile.py"
+
+
+def config(name: str = "bad", mode: str = "ok", **more: Any) -> ServerConfig:
+    return ServerConfig(name, sys.executable, (str(HOSTILE), mode), **more)
+
+
+@pytest.fixture
+def bad() -> Iterator[McpServers]:
+    """The misbehaving server, well started."""
+    with McpServers([config(timeout=0.5)]) as servers:
+        yield servers
+
+
+def named(servers: McpServers, name: str) -> Tool[..., Any]:
+    return ToolSet(servers).get(name)
+
+
+# --- a real server
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[McpServers]:
+    """The reference server of the protocol's authors for time, from PyPI."""
+    program = Path(sys.executable).with_name("mcp-server-time")
+    if not program.exists() and not shutil.which("mcp-server-time"):
+        pytest.skip("mcp-server-time is not installed (pip install mcp-server-time)")
+    file = tmp_path_factory.mktemp("mcp") / "mcp.json"
+    server = {"command": str(program), "args": ["--local-timezone=UTC"], "effect": "read"}
+    file.write_text(json.dumps({"mcpServers": {"clock": server}}))
+    with McpServers(file) as servers:
+        yield servers
+
+
+def test_a_real_server_is_listed_and_called(clock: McpServers) -> None:
+    """Its tools have its name, its schema without titles, and give its text."""
+    tools = ToolSet(clock)
+
+    assert tools.names == ["clock_get_current_time", "clock_convert_time"]
+    schema = tools.schemas()[0]["function"]
+    assert schema["description"] == "Get current time in a specific timezone"
+    assert schema["parameters"]["required"] == ["timezone"]
+    assert "title" not in json.dumps(schema)
+    said = tools.get("clock_convert_time").call(
+        {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+    )
+    assert json.loads(said)["time_difference"] == "+9.0h"
+
+
+def test_its_errors_are_told(clock: McpServers) -> None:
+    """What the server refuses, and what its schema refuses before it is asked."""
+    one = named(clock, "clock_get_current_time")
+
+    with pytest.raises(ToolError, match="Invalid timezone"):
+        one.call({"timezone": "Nowhere/Here"})
+    with pytest.raises(ToolError, match="missing argument 'timezone'"):
+        one.call({})
+    assert one.effect == "read"
+
+
+# --- one that misbehaves
+
+
+def test_tools_are_listed_once(bad: McpServers) -> None:
+    """A server that says its list has changed changes nothing."""
+    before = ToolSet(bad).schemas()
+
+    assert named(bad, "bad_echo").call({"text": "hi"}) == "echo: hi"
+
+    assert ToolSet(bad).schemas() == before
+    assert before[0]["function"]["description"] == "Do echo"
+    assert {tool.effect for tool in bad} == {"exec"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"texts": "x"}, "unknown argument 'texts'; it takes text, times"),
+        ({"text": 3}, "argument text: 3 is not of type 'string'"),
+        ([], "must be a JSON object"),
+    ],
+)
+def test_arguments_are_checked(bad: McpServers, arguments: Any, message: str) -> None:
+    """Before the server sees them."""
+    with pytest.raises(ToolError, match=message):
+        named(bad, "bad_echo").call(arguments)
+
+
+def test_an_error_and_an_image(bad: McpServers) -> None:
+    """An error of the server's is one of the tool's; what is no text is named."""
+    with pytest.raises(ToolError, match="fail: x"):
+        named(bad, "bad_fail").call({"text": "x"})
+    assert named(bad, "bad_image").call({}) == "[image image/png, which is no text]"
+
+
+def test_lines_that_are_no_messages_are_passed_over(bad: McpServers) -> None:
+    """Some servers print; the answer still arrives."""
+    assert named(bad, "bad_garbage").call({"text": "x"}) == "garbage: x"
+
+
+def test_a_server_that_crashes(bad: McpServers) -> None:
+    """The call fails with its last words, and so does the next one."""
+    with pytest.raises(ToolError, match=r"bad failed: it ended \(status 3\): out of luck"):
+        named(bad, "bad_crash").call({})
+    with pytest.raises(ToolError, match="the server bad is gone: it ended"):
+        named(bad, "bad_echo").call({})
+
+
+def test_a_server_that_hangs(bad: McpServers) -> None:
+    """The call ends at its time."""
+    with pytest.raises(ToolError, match=r"no result within 0\.5 seconds"):
+        named(bad, "bad_hang").call({})
+
+
+@pytest.mark.parametrize("name", ["long_line", "flood"])
+def test_a_server_that_floods(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """A line or a number of messages without end stops at a bound, and the server is gone."""
+    monkeypatch.setattr(stdio, "MAX_LINE", 1 << 20)
+    monkeypatch.setattr(stdio, "MAX_BETWEEN", 4 << 20)
+    with McpServers([config(timeout=20)]) as servers:
+        began = time.monotonic()
+        with pytest.raises(ToolError, match=r"it sent (a message of )?more than [14] MiB"):
+            named(servers, f"bad_{name}").call({})
+        assert time.monotonic() - began < 15
+        with pytest.raises(ToolError, match="is gone"):
+            named(servers, "bad_echo").call({})
+
+
+def test_nothing_is_left_behind(bad: McpServers) -> None:
+    """Closing ends the server and what it has started."""
+    pid = int(named(bad, "bad_child").call({}).split()[-1])
+    bad.close()
+
+    for _ in range(500):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state == "Z":
+            return
+        time.sleep(0.01)
+    pytest.fail(f"process {pid} still runs")
+
+
+# --- starting
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("dies", r"the server bad does not start: it ended \(status 7\): no licence found"),
+        ("silent", r"the server bad listed no tools within 0\.5 seconds"),
+    ],
+)
+def test_a_server_that_does_not_start(mode: str, message: str) -> None:
+    """Is told when the agent is made, with the server's own words."""
+    with pytest.raises(ToolError, match=message):
+        McpServers([config(mode=mode)], start_seconds=0.5 if mode == "silent" else 20)
+
+
+def test_a_program_that_is_not_there() -> None:
+    """Is named."""
+    with pytest.raises(ToolError, match="the server x does not start: no-such-program"):
+        McpServers([ServerConfig("x", "no-such-program")])
+
+
+def test_noise_at_the_start_is_passed_over() -> None:
+    """A greeting on the wrong stream is no reason to fail."""
+    with McpServers([config(mode="noise")]) as servers:
+        assert len(servers) == 9
+
+
+def test_only_the_named_tools(bad: McpServers) -> None:
+    """Of those the file names, in the server's order; a name that is not there is an error."""
+    with McpServers([config(tools=("fail", "echo"))]) as servers:
+        assert [tool.name for tool in servers] == ["bad_echo", "bad_fail"]
+    with pytest.raises(ToolError, match="has no tool 'nothing'"):
+        McpServers([config(tools=("nothing",))])
+
+
+def test_two_servers_under_one_name() -> None:
+    """Would give two tools of one name."""
+    with pytest.raises(ToolError, match="two tools of servers are called"):
+        McpServers([config(), config()])
+
+
+def test_tools_keep_their_servers_running() -> None:
+    """An agent keeps only the tools; the programs run as long as one of them is there."""
+    tools = list(McpServers([config()]))
+    gc.collect()
+
+    assert ToolSet(tools).get("bad_echo").call({"text": "x"}) == "echo: x"
+    del tools
+    gc.collect()

@@ -1,0 +1,8 @@
+"""Tools of other programs, through the Model Context Protocol."""
+
+from __future__ import annotations
+
+from .config import ServerConfig, read_config
+from .servers import McpServers
+
+__all__ = ["McpServers", "ServerConfig", "read_config"]

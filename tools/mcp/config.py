@@ -1,0 +1,122 @@
+"""The servers of a configuration file, in the form that most programs share.
+
+{"mcpServers": {"time": {"command": "mcp-server-time", "args": ["--local-timezone=UTC"]}}}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import ToolError
+from ..tool import EFFECTS, Effect
+
+_KNOWN = {"command", "args", "env", "cwd", "type", "disabled", "effect", "tools", "timeout"}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+
+START_SECONDS = 20.0
+CALL_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """One server.
+
+    Attributes:
+        command: the program, started without a shell.
+        env: variables beyond the few that every program gets.
+        effect: what its tools can do at worst. A server is a program like any other, so it is
+            ``exec`` unless the file says better.
+        tools: names of the tools to take; all when empty.
+        timeout: seconds of one call.
+    """
+
+    name: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    effect: Effect = "exec"
+    tools: tuple[str, ...] = ()
+    timeout: float = CALL_SECONDS
+
+
+def read_config(path: str | Path) -> list[ServerConfig]:
+    """The servers that a file names, in its order; those that are ``disabled`` left out.
+
+    ``${NAME}`` in arguments and variables stands for a variable of ours, so that keys need not be
+    in the file.
+
+    Raises:
+        ToolError: it cannot be read or understood; names the place.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ToolError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ToolError(f"{path} is not JSON: {error}") from None
+    servers = data.get("mcpServers") if isinstance(data, dict) else None
+    if not isinstance(servers, dict):
+        raise ToolError(f'{path}: it needs {{"mcpServers": {{…}}}}')
+    made = [_server(name, one, f"{path}, server {name!r}") for name, one in servers.items()]
+    return [one for one in made if one is not None]
+
+
+def _server(name: str, data: Any, where: str) -> ServerConfig | None:
+    if not _NAME.fullmatch(name):
+        raise ToolError(f"{where}: a name is letters, digits, _ . -, at most 40")
+    if not isinstance(data, dict):
+        raise ToolError(f"{where}: an object is needed")
+    if data.get("disabled") is True:
+        return None
+    if "url" in data or data.get("type", "stdio") != "stdio":
+        raise ToolError(f"{where}: only servers that are programs (command, args) can be used")
+    if unknown := data.keys() - _KNOWN:
+        raise ToolError(f"{where}: {sorted(unknown)[0]!r} is not known")
+    command = data.get("command")
+    if not isinstance(command, str) or not command:
+        raise ToolError(f"{where}: it needs a command")
+    effect = data.get("effect", "exec")
+    if effect not in EFFECTS:
+        raise ToolError(f"{where}: effect {effect!r} is not one of {', '.join(EFFECTS)}")
+    timeout = data.get("timeout", CALL_SECONDS)
+    if not isinstance(timeout, int | float) or isinstance(timeout, bool) or not timeout > 0:
+        raise ToolError(f"{where}: timeout must be a number of seconds")
+    env = data.get("env", {})
+    if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
+        raise ToolError(f"{where}: env must be an object of texts")
+    cwd = data.get("cwd")
+    if cwd is not None and not isinstance(cwd, str):
+        raise ToolError(f"{where}: cwd must be a text")
+    return ServerConfig(
+        name,
+        command,
+        tuple(_expanded(text, where) for text in _texts(data, "args", where)),
+        {key: _expanded(value, where) for key, value in env.items()},
+        cwd,
+        effect,
+        tuple(_texts(data, "tools", where)),
+        float(timeout),
+    )
+
+
+def _texts(data: Mapping[str, Any], name: str, where: str) -> list[str]:
+    value = data.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ToolError(f"{where}: {name} must be a list of texts")
+    return value
+
+
+def _expanded(text: str, where: str) -> str:
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in os.environ:
+            raise ToolError(f"{where}: the variable {found[1]} is not set")
+        return os.environ[found[1]]
+
+    return re.sub(r"\$\{(\w+)\}", value, text)

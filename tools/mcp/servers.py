@@ -1,0 +1,314 @@
+"""The servers of an agent, and their tools.
+
+A thread runs the SDK's event loop; calls come in from the agent's thread. Tools are listed once,
+when the servers start: their order and schemas are in the model's prompt and stay as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import json
+import os
+import re
+import threading
+import weakref
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...errors import ToolError
+from ..command import KEPT_VARIABLES
+from ..schema import without_titles
+from ..schema_tool import SchemaTool
+from ..tool import Tool
+from . import stdio
+from .config import START_SECONDS, ServerConfig, read_config
+
+if TYPE_CHECKING:
+    from mcp import ClientSession
+    from mcp.types import CallToolResult
+
+T = TypeVar("T")
+
+MAX_TOOLS = 128  # of one server
+MAX_SCHEMA = 32 * 1024  # characters of one tool's schema and description
+
+
+class McpServers:
+    """Running servers; iterating gives their tools, in the order of the file and of each server.
+
+    A tool is called ``SERVER_TOOL``. Close it, or use ``with``, to end the programs.
+
+    Args:
+        config: the file with ``mcpServers``, or the servers themselves.
+        start_seconds: in which each server must have listed its tools.
+
+    Raises:
+        ToolError: the ``mcp`` package is missing, the file is wrong, or a server does not start.
+    """
+
+    def __init__(
+        self,
+        config: str | Path | Sequence[ServerConfig],
+        *,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        try:
+            import mcp  # noqa: F401
+        except ImportError:
+            raise ToolError(
+                "servers need the mcp package: pip install 'triplepoint[mcp]'"
+            ) from None
+        configs = read_config(config) if isinstance(config, str | Path) else list(config)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="mcp", daemon=True)
+        self._thread.start()
+        self._servers: list[_Server] = []
+        self._close = weakref.finalize(self, _end, self._loop, self._thread, self._servers)
+        atexit.register(self._close)
+        self._tools: list[Tool[..., Any]] = []
+        try:
+            # All at once: a server takes a second or more to start.
+            made = [_Server(one, self._loop) for one in configs]
+            self._servers += made
+            starts = [_submit(self._loop, server.start(start_seconds)) for server in made]
+            for server, start in zip(made, starts, strict=True):
+                _result(start, start_seconds + 5, f"the server {server.name} did not start")
+            for server in made:
+                self._tools += server.tools()
+            for tool in self._tools:
+                tool.group = self  # or the servers would end when only their tools are kept
+            names = [tool.name for tool in self._tools]
+            if twice := {name for name in names if names.count(name) > 1}:
+                raise ToolError(f"two tools of servers are called {sorted(twice)[0]}")
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[Tool[..., Any]]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def close(self) -> None:
+        """End the servers."""
+        self._close()
+        atexit.unregister(self._close)
+
+    def __enter__(self) -> McpServers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Server:
+    """One server: a task holds its session open, others call it."""
+
+    def __init__(self, config: ServerConfig, loop: asyncio.AbstractEventLoop) -> None:
+        self.name = config.name
+        self._config = config
+        self._loop = loop
+        self._listed: list[Any] = []
+        self._session: ClientSession | None = None
+        self._process: stdio.ServerProcess | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stop: asyncio.Event | None = None
+
+    async def start(self, seconds: float) -> None:
+        """Start the program and list its tools.
+
+        Raises:
+            ToolError: it does not start, or not in time.
+        """
+        self._stop = asyncio.Event()
+        ready: asyncio.Future[None] = self._loop.create_future()
+        self._task = self._loop.create_task(self._hold(ready))
+        done, _ = await asyncio.wait({ready}, timeout=seconds)
+        if not done:
+            await self.end()
+            raise ToolError(f"the server {self.name} listed no tools within {seconds:g} seconds")
+        ready.result()
+
+    async def _hold(self, ready: asyncio.Future[None]) -> None:
+        """Keep the session open until `end`; its scopes must open and close in one task."""
+        from mcp import ClientSession
+
+        config = self._config
+        env = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+        try:
+            assert self._stop is not None
+            self._process = await stdio.start(
+                config.name, (config.command, *config.args), env | dict(config.env), config.cwd
+            )
+            async with (
+                stdio.streams(self._process) as (read, write),
+                ClientSession(read, write) as session,
+            ):
+                await session.initialize()
+                self._listed = await _all_tools(session)
+                self._session = session
+                ready.set_result(None)
+                await self._stop.wait()
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(ToolError(self._why(error, "does not start")))
+        finally:
+            self._session = None
+
+    async def end(self) -> None:
+        """End the program."""
+        if self._stop is not None:
+            self._stop.set()
+        if self._task is not None:
+            if self._session is None:  # it never came as far as waiting
+                self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await asyncio.wait_for(self._task, 4 * stdio.GRACE)
+
+    def tools(self) -> list[Tool[..., Any]]:
+        """Its tools, as an agent takes them.
+
+        Raises:
+            ToolError: it has too many, too large ones, or not those that the file names.
+        """
+        wanted = self._config.tools
+        names = [listed.name for listed in self._listed]
+        if missing := [name for name in wanted if name not in names]:
+            raise ToolError(f"the server {self.name} has no tool {missing[0]!r}: {names}")
+        chosen = [one for one in self._listed if not wanted or one.name in wanted]
+        if len(chosen) > MAX_TOOLS:
+            raise ToolError(
+                f"the server {self.name} has {len(chosen)} tools; name those to take (tools)"
+            )
+        return [self._tool(one) for one in chosen]
+
+    def _tool(self, listed: Any) -> Tool[..., Any]:
+        name = listed.name
+        schema = without_titles(dict(listed.input_schema or {}))
+        schema.setdefault("type", "object")
+        schema.setdefault("properties", {})
+        schema.pop("$schema", None)
+        description = " ".join((listed.description or "").split())
+        if len(json.dumps(schema)) + len(description) > MAX_SCHEMA:
+            raise ToolError(
+                f"the tool {name} of the server {self.name} is described in more than "
+                f"{MAX_SCHEMA:,} characters; name the tools to take instead (tools)"
+            )
+        called = re.sub(r"[^A-Za-z0-9_-]", "_", f"{self.name}_{name}")[:64]
+        called = called if not called[0].isdigit() else f"_{called[:63]}"
+
+        def run(arguments: dict[str, Any]) -> str:
+            return self._call(name, arguments)
+
+        return SchemaTool(called, description, schema, self._config.effect, run)
+
+    def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """Call one of its tools from another thread.
+
+        Raises:
+            ToolError: it failed, took too long, or the server is gone.
+        """
+        seconds = self._config.timeout
+        if self._session is None or (self._process is not None and self._process.problem):
+            raise ToolError(self._why(None, "is gone"))
+        call = _submit(self._loop, self._ask(name, dict(arguments), seconds))
+        late = f"{self.name}_{name} took more than {seconds:g} seconds"
+        return _told(_result(call, seconds + 5, late))
+
+    async def _ask(self, name: str, arguments: dict[str, Any], seconds: float) -> CallToolResult:
+        assert self._session is not None
+        try:
+            call = self._session.call_tool(name, arguments)
+            return await asyncio.wait_for(call, seconds)
+        except TimeoutError:
+            raise ToolError(f"no result within {seconds:g} seconds") from None
+        except Exception as error:
+            raise ToolError(self._why(error, "failed")) from None
+
+    def _why(self, error: BaseException | None, what: str) -> str:
+        """What went wrong, in the server's own words where it has some."""
+        if isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        reason = self._process.problem if self._process is not None else ""
+        if isinstance(error, OSError) and error.strerror:
+            reason = reason or f"{self._config.command}: {error.strerror}"
+        reason = reason or " ".join(str(error or "").split())[:300] or "no reason is known"
+        return f"the server {self.name} {what}: {reason}"
+
+
+async def _all_tools(session: ClientSession) -> list[Any]:
+    """The tools of all pages."""
+    from mcp.types import PaginatedRequestParams
+
+    tools: list[Any] = []
+    cursor: str | None = None
+    while True:
+        params = None if cursor is None else PaginatedRequestParams(cursor=cursor)
+        page = await session.list_tools(params=params)
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor or len(tools) > 10 * MAX_TOOLS:
+            return tools
+
+
+def _told(result: CallToolResult) -> str:
+    """A result as text for the model.
+
+    Raises:
+        ToolError: it is an error.
+    """
+    parts: list[str] = []
+    for block in result.content:
+        text = getattr(block, "text", None)
+        resource = getattr(block, "resource", None)
+        if isinstance(text, str):
+            parts.append(text)
+        elif isinstance(getattr(resource, "text", None), str):
+            parts.append(str(getattr(resource, "text", "")))
+        else:
+            kind = getattr(block, "mime_type", None) or getattr(resource, "mime_type", None)
+            parts.append(f"[{block.type}{f' {kind}' if kind else ''}, which is no text]")
+    if not parts and result.structured_content is not None:
+        parts.append(json.dumps(result.structured_content, ensure_ascii=False))
+    text = "\n".join(parts)
+    if result.is_error:
+        raise ToolError(text or "it failed without a reason")
+    return text or "(no result)"
+
+
+def _submit(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]
+) -> concurrent.futures.Future[T]:
+    return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+def _result(future: concurrent.futures.Future[T], seconds: float, late: str) -> T:
+    """What came of it; whoever waits may be interrupted, and then it is given up."""
+    try:
+        return future.result(seconds)
+    except concurrent.futures.TimeoutError:
+        future.cancel()
+        raise ToolError(late) from None
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, servers: list[_Server]) -> None:
+    """End all servers and the thread."""
+    ends = [_submit(loop, server.end()) for server in servers]
+    for end in ends:
+        with contextlib.suppress(Exception):
+            end.result(8 * stdio.GRACE)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(5)
+    if not thread.is_alive():
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
