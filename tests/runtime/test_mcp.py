@@ -45,9 +45,11 @@ def test_an_agent_calls_a_server(scripted: Callable[..., Any]) -> None:
     ]
     assert agent.trace.tools[0].result == "echo: hi"
     assert agent.trace.tools[1].result.startswith("error: the server bad failed: it ended")
-    told = [span for span in agent.ledger.spans if span.origin == "tools"]
-    said = engine.tokenizer.decode(agent.ledger.ids[told[0].start : told[0].end], special=True)
-    assert '"bad_echo"' in said
+    ledger = agent.ledger
+    ids = [t for s in ledger.spans if s.origin == "tools" for t in ledger.ids[s.start : s.end]]
+    said = engine.tokenizer.decode(ids, special=True)
+    assert "bad_echo" in said
+    assert "read_result" in said
     assert agent.trace.header is not None
     names = [tool["function"]["name"] for tool in agent.trace.header.tools]
     assert names == agent.tools.names
