@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from .keeping import add_models
 from .making import add_making
 from .toolbox import add_tool_options
 from .trace_arguments import add_trace
@@ -37,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_trace(verbs)
     _add_doctor(verbs)
     _add_bench(verbs)
+    add_models(lambda name, summary: _verb(verbs, name, summary))
     add_making(lambda name, summary: _verb(verbs, name, summary), positive)
     return parser
 
@@ -135,7 +137,8 @@ def _engine_options(
         "--model",
         default=model,
         metavar="MODEL",
-        help="GGUF file, nano, or synthetic:…" + (f" ({model})" if model else ""),
+        help="GGUF file, pulled ORG/NAME[:QUANT], nano, or synthetic:…"
+        + (f" ({model})" if model else ""),
     )
     verb.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
     verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")

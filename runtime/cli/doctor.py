@@ -6,10 +6,10 @@ import argparse
 import os
 import platform
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from ...traces.timeline import duration
+from .kept import kept
 from .output import Output
 
 _PACKAGES = (
@@ -82,13 +82,9 @@ def machine_report(target: str, threads: int | None, *, anew: bool) -> dict[str,
 
 def cache_report() -> list[dict[str, Any]]:
     """Where files are kept, how many and how large they are."""
-    import platformdirs
-
-    from .traces import default_folder
-
-    cache = Path(platformdirs.user_cache_dir("triplepoint"))
-    folders = [*sorted(p for p in cache.glob("*") if p.is_dir()), default_folder()]
-    return [{"path": str(folder), **_measure(folder)} for folder in folders]
+    return [
+        {"path": str(k.path), "what": k.what, "files": k.files, "bytes": k.nbytes} for k in kept()
+    ]
 
 
 def version_report() -> dict[str, str]:
@@ -103,11 +99,6 @@ def version_report() -> dict[str, str]:
             found[name] = "not installed"
     found["llvm"] = ".".join(map(str, llvm.llvm_version_info))
     return found
-
-
-def _measure(folder: Path) -> dict[str, int]:
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return {"files": len(sizes), "bytes": sum(sizes)}
 
 
 def _show_target(output: Output, target: dict[str, Any]) -> None:
@@ -143,7 +134,7 @@ def _show_machine(output: Output, machine: dict[str, Any]) -> None:
 
 
 def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:
-    rows = [(c["path"], f"{c['files']} files, {_size(c['bytes'])}") for c in caches]
+    rows = [(c["path"], f"{c['files']} files, {_size(c['bytes'])}, {c['what']}") for c in caches]
     _show(output, "kept files", rows)
 
 

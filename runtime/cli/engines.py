@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .output import Output
@@ -36,7 +38,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
 
     try:
         return Engine.load(
-            args.model,
+            model_path(args.model, output),
             threads=args.threads,
             target=args.target or os.environ.get("TRIPLEPOINT_TARGET"),
             kv=args.kv or "bf16",
@@ -45,3 +47,46 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
         )
     finally:
         output.progress.clear()
+
+
+def model_path(model: str, output: Output) -> str | Path:
+    """The file of a pulled model, checked; any other name as it is.
+
+    On a terminal a model that is not there is offered to be pulled.
+
+    Raises:
+        ModelError: the model is not in the cache, or damaged, or it is not clear which is meant.
+    """
+    from ..hub.names import is_hub_name, parse_name
+
+    if not is_hub_name(model) or Path(model).expanduser().exists():
+        return model
+    from ..hub.find import NotPulledError, find
+    from ..hub.settings import Settings
+    from ..hub.variants import ChoiceError
+    from .pulling import Bars
+
+    name, settings = parse_name(model), Settings.from_environ()
+    try:
+        with Bars(output, bars=settings.bars) as bars:
+            return find(name, settings, bars).paths[0]
+    except ChoiceError as error:
+        from .pull import show_choice
+
+        show_choice(error, output)
+        raise
+    except NotPulledError:
+        if settings.offline or not _agrees(f"{name} is not here yet. Pull it?", output):
+            raise
+    from .pull import pull_model
+
+    return pull_model(name, settings, output, force=False, hint=False)
+
+
+def _agrees(question: str, output: Output) -> bool:
+    """Ask on a terminal, yes being the default; elsewhere the answer is no."""
+    if output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    output.end_line()
+    print(f"{question} [Y/n] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("", "y", "yes")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ModelError, TriplepointError
-from ..gguf import GGMLType, GGUFFile
+from ..gguf import GGMLType, GGUFFile, MetadataValue
 
 KV_FORMATS = ("bf16", "q8", "f32")
 
@@ -55,6 +55,7 @@ class Facts:
         context: tokens that it was made for, None if it does not say.
         tokenizer: kind of the tokenizer, and how it cuts words.
         template: whether it has a chat template.
+        metadata: values by key; of an array, how long it is.
         problems: why it cannot be run here; empty if it can.
         memory: None if it cannot be run.
     """
@@ -71,6 +72,7 @@ class Facts:
     tokenizer: str
     template: bool
     types: dict[str, TypeShare]
+    metadata: dict[str, bool | int | float | str]
     problems: tuple[str, ...]
     memory: Memory | None
 
@@ -103,6 +105,7 @@ def facts_of(path: Path, target: str | None = None) -> Facts:
             tokenizer=_tokenizer(gguf),
             template=bool(gguf.string("tokenizer.chat_template", "")),
             types=types,
+            metadata={key: _scalar(value) for key, value in gguf.metadata.items()},
             problems=tuple(problems),
             memory=memory,
         )
@@ -175,6 +178,12 @@ def _types(gguf: GGUFFile) -> dict[str, TypeShare]:
             old.tensors + 1, old.parameters + math.prod(info.shape), old.nbytes + info.nbytes
         )
     return dict(sorted(shares.items(), key=lambda item: -item[1].nbytes))
+
+
+def _scalar(value: MetadataValue) -> bool | int | float | str:
+    if isinstance(value, bool | int | float | str):
+        return value
+    return f"[{len(value):,} values]"
 
 
 def _known_types() -> str:

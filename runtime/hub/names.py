@@ -45,8 +45,13 @@ class ModelName:
 
 
 def is_hub_name(text: str) -> bool:
-    """Whether `text` has the form of a model's name on the Hub. A path may have it too."""
-    if text.startswith(("hf://", "http://", "https://", *(f"{host}/" for host in HOSTS))):
+    """Whether `text` has the form of a model's name on the Hub. A path may have it too.
+
+    Addresses are such names only if they lead to the Hub: others may be servers of another kind.
+    """
+    if text.startswith(("http://", "https://")):
+        return urlsplit(text).hostname in HOSTS
+    if text.startswith(("hf://", *(f"{host}/" for host in HOSTS))):
         return True
     match = _NAME.fullmatch(text)
     if match is None or not is_repo(match["repo"]):

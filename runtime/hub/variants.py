@@ -113,13 +113,16 @@ def quant_of(path: str) -> str:
     return ""
 
 
-def choose(variants: Sequence[Variant], selector: str | None, where: str) -> Variant:
+def choose(
+    variants: Sequence[Variant], selector: str | None, where: str, *, whole: bool = True
+) -> Variant:
     """The variant that is meant; Q4_K_M if there is a choice and nothing is said.
 
     Args:
         variants: of one repository.
         selector: quantisation or file in any case, or a part of a file's name.
         where: what messages call the place of the variants.
+        whole: whether all its shards must be there.
 
     Raises:
         ChoiceError: none fits, or several do.
@@ -146,7 +149,7 @@ def choose(variants: Sequence[Variant], selector: str | None, where: str) -> Var
             chosen,
             fits=True,
         )
-    if not chosen[0].complete:
+    if whole and not chosen[0].complete:
         have = f"{len(chosen[0].files)} of {chosen[0].shards} parts of {chosen[0].name}"
         raise ModelError(f"{where} has only {have}")
     return chosen[0]
@@ -172,13 +175,22 @@ def _matching(variants: Sequence[Variant], selector: str) -> list[Variant]:
             exact = [v for v in sought if v.quant == quant]
             if exact:
                 return exact
-        # Between the separators of a name: q4_k_xl is in UD-Q4_K_XL, q4 in nothing of Q4_0.
-        edge = "[a-z0-9_]" if "_" in wanted or _QUANT.fullmatch(wanted) else "[a-z0-9]"
-        part = re.compile(f"(?<!{edge}){re.escape(wanted)}(?!{edge})")
-        found = [v for v in sought if part.search(v.name.lower())]
+        found = [v for v in sought if _says(v.name.lower(), wanted)]
         if found:
             return found
     return []
+
+
+def _says(name: str, wanted: str) -> bool:
+    """Whether `wanted` stands in `name` between separators, and not for half a quantisation."""
+    whole = [match.span(1) for match in _QUANT.finditer(name)]
+    whole = [(start + 3 * name.startswith("ud-", start), end) for start, end in whole]
+    part = re.compile(f"(?<![a-z0-9]){re.escape(wanted)}(?![a-z0-9])")
+    for match in part.finditer(name):
+        first, last = match.span()
+        if all(last <= a or first >= b or (first <= a and b <= last) for a, b in whole):
+            return True
+    return False
 
 
 def _is(path: str, wanted: str, whole: bool) -> bool:

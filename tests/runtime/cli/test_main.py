@@ -16,7 +16,7 @@ from triplepoint.runtime.cli.arguments import numbers
 from triplepoint.runtime.cli.status import Exit, explain
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-VERBS = ["run", "chat", "replay", "doctor", "bench"]
+VERBS = ["run", "chat", "replay", "doctor", "bench", "pull", "ls", "show", "rm", "cache"]
 
 
 def test_help_names_every_verb(triplepoint: Run) -> None:

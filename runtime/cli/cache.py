@@ -1,0 +1,69 @@
+"""``triplepoint cache``: list what is kept, and remove what comes back by itself."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+
+from ...errors import ModelError
+from ..hub.watch import size_text
+from .kept import Kept, kept
+from .output import Output
+from .rm import confirmed
+from .status import Exit
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """List; for ``clean``, ask and remove."""
+    everything = kept()
+    if args.action == "ls":
+        _show(everything, output)
+        output.json([_json(one) for one in everything])
+        return Exit.OK
+    doomed = [one for one in everything if one.ours]
+    if args.kinds:
+        doomed = [_of_kind(kind, everything) for kind in dict.fromkeys(args.kinds)]
+    _show(doomed, output)
+    if not args.yes and doomed and not confirmed("remove?", output):
+        output.error("nothing was removed; --yes removes without asking")
+        output.json({"removed": [], "freed": 0})
+        return Exit.USAGE
+    for one in doomed:
+        if one.path.is_dir():
+            shutil.rmtree(one.path)
+        else:
+            one.path.unlink(missing_ok=True)
+    freed = sum(one.nbytes for one in doomed)
+    output.line(f"removed; {size_text(freed)} are free again")
+    output.json({"removed": [_json(one) for one in doomed], "freed": freed})
+    return Exit.OK
+
+
+def _of_kind(kind: str, everything: list[Kept]) -> Kept:
+    found = {one.kind: one for one in everything}
+    if kind not in found:
+        known = ", ".join(one.kind for one in everything if one.ours)
+        raise ModelError(f"nothing of the kind {kind!r} is kept; there are: {known or 'none'}")
+    if not found[kind].ours:
+        how = "triplepoint rm removes models" if kind == "models" else f"see {found[kind].path}"
+        raise ModelError(f"{kind} are no cache: {how}")
+    return found[kind]
+
+
+def _show(found: list[Kept], output: Output) -> None:
+    width = max((len(one.kind) for one in found), default=0)
+    for one in found:
+        files = f"{one.files} file{'s' * (one.files != 1)}"
+        size = f"{size_text(one.nbytes):>8}"
+        output.line(f"{one.kind.ljust(width)}  {size}  {files:>12}  {one.what}, {one.path}")
+
+
+def _json(one: Kept) -> dict[str, object]:
+    return {
+        "kind": one.kind,
+        "what": one.what,
+        "path": str(one.path),
+        "files": one.files,
+        "bytes": one.nbytes,
+        "cache": one.ours,
+    }

@@ -1,0 +1,78 @@
+"""What triplepoint keeps on disk, by kind: for ``doctor`` and ``cache``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_WORDS = {
+    "kernels": "compiled kernels",
+    "machine": "measured limits of this machine",
+    "synthetic": "synthetic models",
+    "packed": "packed copies of models",
+    "sha256.json": "hashes of model files",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A folder or file.
+
+    Attributes:
+        kind: its name in the cache, or ``traces`` or ``models``.
+        what: what is in it.
+        files, nbytes: how many files, and how large they are together.
+        ours: whether it is a cache of ours: it may go at any time and comes back by itself.
+    """
+
+    kind: str
+    what: str
+    path: Path
+    files: int
+    nbytes: int
+    ours: bool
+
+
+def kept() -> list[Kept]:
+    """Everything that is kept: our caches, the traces, and the models that were pulled."""
+    import platformdirs
+
+    from ..hub.settings import Settings
+    from .traces import default_folder
+
+    root = Path(platformdirs.user_cache_dir("triplepoint"))
+    try:
+        entries = sorted(entry for entry in root.iterdir() if not entry.is_symlink())
+    except OSError:
+        entries = []
+    found = [
+        _measured(e.name.removesuffix(".json"), _WORDS.get(e.name, e.name), e, ours=True)
+        for e in entries
+    ]
+    models = Settings.from_environ().cache
+    return [
+        *found,
+        _measured("traces", "traces of runs", default_folder(), ours=False),
+        _measured("models", "models of the Hub; `triplepoint ls` lists them", models, ours=False),
+    ]
+
+
+def _measured(kind: str, what: str, path: Path, *, ours: bool) -> Kept:
+    sizes = list(_sizes(path))
+    return Kept(kind, what, path, len(sizes), sum(sizes), ours)
+
+
+def _sizes(path: Path) -> Iterator[int]:
+    """Sizes of the files at and under `path`; links do not count."""
+    if path.is_file():
+        yield path.stat().st_size
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                status = os.lstat(os.path.join(folder, name))
+            except OSError:  # removed meanwhile
+                continue
+            if not os.path.islink(os.path.join(folder, name)):
+                yield status.st_size

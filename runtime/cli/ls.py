@@ -1,0 +1,113 @@
+"""``triplepoint ls``: the models in the cache, whoever pulled them."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import time
+from typing import Any
+
+from ...errors import ModelError
+from ..hub.cache import cached_repos
+from ..hub.find import Found, models_of
+from ..hub.settings import Settings
+from ..hub.watch import size_text
+from .output import Output
+from .status import Exit
+
+_HEAD = ("MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS")
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """List them; only headers are read."""
+    settings = Settings.from_environ()
+    wanted = (args.name or "").lower()
+    models, unfinished = [], []
+    for repo in cached_repos(settings.cache):
+        for found in models_of(repo):
+            if wanted in str(found.name).lower():
+                models.append(describe(found))
+        kept = sum(part.stat().st_size for part in repo.parts())
+        if kept and wanted in repo.repo.lower():
+            unfinished.append({"repo": repo.repo, "bytes": kept})
+    show(models, unfinished, settings, output)
+    output.json({"cache": str(settings.cache), "models": models, "unfinished": unfinished})
+    return Exit.OK
+
+
+def describe(found: Found) -> dict[str, Any]:
+    """What the list has of a model."""
+    from ..hub.facts import facts_of
+
+    variant = found.variant
+    known: dict[str, Any] = {
+        "name": str(found.name),
+        "quant": variant.quant,
+        "bytes": variant.size,
+        "files": [str(path) for path in found.paths],
+        "commit": found.commit,
+        "used": max(file.used for file in found.cached),
+        "architecture": "",
+        "parameters": None,
+        "runs": False,
+        "problems": [],
+    }
+    if not variant.complete:
+        parts = f"{len(variant.files)} of {variant.shards} parts are here"
+        return known | {"problems": [f"{parts}: pull it again"]}
+    try:
+        facts = facts_of(found.paths[0])
+    except ModelError as error:
+        return known | {"problems": [str(error).removeprefix(f"{found.paths[0]}: ")]}
+    problems = list(facts.problems)
+    return known | {
+        "architecture": facts.architecture,
+        "parameters": facts.parameters,
+        "runs": not problems,
+        "problems": problems,
+    }
+
+
+def show(
+    models: list[dict[str, Any]],
+    unfinished: list[dict[str, Any]],
+    settings: Settings,
+    output: Output,
+) -> None:
+    """Print the table; under it why what does not run does not."""
+    if not models and not unfinished:
+        output.line(f"no models in {settings.cache}; triplepoint pull MODEL gets one")
+        return
+    rows = [
+        (
+            m["name"],
+            size_text(m["bytes"]),
+            m["architecture"],
+            ago(m["used"]),
+            "yes" if m["runs"] else "no",
+        )
+        for m in models
+    ]
+    widths = [max(len(row[n]) for row in (_HEAD, *rows)) for n in range(len(_HEAD))]
+    for row in (_HEAD, *rows) if rows else ():
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        cells[1] = row[1].rjust(widths[1])
+        output.line("  ".join(cells).rstrip(), "bold" if row is _HEAD else "")
+    for model in models:
+        for problem in model["problems"]:
+            output.line(f"{model['name']}: {problem}", "yellow")
+    for one in unfinished:
+        kept = size_text(one["bytes"])
+        output.line(f"{one['repo']}: {kept} of an unfinished pull; pulling again goes on with it")
+
+
+def ago(moment: float) -> str:
+    """How long ago that was, roughly."""
+    seconds = time.time() - moment
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        count = int(seconds // size)
+        if count > 60 and unit == "day":
+            return datetime.datetime.fromtimestamp(moment).strftime("%Y-%m-%d")
+        if count >= 1:
+            return f"{count} {unit}{'s' * (count > 1)} ago"
+    return "just now"

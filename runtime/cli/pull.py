@@ -1,0 +1,101 @@
+"""``triplepoint pull``: get a model from the Hub, checked, and resumable."""
+
+from __future__ import annotations
+
+import argparse
+
+from ...errors import ModelError
+from ..hub.names import ModelName, parse_name
+from ..hub.settings import Settings
+from ..hub.variants import ChoiceError, Variant
+from ..hub.watch import size_text
+from .output import Output
+from .pulling import Bars
+from .status import Exit
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Pull, and say how to run it; 130 after Ctrl-C, with what was kept."""
+    name, settings = parse_name(args.name), Settings.from_environ()
+    try:
+        pull_model(name, settings, output, force=args.force)
+    except ChoiceError as error:
+        show_choice(error, output)
+        raise
+    except KeyboardInterrupt:
+        return interrupted(output)
+    return Exit.OK
+
+
+def pull_model(
+    name: ModelName, settings: Settings, output: Output, *, force: bool, hint: bool = True
+) -> str:
+    """Pull the model and say what it is; its path. With `hint` say how to run it.
+
+    Raises:
+        ModelError: as `hub.pull.pull`.
+        KeyboardInterrupt: `output.facts` says what is kept.
+    """
+    from ..hub.facts import facts_of
+    from ..hub.pull import pull
+
+    with Bars(output, bars=settings.bars) as bars:
+        try:
+            pulled = pull(name, settings, bars, force=force)
+        except KeyboardInterrupt:
+            output.facts |= {"file": bars.label, "kept": bars.done, "bytes": bars.total}
+            raise
+    path = str(pulled.paths[0])
+    size = size_text(pulled.variant.size)
+    how = "pulled" if pulled.fetched else "is here already"
+    output.line(f"{pulled.name} {how}: {size}, {path}")
+    problems: list[str] = []
+    try:
+        problems = list(facts_of(pulled.paths[0]).problems)
+    except ModelError as error:  # what was pulled is what the repository has, but no good
+        problems = [str(error)]
+    for problem in problems:
+        output.line(f"cannot be run: {problem}", "yellow")
+    if hint and not problems:
+        output.line(f'run it: triplepoint run -m {pulled.name} "…"')
+    output.json(
+        {
+            "name": str(pulled.name),
+            "commit": pulled.commit,
+            "paths": [str(one) for one in pulled.paths],
+            "bytes": pulled.variant.size,
+            "fetched": pulled.fetched,
+            "problems": problems,
+        }
+    )
+    return path
+
+
+def show_choice(error: ChoiceError, output: Output) -> None:
+    """List what there is to choose from."""
+    if not output.as_json:
+        for variant in error.variants:
+            output.line(
+                f"  {variant.quant or '?':<12} {size_text(variant.size):>8}  {_of(variant)}"
+            )
+    output.facts["choices"] = [
+        {"quant": v.quant, "file": v.name, "bytes": v.size} for v in error.variants
+    ]
+
+
+def interrupted(output: Output) -> int:
+    """Say what is kept after Ctrl-C."""
+    message = "interrupted"
+    kept, total = output.facts.get("kept"), output.facts.get("bytes")
+    if isinstance(kept, int) and isinstance(total, int) and kept:
+        message = (
+            f"interrupted; {size_text(kept)} of the {size_text(total)} of {output.facts['file']} "
+            f"are kept, and the same command goes on from there"
+        )
+    output.error(message)
+    output.json({"status": "cancelled", "error": message, "exit": Exit.INTERRUPTED, **output.facts})
+    return Exit.INTERRUPTED
+
+
+def _of(variant: Variant) -> str:
+    return variant.name if variant.shards == 1 else f"{variant.name} ({variant.shards} parts)"

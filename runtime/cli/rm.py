@@ -1,0 +1,74 @@
+"""``triplepoint rm``: remove models from the cache, and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+
+from ...errors import ModelError
+from ..hub.cache import CachedRepo
+from ..hub.find import Found, models_of
+from ..hub.names import parse_name
+from ..hub.remove import remove
+from ..hub.settings import Settings
+from ..hub.variants import ChoiceError, choose
+from ..hub.watch import size_text
+from .output import Output
+from .pull import show_choice
+from .status import Exit
+
+
+@dataclass(frozen=True, slots=True)
+class _Doomed:
+    """What goes of one repository."""
+
+    repo: CachedRepo
+    models: list[Found]
+    unfinished: int  # bytes; they go too where no single model is named
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """List what would go, ask, remove."""
+    settings = Settings.from_environ()
+    doomed = [_doomed(name, settings, output) for name in args.names]
+    for one in doomed:
+        for found in one.models:
+            output.line(f"{found.name}  {size_text(found.variant.size)}")
+        if one.unfinished:
+            output.line(f"{one.repo.repo}, unfinished  {size_text(one.unfinished)}")
+    if not args.yes and not confirmed("remove?", output):
+        output.error("nothing was removed; --yes removes without asking")
+        output.json({"removed": [], "freed": 0})
+        return Exit.USAGE
+    freed = sum(remove(o.repo, o.models, unfinished=o.unfinished > 0) for o in doomed)
+    output.line(f"removed; {size_text(freed)} are free again")
+    names = [str(found.name) for one in doomed for found in one.models]
+    output.json({"removed": names, "freed": freed})
+    return Exit.OK
+
+
+def confirmed(question: str, output: Output) -> bool:
+    """Ask on a terminal, no being the default; elsewhere the answer is no."""
+    if output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _doomed(text: str, settings: Settings, output: Output) -> _Doomed:
+    name = parse_name(text)
+    repo = CachedRepo(settings.cache, name.repo)
+    models = models_of(repo, name.revision)
+    unfinished = sum(part.stat().st_size for part in repo.parts())
+    if name.selector is None and (models or unfinished):
+        return _Doomed(repo, models, unfinished)
+    if not models:
+        raise ModelError(f"{name} is not in {settings.cache}; triplepoint ls lists what is")
+    where = f"{repo.repo} in {settings.cache}"
+    try:
+        chosen = choose([one.variant for one in models], name.selector, where, whole=False)
+    except ChoiceError as error:
+        show_choice(error, output)
+        raise
+    return _Doomed(repo, [one for one in models if one.variant is chosen], 0)
