@@ -11,14 +11,17 @@ import numpy as np
 
 from .bpe import CONTROL, Vocabulary, plain_tokenizer
 from .chatml import Segment, round_segments, system_segments
-from .corpus import Writer, draw
+from .corpus import draw
 from .words import Lexicon
+from .writer import Writer
 
 TARGET, OTHER = 1.0, 0.02
 """Loss weights. The others' was 0.15 for the first 8.6 million tokens, while the copying heads
 formed; kept there, the noise of random words would drown what is left to learn."""
-SCORED = 0.34
-"""Share of all tokens that are scored: the assistant's are about a sixth."""
+LONG_FROM, LONG = 1024, 0.7
+"""From this length on, so many of the sequences begin with a round that has a long result."""
+SCORED = 0.4
+"""Share of all tokens that are scored: the assistant's are a fifth to a third."""
 
 
 class Encoder:
@@ -49,7 +52,7 @@ class Encoder:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A part of the curriculum: up to which share of the run, and what sequences look like."""
+    """A part of the curriculum: up to which share of it, and what sequences look like."""
 
     until: float
     tokens: int
@@ -64,6 +67,7 @@ def sequence(encoder: Encoder, seed: int, tokens: int, size: int) -> tuple[list[
     head = len(ids)
     while len(ids) <= tokens:
         first = len(ids) == head
+        writer.long = first and tokens >= LONG_FROM and writer.rng.random() < LONG
         writer.size = size if first or writer.rng.random() < 0.5 else max(2, size // 3)
         more, wanted = encoder(round_segments(draw(writer)))
         tries = 0

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..prompt import SYSTEM_PROMPT
-from .corpus import Round
 from .files import Call
+from .writer import Round
 
 SIGNATURES = "list_dir(path)\nread_file(path, start, end)\nsearch(pattern, path)"
 

@@ -122,11 +122,13 @@ ANY_FILE = "file|one|of the files|document|of these files"
 NAMING = (
     "mentions|contains|has|includes|holds|says|talks about|uses|refers to|names|lists|shows|"
     "is about|references|has the word|mentions the word|contains the word|contains the text|"
-    "says something about|has a line with|writes about|knows|reports|tells about|deals with"
+    "says something about|has a line with|writes about|knows|reports|tells about|deals with|"
+    "{x}s|{x}s|{x}s about|{x}s of|{x}s with|speaks of"
 )
 NAME = (
     "mention|contain|have|include|hold|say|talk about|use|refer to|name|list|show|are about|"
-    "reference|have the word|contain the word|have a line with|know|report|tell about"
+    "reference|have the word|contain the word|have a line with|know|report|tell about|{x}|{x} of|"
+    "{x} about"
 )
 AT_END = "||anywhere|somewhere|inside|inside them|in their text|in it|in the text"
 SEARCH = [
@@ -143,6 +145,18 @@ SEARCH = [
              "|anywhere|here"),
     *combine("in _ _ {w}", "which file|which files|what file|which of the files",
              "is|do I find|can I find|do you see|appears|occurs|stands"),
+]  # fmt: skip
+IN_FOLDER = "{d}|the folder {d}|the {d} folder|the directory {d}|{d}/"
+SEARCH_IN = [
+    *combine("_ _ in _ _ {w}", "which|what", "file|files", IN_FOLDER,
+             "mentions|mention|contains|contain|has|have|uses|use|says|holds|{x}s|{x}s about"),
+    *combine("_ {w} _ _", "find|search for|look for|grep for|where is|locate|do you see|is",
+             "in|under|inside|within", IN_FOLDER),
+    *combine("_ _ for {w}", "search|scan|check|grep|go through|search through|{x}", IN_FOLDER),
+    *combine("where _ _ _ {w} _", "in|under|inside", IN_FOLDER, "is|do we use|do I find|does",
+             "|mentioned|used|appear|occur|stand"),
+    *combine("does _ _ _ {w}", "anything in|any file in|some file in|a file under", IN_FOLDER,
+             "mention|contain|have|use|{x}"),
 ]  # fmt: skip
 FIND_ONE = [
     *combine("which _ _ {w}", "file|log|log file", NAMING),

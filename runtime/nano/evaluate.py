@@ -84,7 +84,7 @@ def run_agent(engine: Engine, item: Round) -> tuple[list[tuple[str, dict[str, ob
             path.write_text(text, encoding="utf-8")
         root = Path(folder, "files")
         root.mkdir(exist_ok=True)
-        tools = FileTools(root, max_lines=item.files.max_lines)
+        tools = FileTools(root, max_lines=item.files.max_lines, max_chars=item.files.max_chars)
         agent = Agent(engine, tools=tools, trace=Path(folder, "trace.jsonl"), max_tokens=300)
         try:
             result = agent.run(item.question)

@@ -23,10 +23,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFiles:
-    """A workspace: relative path (with `/`) to text; and how many lines one read may show."""
+    """A workspace: relative path (with `/`) to text; and how much one result may show."""
 
     texts: dict[str, str]
     max_lines: int = formats.MAX_LINES
+    max_chars: int = formats.MAX_CHARS
 
     def run(self, call: Call) -> str:
         """What the model sees after `call`: the tool's result, or `error: …`."""
@@ -43,7 +44,9 @@ class MemoryFiles:
         if not below and path != ".":
             raise _Refused(formats.no_such_folder(path))
         parts = (name.partition("/") for name in below)
-        return formats.list_result({name + slash for name, slash, _ in parts})
+        return formats.list_result(
+            {name + slash for name, slash, _ in parts}, max_chars=self.max_chars
+        )
 
     def read_file(self, path: str, start: int = 1, end: int | None = None) -> str:
         if path not in self.texts:
@@ -53,20 +56,23 @@ class MemoryFiles:
         lines = formats.split_lines(self.texts[path])
         if lines and start > len(lines):
             raise _Refused(formats.past_the_end(path, len(lines), start))
-        return formats.read_result(lines, start, end, max_lines=self.max_lines)
+        return formats.read_result(
+            lines, start, end, max_lines=self.max_lines, max_chars=self.max_chars
+        )
 
     def search(self, pattern: str, path: str = ".") -> str:
         prefix = path + "/"
         names = [n for n in self.texts if path in (".", n) or n.startswith(prefix)]
-        if not names:
+        if not names and path != ".":
             raise _Refused(formats.no_such_path(path))
         wanted = pattern.lower()
-        return formats.search_result(
+        hits = (
             formats.search_hit(name, number, line)
             for name in sorted(names, key=str.encode)
             for number, line in enumerate(formats.split_lines(self.texts[name]), 1)
             if wanted in line.lower()
         )
+        return formats.search_result(hits, max_chars=self.max_chars)
 
 
 class _Refused(Exception):

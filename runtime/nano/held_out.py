@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from .batches import Encoder
 from .chatml import round_segments, system_segments
-from .corpus import FAMILIES, Round, Writer
+from .corpus import FAMILIES, LONG_FAMILIES
 from .words import Lexicon
+from .writer import Round, Writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,8 @@ def cases(
     encoder: Encoder, family: str, band: Band, count: int, seed: int, *, known_ways: bool = False
 ) -> Iterable[Case]:
     """`count` held-out rounds of a family whose whole conversation has the band's length."""
-    writer = Writer(
-        Lexicon(random.Random(f"{seed} {family} {band}"), held_out=True), band.size, known_ways
-    )
+    words = Lexicon(random.Random(f"{seed} {family} {band}"), held_out=True)
+    writer = Writer(words, band.size, known_ways, band.above > 0 and family in LONG_FAMILIES)
     head, _ = encoder(system_segments())
     tries = found = 0
     while found < count and tries < 60 * count:

@@ -16,10 +16,11 @@ EXCEPTIONS = (
 
 @dataclass(slots=True)
 class Log:
-    """A log file's lines and, in order, the messages of its errors and their line numbers."""
+    """A log file's lines and, in order, of its errors the messages, whole lines, line numbers."""
 
     lines: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    rows: list[str] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
 
 
@@ -109,6 +110,7 @@ def _write_log(words: Lexicon, size: int, n_errors: int) -> Log:
                 if rng.random() < 0.06:
                     log.lines += traceback(words)[0]
             log.errors.append(text)
+            log.rows.append(log.lines[log.places[-1] - 1])
         else:
             again = stock and rng.random() < 0.7
             text = rng.choice(stock) if again else event(words)

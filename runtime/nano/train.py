@@ -1,13 +1,15 @@
 """Train nano: `python -m triplepoint.runtime.nano.train --out DIR --minutes 100`.
 
 Stops and goes on at any time: run the same command again and it resumes from the last checkpoint.
-The schedule follows the clock, since a shared machine's speed is not known beforehand.
+The schedule follows the clock, since a shared machine's speed is not known beforehand. Once it is
+over, `--again 0.5` starts another from the checkpoint, at half the first one's learning rate.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import signal
 import time
 from dataclasses import asdict
@@ -29,8 +31,10 @@ STAGES = (
     Stage(0.80, 1152, 4, 36),
     Stage(1.00, 2112, 2, 70),
 )
+AGAIN = (Stage(0.25, 640, 7, 15), Stage(0.60, 1152, 4, 36), Stage(1.00, 2112, 2, 70))
+"""A later schedule mixes the lengths from step to step: each up to its share."""
 MATRIX_RATE, OTHER_RATE = 0.02, 3e-3
-DECAY_FROM = 0.55
+DECAY_FROM, AGAIN_DECAY_FROM = 0.55, 0.1
 EMA = 0.997
 SAVE_EVERY = 180.0
 
@@ -38,7 +42,9 @@ SAVE_EVERY = 180.0
 class Trainer:
     """The model, its optimisers, and the state that a checkpoint holds."""
 
-    def __init__(self, out: Path, config: NanoConfig, minutes: float) -> None:
+    def __init__(
+        self, out: Path, config: NanoConfig, minutes: float, again: float | None = None
+    ) -> None:
         self.out = out
         self.seconds = minutes * 60
         self.encoder = Encoder(vocabulary(out))
@@ -53,8 +59,11 @@ class Trainer:
         self.muon = Muon(self.matrices)
         self.average = {name: p.detach().clone() for name, p in named.items()}
         self.step, self.tokens, self.elapsed = 0, 0, 0.0
+        self.peak, self.first_step = 1.0, 0
         if (out / "checkpoint.pt").exists():
             self.load()
+        if again is not None:
+            self.peak, self.first_step, self.elapsed = again, self.step, 0.0
 
     def load(self) -> None:
         state = torch.load(self.out / "checkpoint.pt", weights_only=True)
@@ -65,6 +74,7 @@ class Trainer:
             mine.copy_(saved)
         self.average = state["average"]
         self.step, self.tokens, self.elapsed = state["step"], state["tokens"], state["elapsed"]
+        self.peak, self.first_step = state.get("peak", 1.0), state.get("first_step", 0)
 
     def save(self) -> None:
         state = {
@@ -76,6 +86,8 @@ class Trainer:
             "step": self.step,
             "tokens": self.tokens,
             "elapsed": self.elapsed,
+            "peak": self.peak,
+            "first_step": self.first_step,
         }
         part = self.out / "checkpoint.part"
         torch.save(state, part)
@@ -83,8 +95,18 @@ class Trainer:
 
     def rate(self) -> float:
         """The learning rate as a share of its peak: a short rise, level, then down to zero."""
-        done = self.elapsed / self.seconds
-        return min(1.0, (self.step + 1) / 60, max(0.02, (1 - done) / (1 - DECAY_FROM)))
+        left = 1 - self.elapsed / self.seconds
+        level = 1 - (AGAIN_DECAY_FROM if self.first_step else DECAY_FROM)
+        steps = self.step - self.first_step
+        return self.peak * min(1.0, (steps + 1) / 60, max(0.02, left / level))
+
+    def stage(self) -> Stage:
+        """What the next step's sequences look like: longer ones later, or all lengths by turns."""
+        if self.first_step:
+            share, stages = random.Random(self.step).random(), AGAIN
+        else:
+            share, stages = self.elapsed / self.seconds, STAGES
+        return next((stage for stage in stages if share < stage.until), stages[-1])
 
     def update(self, stage: Stage, loss_of: torch.nn.Module) -> tuple[float, float]:
         """One step; the mean loss of the assistant's tokens and of the others."""
@@ -121,8 +143,7 @@ class Trainer:
         tokens_shown = self.tokens
         loss_of = torch.compile(self.model.loss, dynamic=False) if compiled else self.model.loss
         while self.elapsed < self.seconds and not stop.is_set():
-            share = self.elapsed / self.seconds
-            stage = next((s for s in STAGES if share < s.until), STAGES[-1])
+            stage = self.stage()
             target, other = self.update(stage, loss_of)  # type: ignore[arg-type]
             self.elapsed = time.monotonic() - begun
             if self.step % 50 == 0:
@@ -160,11 +181,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Train triplepoint-nano on generated rounds.")
     parser.add_argument("--out", type=Path, required=True, help="folder of the checkpoint")
     parser.add_argument("--minutes", type=float, default=100, help="time of the whole schedule")
+    parser.add_argument("--again", type=float, help="start another schedule, at this rate")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--no-compile", action="store_true", help="torch without its compiler")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    trainer = Trainer(args.out, NanoConfig(), args.minutes)
+    trainer = Trainer(args.out, NanoConfig(), args.minutes, args.again)
     trainer.run(compiled=not args.no_compile)
 
 

@@ -35,6 +35,7 @@ COMMON = (
     "debug output result pipeline model train router scheduler storage engine"
 )
 CONSONANTS = "bcdfghjklmnprstvwxz"
+UNITS = ("ms", "s", "MB", "GiB", "%", "kB", "min", "k", " bytes", "px", "h", "d")
 HELD_OUT = 8  # one word in so many
 
 
@@ -149,7 +150,7 @@ class Lexicon:
     def value(self) -> str:
         """A word with digits and signs, as values and identifiers in logs have them."""
         rng = self.rng
-        kind = rng.randrange(12)
+        kind = rng.randrange(17)
         if kind == 0:
             return self.number()
         if kind == 1:
@@ -172,6 +173,18 @@ class Lexicon:
             return f"{self.word()}@{self.word()}.{rng.choice(('com', 'org', 'net'))}"
         if kind == 10:
             return f"{rng.randrange(24):02d}:{rng.randrange(60):02d}"
+        if kind == 11:  # the start of a UUID, or all of it
+            text = "".join(rng.choices("0123456789abcdef", k=32))
+            full = "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+            return full if rng.random() < 0.3 else full[:13]
+        if kind == 12:
+            return f"{rng.randrange(10 ** rng.randint(1, 4))}{rng.choice(UNITS)}"
+        if kind == 13:
+            return f"https://{self.host()}/{self.word()}/{rng.randrange(1000)}"
+        if kind == 14:
+            return f"{self.word().upper()[:5]}-{rng.randrange(100_000)}"
+        if kind == 15:
+            return f"v{rng.randrange(10)}.{rng.randrange(30)}.{rng.randrange(20)}-{self.word()}"
         return self.identifier()
 
     def stem(self) -> str:

@@ -4,17 +4,21 @@ from pathlib import Path
 
 import pytest
 
+from triplepoint import Agent, Engine
 from triplepoint.errors import ToolError
 from triplepoint.runtime.nano.corpus import FAMILIES, rounds
 from triplepoint.runtime.nano.files import Call, MemoryFiles
+from triplepoint.runtime.nano.writer import AGENT_CHARS
+from triplepoint.tools import formats
 
 tools = pytest.importorskip("triplepoint.tools", reason="the tools room is not there yet")
 if not hasattr(tools, "FileTools"):
     pytest.skip("the file tools are not there yet", allow_module_level=True)
 
 
-def real(root: Path, call: Call, max_lines: int = 200) -> str:
-    by_name = {tool.name: tool for tool in tools.FileTools(root, max_lines=max_lines)}
+def real(root: Path, call: Call, files: MemoryFiles) -> str:
+    file_tools = tools.FileTools(root, max_lines=files.max_lines, max_chars=files.max_chars)
+    by_name = {tool.name: tool for tool in file_tools}
     try:
         return by_name[call.name].call(dict(call.arguments))
     except ToolError as error:
@@ -36,7 +40,7 @@ def test_results_are_those_of_the_real_tools(family: str, tmp_path: Path) -> Non
         root.mkdir()
         write(root, item.files)
         for call, result in item.steps:
-            assert real(root, call, item.files.max_lines) == result
+            assert real(root, call, item.files) == result
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,8 @@ def test_results_are_those_of_the_real_tools(family: str, tmp_path: Path) -> Non
         Call("search", {"pattern": "nothing like it"}),
     ],
 )
-def test_limits_are_those_of_the_real_tools(call: Call, tmp_path: Path) -> None:
+@pytest.mark.parametrize("max_chars", [formats.MAX_CHARS, AGENT_CHARS])
+def test_limits_are_those_of_the_real_tools(call: Call, max_chars: int, tmp_path: Path) -> None:
     """Cut, empty and refused results are the same too."""
     files = MemoryFiles(
         {
@@ -67,7 +72,18 @@ def test_limits_are_those_of_the_real_tools(call: Call, tmp_path: Path) -> None:
             "sub/a.log": "line 90\n  line 901\n",
             "sub/deeper/b.log": "no",
             "sub-way.txt": "line 9",
-        }
+        },
+        max_chars=max_chars,
     )
     write(tmp_path, files)
-    assert files.run(call) == real(tmp_path, call)
+    assert files.run(call) == real(tmp_path, call, files)
+
+
+def test_the_corpus_knows_the_agent_s_cap(tmp_path: Path) -> None:
+    """The agent cuts results at as many characters as the corpus does, at nano's context."""
+    with Engine.load("nano", context=4096) as engine:
+        agent = Agent(engine, workspace=tmp_path, trace=False)
+        (tmp_path / "long.txt").write_text("some words of a line\n" * 500)
+        call = Call("read_file", {"path": "long.txt"})
+        files = MemoryFiles({"long.txt": "some words of a line\n" * 500}, max_chars=AGENT_CHARS)
+        assert agent.tools.get("read_file").call(dict(call.arguments)) == files.run(call)

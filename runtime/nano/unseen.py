@@ -1,0 +1,88 @@
+"""Phrasings that training never sees: evaluation asks in nothing else.
+
+Written as people type, by other patterns than `phrasings` and `composed`; where a composed one
+happens to be the same, training leaves it out.
+"""
+
+from __future__ import annotations
+
+from .composed import ways as _ways
+
+ERROR = _ways(
+    "can you spot the error in {f}|what is {f} complaining about|what blew up in {f}|"
+    "pull the error out of {f}|the nightly job died, what does {f} say about it|"
+    "I think something failed, could you check {f}|which exception ended up in {f}|"
+    "what's the root cause in {f}|were there errors in {f}|what went south in {f}|"
+    "help me understand the failure in {f}|my deploy just crashed, the log is {f}|"
+    "what made it crash according to {f}|debug {f} for me|does {f} show any failure|"
+    "what is the first thing that fails in {f}|what's up with {f}|"
+    "our users see failures, is it in {f}"
+)
+KEY = _ways(
+    "what did we set {k} to in {f}|what's {k} currently in {f}|how much is {k} in {f}|"
+    "is {k} set in {f}|what am I using for {k} in {f}|do you know the {k} from {f}|"
+    "could you pull {k} out of {f}|what {k} is configured in {f}|remind me what {k} is in {f}|"
+    "what would {k} be, going by {f}|grab {k} from {f}|which {k} did they pick in {f}|"
+    "please check what {k} says in {f}|what's in {f} for {k}|{k} from {f}, what is it"
+)
+LINE = _ways(
+    "line {n}, file {f}, what is there|let me see what line {n} of {f} says|"
+    "could you quote line {n} from {f}|line {n} in {f}, what does it say|"
+    "what have we got on line {n} of {f}|I'm at line {n} of {f}, what's there|"
+    "please print line {n} out of {f}|what's that on line {n} of {f}|"
+    "can you pull up line {n} of {f}|which words are on line {n} of {f}|"
+    "the compiler points at line {n} of {f}, what is there"
+)
+LIST_HERE = _ways(
+    "what's around here|what have we got here|what am I looking at in this folder|run ls|"
+    "could I get a listing|what do I have to work with here|which files did you find|"
+    "give me an overview of this folder|what files exist|what all is in here|show me around"
+)
+LIST = _ways(
+    "what's sitting in {d}|is there anything in {d}|what all is in {d}|"
+    "I'd like a listing of {d}|what did they put in {d}|run ls on {d}|contents of {d} please|"
+    "which files did you find in {d}|tell me what {d} has in it|browse {d}|what's under {d}"
+)
+SEARCH = _ways(
+    "where did I write about {w}|who uses {w}|any trace of {w}|has anyone written {w} anywhere|"
+    "where would I find {w}|is {w} referenced by any file|which of them talk about {w}|"
+    "I'm looking for {w}, which file is it in|any mention of {w}|point me to {w}|hunt down {w}|"
+    "what references {w}|can you track down {w}|in which documents does {w} come up|"
+    "which places mention {w}|where's the file that brings up {w}|what do we have on {w}|"
+    "show every file mentioning {w}"
+)
+PLURAL = _ways("any open {w}s|where did I leave {w}s|are {w}s left anywhere|which {w}s are open")
+SEARCH_IN = _ways(
+    "look through {d} for {w}|is {w} anywhere in {d}|what in {d} mentions {w}|"
+    "any mention of {w} in {d}|does {w} come up in {d}|where does {w} show up under {d}"
+)
+BOTH = _ways(
+    "find {w}, then give me the error from that file|"
+    "the file with {w} in it has an error, which one|who mentions {w} and what broke there|"
+    "hunt down {w} and report the error of that file|"
+    "what broke in whichever file mentions {w}|"
+    "somewhere {w} is mentioned, what's the error in that file|"
+    "which log brings up {w}, and why did it fail|"
+    "I remember {w} in some log, what was the error there|"
+    "track down the log with {w} and read me its error|"
+    "there is a log about {w}, what went wrong in it"
+)
+ANY_KEY = _ways(
+    "which {k} are we using|what did we set the {k} to|what {k} is the server on|"
+    "what's our {k} these days|what value did we give {k}|which {k} applies|"
+    "what's the configured {k}|do you know what {k} is set to"
+)
+ANY_ERROR = _ways(
+    "why won't it start|how come the {x} failed|what is going on with the {x}|"
+    "anything wrong here|did the {x} have errors|what killed the {x}|"
+    "something broke, what was it|why did the tests fail|what's causing this|help, it crashed"
+)
+GREETING = _ways("hello, nice to see you|hey, good to see you|hi once more|a very good morning")
+THANKS = _ways("thanks, you're great|that did it, thanks|ok, got it, thank you|much appreciated")
+ABILITY = _ways("what are you for|tell me what you can do|how may you help me|what could I ask")
+WHO = _ways("what's this model called|so who am I talking to|what do they call you")
+BYE = _ways("have a good one|ok, goodbye|bye, see you|time to go, bye")
+OTHER = _ways(
+    "what's the population of {w}|write a song about {w}|who is the king of {w}|"
+    "what is {n} minus {n}|how do I learn {w}|recommend me a {w} for my {w}"
+)

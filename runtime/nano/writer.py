@@ -1,0 +1,115 @@
+"""Who writes the corpus: a round, and what every family's rounds are made of."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass
+
+from ...tools.formats import MAX_CHARS, MAX_LINES
+from . import phrasings as ways
+from .configs import CONFIG_EXTENSIONS
+from .files import Call, MemoryFiles
+from .words import Lexicon
+
+LOG_EXTENSIONS = ("log", "log", "log", "log", "txt", "out", "err", "log.1", "trace")
+TEXT_EXTENSIONS = ("txt", "md", "py", "csv", "c", "js", "rst", "html", "sh", "rs", "sql", "tsv")
+ALL_EXTENSIONS = LOG_EXTENSIONS + CONFIG_EXTENSIONS + TEXT_EXTENSIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A question, what was called and came back, and the answer."""
+
+    family: str
+    question: str
+    steps: tuple[tuple[Call, str], ...]
+    answer: str
+    files: MemoryFiles
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes rounds; `size` is about how many lines the tool results may have."""
+
+    words: Lexicon
+    size: int
+    known_ways: bool = False
+    """Ask in the trained phrasings, also with held-out words."""
+    long: bool = False
+    """Only results of many lines."""
+
+    @property
+    def rng(self) -> random.Random:
+        return self.words.rng
+
+    def lines(self) -> int:
+        """Small numbers often, up to `size`: a longer file holds the short case's skills too."""
+        if self.long:
+            return max(1, round(self.size * self.rng.uniform(0.4, 1.0)))
+        return max(1, round(self.size ** self.rng.uniform(0.3, 1.0)))
+
+    @property
+    def asks_anew(self) -> bool:
+        """Whether the phrasings are those that training never sees."""
+        return self.words.held_out and not self.known_ways
+
+    def ask(self, trained: list[str], held_out: list[str], **slots: str) -> str:
+        patterns = held_out if self.asks_anew else trained
+        return ways.ask(self.rng, patterns, slots, self.words.word)
+
+    def path(self, extensions: tuple[str, ...]) -> str:
+        path = self.words.path(extensions)
+        if self.rng.random() < 0.02:
+            folder, slash, name = path.rpartition("/")
+            return f"{folder}{slash}{self.words.word()} {name}"
+        return path
+
+    def needle(self) -> str:
+        """Something to search for."""
+        roll = self.rng.random()
+        if roll < 0.45:
+            return self.words.word()
+        if roll < 0.6:
+            return self.words.word().capitalize()
+        if roll < 0.75:
+            return self.words.identifier()
+        if roll < 0.85:
+            return f"{self.words.word().upper()[:4]}-{self.rng.randrange(10_000)}"
+        if roll < 0.9:
+            return self.words.number()
+        return self.words.phrase(2, 3)
+
+
+def make_round(
+    family: str, question: str, calls: list[Call], answer: str, files: MemoryFiles
+) -> Round:
+    """The round with what each call returns."""
+    steps = tuple((call, files.run(call)) for call in calls)
+    return Round(family, question, steps, answer, files)
+
+
+AGENT_CHARS = 2048
+"""What the agent lets one result have at nano's context of 4,096 tokens."""
+
+
+def workspace(writer: Writer, texts: dict[str, str], lines: int = 0) -> MemoryFiles:
+    """The files, under the agent's cap on a result or under none that matters.
+
+    Now and then one read shows fewer than the `lines` there are.
+    """
+    chars = AGENT_CHARS if writer.rng.random() < 0.5 else MAX_CHARS
+    shown = max(lines, MAX_LINES)
+    if lines > 2 and writer.rng.random() < 0.08:
+        shown = writer.rng.randint(max(2, lines // 3), lines - 1)
+    return MemoryFiles(texts, shown, chars)
+
+
+def read_on(files: MemoryFiles, path: str, wanted: int) -> list[Call]:
+    """The reads that show line `wanted` of a file, each starting where the one before was cut."""
+    calls = [Call("read_file", {"path": path})]
+    while True:
+        cut = re.search(r"\n\[cut: .* read on with start=(\d+)\]$", files.run(calls[-1]))
+        if cut is None or int(cut[1]) > wanted:
+            return calls
+        calls.append(Call("read_file", {"path": path, "start": int(cut[1])}))
