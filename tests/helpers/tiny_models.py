@@ -1,0 +1,243 @@
+"""Small random models of every architecture: as checkpoints, as GGUF files, and in transformers.
+
+The weights are made by numpy under the names of a Hugging Face checkpoint; `map_checkpoint` makes
+the file of them, and transformers, where it is installed, loads the same arrays.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from triplepoint.runtime.convert.mapping import map_checkpoint
+from triplepoint.runtime.gguf_types import GGMLType
+from triplepoint.runtime.gguf_write import GGUFWriter
+
+VOCAB, CONTEXT = 300, 512
+_BASE: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 128,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "max_position_embeddings": CONTEXT,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 50000.0,
+    "tie_word_embeddings": False,
+}
+
+
+def _llama3(original: int) -> dict[str, Any]:
+    return {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": original,
+    }
+
+
+def _longrope(pairs: int) -> dict[str, Any]:
+    return {
+        "rope_type": "longrope",
+        "short_factor": np.linspace(1.0, 1.5, pairs).tolist(),
+        "long_factor": np.linspace(1.0, 9.0, pairs).tolist(),
+    }
+
+
+_GEMMA: dict[str, Any] = {
+    "model_type": "gemma3_text",
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+    "rope_theta": 1e6,
+    "rope_local_base_freq": 10000.0,
+    "query_pre_attn_scalar": 32,
+}
+# The sequences of the tests are longer than every window and every original context here, but for
+# the model that is named so.
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", "rope_scaling": _llama3(64)},
+    "mistral": {"model_type": "mistral", "sliding_window": 40, "head_dim": 64},
+    "smollm3": {"model_type": "smollm3", "num_hidden_layers": 5, "tie_word_embeddings": True},
+    "qwen2": {"model_type": "qwen2"},
+    "qwen2-yarn": {
+        "model_type": "qwen2",
+        "rope_scaling": {
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+    },
+    "qwen3": {"model_type": "qwen3", "head_dim": 64},
+    "gemma3": {
+        **_GEMMA,
+        "num_hidden_layers": 7,
+        "sliding_window": 40,
+        "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        "final_logit_softcapping": 3.0,
+    },
+    "gemma3-256": {
+        **_GEMMA,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 256,
+        "sliding_window": 100,
+        "query_pre_attn_scalar": 168,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "phi3": {
+        "model_type": "phi3",
+        "head_dim": None,
+        "hidden_size": 384,  # heads of 96
+        "sliding_window": 60,
+    },
+    "phi3-long": {
+        "model_type": "phi3",
+        "head_dim": None,
+        "hidden_size": 256,  # heads of 64, of which 48 dims are rotated
+        "partial_rotary_factor": 0.75,
+        "original_max_position_embeddings": 64,
+        "rope_scaling": _longrope(24),
+    },
+    "phi3-short": {
+        "model_type": "phi3",
+        "head_dim": None,
+        "hidden_size": 256,
+        "original_max_position_embeddings": 256,
+        "rope_scaling": _longrope(32),
+    },
+    "granite": {
+        "model_type": "granite",
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.04,
+        "logits_scaling": 5.0,
+    },
+}
+CONTEXTS = {"phi3-short": 256}  # that an engine must be loaded with; else CONTEXT
+
+
+def config_of(name: str) -> dict[str, Any]:
+    """What `config.json` says of the model."""
+    config = {**_BASE, **CONFIGS[name]}
+    if config["head_dim"] is None:
+        del config["head_dim"]
+    if config["model_type"] in ("llama", "smollm3", "granite") and config["head_dim"] == 32:
+        del config["head_dim"]  # it follows from the width; some published ones do not say it
+    return config
+
+
+def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
+    """The model's weights, float32, by their names in a checkpoint."""
+    c, rng = config_of(name), np.random.default_rng(seed)
+    kind, width, ffn = c["model_type"], c["hidden_size"], c["intermediate_size"]
+    heads, kv = c["num_attention_heads"], c["num_key_value_heads"]
+    dim = c.get("head_dim", width // heads)
+    gemma = kind.startswith("gemma")
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB, width)}
+    for n in range(c["num_hidden_layers"]):
+        layer: dict[str, tuple[int, ...]] = {"input_layernorm.weight": (width,)}
+        if kind == "phi3":
+            layer["self_attn.qkv_proj.weight"] = ((heads + 2 * kv) * dim, width)
+            layer["mlp.gate_up_proj.weight"] = (2 * ffn, width)
+        else:
+            for part, count in (("q", heads), ("k", kv), ("v", kv)):
+                layer[f"self_attn.{part}_proj.weight"] = (count * dim, width)
+                if kind == "qwen2":
+                    layer[f"self_attn.{part}_proj.bias"] = (count * dim,)
+            layer |= {f"mlp.{part}_proj.weight": (ffn, width) for part in ("gate", "up")}
+        if gemma or kind == "qwen3":
+            layer |= {f"self_attn.{part}_norm.weight": (dim,) for part in "qk"}
+        if gemma:
+            names = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
+            layer |= {f"{part}.weight": (width,) for part in names}
+        layer |= {
+            "post_attention_layernorm.weight": (width,),
+            "self_attn.o_proj.weight": (width, heads * dim),
+            "mlp.down_proj.weight": (width, ffn),
+        }
+        shapes |= {f"model.layers.{n}.{part}": shape for part, shape in layer.items()}
+    shapes["model.norm.weight"] = (width,)
+    if not c["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (VOCAB, width)
+
+    def values(part: str, shape: tuple[int, ...]) -> np.ndarray:
+        noise = rng.standard_normal(shape)
+        if len(shape) == 2:
+            return noise * 1.5 / np.sqrt(shape[1])
+        if part.endswith("bias"):
+            return noise
+        return noise * 0.2 + (0 if gemma else 1)
+
+    return {part: values(part, shape).astype(np.float32) for part, shape in shapes.items()}
+
+
+def write_model(
+    path: Path,
+    name: str,
+    kind: str = "f32",
+    seed: int = 0,
+    *,
+    metadata: dict[str, Any] | None = None,
+) -> None:
+    """Write the model's GGUF file with matrices of the GGML type `kind`.
+
+    `metadata` replaces values of the file, for files that are wrong in one way.
+    """
+    weights = checkpoint(name, seed)
+    mapping = map_checkpoint(config_of(name), list(weights))
+    assert not mapping.unused
+    quant = gguf.GGMLQuantizationType[kind.upper()]
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", mapping.architecture)
+        writer.add("general.name", f"tiny {name}")
+        for key, value in (mapping.metadata | (metadata or {})).items():
+            writer.add(key, value)
+        _add_tokenizer(writer)
+        arrays = {t.name: t.make([weights[n] for n in t.sources]) for t in mapping.tensors}
+        plain = {t.name for t in mapping.tensors if t.is_vector}
+        for tensor, array in arrays.items():
+            stored = GGMLType.F32 if tensor in plain else GGMLType[quant.name]
+            writer.declare(tensor, array.shape, stored)
+        for tensor, array in arrays.items():
+            data = array.astype(np.float32)
+            writer.write(tensor, data if tensor in plain else gguf.quants.quantize(data, quant))
+
+
+def _add_tokenizer(writer: GGUFWriter) -> None:
+    """256 byte tokens, then control tokens up to the vocabulary's size."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    symbols = {b: chr(b) for b in printable} | {b: chr(256 + n) for n, b in enumerate(others)}
+    tokens = [symbols[b] for b in range(256)] + ["ab"]
+    tokens += [f"<|extra_{n}|>" for n in range(VOCAB - 257)]
+    writer.add("tokenizer.ggml.model", "gpt2")
+    writer.add("tokenizer.ggml.pre", "qwen2")
+    writer.add("tokenizer.ggml.tokens", tokens)
+    writer.add("tokenizer.ggml.token_type", np.array([1] * 257 + [3] * (VOCAB - 257), np.int32))
+    writer.add("tokenizer.ggml.merges", ["a b"])
+    writer.add("tokenizer.ggml.eos_token_id", VOCAB - 1)
+    writer.add("tokenizer.ggml.bos_token_id", VOCAB - 2)
+
+
+def torch_logits(name: str, ids: list[int], seed: int = 0) -> np.ndarray:
+    """Logits of every position by transformers: float32 [len(ids), VOCAB]."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settings = {**config_of(name), "attn_implementation": "eager", "pad_token_id": 0}
+    config = AutoConfig.for_model(**settings)
+    model = AutoModelForCausalLM.from_config(config).eval().float()
+    state = {n: torch.from_numpy(v) for n, v in checkpoint(name, seed).items()}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected, unexpected
+    assert set(missing) <= {"lm_head.weight"}, missing
+    model.tie_weights()
+    with torch.no_grad():
+        return model(torch.tensor([ids])).logits[0].float().numpy()

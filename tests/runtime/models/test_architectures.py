@@ -1,0 +1,239 @@
+"""Every architecture end to end: logits and greedy tokens, and the same bits however run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import tiny_models as tiny
+
+from triplepoint.errors import UnsupportedModelError
+from triplepoint.runtime.engine import Engine
+from triplepoint.runtime.session import Session
+
+IDS = np.random.default_rng(1).integers(0, tiny.VOCAB, 150).tolist()
+STEPS = 64
+EXACT = 3e-5  # of the range of all logits: the same sums in float32, in another order
+MakeModel = Callable[..., Path]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
+    """Writes each model once for each type of its matrices."""
+    folder = tmp_path_factory.mktemp("architectures")
+
+    def make(name: str, kind: str = "f32") -> Path:
+        path = folder / f"{name}-{kind}.gguf"
+        if not path.exists():
+            tiny.write_model(path, name, kind)
+        return path
+
+    return make
+
+
+def load(path: Path, **settings: Any) -> Engine:
+    name = path.stem.rpartition("-")[0]
+    return Engine.load(path, context=tiny.CONTEXTS.get(name), **settings)
+
+
+@pytest.fixture(scope="module", params=tiny.CONFIGS)
+def engine(request: pytest.FixtureRequest, model: MakeModel) -> Iterator[Engine]:
+    """Each model in float32 on two threads."""
+    with load(model(request.param), threads=2, kv="f32") as engine:
+        yield engine
+
+
+def _name(engine: Engine) -> str:
+    return engine.model.name.removeprefix("tiny ")
+
+
+def _chunked(session: Session, size: int) -> np.ndarray:
+    """Logits after IDS, prefilled in chunks of `size`."""
+    session.truncate(0)
+    for at in range(0, len(IDS), size):
+        session.prefill(IDS[at : at + size])
+    assert session.tokens == IDS
+    return session.logits.copy()
+
+
+# --- the same as the reference
+
+
+def test_logits_and_greedy_tokens_equal_transformers(engine: Engine) -> None:
+    """Logits of 213 positions are those of transformers; so is each of 64 greedy choices."""
+    pytest.importorskip("torch", reason="the oracle is torch: pip install '.[oracle]'")
+    pytest.importorskip(
+        "transformers", reason="the oracle is transformers: pip install '.[oracle]'"
+    )
+    session = engine.session()
+    session.prefill(IDS)
+    ours = list(session.decode(max_tokens=STEPS))
+    ids = [*IDS, *ours[:-1]]
+    got = engine.session().score(ids)
+    want = tiny.torch_logits(_name(engine), ids)
+
+    assert np.abs(got - want).max() / np.ptp(want) <= EXACT
+    # Given the same tokens before it, each is what transformers would choose.
+    assert ours == want[len(IDS) - 1 :].argmax(-1).tolist()
+
+
+SETTINGS = [
+    ("llama", "llama.rope.freq_base", 10000.0),
+    ("llama", "llama.attention.layer_norm_rms_epsilon", 0.1),
+    ("mistral", "llama.attention.sliding_window", 0),
+    ("qwen2-yarn", "qwen2.rope.scaling.type", "none"),
+    ("gemma3", "gemma3.attention.sliding_window", 41),
+    ("gemma3", "gemma3.rope.freq_base_swa", 20000.0),
+    ("gemma3", "gemma3.rope.scaling.factor", 1.0),
+    ("gemma3", "gemma3.final_logit_softcapping", 0.0),
+    ("gemma3-256", "gemma3.attention.scale", 0.0),
+    ("phi3", "phi3.attention.sliding_window", 0),
+    ("phi3-long", "phi3.rope.scaling.attn_factor", 1.0),
+    ("phi3-long", "phi3.rope.scaling.original_context_length", 4096),
+    ("granite", "granite.attention.scale", 0.0),
+    ("granite", "granite.embedding_scale", 1.0),
+    ("granite", "granite.residual_scale", 1.0),
+    ("granite", "granite.logit_scale", 1.0),
+]
+
+
+@pytest.mark.parametrize(("name", "key", "value"), SETTINGS)
+def test_each_setting_counts(
+    tmp_path: Path, model: MakeModel, name: str, key: str, value: object
+) -> None:
+    """Another value in the file changes the logits: so the test above is a test of it."""
+    changed = tmp_path / f"{name}-f32.gguf"
+    tiny.write_model(changed, name, metadata={key: value})
+    logits = []
+    for path in (model(name), changed):
+        with load(path, threads=2, kv="f32") as engine:
+            session = engine.session()
+            session.prefill(IDS)
+            logits.append(session.logits.copy())
+    far = np.abs(logits[1] - logits[0]).max() / np.ptp(logits[0])
+
+    assert far > 10 * EXACT
+
+
+# --- promises: the same bits, whatever the way
+
+
+def test_same_bits_in_any_chunks(engine: Engine) -> None:
+    """Prefill in chunks of 1, 7, 64 and whole gives the same bits."""
+    session = engine.session()
+    want = _chunked(session, len(IDS))
+    for size in (1, 7, 64):
+        assert np.array_equal(_chunked(session, size), want), size
+
+
+def test_same_bits_with_a_cached_prefix(engine: Engine) -> None:
+    """A prompt on top of a cached prefix gives what it gives from nothing."""
+    want = _chunked(engine.session(), len(IDS))
+    session = engine.session()
+    session.prefill(IDS[:100])
+    session.prefill([5, 6, 7] * 20)
+    session.truncate(100)
+    phase = session.prefill(IDS[100:])
+
+    assert phase.cached_tokens == 100
+    assert np.array_equal(session.logits, want)
+
+
+def test_decoded_scored_and_prefilled_are_the_same(engine: Engine) -> None:
+    """Tokens decoded one by one leave the logits that prefilling them leaves, and scoring them."""
+    session = engine.session()
+    session.prefill(IDS[:90])
+    ids = [*IDS[:90], *session.decode(max_tokens=20)]
+    session.prefill([])
+    decoded = session.logits.copy()
+    other = engine.session()
+    other.prefill(ids)
+
+    assert np.array_equal(other.logits, decoded)
+    assert np.array_equal(engine.session().score(ids)[-1], decoded)
+
+
+def test_same_bits_on_any_threads(engine: Engine) -> None:
+    """One thread gives the bits that two give."""
+    with load(engine.model.path, threads=1, kv="f32") as alone:
+        assert np.array_equal(_chunked(alone.session(), 64), _chunked(engine.session(), 64))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", [None, "generic"])
+@pytest.mark.parametrize("kv", ["bf16", "q8"])
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "gemma3", "phi3-long"])
+def test_same_bits_when_quantised(model: MakeModel, name: str, kv: str, target: str | None) -> None:
+    """The same holds for int8 weights and each cache, in any chunks, on 1, 2 or 3 threads."""
+    seen = []
+    for threads in (1, 2, 3):
+        with load(model(name, "q8_0"), threads=threads, kv=kv, target=target) as engine:
+            session = engine.session()
+            seen += [_chunked(session, size) for size in (1, 7, 64, len(IDS))]
+    assert np.isfinite(seen[0]).all()
+    assert all(np.array_equal(logits, seen[0]) for logits in seen[1:])
+
+
+@pytest.mark.parametrize("name", ["mistral", "smollm3", "gemma3", "phi3-long"])
+def test_caches_of_fewer_bits_stay_near(model: MakeModel, name: str) -> None:
+    """bf16 and int8 caches move the logits a little: rotation and windows are the same there."""
+    logits = {}
+    for kv in ("f32", "bf16", "q8"):
+        with load(model(name), threads=2, kv=kv) as engine:
+            logits[kv] = _chunked(engine.session(), 64)
+    spread = np.ptp(logits["f32"])
+
+    assert 0 < np.abs(logits["bf16"] - logits["f32"]).max() / spread <= 0.02
+    assert 0 < np.abs(logits["q8"] - logits["f32"]).max() / spread <= 0.06
+
+
+# --- what is refused
+
+
+REFUSED = [
+    ("llama", {"llama.expert_count": 8}, "llama.expert_count asks for a mixture of experts"),
+    ("llama", {"llama.attention.clamp_kqv": 8.0}, "clamped queries"),
+    ("qwen2", {"qwen2.attention.sliding_window": 40}, "a sliding window, which is not"),
+    ("qwen2", {"qwen2.rope.scaling.type": "dynamic"}, "rope scaling 'dynamic' is not supported"),
+    ("qwen3", {"qwen3.attn_logit_softcapping": 50.0}, "bounded attention scores"),
+    ("llama", {"llama.attention.kv_lora_rank": 512}, "multi-head latent attention"),
+]
+
+
+@pytest.mark.parametrize(("name", "metadata", "said"), REFUSED)
+def test_what_is_not_supported_is_refused(
+    tmp_path: Path, name: str, metadata: dict[str, Any], said: str
+) -> None:
+    """A key that asks for something else than what is computed is named, at once."""
+    path = tmp_path / f"{name}-f32.gguf"
+    tiny.write_model(path, name, metadata=metadata)
+    with pytest.raises(UnsupportedModelError, match=said):
+        load(path)
+
+
+def test_keys_that_ask_for_nothing(tmp_path: Path, model: MakeModel) -> None:
+    """A window as long as the context, or scales of 1, change nothing and are no reason."""
+    path = tmp_path / "qwen2-f32.gguf"
+    metadata = {"qwen2.attention.sliding_window": tiny.CONTEXT, "qwen2.logit_scale": 1.0}
+    tiny.write_model(path, "qwen2", metadata=metadata)
+    logits = []
+    for each in (path, model("qwen2")):
+        with load(each, threads=1) as engine:
+            logits.append(_chunked(engine.session(), 64))
+
+    assert np.array_equal(*logits)
+
+
+def test_costs_know_the_window(engine: Engine) -> None:
+    """Attention's operations count what a token sees, layer by layer."""
+    cost, windows = engine.cost, engine.network.windows
+    for start, tokens in ((0, 150), (30, 20), (100, 1)):
+        want = sum(
+            min(position + 1, window or position + 1)
+            for window in windows
+            for position in range(start, start + tokens)
+        )
+        assert cost.seen(start, tokens) * cost.layers == pytest.approx(want)
