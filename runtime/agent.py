@@ -8,25 +8,31 @@ print(result.answer, result.trace.path)
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+
+from typing_extensions import TypeVar
 
 from ..errors import AgentError, LimitReachedError
 from ..tools import FileTools, Policy, Tool, ToolSet, formats
+from ..tools import tool as make_tool
 from ..tools.policy import Mode
 from ..traces.reader import Trace
 from ..traces.writer import new_run_id
 from .chat import Message
 from .events import AgentEvent, RunFinished
+from .header import run_start
 from .local import LocalTalk
 from .loop import Run
+from .output import OutputType
 from .prompt import SYSTEM_PROMPT, WORKING_PROMPT
 from .result import RunResult
 from .results import Results
 
 if TYPE_CHECKING:
+    from ..tools import Effect
     from .chat import Chat
     from .engine import Engine
     from .grammar import CallGrammar
@@ -36,7 +42,11 @@ if TYPE_CHECKING:
     from .session import Session
     from .talk import Talk
 
+Output = TypeVar("Output", default=str)
+
 ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
+
+_BUSY = "this agent is running already; finish or close that stream first"
 
 MAX_STEPS = 8
 MAX_TOKENS = 1024
@@ -53,6 +63,8 @@ class AgentConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     sampling: Sampling | None = None
     timeout: float | None = None
+    output: Mapping[str, Any] | None = None
+    """JSON schema that answers must fit."""
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_tokens"):
@@ -62,7 +74,7 @@ class AgentConfig:
             raise ValueError(f"timeout must be above 0 seconds, not {self.timeout}")
 
 
-class Agent:
+class Agent(Generic[Output]):
     """An agent and its conversation. Every run goes on where the one before it ended.
 
     Args:
@@ -85,10 +97,13 @@ class Agent:
         thinking: for models that can think before they answer: whether to; None leaves it to them.
         chat_template: Jinja text to use instead of the model's own.
         sampling: how tokens are picked; greedy by default.
+        output_type: what answers are to be: a pydantic model, a dataclass, ``list[int]``, …;
+            text without it. The model cannot write anything else, and `RunResult.output` has it.
 
     Raises:
         TemplateError: the model's chat template cannot be used.
-        GrammarError: no grammar can be made from a tool's schema.
+        GrammarError: no grammar can be made from a tool's schema, or from that of the answer.
+        AgentError: output_type has no schema.
         ToolError: the workspace is no folder.
         EngineError: the context is larger than the engine's.
 
@@ -116,32 +131,36 @@ class Agent:
         thinking: bool | None = None,
         chat_template: str | None = None,
         sampling: Sampling | None = None,
+        output_type: type[Output] | None = None,
     ) -> None:
         self.engine = engine
         self.workspace = None if workspace is None else Path(workspace)
         size = engine.context if context is None else context
         self.results = Results(result_tokens or _tokens(size), self._count)
-        files = () if self.workspace is None else FileTools(self.workspace, max_chars=_share(size))
-        given = [one if isinstance(one, Tool) else Tool(one) for one in _flat(tools)]
-        if any(one.effect in ("net", "exec") for one in given):  # of any length
-            given.append(self.results.tool())
-        self.tools = ToolSet((*files, *given))
+        self._files = () if workspace is None else FileTools(workspace, max_chars=_share(size))
+        self._given = [one if isinstance(one, Tool) else Tool(one) for one in _flat(tools)]
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
-        if system is None:
-            reads = all(one.effect == "read" for one in self.tools)
-            system = (SYSTEM_PROMPT if reads else WORKING_PROMPT) if len(self.tools) else ""
-        options = {} if thinking is None else {"enable_thinking": thinking}
+        self.output = None if output_type is None else OutputType(output_type)
+        self._output_type = output_type
+        self._system, self._result_tokens = system, result_tokens
+        self._chat_template, self._profile = chat_template, profile
         self.config = AgentConfig(
-            max_steps, max_tokens, context, system, options, sampling, timeout
+            max_steps,
+            max_tokens,
+            context,
+            "",
+            {} if thinking is None else {"enable_thinking": thinking},
+            sampling,
+            timeout,
+            None if self.output is None else self.output.schema,
         )
-        self.talk: Talk = self._begin_talk(chat_template)
-        if isinstance(self.talk, LocalTalk):
-            self.talk.session.profile = profile
+        self.tools, self.talk = self._begin()
+        self._marks: list[tuple[Any, int]] = []
         self.messages: list[Message] = []
         self.on_progress: Callable[[int, int, float], None] | None = None
         """Called during a long prefill with tokens done, tokens in all and tokens a second."""
         self.turn = 0
-        self.last_result: RunResult | None = None
+        self.last_result: RunResult[Output] | None = None
         """The result of the last run that ended, also of one that a limit ended."""
         self._trace_path = trace
         self._redact = redact
@@ -157,7 +176,36 @@ class Agent:
             self._trace = self._begin_trace()
         return self._trace
 
-    def run(self, task: str) -> RunResult:
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        effect: Effect = "read",
+        preview: Callable[..., str] | None = None,
+    ) -> Any:
+        """Give the agent one more tool, as a decorator; see `triplepoint.tool`.
+
+        Raises:
+            AgentError: the conversation has begun; the model has been told of its tools.
+        """
+
+        def add(decorated: Callable[..., Any]) -> Tool[..., Any]:
+            if self.turn:
+                raise AgentError("tools are given before the first question, and stay the same")
+            made = make_tool(name=name, effect=effect, preview=preview)(decorated)
+            self._given.append(made)
+            try:
+                self.tools, self.talk = self._begin()
+            except BaseException:
+                self._given.remove(made)
+                raise
+            return made
+
+        return add if function is None else add(function)
+
+    def run(self, task: str) -> RunResult[Output]:
         """Answer a question.
 
         Raises:
@@ -165,7 +213,7 @@ class Agent:
                 `last_result` has what there was of it.
             ContextOverflowError: something did not fit in the context; says how long what was.
             PassCancelledError: `stop` was called.
-            AgentError: the conversation cannot go on.
+            AgentError: the conversation cannot go on, or the answer does not fit output_type.
             TraceError: the trace cannot be written.
         """
         result = None
@@ -187,13 +235,94 @@ class Agent:
             As `run`, except for LimitReachedError.
         """
         if self._running:
-            raise AgentError("this agent is running already; finish or close that stream first")
+            raise AgentError(_BUSY)
         self._running = True
         self.stopping = False
         try:
             yield from Run(self, task).events()
         finally:
             self._running = False
+
+    async def run_async(self, task: str) -> RunResult[Output]:
+        """As `run`, in an event loop; cancelling it ends the run and keeps the conversation."""
+        result = None
+        async for event in self.stream_async(task):
+            if isinstance(event, RunFinished):
+                result = event.result
+        assert result is not None, "a stream that did not raise ends in RunFinished"
+        if result.status == "limit":
+            raise LimitReachedError(result.message)
+        return result
+
+    async def stream_async(self, task: str) -> AsyncIterator[AgentEvent]:
+        """As `stream`, in an event loop; leaving it ends the run and keeps the conversation."""
+        from .asynchronous import in_thread
+
+        async for event in in_thread(lambda: self.stream(task), self.stop):
+            yield event
+
+    def undo(self) -> str:
+        """Forget the last question and everything since; returns the question.
+
+        Nothing is computed again: the tokens before it are still there. What tools have changed
+        stays changed.
+
+        Raises:
+            AgentError: there is none, or a run goes on.
+        """
+        if self._running or not self._marks:
+            raise AgentError("there is no question to take back" if not self._running else _BUSY)
+        mark, messages = self._marks.pop()
+        asked = [one.content for one in self.messages[messages:] if one.role == "user"]
+        self.talk.rewind(mark)
+        self.messages = self.messages[:messages]
+        return asked[0] if asked else ""
+
+    def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
+        """Another agent that goes on from here, with the same tools; this one stays as it is.
+
+        The engine reads the conversation once more for it, unless it can share what it has.
+
+        Raises:
+            AgentError: a run goes on.
+        """
+        if self._running:
+            raise AgentError(_BUSY)
+        config = self.config
+        other = Agent(
+            self.engine,
+            workspace=self.workspace,
+            tools=list(self._given),
+            system=self._system,
+            max_steps=config.max_steps,
+            max_tokens=config.max_tokens,
+            timeout=config.timeout,
+            policy=self.policy,
+            result_tokens=self._result_tokens,
+            context=config.context,
+            trace=trace,
+            redact=self._redact,
+            profile=self._profile,
+            thinking=config.options.get("enable_thinking"),
+            chat_template=self._chat_template,
+            sampling=config.sampling,
+            output_type=self._output_type,
+        )
+        other.on_progress = self.on_progress
+        if self.messages:
+            other.messages, other.turn = list(self.messages), self.turn
+            start = run_start(other, "")
+            start.parent = self.trace.events[0].run
+            other.trace.write(start)
+            phase = other.talk.adopt(self.talk)
+            if phase is not None:
+                phase.turn = other.turn
+                other.trace.write(phase)
+        return other
+
+    def mark(self) -> None:
+        """Remember where a question begins, for `undo`; a run does so."""
+        self._marks.append((self.talk.mark(), len(self.messages)))
 
     def stop(self) -> None:
         """End the running phase, from any thread; the run ends as cancelled."""
@@ -249,15 +378,28 @@ class Agent:
             raise AgentError("the model runs in another server: its tokens are not known here")
         return self.talk
 
-    def _begin_talk(self, chat_template: str | None) -> Talk:
+    def _begin(self) -> tuple[ToolSet, Talk]:
+        """The tools and an empty conversation in which the model is told of them."""
         from .remote import RemoteEngine
 
-        schemas = self.tools.schemas()
+        more = list(self._given)
+        if any(one.effect in ("net", "exec") for one in more):  # results of any length
+            more.append(self.results.tool())
+        tools = ToolSet((*self._files, *more))
+        system = self._system
+        if system is None:
+            reads = all(one.effect == "read" for one in tools)
+            system = (SYSTEM_PROMPT if reads else WORKING_PROMPT) if len(tools) else ""
+        if self.output is not None:
+            system = f"{system}\n\n{self.output.prompt}".lstrip()
+        self.config = replace(self.config, system=system)
         if isinstance(self.engine, RemoteEngine):
             from .remote.talk import RemoteTalk
 
-            return RemoteTalk(self.engine, self.config, schemas)
-        return LocalTalk(self.engine, self.config, schemas, chat_template)
+            return tools, RemoteTalk(self.engine, self.config, tools.schemas())
+        talk = LocalTalk(self.engine, self.config, tools.schemas(), self._chat_template)
+        talk.session.profile = self._profile
+        return tools, talk
 
     def _count(self, text: str) -> int:
         return self.talk.count(text)

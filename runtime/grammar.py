@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import GrammarError
 from .gguf_types import TokenType
-from .toolcalls import FORMATS, ToolFormat
+from .toolcalls import FORMATS, JSON_STYLE, ToolFormat, strict
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -64,6 +64,7 @@ class CallGrammar:
         tokenizer: of the model.
         tools: OpenAI-style schemas; without any, only free text is allowed.
         form: how calls are written, or the name of a known format.
+        output: JSON schema that an answer must fit, in place of free text.
 
     Raises:
         GrammarError: a schema cannot be made into a grammar; names the tool.
@@ -74,12 +75,14 @@ class CallGrammar:
         tokenizer: Tokenizer,
         tools: Sequence[Mapping[str, Any]] = (),
         form: ToolFormat | str = "hermes",
+        output: Mapping[str, Any] | None = None,
     ) -> None:
         self.form = FORMATS[form] if isinstance(form, str) else form
         self.tokenizer = tokenizer
         self.notes: list[str] = []
         """What the grammar could not hold the model to."""
         self._tools = list(tools)
+        self._output = output
         self._tags = tag_ids(tokenizer, (self.form.opening, self.form.closing))
         self.opening_id = self._tags.get(self.form.opening)
         """Id of the token that opens a call; None when it takes several tokens."""
@@ -87,7 +90,7 @@ class CallGrammar:
         self._prototype: LLMatcher | None = None
         self._failure: GrammarError | None = None
         self._thread: threading.Thread | None = None
-        if self._tools:
+        if self._tools or output is not None:
             self._prepare()
 
     @property
@@ -95,12 +98,17 @@ class CallGrammar:
         """What a trace calls it."""
         return self.form.name if self._tools else "text"
 
-    def constraint(self) -> TurnConstraint:
+    def constraint(self, *, thinking: bool = False) -> Constraint:
         """The constraint of one turn.
+
+        Args:
+            thinking: whether the template has opened the model's thinking already.
 
         Raises:
             GrammarError: a schema cannot be made into a grammar.
         """
+        if self._output is not None:
+            return OutputConstraint(self, thinking)
         if self._tools and self.opening_id is None:
             # No single token to wait for, so the matcher watches from the start.
             return TurnConstraint(self, self.matcher())
@@ -112,7 +120,7 @@ class CallGrammar:
             self._thread.join()
         if self._failure is not None:
             raise self._failure
-        assert self._prototype is not None, "a grammar without tools has no matcher"
+        assert self._prototype is not None, "a grammar of free text has no matcher"
         return self._prototype.deep_copy()
 
     def _prepare(self) -> None:
@@ -135,12 +143,25 @@ class CallGrammar:
         tables = matcher_tables(self.tokenizer)
         matcher = LLMatcher(tables, self._lark(self._tools), log_level=0)
         if matcher.is_error():
+            self._check_output(tables)
             lenient = self._not_expressible(tables)
             matcher = LLMatcher(tables, self._lark(self._tools, lenient), log_level=0)
         if matcher.is_error():
             reason = _first_line(matcher.get_error())
             raise GrammarError(f"no grammar can be made from the tools together: {reason}")
         return matcher
+
+    def _check_output(self, tables: LLTokenizer) -> None:
+        """See whether the schema of the answer alone can be made into a grammar."""
+        from llguidance import LLMatcher
+
+        if self._output is None:
+            return
+        if problem := LLMatcher.validate_grammar(self._lark([]), tables):
+            raise GrammarError(
+                f"no grammar can be made from the schema of the answer: {_first_line(problem)}; "
+                "simplify output_type"
+            )
 
     def _not_expressible(self, tables: LLTokenizer) -> list[str]:
         """Names of the tools whose schemas hold more than a grammar can express."""
@@ -165,7 +186,12 @@ class CallGrammar:
         return names
 
     def _lark(self, tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()) -> str:
-        calls = self.form.grammar(tools, self._tag, lenient)
+        calls = self.form.grammar(tools, self._tag, lenient) if tools else ""
+        if self._output is not None:
+            schema = {**strict(self._output), "x-guidance": {**JSON_STYLE, "lenient": False}}
+            answer = f"%json {json.dumps(schema, ensure_ascii=False)}"
+            called = f" | {self._tag(self.form.opening)} calls" if tools else ""
+            return f"start: BLANK? (answer{called})\nanswer: {answer}\nBLANK: /\\n{{1,2}}/\n{calls}"
         if self.opening_id is not None:
             return f"start: calls\n{calls}"
         opening = json.dumps(self.form.opening)
@@ -232,6 +258,50 @@ class TurnConstraint:
 
     def _check(self, what: str) -> None:
         assert self._matcher is not None
+        if self._matcher.is_error():
+            raise GrammarError(f"{what}: {_first_line(self._matcher.get_error())}")
+
+
+class OutputConstraint:
+    """The constraint of a turn whose answer must fit a schema (see `Constraint`).
+
+    A model that thinks first may do so freely. Then comes the answer, or a call.
+    """
+
+    def __init__(self, grammar: CallGrammar, thinking: bool) -> None:
+        self._grammar = grammar
+        self._matcher = grammar.matcher()
+        self._stops = grammar.tokenizer.stop_ids
+        self._words = np.empty(-(-grammar.tokenizer.n_vocab // 32), np.uint32)
+        tags = tag_ids(grammar.tokenizer, ("<think>", "</think>"))
+        self._open, self._close = tags.get("<think>"), tags.get("</think>")
+        self._thinking = thinking and self._close is not None
+        self._begun = thinking
+        self.done = False
+
+    def mask(self) -> Mask | None:
+        """Which tokens may come next (see `Constraint.mask`)."""
+        if self._thinking:
+            return self._grammar.free
+        self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        self._check("the grammar of the answer failed")
+        if not self._begun and self._open is not None:
+            self._words[self._open // 32] |= np.uint32(1 << (self._open % 32))
+        return self._words
+
+    def advance(self, token: int) -> None:
+        """Token was sampled (see `Constraint.advance`)."""
+        self.done = self.done or token in self._stops
+        if self._thinking:
+            self._thinking = token != self._close
+        elif not self._begun and token == self._open:
+            self._thinking = self._close is not None
+        else:
+            self._matcher.consume_token(token)
+            self._check(f"token {token} breaks the grammar of the answer")
+        self._begun = True
+
+    def _check(self, what: str) -> None:
         if self._matcher.is_error():
             raise GrammarError(f"{what}: {_first_line(self._matcher.get_error())}")
 

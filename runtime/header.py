@@ -40,6 +40,7 @@ def run_start(agent: Agent, task: str) -> RunStart:
             "system": config.system,
             "options": dict(config.options),
             **agent.talk.settings(),
+            "output": config.output,
             "policy": agent.policy.describe(),
             "notes": agent.notes,
         },

@@ -59,7 +59,7 @@ class LocalTalk:
         self.config = config
         options = dict(config.options)
         self.chat = Chat(engine.tokenizer, tools=tools, template=chat_template, options=options)
-        self.grammar = CallGrammar(engine.tokenizer, tools, self.chat.form)
+        self.grammar = CallGrammar(engine.tokenizer, tools, self.chat.form, config.output)
         self.session = engine.session(context=config.context)
         self.ledger = TokenLedger()
         self._opens_thinking = False
@@ -91,6 +91,14 @@ class LocalTalk:
         self.ledger.truncate(mark.tokens)
         if len(self.session.tokens) > mark.tokens:
             self.session.truncate(mark.tokens)
+
+    def adopt(self, other: LocalTalk) -> PhaseEvent | None:
+        """Read the other's tokens (see `Talk.adopt`)."""
+        if not len(other.ledger):
+            return None
+        self.ledger.ids = list(other.ledger.ids)
+        self.ledger.spans = list(other.ledger.spans)
+        return self.session.prefill(self.ledger.ids, purpose="fork")
 
     def settings(self) -> dict[str, Any]:
         """See `Talk.settings`."""
@@ -141,7 +149,7 @@ class LocalTalk:
         tokens = session.decode(
             max_tokens=min(left, room),
             stop=tokenizer.stop_ids,
-            constraint=self.grammar.constraint(),
+            constraint=self.grammar.constraint(thinking=self._opens_thinking),
             sampling=config.sampling or GREEDY,
         )
         ttft = None

@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..errors import LimitReachedError, PassCancelledError, ToolError
+from ..errors import AgentError, LimitReachedError, PassCancelledError, ToolError
 from ..tools.policy import Decision
 from ..traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
 from .chat import Message
@@ -30,7 +30,7 @@ from .events import (
     ToolCallStarted,
 )
 from .header import run_start
-from .prompt import DENIED, REPEATED_CALL
+from .prompt import DENIED, MISFIT, REPEATED_CALL
 from .repeats import Repeats
 from .reply import Reply
 from .result import RunResult, Usage
@@ -60,11 +60,14 @@ class Run:
     def __init__(self, agent: Agent, task: str) -> None:
         self.agent = agent
         self.task = task
+        agent.mark()
         self.turn = agent.turn = agent.turn + 1
         self.usage = Usage()
         self.answer = ""
         self.thinking = ""
         self.began = time.perf_counter()
+        self.output: Any = None
+        self._misfits = 0
         self._expired = False
         self._repeats = Repeats()
 
@@ -116,13 +119,32 @@ class Run:
             yield from agent.talk.feed(self, new, "prompt" if step == 1 else "tool_result")
             reply = yield from agent.talk.ask(self)
             if not reply.calls:
-                return
-            if step < config.max_steps:
+                new = self._read_output()
+                if not new:
+                    return
+            elif step < config.max_steps:
                 new = yield from self._act(reply.calls)
         raise LimitReachedError(
             f"no answer after {config.max_steps} steps; the last calls were not run. "
             "Allow more (max_steps), or ask for less at once"
         )
+
+    def _read_output(self) -> list[Message]:
+        """Read the answer as the declared type; a message for the model when it does not fit.
+
+        Raises:
+            AgentError: it does not fit for the second time.
+        """
+        if self.agent.output is None:
+            return []
+        try:
+            self.output = self.agent.output.read(self.answer)
+        except ValueError as error:
+            if self._misfits:
+                raise AgentError(f"the answer does not fit output_type: {error}") from None
+            self._misfits += 1
+            return [Message("user", MISFIT.format(problem=error))]
+        return []
 
     # What a talk needs of the run.
 
@@ -254,7 +276,14 @@ class Run:
         agent, usage = self.agent, self.usage
         usage.wall_s = time.perf_counter() - self.began
         agent.last_result = RunResult(
-            self.answer, status, message, self.turn, usage, agent.trace, self.thinking
+            self.answer,
+            status,
+            message,
+            self.turn,
+            usage,
+            agent.trace,
+            self.thinking,
+            self.answer if agent.output is None else self.output,
         )
         totals = {
             "input_tokens": usage.input_tokens,

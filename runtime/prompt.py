@@ -16,6 +16,9 @@ WORKING_PROMPT = (
 DENIED = "not allowed: {reason}. Do not try it again; say what you would have done."
 """What the model is told about a call that the policy denies."""
 
+MISFIT = "That answer does not fit: {problem}. Answer again, with all that it needs."
+"""What the model is told once when an answer is not of the declared type."""
+
 REPEATED_CALL = (
     "error: you made this exact call before and got the same result. "
     "Answer from what you have, or try something else."

@@ -158,6 +158,7 @@ class Replay:
     def __init__(self, engine: Engine, header: RunStart) -> None:
         self._engine = engine
         self._tools = header.tools
+        self._output = header.config.get("output")
         self._session = engine.session(context=header.config.get("context"))
         self._grammars: dict[str, CallGrammar] = {}
         self._constraint: tuple[tuple[int, int], Constraint | None] | None = None
@@ -218,7 +219,10 @@ class Replay:
             return None
         turn = (phase.turn, phase.step)
         if self._constraint is None or self._constraint[0] != turn:
-            self._constraint = (turn, self._call_grammar(phase.constraint).constraint())
+            said = self._engine.tokenizer.decode(self._session.tokens[-4:], special=True)
+            opened = said.rstrip().endswith("<think>")
+            grammar = self._call_grammar(phase.constraint)
+            self._constraint = (turn, grammar.constraint(thinking=opened))
         return self._constraint[1]
 
     def _call_grammar(self, name: str) -> CallGrammar:
@@ -230,7 +234,7 @@ class Replay:
                 raise ReplayError(f"constraint differs: this version has no grammar {name!r}")
             tools = [] if name == "text" else self._tools
             form = "hermes" if name == "text" else name
-            self._grammars[name] = CallGrammar(self._engine.tokenizer, tools, form)
+            self._grammars[name] = CallGrammar(self._engine.tokenizer, tools, form, self._output)
         return self._grammars[name]
 
     def _difference(self, position: int, was: int | None, now: int | None) -> Difference:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
+from typing_extensions import TypeVar
+
+from ..errors import AgentError
 from ..traces.reader import Trace
 from .events import Status
 from .ledger import Reuse
@@ -42,8 +45,11 @@ class Usage:
         return Reuse(self.cached_tokens, self.input_tokens)
 
 
+Output = TypeVar("Output", default=str)
+
+
 @dataclass(frozen=True)
-class RunResult:
+class RunResult(Generic[Output]):
     """How a run ended, and the trace of its conversation."""
 
     answer: str
@@ -55,6 +61,18 @@ class RunResult:
     usage: Usage
     trace: Trace
     thinking: str = ""
+    _output: Any = None
+
+    @property
+    def output(self) -> Output:
+        """The answer as the agent's ``output_type``; the text where there is none.
+
+        Raises:
+            AgentError: the run ended without an answer.
+        """
+        if self.status != "answered":
+            raise AgentError(f"there is no answer: {self.message}")
+        return self._output
 
     @property
     def turns(self) -> list[Turn]:

@@ -12,6 +12,7 @@ from .chat import Message
 from .events import AgentEvent
 
 if TYPE_CHECKING:
+    from ..traces.events import PhaseEvent
     from .loop import Run
     from .reply import Reply
 
@@ -62,6 +63,13 @@ class Talk(Protocol):
 
     def rewind(self, mark: Any) -> None:
         """Forget everything since the mark."""
+        ...
+
+    def adopt(self, other: Any) -> PhaseEvent | None:
+        """Take over the conversation of another talk of the same kind, which stays as it is.
+
+        Returns what that cost, for the trace.
+        """
         ...
 
     def settings(self) -> dict[str, Any]:

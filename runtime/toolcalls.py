@@ -14,7 +14,7 @@ from typing import Any, Protocol
 MAX_CALLS = 16  # in one turn; a model that goes on past that is lost in a loop
 MAX_INTEGER = 2**53 - 1  # larger ones are not exact in JSON everywhere
 
-_JSON_STYLE = {
+JSON_STYLE = {
     # What json.dumps writes and models were trained on.
     "item_separator": ", ",
     "key_separator": ": ",
@@ -103,7 +103,7 @@ class Hermes:
         for i, function in enumerate(functions):
             head = json.dumps({"name": function["name"]}, ensure_ascii=False)[:-1]
             head = json.dumps(head + ', "arguments": ', ensure_ascii=False)
-            style = {**_JSON_STYLE, "lenient": function["name"] in lenient}
+            style = {**JSON_STYLE, "lenient": function["name"] in lenient}
             drop = _HARD if function["name"] in lenient else frozenset()
             schema = strict(function.get("parameters") or {"type": "object"}, drop)
             schema = json.dumps({**schema, "x-guidance": style}, ensure_ascii=False)

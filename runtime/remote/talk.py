@@ -84,6 +84,10 @@ class RemoteTalk:
         """See `Talk.rewind`."""
         del self.wire[mark:]
 
+    def adopt(self, other: RemoteTalk) -> None:
+        """Take over what was sent so far (see `Talk.adopt`)."""
+        self.wire = [dict(message) for message in other.wire]
+
     def settings(self) -> dict[str, Any]:
         """See `Talk.settings`."""
         return {
@@ -160,6 +164,9 @@ class RemoteTalk:
             body["stream_options"] = {"include_usage": True}
         sampling = self.config.sampling or GREEDY
         body |= {"temperature": 0.0} if sampling.greedy else sampling.as_dict()
+        if self.config.output is not None:
+            schema = {"name": "answer", "schema": dict(self.config.output)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
         if self.config.options:
             body["chat_template_kwargs"] = dict(self.config.options)
         return body

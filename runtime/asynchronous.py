@@ -1,0 +1,66 @@
+"""A stream of events in an event loop: the run works in a thread, its events cross over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_AHEAD = 256  # events that may wait for whoever reads them; then the run waits
+
+
+async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -> AsyncIterator[T]:
+    """What an iterator gives, which is made and run in a thread of its own.
+
+    Args:
+        make: makes the iterator.
+        stop: ends its work from another thread; called when the reader leaves early.
+    """
+    loop = asyncio.get_running_loop()
+    ended = object()
+    events: asyncio.Queue[object] = asyncio.Queue()
+    room = threading.Semaphore(_AHEAD)
+    left = threading.Event()
+
+    def put(item: object) -> None:
+        if not left.is_set():
+            loop.call_soon_threadsafe(events.put_nowait, item)
+
+    def work() -> None:
+        iterator = make()
+        try:
+            for item in iterator:
+                put(item)
+                room.acquire()
+                if left.is_set():
+                    break
+            put(ended)
+        except BaseException as error:
+            put(_Raised(error))
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+
+    thread = threading.Thread(target=work, name="agent", daemon=True)
+    thread.start()
+    try:
+        while (item := await events.get()) is not ended:
+            room.release()
+            if isinstance(item, _Raised):
+                raise item.error
+            yield item  # pyright: ignore[reportReturnType]
+    finally:
+        left.set()
+        room.release()
+        if thread.is_alive():
+            stop()
+        await asyncio.shield(asyncio.to_thread(thread.join))
+
+
+class _Raised:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
