@@ -31,6 +31,7 @@ class Encoder:
         self.ids = vocabulary.ids
         self.first_special = self.ids[CONTROL[0]]
         self.tokenizer = plain_tokenizer(vocabulary)
+        self.pieces = tuple(t for t in vocabulary.tokens if t.isascii() and t.isalpha())
         self.constant = lru_cache(4096)(self._encode)
 
     def _encode(self, text: str) -> tuple[int, ...]:
@@ -62,7 +63,7 @@ class Stage:
 
 def sequence(encoder: Encoder, seed: int, tokens: int, size: int) -> tuple[list[int], list[bool]]:
     """A conversation cut at `tokens` + 1 ids; its first round is never cut."""
-    writer = Writer(Lexicon(random.Random(seed)), size)
+    writer = Writer(Lexicon(random.Random(seed), pieces=encoder.pieces), size)
     ids, targets = encoder(system_segments())
     head = len(ids)
     while len(ids) <= tokens:

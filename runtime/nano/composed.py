@@ -60,6 +60,16 @@ ERROR = [
     *combine("{f}: _", "what is the error|what went wrong|any errors|what failed|which error|"
              "error"),
     *combine("in {f}, _", "what is the error|what went wrong|which error is there|what failed"),
+    *combine("_ _, _ {f}", "the {x}|my {x}|our {x}|the build|the service|the job|it|the server",
+             "failed|crashed|is down|stopped|does not start|died|hangs|is broken|keeps failing",
+             "see|the log is in|here is the log:|this is the log:|look at|the output is in|"
+             "what does it say in|details are in"),
+    *combine("_ {f} _", "analyse|investigate|troubleshoot|triage|examine|review|study|inspect",
+             "|for errors|for the error|and explain what failed|to see why it failed|please"),
+    *combine("what _ _ in {f}", "is|was", "breaking|failing|crashing|causing the failure|the cause|"
+             "causing the error|the matter|the reason|the bug|the reason for the crash"),
+    *combine("_ _ in {f}", "was there|were there|did you see|do we have|have we got|is there",
+             "a failure|failures|an exception|anything wrong|something wrong|a problem|a crash"),
 ]  # fmt: skip
 KEY = [
     *combine("what_ _ {k} _ {f}", IS, "|the|the value of|the setting|the value for|the setting of",
@@ -76,6 +86,17 @@ KEY = [
              "set|set to|defined|configured|given|"),
     *combine("in {f}, _ {k}", "what is|what's|what is the|what's the|give me|how is|find|show me"),
     *combine("{f}: _ {k}", "what is|what's|give me|find|show|the value of|"),
+    *combine("_ _ {k} _ {f}", "can you|could you|would you please|please", "tell me|show me|find|"
+             "get|read|look up|check|give me|extract|print", "in|from|of"),
+    *combine("{k} _ {f}, _", "in|of|inside", "please|what's that|tell me|how much|which one"),
+    *combine("what {k} _ in {f}", "is set|is given|do I have|did you find|are we running with|"
+             "was chosen|will be used|is active|do you see|is there|applies"),
+    *combine("how _ is {k} in {f}", "high|large|long|big|many|low|short|often|far|wide"),
+    *combine("is {k} _ in {f}", "defined|given|present|configured|enabled|on|there|listed"),
+    *combine("what _ for {k} in {f}", "did I use|do I have|should I use|did we choose|did they set|"
+             "has been set|do you find|is there|is written|stands"),
+    *combine("_ {f}, what is {k}", "judging by|according to|as per|based on|looking at|given"),
+    *combine("what is {k} _ {f}", "judging by|as per|based on|as stated in|as given in|going from"),
 ]  # fmt: skip
 LINE_OF = "of|in|from"
 LINE = [
@@ -88,6 +109,11 @@ LINE = [
     *combine("_ {f} and _ line {n}", LOOK, TELL + "|read me|quote|print"),
     *combine("_ line {n} _ {f}", "read|see|go to|jump to|look at|what about|open|repeat|check",
              LINE_OF),
+    *combine("_ _ line {n} _ {f}", "can you|could you|would you please|please", "show me|read|get|"
+             "tell me|print|give me|find|open|display", LINE_OF),
+    *combine("line {n} _ {f}, _", LINE_OF, "please|show it|what is it|read it to me|what's there"),
+    *combine("I am _ line {n} of {f}, _", "on|looking at|stuck at|interested in",
+             "what is it|what does it say|show it to me|read it"),
 ]  # fmt: skip
 FOLDER = "{d}|the folder {d}|the {d} folder|{d}/|the directory {d}|folder {d}"
 HERE = "here|in here|in this folder|in this directory|in the folder|in the current folder|there"
@@ -109,6 +135,16 @@ LIST = [
              FOLDER),
     *combine("_ _ does _ _", "what|which", "|files|documents|entries", FOLDER,
              "have|hold|contain|include|store|keep|list"),
+    *combine("what_ _ in _", IS, "hiding|lying|living|kept|left|waiting|contained|lying around|"
+             "to be found|new|there", FOLDER),
+    *combine("what did _ _ in _", "you|we|I|he|someone|the {x}", "find|store|save|leave|keep|write|"
+             "drop|see", FOLDER),
+    *combine("_ _ in _", "is there|are there|do you see|do we have", "something|any file|any files|"
+             "files|stuff|anything interesting", FOLDER),
+    *combine("_ what _ _", "tell me|show me|say|see", FOLDER, "holds|contains|includes|stores"),
+    *combine("_ _", "give me a list of|I want a list of|a list of|make a list of|explore|tree|"
+             "go into|walk through|go to|an index of|print the files of|what's new in", FOLDER),
+    *combine("_ _", FOLDER, "contents|listing|files|content"),
 ]  # fmt: skip
 LIST_HERE = [
     *combine("what _ _", LIE, HERE),
@@ -117,6 +153,15 @@ LIST_HERE = [
              "what is|what there is|the file names|everything|the entries", HERE),
     *combine("_ _ does this folder _", "what|which", "|files|documents|entries",
              "have|contain|include|store|keep|list"),
+    *combine("_ _", "explore|tree|walk through|give me a list of|I want a list of|an index of|"
+             "make a list of|print the files of|a listing of|the contents of|the files of",
+             "this folder|this directory|the current folder|the folder"),
+    *combine("what_ _ _", IS, "stored|kept|lying|hiding|new|left|waiting|to be found|lying around",
+             HERE),
+    *combine("what did _ _ _", "you|we|I|someone|the {x}", "find|store|save|leave|keep|write|see",
+             HERE),
+    *combine("_ _ _", "is there|are there|do you see|do we have", "something|any file|any files|"
+             "files|stuff|anything interesting", HERE),
 ]  # fmt: skip
 ANY_FILE = "file|one|of the files|document|of these files"
 NAMING = (
@@ -145,6 +190,18 @@ SEARCH = [
              "|anywhere|here"),
     *combine("in _ _ {w}", "which file|which files|what file|which of the files",
              "is|do I find|can I find|do you see|appears|occurs|stands"),
+    *combine("_ {w} _", "spot|discover|detect|look out for|dig up|trace|check for|query|find me|"
+             "list mentions of|show mentions of|find mentions of|mentions of|occurrences of|"
+             "references to|uses of|all mentions of|every use of|try to find|find out about",
+             "|in the files|here"),
+    *combine("_ _ {w} _", "can you|could you|would you please|please|try to", "find|locate|spot|"
+             "see|search for|look for|{x}|search|grep for", "|anywhere|in the files|for me"),
+    *combine("_ _ {w} _", "is anyone|are we|is some file|is a file", "using|mentioning|naming|"
+             "referencing|reading|calling|{x}ing", "|anywhere|here"),
+    *combine("_ {w}, _", "I need|I want|I miss|I remember|I saw|there was|I wrote|someone wrote",
+             "where is it|which file is that|in which file|where was it|where can I see it"),
+    *combine("_ _ {w}", "what|who", "says|talks about|names|knows about|deals with|wrote about|"
+             "contains|is about|has|refers to|speaks of|tells about|{x}s"),
 ]  # fmt: skip
 IN_FOLDER = "{d}|the folder {d}|the {d} folder|the directory {d}|{d}/"
 SEARCH_IN = [
@@ -187,10 +244,53 @@ THE_FILE = [
              "containing|"
              "mentioning|about"),
     *combine("the _ where {w} _", "file|log", "is mentioned|appears|occurs|stands|shows up"),
+    *combine("_ _ that _ {w}", "a|that|whatever|some|any|the one", "file|log", NAMING),
+    *combine("_ _ with {w} _", "the|whatever|that|some|any", "file|log|text", "|in it|inside"),
 ]  # fmt: skip
 _OF_ONE = [way for way in ERROR if "{f} " not in way and not way.startswith(("{f}", "why", "in "))]
 BOTH = [
     *(find + then for find in FIND_ONE for then in THEN),
     *(way.replace("{f}", which) for way in _OF_ONE for which in THE_FILE),
-][::9]
-"""Every ninth: a quarter of a million would say nothing more."""
+][::31]
+"""One of 31: a quarter of a million would say nothing more."""
+
+THING = "the {x}|it|my {x}|our {x}|the server|the build|the test run|the last job|the program"
+ANY_ERROR = [
+    *combine("what _ _", "is|was|has been", "causing it|causing the crash|breaking|failing|"
+             "going wrong|the failure|the cause|the reason|broken|the issue|crashing|the bug"),
+    *combine("why _ _ _", "did|does", THING, "fail|crash|stop|break|not work|not start|exit|die"),
+    *combine("why is _ _", THING, "down|failing|broken|not starting|stuck|not working|crashing"),
+    *combine("what _ _", "broke|stopped|crashed|happened to|is wrong with|went wrong with|"
+             "is the problem with|is the matter with|failed in|made an error in", THING),
+    *combine("_ _, _", THING, "failed|crashed|is down|stopped|does not start|died|hangs|is broken|"
+             "keeps failing|does not work", "why|what happened|what is it|what was it|help"),
+    *combine("_ the _", SHOW + "|search for|look for|search", "error|errors|problem|failure"),
+    *combine("_ _ _", "is there|are there|do you see|do we have|did we have|was there",
+             "an error|errors|a problem|problems|failures|anything wrong|something wrong",
+             "|somewhere|in the files|in the logs|in this folder"),
+]  # fmt: skip
+ANY_KEY = [
+    *combine("what_ _ {k} _", IS, "|the|our|my|the current|the actual|the default|the value of|"
+             "the setting of", "|right now|at the moment|set to|on this machine|in production"),
+    *combine("_ {k} _", "what|which", "do we have|is active|is in use|do I use|was chosen|"
+             "is set right now|will be used|does the config have|does the configuration give|"
+             "does {x} use|does our {x} have|did they set|is it"),
+    *combine("how _ is the {k}", "high|large|long|big|low|short|often"),
+    *combine("_ the _ {k}", "find|look up|tell me|show me|get|check", "|value of|setting|current"),
+    *combine("what _ {k}", "did we choose for|do we have for|is configured for|is set for|"
+             "stands for|is the config value of|is the current value of"),
+]  # fmt: skip
+OTHER = [
+    *combine("what_ the _ of {w}", IS, "capital|height|size|age|president|color|language|history|"
+             "weight|temperature|price|area|best {x}|father|author|inventor|purpose|future"),
+    *combine("what_ {n} _ {n}", IS, "plus|times|divided by|+|*|-|/|to the power of|modulo|less"),
+    *combine("how _ I _", "do|can|should", "cook {w}|learn to {x}|get to {w}|make {w}|win at {w}|"
+             "write a {w}|fix my {w}|build a {w}|lose weight|sleep better|speak {w}"),
+    *combine("_ _ about {w}", "write|tell me|sing|make up|give me|invent", "a story|a poem|a joke|"
+             "an essay|a song|some facts|a letter"),
+    *combine("who _ the _ of {w}", "is|was|will be", "president|inventor|author|best {x}|queen|"
+             "first {x}|founder"),
+    *combine("_ {w}", "should I buy|do you know how to|do you believe in|have you ever seen|"
+             "can you speak|let's talk about|teach me|translate|explain|what do you like about"),
+    *combine("_ a _ for my {w}", "find me|write|suggest|buy me", "name|present|title|hotel|plan"),
+]  # fmt: skip

@@ -160,9 +160,9 @@ def chat(writer: Writer) -> Round:
         )
     )
     text = rng.choice(held_out if writer.asks_anew else trained)
-    while "{w}" in text:
-        text = text.replace("{w}", words.word(), 1)
-    text = text.replace("{n}", words.number())
+    for slot, make in (("{w}", words.word), ("{x}", words.word), ("{n}", words.number)):
+        while slot in text:
+            text = text.replace(slot, make(), 1)
     if rng.random() < 0.6:
         text = text[0].upper() + text[1:]
     asks = text.lower().startswith(("wh", "how", "can", "are", "do", "is", "tell"))
@@ -171,8 +171,8 @@ def chat(writer: Writer) -> Round:
 
 
 FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
-    "error": (error, 0.21),
-    "key": (key, 0.17),
+    "error": (error, 0.20),
+    "key": (key, 0.16),
     "line": (line, 0.05),
     "list": (listing, 0.12),
     "search": (search, 0.18),
@@ -180,7 +180,7 @@ FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
     "any_error": (any_error, 0.05),
     "any_key": (any_key, 0.04),
     "missing": (missing, 0.03),
-    "chat": (chat, 0.02),
+    "chat": (chat, 0.04),
 }
 LONG_FAMILIES = {"error": 0.28, "list": 0.12, "search": 0.32, "search_error": 0.28}
 """Those whose tool results can be long, and their shares where they have to be."""

@@ -116,6 +116,13 @@ EVENTS = (
     "rotated {p}",
     "backup of {w} finished",
     "TODO: {w} the {w}",
+    "C:\\{w}\\{w} {w}",
+    "{w} -> {w}",
+    "{i} <{w}> & {w}",
+    "{w} > {n}, {w} < {n}",
+    "$ {w} --{w} {v}",
+    "+ {w} {w}",
+    "~{n} {w} left",
     "done",
 )
 HARMLESS = (  # lines that speak of errors and report none

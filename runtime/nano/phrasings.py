@@ -309,6 +309,8 @@ LIST_HERE = mixed(LIST_HERE, composed.LIST_HERE, unseen.LIST_HERE)
 SEARCH = mixed(SEARCH, composed.SEARCH, unseen.SEARCH)
 SEARCH_IN = mixed(SEARCH_IN, composed.SEARCH_IN, unseen.SEARCH_IN)
 BOTH = mixed(BOTH, composed.BOTH, unseen.BOTH)
+ANY_KEY = mixed(ANY_KEY, composed.ANY_KEY, unseen.ANY_KEY)
+ANY_ERROR = mixed(ANY_ERROR, composed.ANY_ERROR, unseen.ANY_ERROR)
 
 GREETING = _ways(
     "hi|hello|hey|hello there|hi there|good morning|good evening|good afternoon|hey there|"
@@ -364,6 +366,8 @@ OTHER = _ways(
     "|what is the weather like in {w}|write a story about {w}|who was {w} {w}"
     "|what is {n} times {n}|tell me about the history of {w}"
 )
+
+OTHER = mixed(OTHER, composed.OTHER, unseen.OTHER)
 
 BEFORE = _ways(
     "please |can you tell me |could you tell me |hey, |hi, |hello, |so |ok, |now |and |tell me, |"

@@ -13,7 +13,7 @@ import string
 import sysconfig
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,14 @@ COMMON = (
     "metrics monitor kernel boot sync import export upload download notes todo readme error "
     "debug output result pipeline model train router scheduler storage engine"
 )
+SIGNED = (
+    "${_}", "{_}", "<_>", "_&_", "_+_", "~/_", "_^_", "$_", "_|_", "a=_&b=_", "_->_", "@_/_", "_*",
+    "(_)", "[_]", "_;_", "!_", "?_=_", "_::_", "`_`", "#_", "100%", "--_=_", "-_",
+)  # fmt: skip
+ALPHABETS = (
+    "äöüßéèêàçñøåíóúãõœæ", "абвгдежзийклмнопрстуфхцчшщыьэюя", "αβγδεζηθικλμνξοπρστυφχψω",
+    "的一是不了人我在有他这中大来上个国", "あいうえおかきくけこアイウエオカキ", "€→✓×°µ–…“”",
+)  # fmt: skip
 CONSONANTS = "bcdfghjklmnprstvwxz"
 UNITS = ("ms", "s", "MB", "GiB", "%", "kB", "min", "k", " bytes", "px", "h", "d")
 HELD_OUT = 8  # one word in so many
@@ -65,11 +73,23 @@ def sentences(held_out: bool) -> tuple[str, ...]:
     return _chosen(sorted(set(calm)), held_out)
 
 
-class Lexicon:
-    """A source of words, names and numbers, drawn from one random generator."""
+def fill_signs(pattern: str, word: Callable[[], str]) -> str:
+    """`pattern` with a word for every `_`."""
+    return "".join(word() if sign == "_" else sign for sign in pattern)
 
-    def __init__(self, rng: random.Random, *, held_out: bool = False) -> None:
+
+class Lexicon:
+    """A source of words, names and numbers, drawn from one random generator.
+
+    `pieces` are letters that stand together in the vocabulary: words made of them hold the
+    tokens that the words of the source hold too seldom for them to be learned.
+    """
+
+    def __init__(
+        self, rng: random.Random, *, held_out: bool = False, pieces: Sequence[str] = ()
+    ) -> None:
         self.rng = rng
+        self.pieces = pieces
         self.held_out = held_out
         self.words = harvest(held_out)
         self.common = tuple(COMMON.split()) if not held_out else self.words
@@ -96,6 +116,10 @@ class Lexicon:
     def made_up(self) -> str:
         """A string that is no word: `torabi`, `qxjw`, `k7f2`."""
         rng = self.rng
+        if self.pieces and rng.random() < 0.4:
+            return "".join(rng.choices(self.pieces, k=rng.randint(1, 3)))
+        if rng.random() < 0.03:
+            return "".join(rng.choices(rng.choice(ALPHABETS), k=rng.randint(1, 6)))
         kind = rng.random()
         if kind < 0.45:
             pairs = rng.randint(1, 4)
@@ -150,7 +174,7 @@ class Lexicon:
     def value(self) -> str:
         """A word with digits and signs, as values and identifiers in logs have them."""
         rng = self.rng
-        kind = rng.randrange(17)
+        kind = rng.randrange(18)
         if kind == 0:
             return self.number()
         if kind == 1:
@@ -184,6 +208,8 @@ class Lexicon:
         if kind == 14:
             return f"{self.word().upper()[:5]}-{rng.randrange(100_000)}"
         if kind == 15:
+            return fill_signs(rng.choice(SIGNED), self.word)
+        if kind == 16:
             return f"v{rng.randrange(10)}.{rng.randrange(30)}.{rng.randrange(20)}-{self.word()}"
         return self.identifier()
 
