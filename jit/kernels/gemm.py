@@ -30,6 +30,7 @@ from .lookup import IQ4_NL, table_bytes
 from .mathlib import f16_to_f32, gelu, silu
 from .panels import FORMATS, Format
 
+SILENT = 2  # tokens up to which the hardware fetches a panel best by itself: see `ahead.py`
 Epilogue = Literal["store", "add", "silu_mul", "gelu_mul"]
 GATES = {"silu_mul": silu, "gelu_mul": gelu}
 
@@ -142,7 +143,7 @@ def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> Produ
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
         def tile(first: V, tokens: int) -> None:
-            ahead = Ahead(k, panel.at(following), count, first, most)
+            ahead = Ahead(k, panel, following, count, first, most, silent=SILENT)
             body(panel, ahead, *place(first, tokens), unit)
 
         for_tiles(k, count, most, tile)

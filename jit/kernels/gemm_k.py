@@ -74,7 +74,7 @@ def k_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, scratch: Ptr
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
         def tile(first: V, tokens: int, unpacked: Ptr | None = None) -> None:
-            ahead = Ahead(k, panel.at(following), count, first, most)
+            ahead = Ahead(k, panel, following, count, first, most)
             tile_of.emit(panel, ahead, *place(first, tokens), unit, unpacked)
 
         with k.if_(count < many):
