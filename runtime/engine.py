@@ -23,6 +23,7 @@ from .gguf import GGUFFile
 from .graph import Buffers, Choice
 from .kv import KVCache
 from .machine import MachineProfile, physical_cores, profile
+from .packed_copy import Kept, pack_or_map
 from .session import Session
 from .tokenizer import Tokenizer
 from .weights import WeightLoader
@@ -72,6 +73,7 @@ class Engine:
         threads: threads that play a pass.
         crowding: leaves out threads whose core another process has.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
+        kept: the packed copy of the weights on disk, if one was asked for.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Engine:
         kv: KVFormat,
         context: int | None,
         progress: Callable[[float], None] | None,
+        keep_packed: bool,
     ) -> None:
         """Use `Engine.load`."""
         self.library, self.pool = library, pool
@@ -94,7 +97,11 @@ class Engine:
         self.network = models.build(gguf, weights)
         # Measured first: what it reads for that is free again before the weights need room.
         self.machine: MachineProfile = profile(library, pool)
-        self.weights = weights.pack_all(pool, progress)
+        self.kept: Kept | None = None
+        if keep_packed:
+            self.weights, self.kept = pack_or_map(weights, pool, progress)
+        else:
+            self.weights = weights.pack_all(pool, progress)
         config = self.network.config
         self.model = _info(gguf, config.layers, config.context)
         self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context
@@ -120,6 +127,7 @@ class Engine:
         kv: str = "bf16",
         context: int | None = None,
         progress: Callable[[float], None] | None = None,
+        keep_packed: bool = False,
     ) -> Engine:
         """Load a model.
 
@@ -134,6 +142,8 @@ class Engine:
             context: most positions of a session; default: what the model was made for, at most
                 32,768.
             progress: hears the share of the weights that is packed, 0 to 1.
+            keep_packed: keep the packed weights on disk, as large as the model's file, and map them
+                from there the next time; `Engine.kept` says what became of it.
 
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.
@@ -154,7 +164,7 @@ class Engine:
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
         try:
-            return cls(gguf, library, pool, kv, context, progress)  # pyright: ignore[reportArgumentType]
+            return cls(gguf, library, pool, kv, context, progress, keep_packed)  # pyright: ignore[reportArgumentType]
         except BaseException:
             pool.close()
             raise

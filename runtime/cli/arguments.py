@@ -143,6 +143,11 @@ def _engine_options(
     verb.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
     verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")
     verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="format of the KV cache (bf16)")
+    verb.add_argument(
+        "--keep-packed",
+        action="store_true",
+        help="keep the packed weights on disk and map them the next time",
+    )
     if context:
         verb.add_argument("--context", type=positive, metavar="N", help="context length in tokens")
 

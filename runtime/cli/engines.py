@@ -27,26 +27,29 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
 
     address, _, name = args.model.partition("#")
     key = os.environ.get("TRIPLEPOINT_API_KEY")
-    return RemoteEngine(
-        address, model=name or None, api_key=key, context=args.context or CONTEXT
-    )
+    return RemoteEngine(address, model=name or None, api_key=key, context=args.context or CONTEXT)
 
 
 def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     """Load the model with the threads, target, KV format and context that were asked for."""
     from ..engine import Engine
 
+    keep = getattr(args, "keep_packed", False)
     try:
-        return Engine.load(
+        engine = Engine.load(
             model_path(args.model, output),
             threads=args.threads,
             target=args.target or os.environ.get("TRIPLEPOINT_TARGET"),
             kv=args.kv or "bf16",
             context=getattr(args, "context", None),
             progress=output.progress.loading,
+            keep_packed=keep,
         )
     finally:
         output.progress.clear()
+    if engine.kept and engine.kept.refused:
+        output.note(f"{engine.kept.refused}; it was packed again")
+    return engine
 
 
 def model_path(model: str, output: Output) -> str | Path:

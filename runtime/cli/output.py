@@ -90,6 +90,13 @@ class Output:
         text = " ".join(printable(message, block=True).split())
         print(f"triplepoint: error: {text}", file=sys.stderr, flush=True)
 
+    def note(self, message: str) -> None:
+        """Write one line on stderr about something that is no error."""
+        self.progress.clear()
+        self.end_line()
+        text = " ".join(printable(message, block=True).split())
+        print(f"triplepoint: {text}", file=sys.stderr, flush=True)
+
     @property
     def console(self) -> Console:
         """The rich console, made when it is first needed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,10 +13,13 @@ from helpers import tiny_qwen3 as tiny
 
 from triplepoint.errors import GGUFError, UnsupportedModelError
 from triplepoint.jit.compile import Library
-from triplepoint.jit.kernels.panels import pack_reference
+from triplepoint.jit.kernels.panels import FORMATS, pack_reference
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
-from triplepoint.runtime.gguf import GGUFFile
+from triplepoint.runtime import packing
+from triplepoint.runtime.gguf import GGMLType, GGUFFile
+from triplepoint.runtime.gguf_write import GGUFWriter
+from triplepoint.runtime.synthetic import synthetic_path
 from triplepoint.runtime.weights import WeightLoader
 
 MakeModel = Callable[[str], Path]
@@ -83,6 +88,64 @@ def test_progress(loader: WeightLoader, pool: Pool) -> None:
     assert heard == sorted(heard)
 
 
+@pytest.mark.parametrize("kind", ["q4_0", "q8_0", "f16"])
+def test_pieces(
+    library: Library,
+    pool: Pool,
+    tiny_model: MakeModel,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+) -> None:
+    """However small the pieces, every byte is as the reference packs it, and none is left out.
+
+    A row that only pads a panel has scales of 0 and the bits of some other row: those may differ.
+    """
+    monkeypatch.setattr(packing, "PIECE", 1 << 13)
+    monkeypatch.setattr(packing, "AHEAD", 1 << 14)
+    loader = WeightLoader(GGUFFile.open(tiny_model(kind)), library)
+    target, lanes, heard = library.target, loader.lanes, []
+    shapes = {name: loader.gguf.tensors[name].shape for name in (Q, "token_embd.weight")}
+    plain = {name: loader.matrix(name, *shape) for name, shape in shapes.items()}
+    fused = loader.gate_up(GATE, UP, *FFN_SHAPE)
+    loader.pack_all(pool, heard.append)
+
+    assert sum(m.nbytes for m in loader.wanted) > 5 * packing.PIECE
+    assert heard == sorted(heard)
+    assert heard[-1] == 1.0
+    for name, matrix in plain.items():
+        raw, other = (_rows(loader, name) for _ in range(2))
+        other[[0, lanes]] ^= 0xFF
+        want, also = (pack_reference(r, r[lanes:], kind, target, 2 * lanes) for r in (raw, other))
+        matters = want == also  # all but the rows with which the reference pads
+        matters[0] = True
+        got = matrix.panels.reshape(want.shape)
+        assert (got == want)[matters].all(), name
+        assert matters.mean() > 0.9
+    want = pack_reference(_rows(loader, GATE), _rows(loader, UP), kind, target, lanes)
+    assert np.array_equal(fused.panels, want.reshape(-1))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_packed_size(library: Library, tmp_path: Path, kind: str) -> None:
+    """Packed weights of every type take at most 1.05 times the bytes that the file has for them.
+
+    A Qwen3's shapes, cut to few rows; only sizes are looked at.
+    """
+    path, shapes = tmp_path / "sizes.gguf", {"a": (1024, 1024), "b": (96, 2560), "c": (151, 512)}
+    with GGUFWriter(path) as writer:
+        for name, shape in shapes.items():
+            writer.declare(name, shape, GGMLType[kind.upper()])
+        for name, shape in shapes.items():
+            writer.write(name, np.zeros(GGMLType[kind.upper()].nbytes(shape), np.uint8))
+    loader = WeightLoader(GGUFFile.open(path), library)
+    for name, shape in shapes.items():
+        loader.matrix(name, *shape)
+    in_file = sum(info.nbytes for info in loader.gguf.tensors.values())
+
+    assert loader.packed_bytes <= 1.05 * in_file
+    assert loader.packed_bytes >= in_file
+
+
 def test_nothing_to_pack(loader: WeightLoader, pool: Pool) -> None:
     """A loader that was asked for nothing has nothing to do."""
     assert loader.pack_all(pool).used == 0
@@ -131,3 +194,32 @@ def test_what_is_refused(loader: WeightLoader, library: Library, tmp_path: Path)
         mixed.gate_up(GATE, UP, *FFN_SHAPE)
     with pytest.raises(UnsupportedModelError, match=rf"{Q} is F64, which has no kernel"):
         mixed.matrix(Q, *Q_SHAPE)
+
+
+PEAK = """
+import resource
+import sys
+
+from triplepoint import Engine
+
+with Engine.load(sys.argv[1], threads=2) as engine:
+    packed = engine.weights.used
+    print(packed, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is in KiB on Linux")
+def test_peak_memory(tmp_path: Path) -> None:
+    """A process that loads a model of 0.9 GB never has 256 MiB more than its packed weights.
+
+    The weights were in the file's mapping before: what is packed leaves it.
+    """
+    model = synthetic_path("synthetic:qwen3-4b:q4_0:layers=12", tmp_path)
+    command = [sys.executable, "-c", PEAK, str(model)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    model.unlink()
+    packed, peak = map(int, ran.stdout.split())
+
+    assert packed > 800 << 20
+    assert peak <= packed + (256 << 20), f"{(peak - packed) >> 20} MiB more"

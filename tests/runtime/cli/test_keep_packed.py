@@ -1,0 +1,52 @@
+"""``--keep-packed``: the second run maps what the first one packed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A cache without packed copies; kernels and limits are those of the other tests."""
+    folder = tmp_path / "cache" / "triplepoint"
+    folder.mkdir(parents=True)
+    for name in ("kernels", "machine"):
+        there = Path(platformdirs.user_cache_dir("triplepoint")) / name
+        there.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(there)
+    return folder
+
+
+def test_kept_and_mapped(triplepoint: Run, nano: Path, folder: Path, cache: Path) -> None:
+    """Answers are the same from memory, from the copy, and when the copy was damaged.
+
+    Then one line on stderr names it; it is packed again, and `cache` counts it.
+    """
+    more = {"XDG_CACHE_HOME": str(cache.parent)}
+    ask = ["run", "Which file mentions retry?", "--dir", folder, "-m", nano, "-q", "--keep-packed"]
+    first = triplepoint(*ask, more=more)
+    (copy,) = (cache / "packed").iterdir()
+    second = triplepoint(*ask, more=more)
+    os.truncate(copy, copy.stat().st_size - 1)
+    third = triplepoint(*ask, more=more)
+    fourth = triplepoint(*ask, more=more)
+
+    assert [run.returncode for run in (first, second, third, fourth)] == [0, 0, 0, 0], first.stderr
+    assert first.stdout
+    assert first.stdout == second.stdout == third.stdout == fourth.stdout
+    assert (first.stderr, second.stderr, fourth.stderr) == ("", "", "")
+    assert third.stderr.count("\n") == 1
+    assert f"the packed copy {copy} is damaged" in third.stderr
+    assert "it was packed again" in third.stderr
+    kept = json.loads(triplepoint("cache", "ls", "--json", more=more).stdout)
+    (packed,) = [one for one in kept if one["kind"] == "packed"]
+    assert (packed["files"], packed["bytes"]) == (1, copy.stat().st_size)
