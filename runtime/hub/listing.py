@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import NoReturn, TypeVar
 from urllib.parse import quote, urlencode
@@ -17,6 +17,7 @@ from .names import ModelName, is_repo
 from .variants import RepoFile
 
 _MAX_ANSWER = 1 << 26  # bytes; 10,000 files take some 4 MB
+_TRIES = 3  # of the listing
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _T = TypeVar("_T")
@@ -115,7 +116,9 @@ def explain(client: Client, name: ModelName, reply: Reply, file: str | None = No
 
 
 def _ask(client: Client, path: str, name: ModelName, note: Callable[[str], None]) -> bytes:
-    attempts = Attempts(f"cannot ask {client.settings.endpoint} for {name}", client.patience, note)
+    # Somebody waits for the first word: a network that is not there should be said in seconds.
+    patience = replace(client.patience, tries=min(_TRIES, client.patience.tries))
+    attempts = Attempts(f"cannot ask {client.settings.endpoint} for {name}", patience, note)
     while True:
         try:
             with client.get(path) as reply:

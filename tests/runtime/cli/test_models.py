@@ -59,7 +59,8 @@ def command(
     def run(*args: str) -> tuple[int, str, str]:
         capfd.readouterr()
         status = main(args)
-        return (int(status), *capfd.readouterr())
+        shown = capfd.readouterr()
+        return int(status), shown.out, shown.err
 
     return run
 

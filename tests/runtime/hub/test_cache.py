@@ -79,6 +79,19 @@ def test_a_model_of_another_tool_is_found(make: Make, settings: Settings) -> Non
     assert [str(m.name) for m in models_of(repo)] == ["org/one:Q4_K_M", "org/one:Q8_0"]
 
 
+def test_the_official_client_pulls_for_us(hub: FakeHub, settings: Settings) -> None:
+    """What `huggingface_hub` downloads is found and counts as pulled; that tests our Hub too."""
+    official = pytest.importorskip("huggingface_hub", reason="comes with tokenizers")
+    hub.repos["org/two"] = FakeRepo({"sub/B-Q8_0.gguf": b"b" * 5000})
+
+    place = official.hf_hub_download(
+        "org/two", "sub/B-Q8_0.gguf", cache_dir=settings.cache, endpoint=hub.url, token=False
+    )
+
+    assert find(ModelName("org/two"), settings).paths == (Path(place),)
+    assert pull(ModelName("org/two"), settings).fetched == 0
+
+
 def test_older_snapshots_count_too(make: Make, settings: Settings) -> None:
     """What only an older state has is found; of a file in both the newer one is."""
     make("org/one", {"A-Q4_K_M.gguf": b"old", "A-Q8_0.gguf": b"b"}, commit=OTHER)
