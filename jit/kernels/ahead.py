@@ -3,11 +3,11 @@
 A panel meets all tiles of tokens before the next one is read. So that memory is busy all the time
 and not only during the first tile, every tile asks for its own share of the next panel.
 
-A single tile reads on without a stop: it asks for what comes `NEAR` bytes later (K-quant decode from
-DRAM on a Zen 5: 0.58 µs a panel, 0.72 when the questions went a whole panel ahead, 1.28 without any).
-One or two tokens go through plain blocks faster than these arrive, and there what the hardware
-fetches by itself is best (Q4_0: 37 GB/s for one thread, 30 with questions in between); K-quants read
-a block in several strides, which it does not follow.
+A single tile reads on without a stop: it asks for what comes `NEAR` bytes later (K-quant decode
+from DRAM on a Zen 5: 0.58 µs a panel; 0.72 with questions a whole panel ahead, 1.28 with none). One
+or two tokens go through plain blocks faster than these arrive, and there what the hardware fetches
+by itself is best (Q4_0: 37 GB/s for one thread, 30 with questions in between); K-quants read a
+block in several strides, which it does not follow.
 """
 
 from __future__ import annotations
