@@ -185,10 +185,12 @@ def write_model(
     seed: int = 0,
     *,
     metadata: dict[str, Any] | None = None,
+    rounded_to: str = "f32",
 ) -> None:
     """Write the model's GGUF file with matrices of the GGML type `kind`.
 
-    `metadata` replaces values of the file, for files that are wrong in one way.
+    `metadata` replaces values of the file, for files that are wrong in one way. `rounded_to`: the
+    matrices have the values that they would have in this type.
     """
     weights = checkpoint(name, seed)
     mapping = map_checkpoint(config_of(name), list(weights))
@@ -196,7 +198,8 @@ def write_model(
     quant = gguf.GGMLQuantizationType[kind.upper()]
     with GGUFWriter(path) as writer:
         writer.add("general.architecture", mapping.architecture)
-        writer.add("general.name", f"tiny {name}")
+        # llama.cpp looks for tokens of its own in what is called phi-3.
+        writer.add("general.name", f"tiny {name.replace('phi3', 'phi')}")
         for key, value in (mapping.metadata | (metadata or {})).items():
             writer.add(key, value)
         _add_tokenizer(writer)
@@ -207,7 +210,11 @@ def write_model(
             writer.declare(tensor, array.shape, stored)
         for tensor, array in arrays.items():
             data = array.astype(np.float32)
-            writer.write(tensor, data if tensor in plain else gguf.quants.quantize(data, quant))
+            if tensor not in plain:
+                stand_in = gguf.GGMLQuantizationType[rounded_to.upper()]
+                blocks = gguf.quants.quantize(data, stand_in)
+                data = gguf.quants.quantize(gguf.quants.dequantize(blocks, stand_in), quant)
+            writer.write(tensor, data)
 
 
 def _add_tokenizer(writer: GGUFWriter) -> None:

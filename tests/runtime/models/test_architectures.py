@@ -47,7 +47,7 @@ def engine(request: pytest.FixtureRequest, model: MakeModel) -> Iterator[Engine]
 
 
 def _name(engine: Engine) -> str:
-    return engine.model.name.removeprefix("tiny ")
+    return engine.model.path.stem.rpartition("-")[0]
 
 
 def _chunked(session: Session, size: int) -> np.ndarray:
