@@ -278,6 +278,21 @@ class Agent(Generic[Output]):
         self.messages = self.messages[:messages]
         return asked[0] if asked else ""
 
+    def seed(self, turns: Iterable[tuple[str, str]]) -> None:
+        """Begin with questions and answers of another conversation, as if they were this one's.
+
+        Raises:
+            AgentError: the conversation has begun.
+        """
+        if self.turn or self.messages:
+            raise AgentError("a conversation that has begun cannot be given another past")
+        pairs = list(turns)
+        if pairs and self.config.system:
+            self.messages.append(Message("system", self.config.system))
+        for question, answer in pairs:
+            self.messages += [Message("user", question), Message("assistant", answer)]
+        self.talk.seed(self.messages)
+
     def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
         """Another agent that goes on from here, with the same tools; this one stays as it is.
 

@@ -92,6 +92,9 @@ class LocalTalk:
         if len(self.session.tokens) > mark.tokens:
             self.session.truncate(mark.tokens)
 
+    def seed(self, messages: Sequence[Message]) -> None:
+        """Nothing to do: `feed` renders the whole conversation while the ledger is empty."""
+
     def adopt(self, other: LocalTalk) -> PhaseEvent | None:
         """Read the other's tokens (see `Talk.adopt`)."""
         if not len(other.ledger):

@@ -65,6 +65,10 @@ class Talk(Protocol):
         """Forget everything since the mark."""
         ...
 
+    def seed(self, messages: Sequence[Message]) -> None:
+        """Begin with these messages; they are read with the first new one."""
+        ...
+
     def adopt(self, other: Any) -> PhaseEvent | None:
         """Take over the conversation of another talk of the same kind, which stays as it is.
 

@@ -84,6 +84,10 @@ class RemoteTalk:
         """See `Talk.rewind`."""
         del self.wire[mark:]
 
+    def seed(self, messages: Sequence[Message]) -> None:
+        """Begin with these messages (see `Talk.seed`)."""
+        self.wire = [{"role": one.role, "content": one.content} for one in messages]
+
     def adopt(self, other: RemoteTalk) -> None:
         """Take over what was sent so far (see `Talk.adopt`)."""
         self.wire = [dict(message) for message in other.wire]

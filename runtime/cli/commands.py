@@ -1,0 +1,206 @@
+"""What can be typed in a chat beside questions."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import AgentError, TriplepointError
+from ...traces.text import printable, short
+from .conversation import begin, show_trace
+from .engines import load_model
+from .output import Output
+from .status import explain
+
+if TYPE_CHECKING:
+    from ..agent import Agent
+    from ..engine import Engine
+    from ..remote import RemoteEngine
+
+
+@dataclass
+class Chats:
+    """The conversations of one chat; one of them goes on."""
+
+    args: argparse.Namespace
+    output: Output
+    engine: Engine | RemoteEngine
+    agents: list[Agent] = field(default_factory=list)
+    current: int = 0
+
+    @property
+    def agent(self) -> Agent:
+        """The one that goes on."""
+        return self.agents[self.current]
+
+    def close(self) -> None:
+        """Close the traces and the engine."""
+        for agent in self.agents:
+            agent.close()
+        self.engine.close()
+
+
+def run_command(line: str, chats: Chats) -> None:
+    """Do what a line that begins with a slash says; what goes wrong is told."""
+    name, _, rest = line.partition(" ")
+    known = COMMANDS.get(name)
+    if known is None:
+        show_help(chats, "")
+        return
+    try:
+        known.run(chats, rest.strip())
+    except (TriplepointError, OSError) as error:
+        chats.output.error(explain(error)[1])
+
+
+def show_help(chats: Chats, _: str) -> None:
+    """Every command, a line each."""
+    for name, command in COMMANDS.items():
+        usage = f"{name} {command.argument}".strip()
+        chats.output.line(f"{usage:<14} {command.help}")
+
+
+def _tools(chats: Chats, _: str) -> None:
+    mode = chats.agent.policy.mode
+    for tool in chats.agent.tools:
+        mark = "" if tool.effect == "read" else f" [{tool.effect}, {mode}]"
+        chats.output.line(f"{tool.name}: {short(tool.description, 100)}{mark}")
+
+
+def _trace(chats: Chats, _: str) -> None:
+    if chats.agent.turn:
+        show_trace(chats.output, chats.agent.trace)
+    else:
+        chats.output.line("nothing was asked yet")
+
+
+def _regimes(chats: Chats, _: str) -> None:
+    """Tokens and time by regime."""
+    from ...traces.timeline import duration, rate
+
+    phases = chats.agent.trace.phases if chats.agent.turn else []
+    if not phases:
+        chats.output.line("nothing was asked yet")
+        return
+    whole = sum(phase.wall_s for phase in phases) or 1.0
+    names = sorted({phase.regime for phase in phases}, key=[p.regime for p in phases].index)
+    for name in names:
+        those = [phase for phase in phases if phase.regime == name]
+        seconds = sum(phase.wall_s for phase in those)
+        tokens = sum(phase.tokens for phase in those)
+        speed = f"{rate(tokens / seconds)} tok/s" if seconds else ""
+        count = f"{len(those)} phase{'s' * (len(those) > 1)}"
+        chats.output.line(
+            f"{name:<24} {count:>10}  {tokens:>8,} tokens  {duration(seconds):>10}  "
+            f"{seconds / whole:>4.0%}  {speed}"
+        )
+
+
+def _undo(chats: Chats, _: str) -> None:
+    chats.output.line(f"taken back: {short(chats.agent.undo(), 80)}")
+
+
+def _fork(chats: Chats, rest: str) -> None:
+    """Go on in a copy of this conversation, or in another one."""
+    if rest:
+        number = int(rest) if rest.isdecimal() else 0
+        if not 1 <= number <= len(chats.agents):
+            raise AgentError(f"there are conversations 1 to {len(chats.agents)}; /fork makes one")
+        chats.current = number - 1
+    else:
+        chats.agents.append(chats.agent.fork())
+        chats.current = len(chats.agents) - 1
+    total = len(chats.agents)
+    chats.output.line(f"in conversation {chats.current + 1} of {total}; /fork N goes to another")
+
+
+def _save(chats: Chats, rest: str) -> None:
+    """Write the conversation as Markdown; nothing is overwritten."""
+    agent = chats.agent
+    if not agent.turn:
+        raise AgentError("nothing was asked yet")
+    path = Path(rest or f"chat-{agent.trace.events[0].run}.md")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(transcript(agent))
+    except FileExistsError:
+        raise AgentError(f"{path} exists; give another name") from None
+    chats.output.line(f"saved: {path}")
+
+
+def _model(chats: Chats, rest: str) -> None:
+    """Say which model this is, or go on with another one."""
+    if not rest:
+        model = chats.engine.model
+        details = ", ".join(part for part in (model.architecture, model.quant) if part)
+        chats.output.line(
+            f"{model.name}{f' ({details})' if details else ''} on {chats.engine.target}"
+        )
+        return
+    asked = argparse.Namespace(**vars(chats.args))
+    asked.model = rest
+    engine = load_model(asked, chats.output)
+    try:
+        agent = begin(engine, asked, chats.output)
+        agent.seed(said(chats.agent))
+    except BaseException:
+        engine.close()
+        raise
+    chats.close()
+    chats.args, chats.engine = asked, engine
+    chats.agents, chats.current = [agent], 0
+    turns = len(agent.messages) // 2
+    chats.output.line(
+        f"now {engine.model.name}; it is told the {turns} questions and answers so far, "
+        "not the calls between them"
+    )
+
+
+def said(agent: Agent) -> list[tuple[str, str]]:
+    """The questions that still count and their answers."""
+    asked = [message.content for message in agent.messages if message.role == "user"]
+    answers = {turn.question: turn.answer or "" for turn in agent.trace.turns} if agent.turn else {}
+    return [(question, answers[question]) for question in asked if answers.get(question)]
+
+
+def transcript(agent: Agent) -> str:
+    """The conversation for people, as Markdown."""
+    parts: list[str] = [f"# Chat with {agent.engine.model.name}"]
+    for turn in agent.trace.turns:
+        if not turn.question:
+            continue
+        parts.append(f"## {short(turn.question, 100)}")
+        if "\n" in turn.question:
+            parts.append(printable(turn.question, block=True))
+        for call in turn.tools:
+            from ...traces.timeline import call_text
+
+            outcome = f"error: {call.error}" if call.error else f"{len(call.result):,} characters"
+            parts.append(f"- `{short(call_text(call.name, call.arguments), 200)}`: {outcome}")
+        parts.append(printable(turn.answer or "(no answer)", block=True))
+    return "\n\n".join(parts) + "\n"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command."""
+
+    run: Callable[[Chats, str], None]
+    help: str
+    argument: str = ""
+
+
+COMMANDS: dict[str, Command] = {
+    "/tools": Command(_tools, "list the tools"),
+    "/trace": Command(_trace, "the table of phases so far"),
+    "/regimes": Command(_regimes, "tokens and time by regime"),
+    "/undo": Command(_undo, "take the last question back"),
+    "/fork": Command(_fork, "go on in a copy of the conversation, or in conversation N", "[N]"),
+    "/save": Command(_save, "write the conversation to a Markdown file", "[FILE]"),
+    "/model": Command(_model, "say which model this is, or go on with another", "[MODEL]"),
+    "/help": Command(show_help, "this list"),
+    "/exit": Command(lambda *_: None, "end the chat; so does Ctrl-D, and Ctrl-C at the prompt"),
+}

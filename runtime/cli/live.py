@@ -1,0 +1,173 @@
+"""An answer while it comes: whole blocks drawn as Markdown, the rest and the regime below them.
+
+Only for terminals that can draw; elsewhere the text goes out as it comes (`conversation.follow`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...traces.text import printable
+from ...traces.timeline import duration, rate
+from ..events import (
+    AgentEvent,
+    Notice,
+    PhaseFinished,
+    RunFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from .blocks import Blocks
+from .transcript import show_call, show_result
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+    from ...traces.events import PhaseEvent
+    from ..agent import Agent
+    from ..result import RunResult
+    from .output import Output
+
+_REFRESH = 8  # times a second
+_PENDING_LINES = 8  # of an unfinished block that are shown
+
+
+class LiveAnswer:
+    """Shows the events of one turn on a terminal."""
+
+    def __init__(self, agent: Agent, output: Output) -> None:
+        self._agent = agent
+        self._output = output
+        self._blocks = Blocks()
+        self._thinking = False
+        self._live: Live | None = None
+        self._doing = "reading"
+        self._pieces = 0
+        self._first_at = 0.0
+
+    def follow(self, events: Iterable[AgentEvent]) -> RunResult:
+        """Show them as they come; returns the result of the turn."""
+        result = None
+        progress, self._agent.on_progress = self._agent.on_progress, self._progress
+        try:
+            self._resume()
+            for event in events:
+                if isinstance(event, RunFinished):
+                    result = event.result
+                else:
+                    self._show(event)
+        finally:
+            self._agent.on_progress = progress
+            self._end_text()
+            self._pause()
+        assert result is not None, "an agent's stream ends with RunFinished or an error"
+        return result
+
+    def _show(self, event: AgentEvent) -> None:
+        match event:
+            case TextDelta(text) | ThinkingDelta(text):
+                self._say(text, isinstance(event, ThinkingDelta))
+            case ToolCallStarted(_, name, arguments):
+                self._end_text()
+                self._pause()  # a person may be asked now
+                show_call(self._output, name, arguments)
+            case ToolCallFinished(_, _, text, error):
+                show_result(self._output, text, error)
+                self._doing = "reading"
+                self._resume()
+            case Notice(message):
+                self._output.console.print(f"note: {printable(message)}", style="yellow")
+            case PhaseFinished(phase):
+                self._doing = regime_text(phase)
+                self._pieces = 0
+            case _:
+                pass
+
+    def _say(self, text: str, thinking: bool) -> None:
+        if thinking is not self._thinking:
+            self._end_text()
+            self._thinking = thinking
+        if not self._pieces:
+            self._first_at = time.monotonic()
+        self._pieces += 1
+        for block in self._blocks.push(text):
+            self._draw(block)
+
+    def _end_text(self) -> None:
+        if rest := self._blocks.finish():
+            self._draw(rest)
+
+    def _draw(self, block: str) -> None:
+        from rich.markdown import Markdown
+
+        text = printable(block, block=True)
+        if self._thinking:
+            self._output.console.print(text, style="dim italic")
+        else:
+            # No links that a terminal would open: the text may be anyone's.
+            self._output.console.print(Markdown(text, hyperlinks=False))
+
+    def _progress(self, done: int, total: int, tokens_per_s: float) -> None:
+        self._doing = f"reading {done:,} of {total:,} tokens, {rate(max(tokens_per_s, 0))} tok/s"
+
+    # The region that is drawn again and again.
+
+    def _resume(self) -> None:
+        from rich.live import Live
+
+        if self._live is None:
+            self._live = Live(
+                get_renderable=self._region,
+                console=self._output.console,
+                refresh_per_second=_REFRESH,
+                transient=True,
+            )
+            self._live.start()
+
+    def _pause(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _region(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        lines = printable(self._blocks.pending, block=True).split("\n")[-_PENDING_LINES:]
+        pending = Text("\n".join(lines)) if any(lines) else Text()
+        status = Text(self._status(), style="dim", no_wrap=True, overflow="ellipsis")
+        return Group(pending, status) if pending else status
+
+    def _status(self) -> str:
+        if not self._pieces:
+            return self._doing
+        seconds = time.monotonic() - self._first_at
+        speed = f", {rate(self._pieces / seconds)} a second" if seconds > 0.2 else ""
+        what = "thinking" if self._thinking else "writing"
+        return f"{what}: {self._pieces:,} pieces{speed}; before: {self._doing}"
+
+
+def regime_text(phase: PhaseEvent) -> str:
+    """One phase in a few words, with its regime."""
+    speed = f", {rate(phase.tokens_per_s)} tok/s" if phase.wall_s else ""
+    return f"{phase.regime}: {phase.tokens:,} tokens in {duration(phase.wall_s)}{speed}"
+
+
+def turn_line(result: RunResult) -> str:
+    """What a turn was, on one line: its regimes in order, and what they took."""
+    regimes: list[str] = []
+    for phase in result.phases:
+        if not regimes or regimes[-1] != phase.regime:
+            regimes.append(phase.regime)
+    usage = result.usage
+    parts = [" → ".join(regimes[-4:]), str(usage.reuse), f"{usage.output_tokens:,} written"]
+    if usage.ttft_s is not None:
+        parts.append(f"first after {duration(usage.ttft_s)}")
+    if usage.tpot_s:
+        parts.append(f"{rate(1 / usage.tpot_s)} tok/s")
+    return " · ".join(part for part in parts if part)

@@ -1,0 +1,228 @@
+"""A chat as a person has it: on a pseudo-terminal, with a scripted server as the model."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.openai_server import calls, delta, openai_server, text
+from helpers.terminal import Terminal
+
+from triplepoint.traces import Trace
+
+CHAT = [sys.executable, "-m", "triplepoint", "chat"]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.txt").write_text("one\n")
+    return tmp_path / "work"
+
+
+@pytest.fixture
+def chat(env: dict[str, str], work: Path) -> Iterator[Any]:
+    """Starts a chat with a server of the given answers; ends it in any case."""
+    opened: list[Any] = []
+
+    def start(*answers: Any, term: str = "dumb", args: tuple[str, ...] = ()) -> Terminal:
+        server = openai_server(*answers)
+        url = server.__enter__().url
+        opened.append(server)
+        command = [*CHAT, "-m", url, "--dir", str(work), *args]
+        terminal = Terminal(command, env=env | {"TERM": term}, cwd=work)
+        opened.append(terminal)
+        terminal.wait_for("/exit ends it")
+        terminal.wait_for("? ")
+        return terminal
+
+    yield start
+    for one in reversed(opened):
+        one.__exit__(None, None, None)
+
+
+def test_a_dumb_terminal_gets_plain_text(chat: Any) -> None:
+    """No escapes; the answer as it comes, then a line with what it took."""
+    terminal = chat(text("It has ", "**one** line."))
+    terminal.type("What is in it?")
+    came = terminal.wait_for("\n? ")
+
+    assert "It has **one** line.\n" in came
+    assert "remote prefill → remote decode · reused 0 of 20 tokens · 2 written" in came
+    terminal.type("/exit")
+    assert terminal.end() == 0
+    assert "\x1b[3" not in terminal.raw
+
+
+def test_markdown_and_the_regime_line(chat: Any) -> None:
+    """On a terminal that can draw, headings and code are drawn, and nothing can steer it."""
+    answer = (
+        "# Head\n\nSome **bold** text.\n\n```python\nx = 1\n\ny = 2\n```\n\n- a\n- b \x1b[31m\n"
+    )
+    pieces = [answer[i : i + 9] for i in range(0, len(answer), 9)]
+    terminal = chat([delta(content=pieces[0]), 0.3, *text(*pieces[1:])], term="xterm-256color")
+    terminal.type("Write")
+    terminal.wait_for("writing: 1 pieces")
+    terminal.wait_for(" written")
+    terminal.type("/exit")
+    assert terminal.end() == 0
+
+    assert re.search(r"\x1b\[1m[^\x1b]*bold", terminal.raw)
+    assert "**" not in terminal.shown
+    assert "```" not in terminal.shown.replace("```python", "")  # pending, while it is unfinished
+    assert "\\x1b[31m" in terminal.shown
+    assert " • a" in terminal.shown
+
+
+def test_a_change_is_asked_about(chat: Any, work: Path) -> None:
+    """The diff is shown; no, yes and always do what they say."""
+    edits = [("edit_file", {"path": "a.txt", "old": str(n), "new": str(n + 1)}) for n in range(3)]
+    (work / "a.txt").write_text("0\n")
+    script = [calls(edits[0]), text("No?"), calls(edits[0]), calls(edits[1]), calls(edits[2])]
+    terminal = chat(*script, text("Done."), args=("--tools", "edit"))
+    terminal.type("Change it")
+    shown = terminal.wait_for("[y/n/a] ")
+    assert "-0\n+1" in shown
+    assert "edit_file (write): run it?" in shown
+    terminal.type("n")
+    terminal.wait_for("not allowed: the user said no")
+    terminal.wait_for("\n? ")
+    assert (work / "a.txt").read_text() == "0\n"
+    terminal.type("Change it")
+    terminal.wait_for("[y/n/a] ")
+    terminal.type("y")
+    terminal.wait_for("[y/n/a] ")
+    assert (work / "a.txt").read_text() == "1\n"
+    terminal.type("a")
+    rest = terminal.wait_for("\n? ")
+    assert "[y/n/a]" not in rest
+    assert (work / "a.txt").read_text() == "3\n"
+    terminal.type("/exit")
+    terminal.wait_for("trace: ")
+    assert terminal.end() == 0
+
+    trace = Trace.load(terminal.shown.rpartition("trace: ")[2].strip())
+    decided = [(t.decision, t.decided_by) for t in trace.tools]
+    assert decided == [
+        ("denied", "user"),
+        ("allowed", "user"),
+        ("allowed", "user"),
+        ("allowed", "always"),
+    ]
+
+
+def test_ctrl_c_once_stops_and_twice_leaves(chat: Any) -> None:
+    """In an answer it ends the answer, what was said stays; at the prompt it ends the chat."""
+    slow = [delta(content="Begun"), 30.0]
+    terminal = chat(slow, text("Fine."))
+    terminal.type("Talk")
+    terminal.wait_for("Begun")
+    terminal.press(b"\x03")
+    terminal.wait_for("interrupted; the chat goes on")
+    terminal.wait_for("? ")
+    terminal.type("Again")
+    terminal.wait_for("Fine.")
+    terminal.wait_for("\n? ")
+    terminal.press(b"\x03")
+
+    assert terminal.end() == 130
+
+
+def test_commands(chat: Any, work: Path) -> None:
+    """Undo, fork, save, model, regimes, help."""
+    terminal = chat(text("Blue."), text("Red."), text("Green."), text("Grey."))
+
+    def ask(line: str) -> str:
+        terminal.type(line)
+        return terminal.wait_for("\n? ")
+
+    assert "nothing was asked yet" in ask("/regimes")
+    assert "nothing was asked yet" in ask("/save")
+    assert "there is no question to take back" in ask("/undo")
+    ask("First?")
+    assert "in conversation 2 of 2" in ask("/fork")
+    ask("Second?")
+    assert "taken back: Second?" in ask("/undo")
+    assert "there are conversations 1 to 2" in ask("/fork 9")
+    assert "in conversation 1 of 2" in ask("/fork 1")
+    ask("Third?")
+    assert re.search(r"remote decode +2 phases +2 tokens", ask("/regimes"))
+    assert "saved: talk.md" in ask("/save talk.md")
+    assert "talk.md exists; give another name" in ask("/save talk.md")
+    assert "test-model on remote" in ask("/model")
+    assert "[MODEL]" in ask("/help")
+    assert "no model" in ask("/model nothing.gguf") or "nothing.gguf" in terminal.shown
+    ask("Fourth?")
+    terminal.type("/exit")
+    assert terminal.end() == 0
+
+    saved = (work / "talk.md").read_text()
+    assert saved.startswith("# Chat with test-model\n\n## First?\n\nBlue.\n\n## Third?\n\nGreen.")
+    assert terminal.shown.count("trace: ") == 2
+
+
+def test_another_model_is_told_what_was_said(chat: Any) -> None:
+    """Questions and answers go along, and the chat says so."""
+    terminal = chat(text("Blue."))
+    terminal.type("Which colour?")
+    terminal.wait_for("\n? ")
+    with openai_server(text("Still blue.")) as other:
+        terminal.type(f"/model {other.url}#second")
+        terminal.wait_for("now second; it is told the 1 questions and answers so far")
+        terminal.wait_for("\n? ")
+        terminal.type("And now?")
+        terminal.wait_for("Still blue.")
+        messages = other.requests[0]["messages"]
+
+    contents = [m["content"] for m in messages if m["role"] != "system"]
+    assert contents == ["Which colour?", "Blue.", "And now?"]
+    terminal.type("/exit")
+    assert terminal.end() == 0
+
+
+def test_several_lines_and_the_history(chat: Any, env: dict[str, str]) -> None:
+    """A backslash goes on in the next line, three quotes hold a block; what was typed is kept."""
+    terminal = chat(text("Ok."), text("Ok."))
+    terminal.type("one\\")
+    terminal.type("two")
+    terminal.wait_for("\n? ")
+    terminal.type('"""')
+    terminal.type("three")
+    terminal.type("")
+    terminal.type("four")
+    terminal.type('"""')
+    terminal.wait_for("\n? ")
+    terminal.press(b"\x04")
+    terminal.wait_for("trace: ")
+    assert terminal.end() == 0
+
+    trace = Trace.load(terminal.shown.rpartition("trace: ")[2].strip())
+    assert [turn.question for turn in trace.turns] == ["one\ntwo", "three\n\nfour"]
+    history = Path(env["XDG_STATE_HOME"]) / "triplepoint" / "chat_history"
+    assert "four" in history.read_text()
+    assert history.stat().st_mode & 0o077 == 0
+
+
+def test_nothing_is_asked_where_nobody_is(env: dict[str, str], work: Path) -> None:
+    """In a pipe the policy is read-only, and nothing waits for an answer."""
+    import subprocess
+
+    script = (calls(("write_file", {"path": "a.txt", "content": "x"})), text("No."))
+    for mode, why in ((), "read-only"), (("--ask",), "nobody is there"):
+        with openai_server(*script) as server:
+            done = subprocess.run(
+                [*CHAT[:-1], "run", "Write", "-m", server.url, "--tools", "edit", *mode],
+                cwd=work,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+        assert done.returncode == 0, done.stderr
+        assert why in done.stdout
+        assert (work / "a.txt").read_text() == "one\n"
