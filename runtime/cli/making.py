@@ -18,6 +18,17 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
     quantize.add_argument("--imatrix", metavar="FILE", help="what matters most: see imatrix")
     quantize.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
 
+    convert = add_verb("convert", "write a Hugging Face checkpoint as a GGUF file")
+    convert.add_argument("source", metavar="FOLDER", help="with config.json and safetensors")
+    convert.add_argument("target", metavar="OUT", help="GGUF file to write")
+    convert.add_argument(
+        "--type",
+        choices=("auto", "f32", "f16", "bf16", "q8_0"),
+        default="auto",
+        help="type of the matrices (the checkpoint's own)",
+    )
+    convert.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
+
 
 def megabytes(count: float) -> str:
     """Bytes as MB or GB."""

@@ -1,0 +1,209 @@
+"""A Hugging Face checkpoint becomes a GGUF file, one tensor at a time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import ModelError, UnsupportedModelError
+from ..gguf_types import GGMLType, ValueType
+from ..gguf_write import GGUFWriter
+from ..quantize.mixes import MIXES
+from ..quantize.quantize import row_maker, whole_file
+from ..quantize.rows import RowMaker
+from .mapping import CheckpointMapping, MappedTensor, map_checkpoint
+from .safetensors import Checkpoint, Stored, read_json
+from .vocabulary import TokenizerData, read_tokenizer
+
+TYPES = ("auto", "f32", "f16", "bf16", "q8_0")
+
+
+@dataclass(slots=True)
+class Conversion:
+    """What `convert` did.
+
+    Attributes:
+        kind: type of the matrices; types: number of tensors of each type.
+        tokenizer: model and pre-tokenizer; unused: tensors that have no place in the file.
+    """
+
+    path: Path
+    architecture: str
+    kind: str
+    tokenizer: str
+    types: Counter[str] = field(default_factory=Counter)
+    unused: list[str] = field(default_factory=list)
+    parameters: int = 0
+    nbytes: int = 0
+    seconds: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """One tensor on its way: what it is made from, and its shape and type in the file."""
+
+    mapped: MappedTensor
+    sources: list[Stored]
+    shape: tuple[int, ...]
+    kind: GGMLType
+
+
+def convert(
+    folder: str | Path,
+    target: str | Path,
+    kind: str = "auto",
+    *,
+    threads: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Conversion:
+    """Write the checkpoint in `folder` as the GGUF file `target`, which appears when it is whole.
+
+    Needed are config.json, safetensors, and tokenizer.json or tokenizer.model. Memory stays near
+    the size of one tensor.
+
+    Args:
+        kind: of the matrices: ``f32``, ``f16``, ``bf16``, ``q8_0``, or ``auto``, what most of them
+            have. Norms and other vectors are float32.
+        progress: hears the share of the weights that is done, 0 to 1.
+
+    Raises:
+        ModelError: something is missing or damaged.
+        UnsupportedModelError: an architecture, tokenizer or number format that is not known.
+        OSError: the target cannot be written.
+    """
+    started = time.perf_counter()
+    folder, target = Path(folder), Path(target)
+    if kind.lower() not in TYPES:
+        raise ModelError(f"unknown type {kind!r}; known: {', '.join(TYPES)}")
+    if not folder.is_dir():
+        raise ModelError(f"{folder} is no folder; give one with config.json and safetensors")
+    config = read_json(folder / "config.json")
+    if config.get("quantization_config"):
+        method = config["quantization_config"].get("quant_method", "an unknown method")
+        raise UnsupportedModelError(f"{folder} is quantised already ({method}); take the original")
+    checkpoint = Checkpoint(folder)
+    mapping = map_checkpoint(config, list(checkpoint.tensors))
+    chosen = _chosen(kind.lower(), checkpoint, mapping)
+    plan = [_planned(tensor, checkpoint, chosen) for tensor in mapping.tensors]
+    rows = next(p.shape[0] for p in plan if p.mapped.name == "token_embd.weight")
+    text = config | (config.get("text_config") or {})
+    tokenizer = read_tokenizer(folder, text, rows, mapping.architecture)
+    total = sum(p.kind.nbytes(p.shape) for p in plan)
+    report = Conversion(target, mapping.architecture, chosen.name, _named(tokenizer))
+    report.unused = mapping.unused
+    with whole_file(target, total) as unfinished:
+        with row_maker(threads) as maker, GGUFWriter(unfinished) as writer:
+            _add_metadata(writer, folder, config, mapping, tokenizer, chosen)
+            for tensor in plan:
+                writer.declare(tensor.mapped.name, tensor.shape, tensor.kind)
+            done = 0
+            for tensor in plan:
+                for piece in _pieces(tensor, checkpoint, maker):
+                    writer.write(tensor.mapped.name, piece)
+                    done += piece.nbytes
+                    if progress:
+                        progress(done / total)
+                report.types[tensor.kind.name] += 1
+                report.parameters += math.prod(tensor.shape)
+        report.nbytes = unfinished.stat().st_size
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def _named(tokenizer: TokenizerData) -> str:
+    return tokenizer.model + (f", {tokenizer.pre}" if tokenizer.model == "gpt2" else "")
+
+
+def _chosen(kind: str, checkpoint: Checkpoint, mapping: CheckpointMapping) -> GGMLType:
+    if kind != "auto":
+        return GGMLType[kind.upper()]
+    weights = Counter[GGMLType]()
+    for tensor in mapping.tensors:
+        for name in tensor.sources:
+            stored = checkpoint.tensors[name]
+            weights[stored.type] += stored.nbytes
+    return weights.most_common(1)[0][0]
+
+
+def _planned(mapped: MappedTensor, checkpoint: Checkpoint, chosen: GGMLType) -> _Planned:
+    sources = [checkpoint.tensors[name] for name in mapped.sources]
+    shapes = {source.shape for source in sources}
+    if len(shapes) > 1:
+        raise ModelError(f"the parts of {mapped.name} have different shapes: {sorted(shapes)}")
+    shape = mapped.shape([source.shape for source in sources])
+    if not 1 <= len(shape) <= 3 or min(shape) < 1:
+        raise ModelError(f"{mapped.name} would have the shape {list(shape)}")
+    kind = chosen
+    if mapped.is_vector or len(shape) == 1 or mapped.name.endswith("ffn_gate_inp.weight"):
+        kind = GGMLType.F32
+    elif shape[-1] % kind.block_size:
+        kind = GGMLType.F16
+    return _Planned(mapped, sources, shape, kind)
+
+
+def _pieces(tensor: _Planned, checkpoint: Checkpoint, maker: RowMaker) -> Iterator[np.ndarray]:
+    """The bytes of one tensor; experts come one after the other."""
+    mapped = tensor.mapped
+    if not tensor.sources:
+        yield np.ascontiguousarray(mapped.make([]), np.float32).view(np.uint8).ravel()
+        return
+    for source in tensor.sources:
+        array = checkpoint.array(source.name)
+        kind = source.type
+        if mapped.plus_one:
+            array, kind = mapped.make([_single(array, kind)]), GGMLType.F32
+        elif mapped.heads:
+            array = mapped.make([array])
+        data = np.ascontiguousarray(array).view(np.uint8).ravel()
+        yield from maker.convert(mapped.name, data, kind, tensor.kind, tensor.shape[-1])
+        checkpoint.release(source.name)
+
+
+def _single(array: np.ndarray, kind: GGMLType) -> np.ndarray:
+    """Values as float32."""
+    if kind is GGMLType.BF16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)
+
+
+def _add_metadata(
+    writer: GGUFWriter,
+    folder: Path,
+    config: dict[str, Any],
+    mapping: CheckpointMapping,
+    tokenizer: TokenizerData,
+    kind: GGMLType,
+) -> None:
+    writer.add("general.architecture", mapping.architecture)
+    writer.add("general.type", "model")
+    writer.add(
+        "general.name", Path(config.get("_name_or_path") or "").name or folder.resolve().name
+    )
+    writer.add("general.file_type", MIXES[kind.name].number)
+    writer.add("general.quantization_version", 2)
+    for key, value in mapping.metadata.items():
+        writer.add(key, value)
+    t = "tokenizer.ggml."
+    writer.add(t + "model", tokenizer.model)
+    writer.add(t + "pre", tokenizer.pre)
+    writer.add(t + "tokens", tokenizer.tokens)
+    writer.add(t + "token_type", np.array(tokenizer.types, np.int32))
+    if tokenizer.scores is not None:
+        writer.add(t + "scores", tokenizer.scores.astype(np.float32))
+    if tokenizer.model == "gpt2":
+        writer.add(t + "merges", tokenizer.merges, ValueType.STRING)
+    for key, value in tokenizer.others.items():
+        writer.add(t + key, value)
+    for key, value in tokenizer.templates.items():
+        writer.add(key, value)

@@ -1,0 +1,164 @@
+"""Safetensors files, mapped and checked: a JSON header, then the tensors.
+
+    header length u64 | header {name: {dtype, shape, data_offsets: [first, end]}} | data
+
+Nothing in a header is believed before it is compared with the size of the file. A checkpoint in
+several files has `model.safetensors.index.json`, which says where each tensor is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...errors import ModelError, UnsupportedModelError
+from ..gguf_types import GGMLType
+
+MAX_HEADER = 100 << 20  # bytes, as the format's own reader allows
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+
+_FLOATS = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
+_NUMPY = {GGMLType.F32: "<f4", GGMLType.F16: "<f2", GGMLType.BF16: "<u2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One tensor of a checkpoint: its dtype as the format calls it, shape, and place."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    first: int
+    nbytes: int
+
+    @property
+    def type(self) -> GGMLType:
+        """The GGUF type of the same numbers; UnsupportedModelError if there is none."""
+        if self.dtype not in _FLOATS:
+            known = ", ".join(_FLOATS)
+            message = f"{self.file}: tensor {self.name} is {self.dtype}; {known} can be converted"
+            raise UnsupportedModelError(message)
+        return _FLOATS[self.dtype]
+
+
+class Checkpoint:
+    """All tensors of a folder's safetensors files.
+
+    Attributes:
+        tensors: by name.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ModelError when a file is missing, damaged, or not what its index says."""
+        self.folder = folder
+        self.tensors: dict[str, Stored] = {}
+        self._maps: dict[Path, mmap.mmap] = {}
+        index = folder / INDEX
+        places = _places(index) if index.exists() else None
+        files = sorted(set(places.values())) if places else [SINGLE]
+        for name in files:
+            self._read(folder / name)
+        for name, file in (places or {}).items():
+            if name not in self.tensors or self.tensors[name].file.name != file:
+                raise ModelError(f"{folder / file} has no tensor {name}, which {INDEX} promises")
+
+    def array(self, name: str) -> np.ndarray:
+        """The values, a read-only view on the mapping; BF16 as raw bits in uint16."""
+        stored = self.tensors[name]
+        count, dtype = math.prod(stored.shape), _NUMPY[stored.type]
+        flat = np.frombuffer(self._maps[stored.file], dtype, count, stored.first)
+        return flat.reshape(stored.shape)
+
+    def release(self, name: str) -> None:
+        """Give the memory of a tensor that has been read back, where the system knows how."""
+        stored = self.tensors[name]
+        first = -(-stored.first // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (stored.first + stored.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first and hasattr(mmap, "MADV_DONTNEED"):
+            self._maps[stored.file].madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def _read(self, path: Path) -> None:
+        try:
+            with path.open("rb") as file:
+                size = path.stat().st_size
+                if size < 8:
+                    _fail(path, f"it has {size} bytes, not even the length of a header")
+                buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            hint = _hint(path.parent) if path.name == SINGLE else ""
+            raise ModelError(f"cannot open {path}: {error.strerror}{hint}") from error
+        length = int.from_bytes(buffer[:8], "little")
+        if length > min(MAX_HEADER, size - 8):
+            _fail(path, f"its header would have {length} bytes, the file has {size}")
+        try:
+            header = json.loads(buffer[8 : 8 + length])
+        except ValueError as error:
+            raise ModelError(f"{path} is damaged: its header is not JSON ({error})") from error
+        if not isinstance(header, dict):
+            _fail(path, "its header is not a JSON object")
+        self._maps[path] = buffer
+        header.pop("__metadata__", None)
+        for name, entry in header.items():
+            if name in self.tensors:
+                _fail(path, f"tensor {name} is in {self.tensors[name].file.name} too")
+            self.tensors[name] = _entry(path, name, entry, 8 + length, size)
+
+
+def _entry(path: Path, name: str, entry: Any, data: int, size: int) -> Stored:
+    try:
+        dtype, shape = str(entry["dtype"]), tuple(entry["shape"])
+        first, end = entry["data_offsets"]
+        if not all(type(n) is int and n >= 0 for n in (*shape, first, end)):
+            raise ValueError
+    except (TypeError, KeyError, ValueError):
+        _fail(path, f"tensor {name} has no sound dtype, shape and data_offsets")
+    if end < first or data + end > size:
+        _fail(path, f"tensor {name} ends at byte {data + end}, the file at {size}: it is cut")
+    if dtype in _FLOATS and end - first != math.prod(shape) * _FLOATS[dtype].type_size:
+        _fail(path, f"tensor {name}, {dtype} {list(shape)}, has {end - first} bytes")
+    return Stored(name, dtype, shape, path, data + first, end - first)
+
+
+def _places(index: Path) -> dict[str, str]:
+    """Tensor name to file name."""
+    found = read_json(index).get("weight_map")
+    if not isinstance(found, dict) or not found:
+        raise ModelError(f"{index} has no weight_map")
+    for file in found.values():
+        if not isinstance(file, str) or Path(file).name != file:
+            raise ModelError(f"{index} names a file outside its folder: {file!r}")
+    return found
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Raises:
+        ModelError: it cannot be read, or is none.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"cannot open {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ModelError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} is not a JSON object")
+    return value
+
+
+def _hint(folder: Path) -> str:
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
+        return "; only safetensors are read: pickled weights can run any code"
+    return ""
+
+
+def _fail(path: Path, message: str) -> NoReturn:
+    raise ModelError(f"{path} is damaged: {message}")

@@ -1,0 +1,311 @@
+"""A checkpoint's tokenizer as GGUF metadata.
+
+`tokenizer.json` with byte-level BPE becomes tokens and merges, and the name of the pre-tokenizer
+that cuts a text as the checkpoint's own does. SentencePiece (`tokenizer.model`, or a
+`tokenizer.json` with byte fallback) becomes pieces with scores.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import ModelError, UnsupportedModelError
+from ..byte_bpe import word_splits
+from ..gguf_types import TokenType
+from ..pretokenizers import PRE_TOKENIZERS
+from .safetensors import read_json
+from .sentencepiece_model import read_model
+
+SPACE = "▁"
+_CONTROL = re.compile(r"<[|｜].+[|｜]>", re.DOTALL)
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+_NAMED = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "sep": "seperator",
+          "cls": "cls", "mask": "mask"}  # fmt: skip
+
+# Everything that the known pre-tokenizers treat differently.
+PROBE = (
+    "I'm sure it's HE'LL we'VE don’t; camelCase HTTPServer3 über-ſ 7 12345 3.14 1,000,000\n"
+    "  two  spaces\tand\ttabs   \n\n\n\r\n x=[1, 2];//c++ a/b/\n!!!\n ...—“q” $9 <|x|> #tag @me\n"
+    "日本語のテキスト、中文字符 한국어 ไทย ครับ हिन्दी é e\u0301 😀👍🏽 αβγ Ωmega дом İ ⅷ ²³ ١٢٣ "
+    "__init__ don'T YOU'RE\u00a0nbsp \u3000wide 0x1F a1b2 end   "
+)
+# Names of equal families, the usual one for an architecture first.
+_USUAL = {"granite": "refact", "qwen2": "qwen2", "qwen3": "qwen2", "qwen3moe": "qwen2"}
+_PREFERRED = ("qwen2", "llama-bpe", "gpt-2", "smollm", "tekken", "gpt-4o", "qwen35", "deepseek-v3",
+              "deepseek-llm", "deepseek-coder", "falcon", "smaug-bpe")  # fmt: skip
+
+
+@dataclass(slots=True)
+class TokenizerData:
+    """What goes into the file.
+
+    Attributes:
+        model: `tokenizer.ggml.model`; pre: `tokenizer.ggml.pre`.
+        tokens, types: of every id; scores: of every piece; merges: of byte-level BPE.
+        others: further keys under `tokenizer.ggml.`, and the chat templates by their full keys.
+    """
+
+    model: str
+    pre: str
+    tokens: list[str]
+    types: list[int]
+    scores: np.ndarray | None = None
+    merges: list[str] = field(default_factory=list)
+    others: dict[str, bool | int | str] = field(default_factory=dict)
+    templates: dict[str, str | list[str]] = field(default_factory=dict)
+
+
+def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str) -> TokenizerData:
+    """The tokenizer of the checkpoint in `folder`, its vocabulary filled up to `size` ids.
+
+    config: `config.json`'s; size: rows of the embedding table.
+
+    Raises:
+        UnsupportedModelError: of a kind that cannot be said in GGUF.
+        ModelError: a file is missing or makes no sense.
+    """
+    settings_file = folder / "tokenizer_config.json"
+    settings = read_json(settings_file) if settings_file.exists() else {}
+    whole = folder / "tokenizer.json"
+    described = read_json(whole) if whole.exists() else None
+    if (folder / "tokenizer.model").exists() and not (described and _byte_level(described)):
+        data = _from_model(folder / "tokenizer.model")
+    elif described is None:
+        raise ModelError(f"{folder} has neither tokenizer.json nor tokenizer.model")
+    elif _byte_level(described):
+        data = _from_bytes(described, arch)
+    else:
+        data = _from_pieces(described)
+    _add_marked(data, _added(described, settings))
+    _fill(data, size)
+    _add_ends(data, described, settings, config)
+    _add_templates(data, folder, settings)
+    return data
+
+
+# --- the vocabulary
+
+
+def _byte_level(described: Mapping[str, Any]) -> bool:
+    model = described.get("model") or {}
+    if model.get("type") not in ("BPE", None):
+        raise UnsupportedModelError(
+            f"tokenizer.json holds a {model.get('type')} model; BPE can be converted"
+        )
+    return '"ByteLevel"' in json.dumps([described.get("pre_tokenizer"), described.get("decoder")])
+
+
+def _table(described: Mapping[str, Any]) -> list[str]:
+    """Tokens in the order of their ids, empty where there is none."""
+    vocab = (described.get("model") or {}).get("vocab")
+    if not isinstance(vocab, dict) or not vocab:
+        raise ModelError("tokenizer.json has no vocabulary (model.vocab)")
+    ids = list(vocab.values())
+    if not all(isinstance(n, int) and 0 <= n < 1 << 24 for n in ids):
+        raise ModelError("tokenizer.json has ids that are no whole numbers")
+    tokens = [""] * (max(ids) + 1)
+    for token, n in vocab.items():
+        tokens[n] = token
+    return tokens
+
+
+def _merges(described: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = (described.get("model") or {}).get("merges") or []
+    return [
+        (left, right)
+        for left, right in ((m[0], m[1]) if isinstance(m, list) else m.split(" ", 1) for m in found)
+    ]
+
+
+def _from_bytes(described: Mapping[str, Any], arch: str) -> TokenizerData:
+    tokens = _table(described)
+    merges = [f"{left} {right}" for left, right in _merges(described)]
+    ignore = bool((described.get("model") or {}).get("ignore_merges"))
+    pre = detect_pre(described.get("pre_tokenizer"), ignore_merges=ignore, arch=arch)
+    return TokenizerData("gpt2", pre, tokens, [TokenType.NORMAL] * len(tokens), merges=merges)
+
+
+def detect_pre(pre_tokenizer: Any, *, ignore_merges: bool, arch: str) -> str:
+    """The name of the pre-tokenizer that cuts a probe as the one of `tokenizer.json` does.
+
+    Raises:
+        UnsupportedModelError: none of those that are known does.
+    """
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence
+
+    if pre_tokenizer is None:
+        raise UnsupportedModelError("tokenizer.json has no pre_tokenizer")
+    empty = {"type": "BPE", "vocab": {}, "merges": []}
+    theirs = _words(_tokenizer({"model": empty, "pre_tokenizer": pre_tokenizer}).pre_tokenizer)
+    usual = (_USUAL[arch],) if arch in _USUAL else ()
+    fitting = []
+    for name in (*usual, *_PREFERRED, *PRE_TOKENIZERS):
+        family = PRE_TOKENIZERS[name]
+        to_characters = ByteLevel(add_prefix_space=False, use_regex=False)
+        ours = Sequence([*word_splits(family), to_characters])
+        if _words(ours) == theirs:
+            if family.ignore_merges == ignore_merges:
+                return name
+            fitting.append(name)
+    if fitting:
+        said = "takes whole words first" if ignore_merges else "merges every word"
+        raise UnsupportedModelError(
+            f"this tokenizer cuts a text as {fitting[0]} does but {said} (ignore_merges)"
+        )
+    raise UnsupportedModelError(
+        "no known pre-tokenizer cuts a text as this tokenizer.json does: "
+        + json.dumps(pre_tokenizer)[:300]
+    )
+
+
+def _words(pre_tokenizer: Any) -> list[tuple[int, int]]:
+    """Where each word of the probe starts and ends."""
+    return [place for _, place in pre_tokenizer.pre_tokenize_str(PROBE)]
+
+
+def _tokenizer(described: Mapping[str, Any]) -> Any:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_str(json.dumps(dict(described)))
+    except Exception as error:  # the library raises nothing narrower
+        raise ModelError(f"tokenizer.json cannot be used: {error}") from error
+
+
+def _from_model(path: Path) -> TokenizerData:
+    model = read_model(path)
+    others: dict[str, bool | int | str] = {"add_space_prefix": model.adds_space_prefix}
+    others["remove_extra_whitespaces"] = False
+    data = TokenizerData("llama", "default", model.pieces, model.types, model.scores, others=others)
+    for name, n in model.named.items():
+        data.others[f"{name}_token_id"] = n
+    return data
+
+
+def _from_pieces(described: Mapping[str, Any]) -> TokenizerData:
+    """SentencePiece from `tokenizer.json` alone: a piece's score is the rank of its first merge."""
+    model = described.get("model") or {}
+    if not model.get("byte_fallback"):
+        raise UnsupportedModelError("tokenizer.json is neither byte-level nor with byte fallback")
+    tokens = _table(described)
+    scores = np.full(len(tokens), -1e6, np.float32)
+    ids = {token: n for n, token in enumerate(tokens)}
+    for rank, (left, right) in reversed(list(enumerate(_merges(described)))):
+        if left + right in ids:
+            scores[ids[left + right]] = -float(rank)
+    types = [TokenType.BYTE if _BYTE.fullmatch(t) else TokenType.NORMAL for t in tokens]
+    unknown = model.get("unk_token")
+    if unknown in ids:
+        types[ids[unknown]] = TokenType.UNKNOWN
+    data = TokenizerData("llama", "default", tokens, [int(t) for t in types], scores)
+    rules = json.dumps([described.get("normalizer"), described.get("pre_tokenizer")])
+    prepends = '"Prepend"' in rules or '"prepend_scheme": "first"' in rules
+    data.others["add_space_prefix"] = prepends or '"prepend_scheme": "always"' in rules
+    return data
+
+
+# --- marked tokens, filling, beginning and end
+
+
+def _added(
+    described: Mapping[str, Any] | None, settings: Mapping[str, Any]
+) -> dict[int, tuple[str, bool]]:
+    """Ids of added tokens to (text, whether they are special)."""
+    found: dict[int, tuple[str, bool]] = {}
+    for n, entry in (settings.get("added_tokens_decoder") or {}).items():
+        found[int(n)] = str(entry.get("content")), bool(entry.get("special"))
+    for entry in (described or {}).get("added_tokens") or []:
+        found[int(entry["id"])] = str(entry["content"]), bool(entry.get("special"))
+    return found
+
+
+def _add_marked(data: TokenizerData, added: dict[int, tuple[str, bool]]) -> None:
+    for n, (text, special) in sorted(added.items()):
+        if n >= len(data.tokens):
+            _fill(data, n + 1)
+        known = data.types[n] in (TokenType.UNKNOWN, TokenType.BYTE)
+        if known and data.tokens[n] == text:
+            continue
+        control = special or _CONTROL.fullmatch(text) is not None
+        data.types[n] = TokenType.CONTROL if control else TokenType.USER_DEFINED
+        # A user-defined piece is compared with text, where the space is a space.
+        spaced = data.model == "llama" and not control
+        data.tokens[n] = text.replace(SPACE, " ") if spaced else text
+
+
+def _fill(data: TokenizerData, size: int) -> None:
+    """Ids without a token get one that nothing becomes."""
+    if len(data.tokens) > size:
+        raise ModelError(
+            f"the tokenizer has {len(data.tokens)} tokens, the model's embedding table {size} rows"
+        )
+    for n, token in enumerate(data.tokens):
+        if not token:
+            data.tokens[n], data.types[n] = f"[PAD{n}]", TokenType.UNUSED
+    for n in range(len(data.tokens), size):
+        data.tokens.append(f"[PAD{n}]")
+        data.types.append(TokenType.UNUSED)
+    if data.scores is not None:
+        missing = size - len(data.scores)
+        data.scores = np.concatenate([data.scores, np.full(missing, -1e6, np.float32)])
+
+
+def _add_ends(
+    data: TokenizerData,
+    described: Mapping[str, Any] | None,
+    settings: Mapping[str, Any],
+    config: Mapping[str, Any],
+) -> None:
+    ids = {token: n for n, token in reversed(list(enumerate(data.tokens)))}
+    for theirs, name in _NAMED.items():
+        text = settings.get(f"{theirs}_token")
+        text = text.get("content") if isinstance(text, dict) else text
+        number = config.get(f"{theirs}_token_id")
+        number = number[0] if isinstance(number, list) and number else number
+        if isinstance(text, str) and text in ids:
+            number = ids[text]
+        if isinstance(number, int) and 0 <= number < len(data.tokens):
+            data.others[f"{name}_token_id"] = number
+    begins, ends = _wrapped(described) if described else (None, None)
+    for name, found in (("bos", begins), ("eos", ends)):
+        said = settings.get(f"add_{name}_token")
+        adds = found if isinstance(found, bool) else said if isinstance(said, bool) else None
+        if adds is not None:
+            data.others[f"add_{name}_token"] = adds
+
+
+def _wrapped(described: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
+    """Whether the tokenizer puts a token before and after a text; None where it does not say."""
+    if not described.get("post_processor"):
+        return None, None
+    tokenizer = _tokenizer(described)
+    plain, whole = (tokenizer.encode("a", add_special_tokens=s).ids for s in (False, True))
+    if len(plain) == len(whole):
+        return False, False
+    return whole[: len(plain)] != plain, whole[-len(plain) :] != plain
+
+
+def _add_templates(data: TokenizerData, folder: Path, settings: Mapping[str, Any]) -> None:
+    found = settings.get("chat_template")
+    named = found if isinstance(found, list) else [{"name": "default", "template": found}]
+    templates = {
+        t["name"]: t["template"]
+        for t in named
+        if isinstance(t, dict) and isinstance(t.get("template"), str)
+    }
+    beside = folder / "chat_template.jinja"
+    if beside.exists():
+        templates["default"] = beside.read_text(encoding="utf-8")
+    for name, text in templates.items():
+        key = "tokenizer.chat_template" + ("" if name == "default" else f".{name}")
+        data.templates[key] = text
+    others = [name for name in templates if name != "default"]
+    if others:
+        data.templates["tokenizer.chat_templates"] = others

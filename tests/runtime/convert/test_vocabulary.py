@@ -1,0 +1,292 @@
+"""Tokenizers of checkpoints: the ids stay what they were."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.checkpoints import LLAMA3, QWEN2, TEXTS, byte_tokenizer, split_regex
+from tokenizers import Tokenizer as Theirs
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+from triplepoint.errors import ModelError, UnsupportedModelError
+from triplepoint.runtime.convert.vocabulary import PROBE, TokenizerData, read_tokenizer
+from triplepoint.runtime.gguf import GGUFFile
+from triplepoint.runtime.gguf_types import TokenType
+from triplepoint.runtime.gguf_write import GGUFWriter
+from triplepoint.runtime.tokenizer import Tokenizer
+
+SIZE = 330
+TEKKEN = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+DIGITS = pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), BYTES])
+# As tokenizer.json files of these families have it; whether whole words come first.
+FAMILIES: dict[str, tuple[Callable[[], Any], bool]] = {
+    "qwen2": (lambda: split_regex(QWEN2), False),
+    "llama-bpe": (lambda: split_regex(LLAMA3), True),
+    "smaug-bpe": (lambda: split_regex(LLAMA3), False),
+    "gpt-2": (lambda: BYTES, False),
+    "smollm": (lambda: DIGITS, False),
+    "tekken": (lambda: split_regex(TEKKEN), True),
+}
+
+
+def ours(data: TokenizerData, path: Path) -> Tokenizer:
+    """The tokenizer as it is read from a file with this data."""
+    with GGUFWriter(path) as writer:
+        writer.add("tokenizer.ggml.model", data.model)
+        writer.add("tokenizer.ggml.pre", data.pre)
+        writer.add("tokenizer.ggml.tokens", data.tokens)
+        writer.add("tokenizer.ggml.token_type", np.array(data.types, np.int32))
+        if data.scores is not None:
+            writer.add("tokenizer.ggml.scores", data.scores)
+        else:
+            writer.add("tokenizer.ggml.merges", data.merges)
+        for key, value in data.others.items():
+            writer.add(f"tokenizer.ggml.{key}", value)
+        for key, value in data.templates.items():
+            writer.add(key, value)
+    with GGUFFile.open(path) as file:
+        return Tokenizer.from_gguf(file)
+
+
+def save(folder: Path, tokenizer: Theirs, settings: dict[str, Any] | None = None) -> None:
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings or {}))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_ids_of_byte_level_bpe(tmp_path: Path, name: str) -> None:
+    """The pre-tokenizer is told from what it does, and every text has the ids it had."""
+    make, ignore_merges = FAMILIES[name]
+    theirs = byte_tokenizer(make(), ignore_merges=ignore_merges)
+    save(tmp_path, theirs)
+    data = read_tokenizer(tmp_path, {}, SIZE, "llama")
+    tokenizer = ours(data, tmp_path / "v.gguf")
+
+    assert (data.model, data.pre) == ("gpt2", name)
+    for text in (*TEXTS, PROBE, "", " ", "\n\n a"):
+        assert tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+
+
+def test_usual_name(tmp_path: Path) -> None:
+    """Of names for the same cut the architecture's usual one is taken."""
+    save(tmp_path, byte_tokenizer(DIGITS))
+    assert read_tokenizer(tmp_path, {}, SIZE, "granite").pre == "refact"
+
+
+@pytest.mark.parametrize(
+    ("pre", "ignore_merges", "words"),
+    [
+        (split_regex(r"\p{L}+|\s"), False, "no known pre-tokenizer"),
+        (split_regex(QWEN2), True, "takes whole words first"),
+    ],
+    ids=["cut", "merges"],
+)
+def test_unknown_pre_tokenizer(tmp_path: Path, pre: Any, ignore_merges: bool, words: str) -> None:
+    """One that no name stands for is refused: other ids would be wrong without a sign."""
+    save(tmp_path, byte_tokenizer(pre, ignore_merges=ignore_merges))
+    with pytest.raises(UnsupportedModelError, match=words):
+        read_tokenizer(tmp_path, {}, SIZE, "llama")
+
+
+def test_marked_tokens(tmp_path: Path) -> None:
+    """Special tokens are control tokens, added ones user-defined, missing ids unused."""
+    theirs = byte_tokenizer(split_regex(QWEN2))
+    theirs.add_tokens(["<tool_call>"])
+    settings = {"bos_token": None, "eos_token": {"content": "<|im_end|>"}, "add_bos_token": False}
+    save(tmp_path, theirs, settings)
+    data = read_tokenizer(tmp_path, {"pad_token_id": 3, "bos_token_id": 7}, SIZE, "qwen3")
+    ids = theirs.get_vocab()
+
+    assert len(data.tokens) == len(data.types) == SIZE
+    assert data.types[ids["<|im_start|>"]] == TokenType.CONTROL
+    assert data.types[ids["<tool_call>"]] == TokenType.USER_DEFINED
+    assert data.types[-1] == TokenType.UNUSED
+    assert data.others["eos_token_id"] == ids["<|im_end|>"]
+    assert data.others["padding_token_id"] == 3
+    assert data.others["bos_token_id"] == 7
+    assert data.others["add_bos_token"] is False
+
+
+def test_token_before_every_text(tmp_path: Path) -> None:
+    """Whether one is put there is told from what the tokenizer does."""
+    theirs = byte_tokenizer(split_regex(LLAMA3), ignore_merges=True)
+    bos = theirs.token_to_id("<|im_start|>")
+    theirs.post_processor = processors.TemplateProcessing(
+        single="<|im_start|> $A", special_tokens=[("<|im_start|>", bos)]
+    )
+    save(tmp_path, theirs, {"bos_token": "<|im_start|>"})
+    data = read_tokenizer(tmp_path, {}, SIZE, "llama")
+
+    assert (data.others["add_bos_token"], data.others["add_eos_token"]) == (True, False)
+    assert ours(data, tmp_path / "v.gguf").add_bos
+
+
+def test_templates(tmp_path: Path) -> None:
+    """From tokenizer_config.json, one or several, or from a file beside it."""
+    theirs = byte_tokenizer(split_regex(QWEN2))
+    save(tmp_path, theirs, {"chat_template": "one"})
+    found = read_tokenizer(tmp_path, {}, SIZE, "qwen2").templates
+    assert found == {"tokenizer.chat_template": "one"}
+
+    several = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
+    save(tmp_path, theirs, {"chat_template": several})
+    (tmp_path / "chat_template.jinja").write_text("c")
+    assert read_tokenizer(tmp_path, {}, SIZE, "qwen2").templates == {
+        "tokenizer.chat_template": "c",
+        "tokenizer.chat_template.tool_use": "b",
+        "tokenizer.chat_templates": ["tool_use"],
+    }
+
+
+def test_too_many_tokens(tmp_path: Path) -> None:
+    """More tokens than the embedding table has rows."""
+    save(tmp_path, byte_tokenizer(split_regex(QWEN2)))
+    with pytest.raises(ModelError, match="has 292 tokens, the model's embedding table 280 rows"):
+        read_tokenizer(tmp_path, {}, 280, "qwen2")
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    """Neither kind of file; or one that is no tokenizer."""
+    with pytest.raises(ModelError, match=r"neither tokenizer\.json nor tokenizer\.model"):
+        read_tokenizer(tmp_path, {}, SIZE, "llama")
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "WordPiece"}}')
+    with pytest.raises(UnsupportedModelError, match="holds a WordPiece model"):
+        read_tokenizer(tmp_path, {}, SIZE, "llama")
+    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE"}, "decoder": "ByteLevel"}')
+    with pytest.raises(ModelError, match="has no vocabulary"):
+        read_tokenizer(tmp_path, {}, SIZE, "llama")
+
+
+# --- SentencePiece
+
+MARK = "▁"
+
+
+@pytest.fixture(scope="module")
+def pieces() -> Theirs:
+    """A tokenizer with byte fallback, as Llama 2's tokenizer.json is."""
+    tokenizer = Theirs(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend(MARK), normalizers.Replace(" ", MARK)]
+    )
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(MARK, " "), decoders.ByteFallback()])
+    first = ["<unk>", "<s>", "</s>", *(f"<0x{n:02X}>" for n in range(256))]
+    # Words apart while it learns, so that no piece has a space inside.
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(MARK, "merged_with_next")
+    trainer = trainers.BpeTrainer(
+        vocab_size=420, special_tokens=first, show_progress=False, limit_alphabet=60
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    described = json.loads(tokenizer.to_str())
+    described["pre_tokenizer"] = None
+    described["added_tokens"] = described["added_tokens"][:3]
+    return Theirs.from_str(json.dumps(described))
+
+
+def test_ids_of_pieces(tmp_path: Path, pieces: Theirs) -> None:
+    """From tokenizer.json alone: merges become scores, bytes stand for what has no piece."""
+    save(tmp_path, pieces, {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"})
+    data = read_tokenizer(tmp_path, {}, 500, "llama")
+    tokenizer = ours(data, tmp_path / "v.gguf")
+
+    assert (data.model, data.types[0], data.types[3]) == (
+        "llama",
+        TokenType.UNKNOWN,
+        TokenType.BYTE,
+    )
+    assert data.others["add_space_prefix"] is True
+    for text in (*TEXTS, PROBE.replace(MARK, "")):
+        assert tokenizer.encode(text) == pieces.encode(text, add_special_tokens=False).ids
+
+
+def varint(value: int) -> bytes:
+    out = b""
+    value &= (1 << 64) - 1
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def field(number: int, value: int | bytes | float) -> bytes:
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def model_file(data: TokenizerData, *, kind: int = 2, prefix: bool = True) -> bytes:
+    """A `tokenizer.model` with the pieces of `data`."""
+    out = b""
+    assert data.scores is not None
+    for token, type_, score in zip(data.tokens, data.types, data.scores, strict=True):
+        piece = field(1, token.encode()) + field(2, float(score))
+        out += field(1, piece + (field(3, int(type_)) if type_ != 1 else b""))
+    trainer = field(3, kind) + field(40, 0) + field(41, 1) + field(42, 2) + field(43, -1)
+    return out + field(2, trainer) + field(3, field(1, b"identity") + field(3, int(prefix)))
+
+
+def test_model_file(tmp_path: Path, pieces: Theirs) -> None:
+    """`tokenizer.model` gives pieces, scores, types, named ids and whether a space comes first."""
+    save(tmp_path, pieces)
+    data = read_tokenizer(tmp_path, {}, 420, "llama")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "tokenizer.model").write_bytes(model_file(data, prefix=False))
+    again = read_tokenizer(folder, {}, 430, "gemma3")
+
+    assert again.tokens[:420] == data.tokens
+    assert again.types[:420] == data.types
+    assert again.scores is not None
+    assert data.scores is not None
+    assert np.array_equal(again.scores[:420], data.scores)
+    assert again.types[420:] == [TokenType.UNUSED] * 10
+    assert again.others["add_space_prefix"] is False
+    assert {k: v for k, v in again.others.items() if k.endswith("_id")} == {
+        "unknown_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+
+
+def test_marked_pieces(tmp_path: Path, pieces: Theirs) -> None:
+    """Tokens that tokenizer_config.json adds to a `tokenizer.model` take their places."""
+    save(tmp_path, pieces)
+    data = read_tokenizer(tmp_path, {}, 420, "llama")
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer.model").write_bytes(model_file(data))
+    added = {"300": {"content": "<start_of_turn>", "special": True}, "425": {"content": "▁▁"}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
+    found = read_tokenizer(tmp_path, {}, 430, "gemma3")
+
+    assert (found.tokens[300], found.types[300]) == ("<start_of_turn>", TokenType.CONTROL)
+    assert (found.tokens[425], found.types[425]) == ("  ", TokenType.USER_DEFINED)
+
+
+def test_damaged_model_file(tmp_path: Path, pieces: Theirs) -> None:
+    """Refused by name at every cut; and so is a unigram model."""
+    save(tmp_path, pieces)
+    data = read_tokenizer(tmp_path, {}, 420, "llama")
+    (tmp_path / "tokenizer.json").unlink()
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(model_file(data, kind=1))
+    with pytest.raises(UnsupportedModelError, match="unigram"):
+        read_tokenizer(tmp_path, {}, 430, "llama")
+    path.write_bytes(b"")
+    with pytest.raises(ModelError, match=r"tokenizer\.model is damaged"):
+        read_tokenizer(tmp_path, {}, 430, "llama")
+    path.write_bytes(model_file(data)[:1000] + b"\xff" * 20)
+    with pytest.raises(ModelError, match=r"tokenizer\.model is damaged"):
+        read_tokenizer(tmp_path, {}, 430, "llama")
