@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ...errors import ModelError
+from ..hub.cache import CachedRepo
 from ..hub.names import ModelName, parse_name
 from ..hub.settings import Settings
 from ..hub.variants import ChoiceError, Variant
@@ -12,6 +14,9 @@ from ..hub.watch import size_text
 from .output import Output
 from .pulling import Bars
 from .status import Exit
+
+if TYPE_CHECKING:
+    from ..hub.pull import Pulled
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -49,6 +54,7 @@ def pull_model(
     size = size_text(pulled.variant.size)
     how = "pulled" if pulled.fetched else "is here already"
     output.line(f"{pulled.name} {how}: {size}, {path}")
+    _tell_older(pulled, settings, output)
     problems: list[str] = []
     try:
         problems = list(facts_of(pulled.paths[0]).problems)
@@ -69,6 +75,19 @@ def pull_model(
         }
     )
     return path
+
+
+def _tell_older(pulled: Pulled, settings: Settings, output: Output) -> None:
+    """Say what room older states of the same files take, and how to get it back."""
+    repo = CachedRepo(settings.cache, pulled.name.repo)
+    blobs = {path.resolve() for path in pulled.paths}
+    paths = {file.path for file in pulled.variant.files}
+    for commit in repo.commits():
+        old = [f for f in repo.files(commit) if f.path in paths and f.place.resolve() not in blobs]
+        if old:
+            size = size_text(sum(file.size for file in old))
+            name = ModelName(pulled.name.repo, commit, pulled.name.selector)
+            output.line(f"an older state of it takes {size}; triplepoint rm {name} removes it")
 
 
 def show_choice(error: ChoiceError, output: Output) -> None:

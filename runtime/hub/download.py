@@ -20,6 +20,7 @@ from .watch import Watcher, size_text
 
 _PIECE = 1 << 22  # bytes read at once of a part that is there
 _ENOUGH = 1 << 20  # bytes after which an attempt was not in vain
+_LARGEST = 50 * 10**9  # bytes of a file that the Hub serves to plain HTTP
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -108,6 +109,9 @@ class Download:
 
     def _take(self, state: _State, reply: Reply) -> None:
         """Add the body of `reply` to the part, if it is what belongs there."""
+        if reply.status == 403 and reply.elsewhere:
+            # The address was signed for a while that is over; the next try gets a new one.
+            raise TransientError(f"{reply.url} answers 403{self._too_large()}")
         if reply.status not in (200, 206, 416):
             explain(self.client, self.name, reply, self.file.path)
         self._check_etag(reply)
@@ -134,6 +138,11 @@ class Download:
                 raise TransientError(f"the server sends more than {self.file.size:,} bytes")
             state.add(chunk)
             self.watcher.at(state.size)
+
+    def _too_large(self) -> str:
+        if self.file.size <= _LARGEST:
+            return ""
+        return " (the Hub serves no single file over 50 GB in this way)"
 
     def _check_etag(self, reply: Reply) -> None:
         """The Hub says the hash again with the file; a mirror may have other etags of its own."""

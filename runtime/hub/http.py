@@ -87,12 +87,16 @@ class Reply:
         status: of HTTP, 200 or above.
         headers: of the last answer.
         first: headers of the first one, by the endpoint itself, before any redirect.
+        elsewhere: whether another host than the endpoint gave the last one.
     """
 
-    def __init__(self, response: httpx.Response, first: httpx.Headers, patience: Patience) -> None:
+    def __init__(
+        self, response: httpx.Response, first: httpx.Headers, patience: Patience, elsewhere: bool
+    ) -> None:
         self.status = response.status_code
         self.headers = response.headers
         self.first = first
+        self.elsewhere = elsewhere
         self._response = response
         self._patience = patience
 
@@ -172,7 +176,7 @@ class Client:
                     if response.headers.get("content-encoding", "identity") != "identity":
                         where = bare(str(response.url))
                         raise ModelError(f"{where} comes compressed, which was not asked for")
-                    yield Reply(response, first, self.patience)
+                    yield Reply(response, first, self.patience, not self._is_endpoint(request.url))
                     return
                 self._check_hop(request.url, response.next_request.url)
                 request = response.next_request
@@ -184,11 +188,12 @@ class Client:
     def _sign(self, request: httpx.Request) -> None:
         """Add the token if, and only if, this goes to the endpoint itself."""
         request.headers.pop("Authorization", None)
-        endpoint = httpx.URL(self.settings.endpoint)
-        same = all(getattr(endpoint, p) == getattr(request.url, p)
-                   for p in ("scheme", "host", "port"))  # fmt: skip
-        if same and self.settings.token:
+        if self._is_endpoint(request.url) and self.settings.token:
             request.headers["Authorization"] = f"Bearer {self.settings.token}"
+
+    def _is_endpoint(self, url: httpx.URL) -> bool:
+        endpoint = httpx.URL(self.settings.endpoint)
+        return (url.scheme, url.host, url.port) == (endpoint.scheme, endpoint.host, endpoint.port)
 
     def _check_hop(self, old: httpx.URL, new: httpx.URL) -> None:
         where = f"{old.host} redirects to {bare(str(new))}"

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from ...errors import ModelError
+from ...traces.text import printable
 from .http import Attempts, Client, Reply, TransientError
 from .names import ModelName, is_repo
 from .variants import RepoFile
@@ -94,16 +95,18 @@ def explain(client: Client, name: ModelName, reply: Reply, file: str | None = No
     A repository that is private and one that does not exist look alike to who may not see it.
     """
     code, status = reply.headers.get("x-error-code", ""), reply.status
-    token = client.settings.token
-    page = f"{client.settings.endpoint}/{name.repo}"
-    if code == "GatedRepo" or (status == 403 and code != "RepoNotFound"):
+    words = printable(reply.headers.get("x-error-message", "")[:200])
+    token, endpoint = client.settings.token, client.settings.endpoint
+    if code == "GatedRepo":
         if token is None:
-            how = f"accept its terms on {page}, then set HF_TOKEN to a token of your account"
+            how = (
+                f"accept its terms on {endpoint}/{name.repo}, then set HF_TOKEN to a token of yours"
+            )
         else:
-            how = f"the account of the token in use has no access; ask for it on {page}"
+            how = f"the token's account has no access yet; ask for it on {endpoint}/{name.repo}"
         raise ModelError(f"{name.repo} is gated: {how}")
     if status == 401 and token is not None and code != "RepoNotFound":
-        raise ModelError(f"{client.settings.endpoint} does not accept the token; renew HF_TOKEN")
+        raise ModelError(f"{endpoint} does not accept the token; renew HF_TOKEN")
     if code == "RevisionNotFound":
         raise ModelError(f"{name.repo} has no branch, tag or commit {name.revision!r}")
     if file is not None and status == 404:
@@ -111,8 +114,9 @@ def explain(client: Client, name: ModelName, reply: Reply, file: str | None = No
     if status in (401, 404):
         hint = _hint(client, name.repo)
         private = " (it may be private: then set HF_TOKEN)" if token is None else ""
-        raise ModelError(f"there is no model {name.repo} on {page.split('/')[2]}{private}{hint}")
-    raise ModelError(f"{reply.url} answers {status}")
+        host = endpoint.partition("//")[2]
+        raise ModelError(f"there is no model {name.repo} on {host}{private}{hint}")
+    raise ModelError(f"{reply.url} answers {status}{': ' if words else ''}{words}")
 
 
 def _ask(client: Client, path: str, name: ModelName, note: Callable[[str], None]) -> bytes:

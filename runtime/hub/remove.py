@@ -11,28 +11,32 @@ from pathlib import Path
 
 from .cache import CachedFile, CachedRepo
 from .find import Found
+from .names import MAIN
 
 _STORE = "blobs"  # of the cache itself: contents that repositories share, of huggingface_hub ≥ 2
 _STORED = re.compile(r"[0-9a-f]{64}")
 
 
 def remove(repo: CachedRepo, models: Sequence[Found], *, unfinished: bool) -> int:
-    """Remove these models of `repo`, in all its snapshots; the bytes that became free.
+    """Remove these models of `repo`; the bytes that became free.
 
-    Nothing outside of the cache is touched: links that lead elsewhere go, what they lead to stays.
+    Older states of the same files go too, unless the models are those of a certain commit, branch
+    or tag. Nothing outside of the cache is touched: links that lead elsewhere go, what they lead to
+    stays.
 
     Args:
         repo: the repository's folder.
         models: what to remove.
         unfinished: whether unfinished downloads of the repository go too.
     """
-    doomed = {file.path for one in models for file in one.cached}
-    blobs = {file.blob for one in models for file in one.cached}
     freed = 0
-    for commit in repo.commits():
-        for file in repo.files(commit):
-            if file.path in doomed and file.blob in blobs:
-                freed += _remove_file(repo, file)
+    for one in models:
+        doomed = {file.path for file in one.cached}
+        commits = repo.commits() if one.name.revision == MAIN else [one.commit]
+        for commit in commits:
+            for file in repo.files(commit):
+                if file.path in doomed:
+                    freed += _remove_file(repo, file)
     for part in repo.parts() if unfinished else []:
         digest = part.name.partition(".")[0]
         with repo.lock(digest, lambda: None), contextlib.suppress(FileNotFoundError):

@@ -134,8 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def refuse(self, status: int, code: str = "") -> None:
-        self.answer(status, b"{}", X_Error_Code=code)
+    def refuse(self, status: int, code: str = "", message: str = "") -> None:
+        self.answer(status, b"{}", X_Error_Code=code, X_Error_Message=message)
 
     def repo(self, name: str) -> FakeRepo | None:
         """The repository, or None when an error was answered: the Hub hides what it has not."""
@@ -160,6 +160,10 @@ class _Handler(BaseHTTPRequestHandler):
     def api(self, path: str) -> None:
         if self.hub.api_faults:
             fault = self.hub.api_faults.popleft()
+            if fault == "disabled":
+                return self.refuse(403, "", "Access to this resource is \x1b[2Jdisabled.")
+            if fault == "token":
+                return self.refuse(401, "", "Invalid credentials in Authorization header")
             if fault.isdigit():
                 return self.answer(int(fault), b"busy", Retry_After="0")
             return self.answer(200, fault.encode())
@@ -196,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         if repo.lfs:
             headers |= {"X_Linked_Etag": f'"{digest}"'}
             headers |= {"X_Linked_Size": str(len(repo.files[match[3]]))}
-        return self.answer(302, **headers)
+        return self.answer(302, b"", **headers)
 
     def contents(self, path: str) -> None:
         owner, name, file = path.split("/", 2)

@@ -162,6 +162,20 @@ def test_the_list(command: Command) -> None:
     assert found["models"][1]["parameters"] == 3_279_616
 
 
+def test_an_update_tells_of_the_old_state(command: Command, hub: FakeHub) -> None:
+    """A newer commit comes beside the old one; how to get rid of that is said."""
+    command("pull", "org/nano-GGUF")
+    repo = hub.repos["org/nano-GGUF"]
+    old, repo.commit = repo.commit, "f" * 40
+    repo.files["nano-Q8_0.gguf"] = NANO.read_bytes() + b"\0"
+
+    _, shown, _ = command("pull", "org/nano-GGUF")
+
+    assert f"an older state of it takes 3.6 MB; triplepoint rm org/nano-GGUF@{old}:Q8_0" in shown
+    assert command("rm", f"org/nano-GGUF@{old}:Q8_0", "-y")[0] == 0
+    assert "older" not in command("pull", "org/nano-GGUF")[1]
+
+
 def test_show(command: Command) -> None:
     """What the file says of itself, its tensors by type, and the memory it takes."""
     command("pull", "org/nano-GGUF")

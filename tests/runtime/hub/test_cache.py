@@ -218,6 +218,20 @@ def test_all_snapshots_of_a_model_go(make: Make) -> None:
     assert not repo.folder.exists()
 
 
+def test_older_states_go_with_it(make: Make) -> None:
+    """With a model its older states go; with a commit only what is of that commit."""
+    make("org/one", {"A.gguf": b"older", "B.gguf": b"bb"}, commit=OTHER)
+    repo = make("org/one", {"A.gguf": b"new"}, ref="main")
+    (old,) = (m for m in models_of(repo, OTHER) if m.variant.name == "A.gguf")
+
+    assert remove(repo, [old], unfinished=False) == 5
+    make("org/one", {"A.gguf": b"older"}, commit=OTHER)
+    (new,) = (m for m in models_of(repo) if m.variant.name == "A.gguf")
+    assert new.paths[0].read_bytes() == b"new"
+    assert remove(repo, [new], unfinished=False) == 5 + 3
+    assert [m.variant.name for m in models_of(repo)] == ["B.gguf"]
+
+
 def test_other_files_of_the_repository_stay(make: Make) -> None:
     """What is no model was pulled by someone else for something else."""
     repo = make("org/one", {"A.gguf": b"a", "config.json": b"{}"}, ref="main")

@@ -348,7 +348,7 @@ def test_a_change_between_two_attempts(
         ("gzip", "compressed"),
         ("long", "sends more than 300,000 bytes"),
         ("404", r"has no file 'One-Q4_K_M\.gguf' any more"),
-        ("403", "is gated"),
+        ("403", "/cdn/org/one/One-Q4_K_M.gguf answers 403; 4 attempts failed"),
         ("to:file:///etc/passwd", "not https; not followed"),
         ("429:3600", "asks to wait 3600 s"),
         ("418", "answers 418"),
@@ -390,11 +390,29 @@ def test_gated(hub: FakeHub, settings: Settings) -> None:
     """Without a token it says how to get one, with one that it has no access."""
     hub.repos["org/one"].gated = True
 
-    with pytest.raises(ModelError, match=r"is gated: accept its terms on .*, then set HF_TOKEN"):
+    with pytest.raises(ModelError, match="is gated: accept its terms there, then set HF_TOKEN"):
         pull(ONE, settings, patience=HURRIED)
-    with pytest.raises(ModelError, match="account of the token in use has no access") as caught:
+    with pytest.raises(ModelError, match="the token's account has no access") as caught:
         pull(ONE, dataclasses.replace(settings, token="hf_other"), patience=HURRIED)
     assert "hf_other" not in str(caught.value)
+
+
+def test_other_refusals_of_the_hub(hub: FakeHub, settings: Settings) -> None:
+    """A token that is not accepted; words of the server, harmless to a terminal."""
+    hub.api_faults.extend(["token", "disabled"])
+
+    with pytest.raises(ModelError, match="does not accept the token; renew HF_TOKEN"):
+        pull(ONE, dataclasses.replace(settings, token="hf_other"), patience=HURRIED)
+    with pytest.raises(ModelError, match=r"answers 403: Access to this resource is \\x1b\[2Jdisa"):
+        pull(ONE, settings, patience=HURRIED)
+
+
+def test_a_signature_that_ran_out(hub: FakeHub, get: Callable[..., Pulled], data: bytes) -> None:
+    """A 403 by the far end, not by the Hub, asks the Hub for a new address."""
+    hub.faults.extend(["cut:1000", "403"])
+
+    assert get().paths[0].read_bytes() == data
+    assert [path for path, _, _ in hub.asked].count(f"/org/one/resolve/{COMMIT}/{FILE}") == 3
 
 
 def test_unknown_names_have_near_ones(hub: FakeHub, settings: Settings) -> None:
