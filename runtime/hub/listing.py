@@ -99,12 +99,10 @@ def explain(client: Client, name: ModelName, reply: Reply, file: str | None = No
     token, endpoint = client.settings.token, client.settings.endpoint
     if code == "GatedRepo":
         if token is None:
-            how = (
-                f"accept its terms on {endpoint}/{name.repo}, then set HF_TOKEN to a token of yours"
-            )
+            how = "accept its terms there, then set HF_TOKEN to a token of your account"
         else:
-            how = f"the token's account has no access yet; ask for it on {endpoint}/{name.repo}"
-        raise ModelError(f"{name.repo} is gated: {how}")
+            how = "the token's account has no access yet; ask for it there"
+        raise ModelError(f"{endpoint}/{name.repo} is gated: {how}")
     if status == 401 and token is not None and code != "RepoNotFound":
         raise ModelError(f"{endpoint} does not accept the token; renew HF_TOKEN")
     if code == "RevisionNotFound":
