@@ -17,9 +17,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import ModelError
+from .convert.settings import llama3_factors
 from .gguf_types import GGMLType, ValueType
 from .gguf_write import GGUFWriter
+from .synthetic_shapes import SHAPES, Shape, layer_tensors
 from .synthetic_vocabulary import (
     CHAT_TEMPLATE,
     ENDOFTEXT,
@@ -33,34 +37,13 @@ PREFIX = "synthetic:"
 FORMAT = 1  # in the file name: a change of what is written must not find old files
 STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
 
+# Llama 3's sizes; the tokens are as made up as those of the others, chat template and all.
+LLAMA_MERGED, LLAMA_VOCAB = 128_000, 128_256
+LLAMA_BASE, LLAMA_ORIGINAL = 500_000.0, 8192
+FACTORS = "rope_freqs.weight"
+
 Progress = Callable[[int, int], None]
 
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The dimensions of a model of the Qwen3 family."""
-
-    layers: int
-    width: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    tied: bool
-    head_dim: int = 128
-    experts: int = 0
-    experts_used: int = 0
-    expert_ffn: int = 0
-
-
-SHAPES = {
-    "qwen3-0.6b": Shape(28, 1024, 3072, 16, 8, tied=True),
-    "qwen3-1.7b": Shape(28, 2048, 6144, 16, 8, tied=True),
-    "qwen3-4b": Shape(36, 2560, 9728, 32, 8, tied=True),
-    "qwen3-8b": Shape(36, 4096, 12288, 32, 8, tied=False),
-    "qwen3-30b-a3b": Shape(
-        48, 2048, 6144, 32, 4, tied=False, experts=128, experts_used=8, expert_ffn=768
-    ),
-}
 
 # Type and `general.file_type` of each quantisation. Mixtures have other types where llama.cpp's
 # recipes do: see `SyntheticModel.kind_of`.
@@ -135,15 +118,28 @@ class SyntheticModel:
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
         """(name, shape, type) of every tensor, in file order."""
         s = self.shape
-        yield "token_embd.weight", (N_VOCAB, s.width), self.kind_of("token_embd.weight")
+        yield "token_embd.weight", (self.n_vocab, s.width), self.kind_of("token_embd.weight")
+        if s.rope_factor:
+            yield FACTORS, (s.head_dim // 2,), GGMLType.F32
         for layer in range(s.layers):
-            for name, shape in _layer(s):
+            for name, shape in layer_tensors(s):
                 plain = len(shape) == 1 or name.startswith("ffn_gate_inp")
                 kind = GGMLType.F32 if plain else self.kind_of(name, layer)
                 yield f"blk.{layer}.{name}", shape, kind
         yield "output_norm.weight", (s.width,), GGMLType.F32
         if not s.tied:
-            yield "output.weight", (N_VOCAB, s.width), self.kind_of("output.weight")
+            yield "output.weight", (self.n_vocab, s.width), self.kind_of("output.weight")
+
+    @property
+    def n_vocab(self) -> int:
+        return N_VOCAB if self.shape.family == "qwen3" else LLAMA_VOCAB
+
+    def _pieces(self, name: str, shape: tuple[int, ...], kind: GGMLType) -> Iterator[np.ndarray]:
+        """The stored bytes of a tensor."""
+        if name != FACTORS:
+            return random_weights(name, shape, kind)
+        factor = self.shape.rope_factor
+        return iter([llama3_factors(2 * shape[0], LLAMA_BASE, factor, LLAMA_ORIGINAL)])
 
     def nbytes(self) -> int:
         """Size of its tensors on disk, in bytes."""
@@ -157,7 +153,7 @@ class SyntheticModel:
             for name, shape, kind in self.tensors():
                 writer.declare(name, shape, kind)
             for name, shape, kind in self.tensors():
-                for piece in random_weights(name, shape, kind):
+                for piece in self._pieces(name, shape, kind):
                     writer.write(name, piece)
                     done += piece.nbytes
                 if progress is not None:
@@ -165,21 +161,21 @@ class SyntheticModel:
 
     def _write_metadata(self, writer: GGUFWriter) -> None:
         s = self.shape
-        arch = "qwen3moe" if s.experts else "qwen3"
+        arch, llama = s.architecture, s.family == "llama"
         writer.add("general.architecture", arch)
         writer.add("general.name", f"synthetic {self.name}")
         writer.add("general.file_type", QUANTS[self.quant][1])
         writer.add("general.quantization_version", 2)
         sizes = {
             "block_count": s.layers,
-            "context_length": 40_960,
+            "context_length": 131_072 if llama else 40_960,
             "embedding_length": s.width,
             "feed_forward_length": s.ffn,
             "attention.head_count": s.heads,
             "attention.head_count_kv": s.kv_heads,
             "attention.key_length": s.head_dim,
             "attention.value_length": s.head_dim,
-            "vocab_size": N_VOCAB,
+            "vocab_size": self.n_vocab,
         }
         if s.experts:
             sizes["expert_count"] = s.experts
@@ -187,17 +183,19 @@ class SyntheticModel:
             sizes["expert_feed_forward_length"] = s.expert_ffn
         for key, value in sizes.items():
             writer.add(f"{arch}.{key}", value)
-        writer.add(f"{arch}.rope.freq_base", 1e6)
-        writer.add(f"{arch}.attention.layer_norm_rms_epsilon", 1e-6)
-        tokens, types, merges = made_up_vocabulary()
+        writer.add(f"{arch}.rope.freq_base", LLAMA_BASE if llama else 1e6)
+        writer.add(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5 if llama else 1e-6)
+        tokens, types, merges = made_up_vocabulary(*([LLAMA_MERGED, LLAMA_VOCAB] if llama else []))
+        first = LLAMA_MERGED if llama else ENDOFTEXT
+        last = LLAMA_MERGED + IM_END - ENDOFTEXT if llama else IM_END
         writer.add("tokenizer.ggml.model", "gpt2")
-        writer.add("tokenizer.ggml.pre", "qwen2")
+        writer.add("tokenizer.ggml.pre", "llama-bpe" if llama else "qwen2")
         writer.add("tokenizer.ggml.tokens", tokens)
         writer.add("tokenizer.ggml.token_type", types, ValueType.INT32)
         writer.add("tokenizer.ggml.merges", merges)
-        writer.add("tokenizer.ggml.bos_token_id", ENDOFTEXT)
-        writer.add("tokenizer.ggml.eos_token_id", IM_END)
-        writer.add("tokenizer.ggml.padding_token_id", ENDOFTEXT)
+        writer.add("tokenizer.ggml.bos_token_id", first)
+        writer.add("tokenizer.ggml.eos_token_id", last)
+        writer.add("tokenizer.ggml.padding_token_id", first)
         writer.add("tokenizer.ggml.add_bos_token", False)
         writer.add("tokenizer.chat_template", CHAT_TEMPLATE)
 
@@ -279,32 +277,3 @@ _MIXTURES = {
     "q4_k_m": _like_q4_k_m,
     "q5_k_m": _like_q4_k_m,
 }
-
-
-def _layer(s: Shape) -> list[tuple[str, tuple[int, ...]]]:
-    """Names and shapes of one layer's tensors."""
-    q_rows, kv_rows = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    attention: list[tuple[str, tuple[int, ...]]] = [
-        ("attn_norm.weight", (s.width,)),
-        ("attn_q.weight", (q_rows, s.width)),
-        ("attn_k.weight", (kv_rows, s.width)),
-        ("attn_v.weight", (kv_rows, s.width)),
-        ("attn_q_norm.weight", (s.head_dim,)),
-        ("attn_k_norm.weight", (s.head_dim,)),
-        ("attn_output.weight", (s.width, q_rows)),
-        ("ffn_norm.weight", (s.width,)),
-    ]
-    if not s.experts:
-        return [
-            *attention,
-            ("ffn_gate.weight", (s.ffn, s.width)),
-            ("ffn_up.weight", (s.ffn, s.width)),
-            ("ffn_down.weight", (s.width, s.ffn)),
-        ]
-    return [
-        *attention,
-        ("ffn_gate_inp.weight", (s.experts, s.width)),
-        ("ffn_gate_exps.weight", (s.experts, s.expert_ffn, s.width)),
-        ("ffn_up_exps.weight", (s.experts, s.expert_ffn, s.width)),
-        ("ffn_down_exps.weight", (s.experts, s.width, s.expert_ffn)),
-    ]

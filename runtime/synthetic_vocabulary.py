@@ -83,15 +83,20 @@ def made_up_merges(count: int) -> list[tuple[str, str]]:
     raise AssertionError(f"only {len(merges)} of {count} merges")
 
 
-def made_up_vocabulary() -> tuple[list[str], list[int], list[str]]:
-    """(tokens, token types, merges) as `tokenizer.ggml.*` holds them."""
-    merges = made_up_merges(N_MERGED - 256)
+def made_up_vocabulary(
+    merged: int = N_MERGED, total: int = N_VOCAB
+) -> tuple[list[str], list[int], list[str]]:
+    """(tokens, token types, merges) as `tokenizer.ggml.*` holds them.
+
+    merged: tokens before the first control token; total: all tokens.
+    """
+    merges = made_up_merges(merged - 256)
     tokens = list(byte_characters())
     tokens += [left + right for left, right in merges]
     tokens += [*CONTROL, *USER_DEFINED]
-    tokens += [f"[PAD{i}]" for i in range(len(tokens), N_VOCAB)]
-    types = [int(TokenType.NORMAL)] * N_MERGED
+    tokens += [f"[PAD{i}]" for i in range(len(tokens), total)]
+    types = [int(TokenType.NORMAL)] * merged
     types += [int(TokenType.CONTROL)] * len(CONTROL)
     types += [int(TokenType.USER_DEFINED)] * len(USER_DEFINED)
-    types += [int(TokenType.UNUSED)] * (N_VOCAB - len(types))
+    types += [int(TokenType.UNUSED)] * (total - len(types))
     return tokens, types, [f"{left} {right}" for left, right in merges]

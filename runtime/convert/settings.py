@@ -196,14 +196,28 @@ def frequency_factors(s: Settings) -> dict[str, np.ndarray]:
         return out
     if kind != "llama3":
         return {}
-    # Wavelengths that fit often into the original context stay; those that do not are stretched.
+    try:
+        given = [float(s.rope[key]) for key in _LLAMA3]
+    except KeyError as missing:
+        raise ModelError(f"config.json: rope scaling 'llama3' needs {missing}") from None
     base = float(s.rope.get("rope_theta", 10000.0))
-    length = 2 * math.pi * base ** (np.arange(half) * 2 / s.rotated)
-    original = float(s.rope["original_max_position_embeddings"])
-    low, high = float(s.rope["low_freq_factor"]), float(s.rope["high_freq_factor"])
-    factor = float(s.rope["factor"])
+    return {"rope_freqs.weight": llama3_factors(s.rotated, base, *given)}
+
+
+_LLAMA3 = ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+
+
+def llama3_factors(
+    dims: int, base: float, factor: float, original: float, low: float = 1.0, high: float = 4.0
+) -> np.ndarray:
+    """What Llama 3 divides its rotary frequencies by: float32 [dims / 2].
+
+    A wavelength that fits `high` times into the original context stays; one that fits less than
+    `low` times is stretched by `factor`; between them there is a ramp.
+    """
+    length = 2 * math.pi * base ** (np.arange(0, dims, 2) / dims)
     smooth = np.clip((original / length - low) / (high - low), 0.0, 1.0)
-    return {"rope_freqs.weight": (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)}
+    return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
 
 
 # --- what only one architecture has

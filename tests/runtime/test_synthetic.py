@@ -17,6 +17,7 @@ import pytest
 
 from triplepoint.errors import ModelError
 from triplepoint.runtime import synthetic
+from triplepoint.runtime.engine import Engine
 from triplepoint.runtime.gguf import GGUFFile
 from triplepoint.runtime.gguf_types import GGMLType, TokenType
 from triplepoint.runtime.synthetic import QUANTS, SHAPES, SyntheticModel, synthetic_path
@@ -24,6 +25,7 @@ from triplepoint.runtime.synthetic_vocabulary import CHAT_TEMPLATE, N_VOCAB
 from triplepoint.runtime.tokenizer import Tokenizer
 
 SMALL = synthetic.Shape(2, 128, 256, heads=2, kv_heads=1, tied=False, head_dim=64)
+SMALL_LLAMA = replace(SMALL, family="llama", rope_factor=8.0)
 SMALL_MOE = synthetic.Shape(
     1, 128, 256, 2, 1, tied=True, head_dim=64, experts=4, experts_used=2, expert_ffn=64
 )
@@ -88,12 +90,15 @@ def test_wrong_names() -> None:
         ("qwen3-4b", 4_022_468_096),
         ("qwen3-8b", 8_190_735_360),
         ("qwen3-30b-a3b", 30_532_122_624),
+        ("llama-3.2-1b", 1_235_814_400),
+        ("llama-3.1-8b", 8_030_261_248),
     ],
 )
 def test_parameter_counts(name: str, parameters: int) -> None:
     """The shapes have exactly as many weights as the published models they are named after."""
     model = SyntheticModel.parse(f"synthetic:{name}:f32")
-    assert model.nbytes() == 4 * parameters
+    factors = model.shape.head_dim // 2 if model.shape.rope_factor else 0  # no weights
+    assert model.nbytes() == 4 * (parameters + factors)
 
 
 def test_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,6 +322,27 @@ def test_a_forward_pass_makes_sense(small: Path) -> None:
     assert 0.1 < logits.std() < 10
     assert abs(logits.mean()) < 0.05
     assert len(set(logits.argmax(-1).tolist())) > len(tokens) // 2
+
+
+def test_llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Llama has no norms of queries and keys, and the rotary factors of Llama 3; it runs."""
+    for name, value in (("LLAMA_MERGED", 2000), ("LLAMA_VOCAB", 2304)):
+        monkeypatch.setattr(synthetic, name, value)
+    model = SyntheticModel("small", "q8_0", SMALL_LLAMA)
+    path = tmp_path / "small.gguf"
+    model.write(path)
+    with GGUFFile.open(path) as file:
+        assert file.string("general.architecture") == "llama"
+        assert not any("q_norm" in name for name in file.tensors)
+        factors = file.data("rope_freqs.weight").view("<f4")
+        assert (factors[0], factors[-1]) == (1.0, 8.0)
+        assert len(factors) == SMALL_LLAMA.head_dim // 2
+        assert file.integer("tokenizer.ggml.eos_token_id") == 2002
+    with Engine.load(path, threads=1, context=64) as engine:
+        scored = engine.session().score(engine.tokenizer.encode("a small model says noise"))
+
+    assert np.isfinite(scored).all()
+    assert scored.shape[1] == 2304
 
 
 # --- vocabulary and template --------------------------------------------------------------------

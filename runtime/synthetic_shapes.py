@@ -1,0 +1,79 @@
+"""The dimensions of published models, under the names that `synthetic:` takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The dimensions of a model.
+
+    Attributes:
+        family: whose equations it has: ``qwen3`` (with experts: ``qwen3moe``) or ``llama``.
+        rope_factor: by how much Llama 3 stretches slow rotations; 0: not at all.
+    """
+
+    layers: int
+    width: int
+    ffn: int
+    heads: int
+    kv_heads: int
+    tied: bool
+    head_dim: int = 128
+    experts: int = 0
+    experts_used: int = 0
+    expert_ffn: int = 0
+    family: str = "qwen3"
+    rope_factor: float = 0.0
+
+    @property
+    def architecture(self) -> str:
+        return f"{self.family}moe" if self.experts else self.family
+
+
+SHAPES = {
+    "qwen3-0.6b": Shape(28, 1024, 3072, 16, 8, tied=True),
+    "qwen3-1.7b": Shape(28, 2048, 6144, 16, 8, tied=True),
+    "qwen3-4b": Shape(36, 2560, 9728, 32, 8, tied=True),
+    "qwen3-8b": Shape(36, 4096, 12288, 32, 8, tied=False),
+    "qwen3-30b-a3b": Shape(
+        48, 2048, 6144, 32, 4, tied=False, experts=128, experts_used=8, expert_ffn=768
+    ),
+    "llama-3.2-1b": Shape(
+        16, 2048, 8192, 32, 8, tied=True, head_dim=64, family="llama", rope_factor=32.0
+    ),
+    "llama-3.1-8b": Shape(32, 4096, 14336, 32, 8, tied=False, family="llama", rope_factor=8.0),
+}
+
+
+def layer_tensors(s: Shape) -> list[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of one layer's tensors."""
+    q_rows, kv_rows = s.heads * s.head_dim, s.kv_heads * s.head_dim
+    norms: list[tuple[str, tuple[int, ...]]] = [
+        ("attn_q_norm.weight", (s.head_dim,)),
+        ("attn_k_norm.weight", (s.head_dim,)),
+    ]
+    attention: list[tuple[str, tuple[int, ...]]] = [
+        ("attn_norm.weight", (s.width,)),
+        ("attn_q.weight", (q_rows, s.width)),
+        ("attn_k.weight", (kv_rows, s.width)),
+        ("attn_v.weight", (kv_rows, s.width)),
+        *(norms if s.family == "qwen3" else []),
+        ("attn_output.weight", (s.width, q_rows)),
+        ("ffn_norm.weight", (s.width,)),
+    ]
+    if not s.experts:
+        return [
+            *attention,
+            ("ffn_gate.weight", (s.ffn, s.width)),
+            ("ffn_up.weight", (s.ffn, s.width)),
+            ("ffn_down.weight", (s.width, s.ffn)),
+        ]
+    return [
+        *attention,
+        ("ffn_gate_inp.weight", (s.experts, s.width)),
+        ("ffn_gate_exps.weight", (s.experts, s.expert_ffn, s.width)),
+        ("ffn_up_exps.weight", (s.experts, s.expert_ffn, s.width)),
+        ("ffn_down_exps.weight", (s.experts, s.width, s.expert_ffn)),
+    ]
