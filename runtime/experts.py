@@ -15,7 +15,7 @@ from ..jit.kernels import gemm, gemm_k, moe
 from ..jit.kernels.activations import BLOCK_BYTES
 from ..jit.pool import aligned
 from ..jit.tape import DYNAMIC, EACH, STATIC, PerThread
-from .graph import CHUNKS, DOWN_UNITS, GATE_UNITS, ONE, TOKENS, TOUCHED, Graph, Prepared, Row
+from .graph import CHUNKS, ONE, TOKENS, Graph, Prepared, Row
 from .weights import Matrix
 
 
@@ -27,17 +27,21 @@ class Routing:
         used: experts of one token.
         weights: float32 [tokens, used].
         lists: active experts, where the pairs of each start, the pairs.
+        units: int64 [3], of the products by gate_up and by down; then the distinct experts.
     """
 
     used: int
     weights: np.ndarray | PerThread
     lists: tuple[np.ndarray | PerThread, np.ndarray, np.ndarray]
+    units: np.ndarray
 
 
 def route(g: Graph, scores: Row, used: int, gate_up: Matrix, down: Matrix) -> Routing:
     """Choose each token's `used` experts by `scores`; gate_up, down: what they will be used for."""
     experts, most = scores.width, g.most_tokens * used
     g.pairs = used
+    units = aligned(8, np.int64)[:3]
+    g.touched.append(units[2:])
     kernel = spec(moe.route, experts=experts, used=used)
     if g.decode:
         ids, weights = _own(g, "expert_ids", used + 1, np.int32), _own(g, "expert_weights", used)
@@ -45,8 +49,8 @@ def route(g: Graph, scores: Row, used: int, gate_up: Matrix, down: Matrix) -> Ro
         g.tape.op("route", kernel, args, g.units(TOKENS), mode=EACH, barrier=False)
         # One pair for each expert, in the order of the slots.
         starts, pairs = (_counting(n) for n in (used + 1, used))
-        g.state[GATE_UNITS], g.state[DOWN_UNITS] = used * gate_up.units, used * down.units
-        return Routing(used, weights, (ids, starts, pairs))
+        units[:2] = used * gate_up.units, used * down.units
+        return Routing(used, weights, (ids, starts, pairs), units)
     ids = g.buffers.get("expert_ids", most, 1, np.int32)
     weights = g.buffers.get("expert_weights", most, 1)
     args = [scores.data, scores.stride, ids, weights]
@@ -54,23 +58,26 @@ def route(g: Graph, scores: Row, used: int, gate_up: Matrix, down: Matrix) -> Ro
     active = g.buffers.get("active_experts", experts + 1, 1, np.int32)
     starts = g.buffers.get("expert_starts", experts + 1, 1, np.int32)
     pairs = g.buffers.get("expert_pairs", most, 1, np.int32)
-    products = g.state[GATE_UNITS : TOUCHED + 1]
-    args = [ids, g.units(TOKENS), active, starts, pairs, products, gate_up.units, down.units]
+    args = [ids, g.units(TOKENS), active, starts, pairs, units, gate_up.units, down.units]
     g.tape.op("group", spec(moe.group, experts=experts, used=used), args, g.units(ONE))
-    return Routing(used, weights, (active, starts, pairs))
+    return Routing(used, weights, (active, starts, pairs), units)
 
 
 def silu_mul(g: Graph, w: Matrix, h: Prepared, to: Routing, name: str) -> Row:
     """silu(gate h) * (up h) of each token's experts: a row for each pair."""
     y = g.row(name, w.rows, to.used)
-    _product(g, name, w, h, y, to, "silu_mul", GATE_UNITS, share=to.used)
+    if w.up is None:
+        _product(g, name, w, h, y, to, "silu_mul", to.units[:1], share=to.used)
+    else:
+        _product(g, f"{name}.gate", w, h, y, to, "store", GATE_UNITS, share=to.used)
+        _product(g, name, w.up, h, y, to, "after_silu", GATE_UNITS, share=to.used)
     return y
 
 
 def add(g: Graph, x: Row, w: Matrix, y: Prepared, to: Routing, name: str) -> None:
     """x += the weighted sum of w y over each token's experts."""
     out = g.row(f"{name}_each", w.rows, to.used)
-    _product(g, name, w, y, out, to, "store", DOWN_UNITS, share=1)
+    _product(g, name, w, y, out, to, "store", to.units[1:2], share=1)
     lanes = g.target.lanes
     width = -(-x.width // lanes) * lanes
     args = [x.data, out.data, to.weights, x.stride, out.stride, width]
@@ -85,7 +92,7 @@ def _product(
     out: Row,
     to: Routing,
     epilogue: gemm.Epilogue,
-    units: int,
+    units: np.ndarray,
     share: int,
 ) -> None:
     form = w.format
@@ -96,7 +103,7 @@ def _product(
             g.scratch("unpack", needs)]  # fmt: skip
     sizes = {"fmt": form.name, "epilogue": epilogue, "blocks": w.blocks, "share": share}
     mode, chunk = (STATIC, 1) if g.decode else (DYNAMIC, max(1, w.units // CHUNKS))
-    g.tape.op(name, spec(moe.gemm_experts, **sizes), args, g.units(units), mode=mode, chunk=chunk)
+    g.tape.op(name, spec(moe.gemm_experts, **sizes), args, units, mode=mode, chunk=chunk)
 
 
 def _own(g: Graph, name: str, count: int, dtype: type = np.float32) -> PerThread:

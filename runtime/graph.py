@@ -29,8 +29,7 @@ from .weights import Matrix
 TOKENS, START, OUT_FIRST, OUT_COUNT = range(4)
 ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(4, 7)
 ONE, ZERO, PARTS = range(7, 10)
-PAIRS, GATE_UNITS, DOWN_UNITS, TOUCHED = range(10, 14)  # of experts: see `experts.py`
-CAP_UNITS = 14
+PAIRS, CAP_UNITS = range(10, 12)
 STATE_SLOTS = 16
 CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
 ALIGN = 64  # float32 rows are padded to this many values, so that no kernel has a tail
@@ -147,6 +146,7 @@ class Graph:
         self.state = aligned(STATE_SLOTS, np.int64)
         self.state[ONE], self.state[PARTS] = 1, argmax.PARTS
         self.ids = aligned(max(16, most_tokens), np.int32)
+        self.touched: list[np.ndarray] = []  # for each layer with experts, how many a pass took
         self._layer = 0
 
     # --- what the session sets before a pass
@@ -161,7 +161,8 @@ class Graph:
         state[HEAD_UNITS] = self._head_units if outputs else 0
         state[CAP_UNITS] = outputs * argmax.PARTS
         state[PAIRS] = tokens * self.pairs
-        state[TOUCHED] = 0
+        for count in self.touched:
+            count[0] = 0
 
     _head_units = 0
     pairs = 1  # rows a token where experts have one each
@@ -219,15 +220,23 @@ class Graph:
         self._product(name, w, y, x, "add")
 
     def silu_mul(self, w: Matrix, x: Prepared, name: str) -> Row:
-        """silu(gate x) * (up x) for a fused gate/up matrix."""
+        """silu(gate x) * (up x) for a gate/up matrix."""
         out = self.row(name, w.rows)
-        self._product(name, w, x, out, "silu_mul")
+        if w.up is None:
+            self._product(name, w, x, out, "silu_mul")
+        else:
+            self._product(f"{name}.gate", w, x, out, "store")
+            self._product(name, w.up, x, out, "after_silu")
         return out
 
     def gelu_mul(self, w: Matrix, x: Prepared, name: str) -> Row:
         """gelu(gate x) * (up x), gelu by tanh."""
         out = self.row(name, w.rows)
-        self._product(name, w, x, out, "gelu_mul")
+        if w.up is None:
+            self._product(name, w, x, out, "gelu_mul")
+        else:
+            self._product(f"{name}.gate", w, x, out, "store")
+            self._product(name, w.up, x, out, "after_gelu")
         return out
 
     def add_norm(self, x: Row, y: Row, weight: np.ndarray, eps: float, name: str) -> None:
@@ -322,7 +331,8 @@ class Graph:
         eps: float,
         outputs: bool,
     ) -> Prepared:
-        wanted = dict.fromkeys(w.format.activation(self.target, w.depth) for w in into)
+        parts = (part for w in into for part in w.parts)
+        wanted = dict.fromkeys(w.format.activation(self.target, w.depth) for w in parts)
         forms = {}
         for n, form in enumerate(wanted):
             last = n == len(wanted) - 1

@@ -28,6 +28,7 @@ class Matrix:
         panels: uint8, the packed bytes; units: number of panels (of one expert).
         fused: whether a panel holds gate rows and up rows (its output is `silu(gate) * up`).
         sources: the tensors it was made from.
+        up: where gate and up have types of their own, the up matrix; this one is the gate then.
     """
 
     format: Format
@@ -38,6 +39,12 @@ class Matrix:
     sources: tuple[str, ...]
     panels: np.ndarray
     experts: int = 0
+    up: Matrix | None = None
+
+    @property
+    def parts(self) -> tuple[Matrix, ...]:
+        """Itself, and the up matrix if that is apart."""
+        return (self,) if self.up is None else (self, self.up)
 
     @property
     def copies(self) -> int:
@@ -50,11 +57,12 @@ class Matrix:
 
     @property
     def nbytes(self) -> int:
-        return self.panels.nbytes
+        return sum(part.panels.nbytes for part in self.parts)
 
     @property
     def parameters(self) -> int:
-        return self.copies * self.rows * self.depth * len(self.sources)
+        one = self.copies * self.rows * self.depth
+        return sum(one * len(part.sources) for part in self.parts)
 
 
 class WeightLoader:
@@ -80,8 +88,16 @@ class WeightLoader:
         return self._want((name,), rows, depth, experts)
 
     def gate_up(self, gate: str, up: str, rows: int, depth: int, experts: int = 0) -> Matrix:
-        """Two matrices of one shape and type fused so that one tile computes silu(gate) * up."""
-        return self._want((gate, up), rows, depth, experts)
+        """Two matrices of one shape, fused so that one tile computes silu(gate) * up.
+
+        If they have different types, which a file may well mix, they stay apart.
+        """
+        forms = {self.format_of(name) for name in (gate, up) if name in self.gguf.tensors}
+        if len(forms) < 2:
+            return self._want((gate, up), rows, depth, experts)
+        matrix = self.matrix(gate, rows, depth, experts)
+        matrix.up = self.matrix(up, rows, depth, experts)
+        return matrix
 
     def halves(self, name: str, rows: int, depth: int) -> Matrix:
         """The same for one tensor [2 * rows, depth] that has the gate in its first half."""
@@ -128,11 +144,7 @@ class WeightLoader:
     def _want(self, names: tuple[str, ...], rows: int, depth: int, experts: int) -> Matrix:
         both = len(names) == 2 and names[0] == names[1]
         shape = (experts, rows, depth) if experts else (2 * rows if both else rows, depth)
-        forms = [self.format_of(n) for n in names if self._tensor(n, shape)]
-        if len({f.name for f in forms}) > 1:
-            kinds = " and ".join(f.name.upper() for f in forms)
-            raise UnsupportedModelError(f"{self.gguf.path}: {' and '.join(names)} are {kinds}")
-        form = forms[0]
+        (form, *_) = [self.format_of(n) for n in names if self._tensor(n, shape)]
         if depth % form.block:
             message = f"tensor {names[0]!r} has rows of {depth}, not a multiple of {form.block}"
             raise GGUFError(message, field=f"tensor {names[0]!r} shape", offset=0)

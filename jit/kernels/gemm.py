@@ -31,8 +31,10 @@ from .mathlib import f16_to_f32, gelu, silu
 from .panels import FORMATS, Format
 
 SILENT = 2  # tokens up to which the hardware fetches a panel best by itself: see `ahead.py`
-Epilogue = Literal["store", "add", "silu_mul", "gelu_mul"]
+Epilogue = Literal["store", "add", "silu_mul", "gelu_mul", "after_silu", "after_gelu"]
 GATES = {"silu_mul": silu, "gelu_mul": gelu}
+# For gates whose products are in `out` already: a type of weights of their own.
+AFTER = {"after_silu": silu, "after_gelu": gelu}
 
 
 def tile_tokens(target: CpuTarget) -> int:
@@ -255,8 +257,11 @@ def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: V) -> V:
 
 
 def finish(k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: V) -> None:
-    """Write a tile: as it is, added to what is there, or silu(gate) * up (or gelu)."""
-    lanes, gate = k.lanes, GATES.get(epilogue)
+    """Write a tile: as it is, added to what is there, or silu(gate) * up (or gelu).
+
+    The gate is the first half of a pair, or what is there.
+    """
+    lanes, gate, after = k.lanes, GATES.get(epilogue), AFTER.get(epilogue)
     for pair, out in zip(sums, outs, strict=True):
         if gate:
             out.store(unit * lanes, gate(k, pair[0].now) * pair[1].now)
@@ -264,7 +269,11 @@ def finish(k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr]
         for half, total in enumerate(pair):
             at = unit * (2 * lanes) + half * lanes
             value = total.now
-            out.store(at, out.load(at, lanes) + value if epilogue == "add" else value)
+            if epilogue == "add":
+                value = out.load(at, lanes) + value
+            elif after:
+                value = after(k, out.load(at, lanes)) * value
+            out.store(at, value)
 
 
 def reference(weights: np.ndarray, x: np.ndarray) -> np.ndarray:

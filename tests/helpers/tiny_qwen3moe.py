@@ -33,11 +33,17 @@ def _dense_only(name: str) -> bool:
 
 
 def write_tiny(
-    path: Path, kind: str, used: int = USED, *, experts_said: int = EXPERTS, seed: int = 0
+    path: Path,
+    kind: str,
+    used: int = USED,
+    *,
+    experts_said: int = EXPERTS,
+    seed: int = 0,
+    gates: str | None = None,
 ) -> None:
     """Write the model with its matrices as `kind` (a lower-case GGML type name), routers as F32.
 
-    experts_said: what the metadata give as the number of experts.
+    experts_said: what the metadata give as the number of experts; gates: another type for these.
     """
     rng = np.random.default_rng(seed)
     w = gguf.GGUFWriter(path, "qwen3moe")
@@ -56,7 +62,6 @@ def write_tiny(
     w.add_expert_used_count(used)
     w.add_expert_feed_forward_length(FFN)
     dense._add_tokenizer(w)
-    quant = gguf.GGMLQuantizationType[kind.upper()]
     for name, shape in shapes().items():
         if len(shape) == 1:
             w.add_tensor(name, (1 + 0.2 * rng.standard_normal(shape)).astype(np.float32))
@@ -65,7 +70,9 @@ def write_tiny(
         if "gate_inp" in name:
             w.add_tensor(name, values)
         else:
-            w.add_tensor(name, gguf.quants.quantize(values, quant), raw_dtype=quant)
+            own_kind = gates if gates and "gate_exps" in name else kind
+            own = gguf.GGMLQuantizationType[own_kind.upper()]
+            w.add_tensor(name, gguf.quants.quantize(values, own), raw_dtype=own)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()

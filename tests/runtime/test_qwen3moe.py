@@ -29,7 +29,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
     def make(kind: str, used: int = tiny.USED) -> Path:
         path = folder / f"{kind}-{used}.gguf"
         if not path.exists():
-            tiny.write_tiny(path, kind, used)
+            most, _, gates = kind.partition("+")
+            tiny.write_tiny(path, most, used, gates=gates or None)
         return path
 
     return make
@@ -59,12 +60,13 @@ def test_logits_equal_transformers(model: MakeModel, target: str) -> None:
     assert ours == logits[len(IDS) - 1 :].argmax(axis=-1).tolist()
 
 
-@pytest.mark.parametrize("kind", ["q8_0", "q4_0", "bf16"])
+@pytest.mark.parametrize("kind", ["q8_0", "q4_0", "bf16", "bf16+f32"])
 def test_quantised_logits(model: MakeModel, kind: str) -> None:
     """Against transformers on the dequantised weights, with every expert in use.
 
     Where experts are chosen, an activation rounded to int8 can tip the choice between two that are
-    nearly as likely, and no bound on the difference would mean much.
+    nearly as likely, and no bound on the difference would mean much. In bf16+f32 the gates have a
+    type of their own.
     """
     pytest.importorskip("torch", reason="the reference is torch's; install the test extra")
     pytest.importorskip("transformers", reason="the reference is transformers'")
@@ -72,7 +74,7 @@ def test_quantised_logits(model: MakeModel, kind: str) -> None:
     want = tiny.torch_logits(tiny.torch_model(path, tiny.EXPERTS), IDS)
     with Engine.load(path, kv="f32") as engine:
         far = _range_error(engine.session().score(IDS), want)
-    assert far.max() <= (1e-3 if kind == "bf16" else 0.03)
+    assert far.max() <= (1e-3 if "bf16" in kind else 0.03)
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
@@ -140,10 +142,14 @@ def test_the_trace_counts_experts(model: MakeModel) -> None:
         one, cost = session.last_phase, engine.cost
     assert one is not None
     assert one.experts == tiny.USED
+    assert one.experts_by_layer == [tiny.USED] * tiny.LAYERS
     assert two.experts is not None
     assert tiny.USED <= two.experts <= 2 * tiny.USED
     assert many.experts is not None
     assert two.experts < many.experts <= tiny.EXPERTS
+    for phase in (two, many):
+        assert len(phase.experts_by_layer) == tiny.LAYERS
+        assert np.mean(phase.experts_by_layer) == pytest.approx(phase.experts, abs=0.01)
     # The same pass with as many experts as it says.
     read = two.experts * tiny.LAYERS
     assert two.bytes == pytest.approx(pass_cost(cost, 2, 0, 1, 0, 1, read).bytes, rel=0.01)

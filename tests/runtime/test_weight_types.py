@@ -15,11 +15,18 @@ TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
 FLOATS = ("f32", "f16", "bf16")
 
 
-@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("kind", [*TYPES, "mixed"])
 def test_logits(tmp_path: Path, kind: str) -> None:
-    """Logits are those of the dequantised weights, up to the int8 rounding of activations."""
+    """Logits are those of the dequantised weights, up to the int8 rounding of activations.
+
+    A file may mix types in any way, also those of gate and up.
+    """
     path = tmp_path / "tiny.gguf"
-    tiny.write_tiny(path, kind)
+    mixed = {f"blk.{n}.ffn_gate.weight": gate for n, gate in enumerate(("q8_0", "f16"))}
+    if kind == "mixed":
+        tiny.write_tiny(path, "q5_1", kinds=mixed)
+    else:
+        tiny.write_tiny(path, kind)
     ids = np.random.default_rng(5).integers(0, 256, 70).tolist()
     with Engine.load(path, threads=1, kv="f32", context=128) as engine:
         got = engine.session().score(ids)

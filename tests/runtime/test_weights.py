@@ -181,6 +181,25 @@ def test_a_quantised_norm_is_refused(loader: WeightLoader) -> None:
         loader.vector("blk.0.attn_norm.weight", 95)
 
 
+def test_gate_and_up_of_two_types(library: Library, pool: Pool, tmp_path: Path) -> None:
+    """They stay apart, and count together."""
+    path = tmp_path / "mixed.gguf"
+    tiny.write_tiny(path, "q4_0", kinds={GATE: "f16"})
+    loader = WeightLoader(GGUFFile.open(path), library)
+    gate = loader.gate_up(GATE, UP, *FFN_SHAPE)
+    loader.pack_all(pool)
+
+    assert gate.up is not None
+    assert (gate.format.name, gate.up.format.name) == ("f16", "q4_0")
+    assert not gate.fused
+    assert gate.parts == loader.wanted == (gate, gate.up)
+    assert gate.parameters == 2 * 160 * 96
+    assert gate.nbytes == gate.panels.nbytes + gate.up.panels.nbytes
+    raw = _rows(loader, UP)
+    want = pack_reference(raw, raw[loader.lanes :], "q4_0", library.target, 2 * loader.lanes)
+    assert np.array_equal(gate.up.panels, want.reshape(-1))
+
+
 def test_what_is_refused(loader: WeightLoader, library: Library, tmp_path: Path) -> None:
     """Missing tensors, other shapes and mixed types are errors that name the tensor."""
     with pytest.raises(GGUFError, match="no tensor 'missing'"):
@@ -190,8 +209,8 @@ def test_what_is_refused(loader: WeightLoader, library: Library, tmp_path: Path)
     path = tmp_path / "mixed.gguf"
     tiny.write_tiny(path, "q4_0", kinds={GATE: "f16", Q: "f64"})
     mixed = WeightLoader(GGUFFile.open(path), library)
-    with pytest.raises(UnsupportedModelError, match="are F16 and Q4_0"):
-        mixed.gate_up(GATE, UP, *FFN_SHAPE)
+    with pytest.raises(GGUFError, match=r"\[160, 96\], the metadata say \[161, 96\]"):
+        mixed.gate_up(GATE, UP, 161, 96)
     with pytest.raises(UnsupportedModelError, match=rf"{Q} is F64, which has no kernel"):
         mixed.matrix(Q, *Q_SHAPE)
 
