@@ -15,6 +15,7 @@ the whole conversation with marks, and only what follows the last assistant's ma
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,10 +23,12 @@ from itertools import accumulate
 from typing import Any, Literal
 
 from ..errors import TemplateError
+from .formats import format_for, format_of
 from .segments import Marks, Origin, Segment
 from .template import ChatTemplate, TemplateRefusalError
+from .thinking import Thinking, thinking_of
 from .tokenizer import Tokenizer
-from .toolcalls import FORMATS, ToolFormat, format_of
+from .toolcalls import ToolCall, ToolFormat
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -42,11 +45,12 @@ _TOOLS = """\
 You may call one of these functions to answer. Each line is the JSON schema of one:
 {schemas}
 
-To call a function, write its name and arguments as JSON between tags:
-{opening}
-{{"name": <name>, "arguments": <arguments>}}
-{closing}"""
+To call a function, write nothing but its name and its arguments, in this form:
+{example}"""
 """For a template that says nothing of tools."""
+
+_TOOLS_IN_SYSTEM = re.compile(r"""message(?:\.tools\b|\[['"]tools['"]\])""")
+"""How Phi-4's template finds the tools: as a text in the system message."""
 
 _ORIGINS: dict[str, Origin] = {"system": "system", "user": "user", "tool": "tool_result"}
 
@@ -61,6 +65,12 @@ class Message:
     name: str = ""
     """Of a tool result: the tool."""
     call_id: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    """Of an assistant: the calls that it made, which a template may want apart."""
+    said: str | None = None
+    """Of an assistant: what it said beside them; its content where it is not given."""
+    thinking: str = ""
+    """Of an assistant: what it thought before."""
 
 
 class Chat:
@@ -78,6 +88,7 @@ class Chat:
 
     Attributes:
         form: how this model writes tool calls.
+        thinking: the tags around its thinking.
         notes: what had to be done because the model file or its template lack something.
     """
 
@@ -106,13 +117,15 @@ class Chat:
             eos=names.get(tokenizer.eos, ""),  # type: ignore[arg-type]
             now=now,
         )
-        form = format_of(source)
-        self.form: ToolFormat = form or FORMATS["hermes"]
+        self.form: ToolFormat = format_for(source, tokenizer)
+        self.thinking: Thinking = thinking_of(source, tokenizer)
+        self._tools_in_system = _TOOLS_IN_SYSTEM.search(source) is not None
+        self._takes_calls: bool | None = None  # not known before there is a call
         self._unsafe = {text for text in _texts(self.tools) if self._holds_control(text)}
         self._tells_tools = True
         self._takes_system = True
         if self.tools:
-            self._probe(named=form is not None)
+            self._probe(named=format_of(source) is not None)
 
     def open(self, messages: Sequence[Message]) -> list[Segment]:
         """The whole conversation, up to where the assistant is to speak.
@@ -121,12 +134,12 @@ class Chat:
             TemplateError: the template fails, or leaves a message out.
         """
         try:
-            segments = self._render(messages)
+            segments = self._render(messages, whole=True)
         except TemplateRefusalError:
             if not self._takes_system or not messages or messages[0].role != "system":
                 raise
             self._takes_system = False
-            segments = self._render(messages)
+            segments = self._render(messages, whole=True)
             self.notes.append(
                 "the chat template takes no system message; it stands before the first question"
             )
@@ -140,16 +153,39 @@ class Chat:
             TemplateError: the template fails, or leaves a message out.
         """
         last = max(i for i, message in enumerate(messages) if message.role == "assistant")
-        segments = self._render(messages)
-        places = [i for i, s in enumerate(segments) if s.origin == "model" and s.message == last]
-        if not places:
+        segments = None
+        if any(message.calls for message in messages) and self._shows_calls():
+            segments = self._after(self._render(messages, calls=True), last)
+            if messages[last].calls and segments is not None:
+                segments = self._from_stop(segments)
+        if segments is None:
+            segments = self._after(self._render(messages), last)
+        if segments is None:
             raise TemplateError(
                 "the chat template leaves out what the assistant said last; "
                 "another template can be given to the agent (chat_template=…)"
             )
-        segments = segments[places[-1] + 1 :]
         self._check_all_there(messages, segments, since=last + 1)
         return segments
+
+    @staticmethod
+    def _after(segments: list[Segment], last: int) -> list[Segment] | None:
+        """What follows the last piece of a message; None where there is none of it."""
+        places = [i for i, s in enumerate(segments) if s.origin == "model" and s.message == last]
+        return segments[places[-1] + 1 :] if places else None
+
+    def _from_stop(self, segments: list[Segment]) -> list[Segment] | None:
+        """What follows a call that the model has written: from its end of turn on.
+
+        None where the template writes no token that ends a turn before it goes on.
+        """
+        if not segments or not segments[0].trusted:
+            return None
+        text = segments[0].text
+        tokens = self._tokenizer.vocabulary.tokens
+        stops = (text.find(tokens[stop]) for stop in self._tokenizer.stop_ids)
+        place = min((found for found in stops if found >= 0), default=None)
+        return None if place is None else [replace(segments[0], text=text[place:]), *segments[1:]]
 
     def encode(
         self, segments: Sequence[Segment], *, first: bool = False
@@ -176,7 +212,7 @@ class Chat:
 
     def opens_thinking(self, segments: Sequence[Segment]) -> bool:
         """Whether the template has already opened the model's thinking."""
-        return bool(segments) and segments[-1].text.rstrip().endswith("<think>")
+        return bool(segments) and segments[-1].text.rstrip().endswith(self.thinking.opening)
 
     def _probe(self, named: bool) -> None:
         """See whether the template tells the model of its tools, in a format that is known."""
@@ -189,9 +225,39 @@ class Chat:
             f"message, in the format {self.form.name}"
         )
 
-    def _render(self, messages: Sequence[Message]) -> list[Segment]:
+    def _shows_calls(self) -> bool:
+        """Whether the template writes the calls of an assistant's message, after its content."""
+        if self._takes_calls is None:
+            call = ToolCall(
+                self.tools[0]["function"]["name"] if self.tools else "f", id="c00010100"
+            )
+            asked = [Message("user", "hello"), Message("assistant", calls=(call,))]
+            answered = [*asked, Message("tool", "x", call.name, call.id)]
+            try:
+                with_calls = self._after(self._render(answered, calls=True), 1)
+                without = self._after(self._render(answered), 1)
+            except TemplateError:
+                with_calls = without = None
+            self._takes_calls = self._tells_tools and with_calls != without
+        return self._takes_calls
+
+    def _render(
+        self, messages: Sequence[Message], *, calls: bool = False, whole: bool = False
+    ) -> list[Segment]:
+        """The conversation as segments.
+
+        Args:
+            messages: of the conversation.
+            calls: whether calls of assistants are given apart.
+            whole: whether what assistants said is to be read, not only passed over.
+        """
         marks = Marks()
-        shown = [self._shown(i, message, marks) for i, message in enumerate(messages)]
+        shown = [
+            self._whole(i, message, marks)
+            if whole and message.role == "assistant"
+            else self._shown(i, message, marks, calls)
+            for i, message in enumerate(messages)
+        ]
         tools = [self._safe(tool, marks) for tool in self.tools]
         if tools and not self._tells_tools:
             told = self._told(tools)
@@ -201,6 +267,11 @@ class Chat:
                 shown.insert(0, {"role": "system", "content": told})
             shown = _results_as_user(shown)
             tools = []
+        if tools and self._tools_in_system:
+            if not shown or shown[0]["role"] != "system":
+                shown.insert(0, {"role": "system", "content": ""})
+            functions = [tool["function"] for tool in tools]
+            shown[0]["tools"] = json.dumps(functions, ensure_ascii=False)
         if not self._takes_system and shown and shown[0]["role"] == "system":
             system = shown.pop(0)["content"]
             shown[0]["content"] = f"{system}\n\n{shown[0]['content']}"
@@ -210,19 +281,40 @@ class Chat:
     def _told(self, tools: Sequence[Mapping[str, Any]]) -> str:
         """The tools in our own words."""
         schemas = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
-        form = self.form
-        return _TOOLS.format(schemas=schemas, opening=form.opening, closing=form.closing)
+        return _TOOLS.format(schemas=schemas, example=self.form.example)
 
-    def _shown(self, index: int, message: Message, marks: Marks) -> dict[str, Any]:
+    def _shown(self, index: int, message: Message, marks: Marks, calls: bool) -> dict[str, Any]:
         """The message as the template sees it: a mark for its content."""
         content = message.content
         if message.role == "assistant":
             # Already in the session: only its place matters, so it is never empty.
-            return {"role": "assistant", "content": marks.put(content, "model", index)}
+            shown: dict[str, Any] = {"role": "assistant"}
+            shown["content"] = marks.put(content, "model", index)
+            if calls and message.calls:
+                shown["tool_calls"] = [_call_shown(call, index, marks) for call in message.calls]
+            return shown
         mark = marks.put(content, _ORIGINS[message.role], index) if content else ""
         shown = {"role": message.role, "content": mark}
         if message.role == "tool":
             shown |= {"name": message.name, "tool_call_id": message.call_id}
+        return shown
+
+    def _whole(self, index: int, message: Message, marks: Marks) -> dict[str, Any]:
+        """An assistant's message that is still to be read: what it said, thought and called."""
+        text = message.content if message.said is None else message.said
+        shown: dict[str, Any] = {"role": "assistant", "content": ""}
+        if text:
+            shown["content"] = marks.put(text, "model", index)
+        if message.thinking:
+            shown["reasoning_content"] = marks.put(message.thinking, "model", index)
+        if message.calls and self._shows_calls():
+            shown["tool_calls"] = [_call_shown(call, index, marks) for call in message.calls]
+        elif message.calls:
+            marked = [
+                replace(call, arguments=_marked(call.arguments, index, marks))
+                for call in message.calls
+            ]
+            shown["content"] += ("\n" if text else "") + self.form.render(marked)
         return shown
 
     def _safe(self, value: Any, marks: Marks) -> Any:
@@ -259,6 +351,22 @@ class Chat:
                     f"the chat template leaves out message {i} ({message.role}); "
                     "another template can be given to the agent (chat_template=…)"
                 )
+
+
+def _call_shown(call: ToolCall, index: int, marks: Marks) -> dict[str, Any]:
+    """A call as templates expect it; a mark stands for each text in its arguments."""
+    function = {"name": call.name, "arguments": _marked(call.arguments, index, marks)}
+    return {"type": "function", "id": call.id, "function": function}
+
+
+def _marked(value: Any, index: int, marks: Marks) -> Any:
+    if isinstance(value, str):
+        return marks.put(value, "model", index)
+    if isinstance(value, Mapping):
+        return {key: _marked(item, index, marks) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_marked(item, index, marks) for item in value]
+    return value
 
 
 def _results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

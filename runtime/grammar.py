@@ -1,8 +1,9 @@
 """Constrained decoding: free text, or a tool call that cannot be malformed.
 
-The model writes freely until it opens a tool call. From that token on a matcher of the
-`llguidance` library allows only what continues a call of a known tool with arguments of its
-schema, then the closing tag, then another call or the end of the turn.
+The model writes freely until it opens a tool call. From there on a matcher of the `llguidance`
+library allows only what continues a call of a known tool with arguments of its schema, then what
+closes it, then another call or the end of the turn. Where a single token opens calls the matcher
+waits for that; where letters do, it reads along from the beginning of the turn.
 
 Free text costs nothing but one fixed mask: the tokens that are not the model's to write (control
 tokens other than those that end its turn, the tags around tool results) are never allowed.
@@ -11,6 +12,7 @@ tokens other than those that end its turn, the tags around tool results) are nev
 from __future__ import annotations
 
 import json
+import re
 import threading
 import weakref
 from collections.abc import Container, Mapping, Sequence
@@ -19,8 +21,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from ..errors import GrammarError
+from .formats import FORMATS
 from .gguf_types import TokenType
-from .toolcalls import FORMATS, JSON_STYLE, ToolFormat, strict
+from .thinking import Thinking, thinking_of
+from .toolcalls import ToolFormat, json_rule, quoted, strict
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -65,6 +69,7 @@ class CallGrammar:
         tools: OpenAI-style schemas; without any, only free text is allowed.
         form: how calls are written, or the name of a known format.
         output: JSON schema that an answer must fit, in place of free text.
+        thinking: the tags around the model's thinking.
 
     Raises:
         GrammarError: a schema cannot be made into a grammar; names the tool.
@@ -76,18 +81,26 @@ class CallGrammar:
         tools: Sequence[Mapping[str, Any]] = (),
         form: ToolFormat | str = "hermes",
         output: Mapping[str, Any] | None = None,
+        thinking: Thinking | None = None,
     ) -> None:
         self.form = FORMATS[form] if isinstance(form, str) else form
         self.tokenizer = tokenizer
         self.notes: list[str] = []
         """What the grammar could not hold the model to."""
+        thinking = thinking or thinking_of("", tokenizer)
         self._tools = list(tools)
         self._output = output
-        self._tags = tag_ids(tokenizer, (self.form.opening, self.form.closing))
-        self.opening_id = self._tags.get(self.form.opening)
-        """Id of the token that opens a call; None when it takes several tokens."""
+        self._tags = tag_ids(tokenizer, (*self.form.tags, *thinking.tags))
+        self._opening_ids = frozenset(
+            self._tags[o.text] for o in self.form.openings if o.text in self._tags and not o.kept
+        )
+        self._letters = [o for o in self.form.openings if o.text not in self._tags or o.kept]
+        """Openings that the matcher has to look for in the text."""
+        self.opens_thinking = self._tags.get(thinking.opening)
+        self.closes_thinking = self._tags.get(thinking.closing)
+        self._thinking = thinking
         self.free = self._free_mask()
-        self._prototype: LLMatcher | None = None
+        self._prototypes: dict[str, LLMatcher] = {}
         self._failure: GrammarError | None = None
         self._thread: threading.Thread | None = None
         if self._tools or output is not None:
@@ -98,7 +111,7 @@ class CallGrammar:
         """What a trace calls it."""
         return self.form.name if self._tools else "text"
 
-    def constraint(self, *, thinking: bool = False) -> Constraint:
+    def constraint(self, *, thinking: bool = False) -> TurnConstraint:
         """The constraint of one turn.
 
         Args:
@@ -107,49 +120,60 @@ class CallGrammar:
         Raises:
             GrammarError: a schema cannot be made into a grammar.
         """
-        if self._output is not None:
-            return OutputConstraint(self, thinking)
-        if self._tools and self.opening_id is None:
-            # No single token to wait for, so the matcher watches from the start.
-            return TurnConstraint(self, self.matcher())
-        return TurnConstraint(self, None)
+        return TurnConstraint(self, thinking=thinking)
 
-    def matcher(self) -> LLMatcher:
-        """A fresh matcher of calls (of a whole turn, where no single token opens a call)."""
+    def watches(self) -> bool:
+        """Whether a matcher reads along from the start, for an answer or for calls in letters."""
+        return self._output is not None or bool(self._tools and self._letters)
+
+    def opens(self, token: int) -> bool:
+        """Whether a token opens calls."""
+        return bool(self._tools) and token in self._opening_ids
+
+    def matcher(self, part: str = "calls") -> LLMatcher:
+        """A fresh matcher: of ``calls`` after the token that opens them, or of a whole ``turn``."""
         if self._thread is not None:
             self._thread.join()
         if self._failure is not None:
             raise self._failure
-        assert self._prototype is not None, "a grammar of free text has no matcher"
-        return self._prototype.deep_copy()
+        assert self._prototypes, "a grammar of free text has no matcher"
+        return self._prototypes[part].deep_copy()
 
     def _prepare(self) -> None:
         """Build the matcher; beside the first prefill when the vocabulary is large."""
         if self.tokenizer.n_vocab < _BACKGROUND:
-            self._prototype = self._compile()
+            self._prototypes = self._compile()
             return
         self._thread = threading.Thread(target=self._compile_quietly, name="grammar", daemon=True)
         self._thread.start()
 
     def _compile_quietly(self) -> None:
         try:
-            self._prototype = self._compile()
+            self._prototypes = self._compile()
         except GrammarError as error:
             self._failure = error
 
-    def _compile(self) -> LLMatcher:
+    def _compile(self) -> dict[str, LLMatcher]:
+        tables = matcher_tables(self.tokenizer)
+        lenient: list[str] = []
+        made: dict[str, LLMatcher] = {}
+        parts = ["calls"] * bool(self._tools and self._opening_ids) + ["turn"] * self.watches()
+        for part in parts:
+            matcher = self._matcher(tables, part, lenient)
+            if matcher.is_error() and not lenient:
+                self._check_output(tables)
+                lenient = self._not_expressible(tables, part)
+                matcher = self._matcher(tables, part, lenient)
+            if matcher.is_error():
+                reason = _first_line(matcher.get_error())
+                raise GrammarError(f"no grammar can be made from the tools together: {reason}")
+            made[part] = matcher
+        return made
+
+    def _matcher(self, tables: LLTokenizer, part: str, lenient: Container[str]) -> LLMatcher:
         from llguidance import LLMatcher
 
-        tables = matcher_tables(self.tokenizer)
-        matcher = LLMatcher(tables, self._lark(self._tools), log_level=0)
-        if matcher.is_error():
-            self._check_output(tables)
-            lenient = self._not_expressible(tables)
-            matcher = LLMatcher(tables, self._lark(self._tools, lenient), log_level=0)
-        if matcher.is_error():
-            reason = _first_line(matcher.get_error())
-            raise GrammarError(f"no grammar can be made from the tools together: {reason}")
-        return matcher
+        return LLMatcher(tables, self._lark(self._tools, part, lenient), log_level=0)
 
     def _check_output(self, tables: LLTokenizer) -> None:
         """See whether the schema of the answer alone can be made into a grammar."""
@@ -157,23 +181,23 @@ class CallGrammar:
 
         if self._output is None:
             return
-        if problem := LLMatcher.validate_grammar(self._lark([]), tables):
+        if problem := LLMatcher.validate_grammar(self._lark([], "turn"), tables):
             raise GrammarError(
                 f"no grammar can be made from the schema of the answer: {_first_line(problem)}; "
                 "simplify output_type"
             )
 
-    def _not_expressible(self, tables: LLTokenizer) -> list[str]:
+    def _not_expressible(self, tables: LLTokenizer, part: str) -> list[str]:
         """Names of the tools whose schemas hold more than a grammar can express."""
         from llguidance import LLMatcher
 
         names: list[str] = []
         for tool in self._tools:
             name = tool["function"]["name"]
-            problem = LLMatcher.validate_grammar(self._lark([tool]), tables)
+            problem = LLMatcher.validate_grammar(self._lark([tool], part), tables)
             if not problem:
                 continue
-            if LLMatcher.validate_grammar(self._lark([tool], [name]), tables):
+            if LLMatcher.validate_grammar(self._lark([tool], part, [name]), tables):
                 raise GrammarError(
                     f"tool {name}: no grammar can be made from its schema: "
                     f"{_first_line(problem)}; simplify its parameters"
@@ -185,22 +209,53 @@ class CallGrammar:
             )
         return names
 
-    def _lark(self, tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()) -> str:
+    def _lark(
+        self, tools: Sequence[Mapping[str, Any]], part: str, lenient: Container[str] = ()
+    ) -> str:
         calls = self.form.grammar(tools, self._tag, lenient) if tools else ""
-        if self._output is not None:
-            schema = {**strict(self._output), "x-guidance": {**JSON_STYLE, "lenient": False}}
-            answer = f"%json {json.dumps(schema, ensure_ascii=False)}"
-            called = f" | {self._tag(self.form.opening)} calls" if tools else ""
-            return f"start: BLANK? (answer{called})\nanswer: {answer}\nBLANK: /\\n{{1,2}}/\n{calls}"
-        if self.opening_id is not None:
+        if part == "calls":
             return f"start: calls\n{calls}"
-        opening = json.dumps(self.form.opening)
-        rules = [
-            "start: TEXT | opened calls",
-            f"opened[lazy]: {_TEXT} {opening}",  # ends at the first opening tag
-            f"TEXT: {_TEXT} & ~({_TEXT} {opening} {_TEXT})",
-        ]
-        return "\n".join([*rules, calls])
+        turn = self._watch() if self._output is None else self._answer(self._output, bool(tools))
+        return f"{turn}\n{calls}"
+
+    def _answer(self, output: Mapping[str, Any], calls: bool) -> str:
+        """The rules of a turn that is an answer of a schema, or calls."""
+        choices = ["answer"]
+        kept = iter(range(len(self.form.openings)))
+        for opening in self.form.openings if calls else ():
+            rest = f"kept_{next(kept)}" if opening.kept else "calls"
+            word = quoted(opening.text) if opening.kept else self._tag(opening.text)
+            choices.append(f"{word} {rest}")
+        blank = r"BLANK: /\n{1,2}/"
+        rules = [f"start: BLANK? ({' | '.join(choices)})", blank]
+        return "\n".join([*rules, f"answer: {json_rule(strict(output))}"])
+
+    def _watch(self) -> str:
+        """The rules of a turn in which letters may open a call: text up to the first opening.
+
+        Where thinking is told by letters too, a turn begins anew after it.
+        """
+        thought = ""
+        if self.closes_thinking is None:
+            tags = [re.escape(tag).replace("/", r"\/") for tag in self._thinking.tags[:2]]
+            thought = rf"(\s*{'(?s:.*)'.join(tags)})?"
+        heads = {
+            "anywhere": "(?s:.*)",
+            "line": rf"({thought}\s*|(?s:.*)\n[ \t]*)",
+            "turn": rf"{thought}\s*",
+        }
+        choices, opened, none_of = ["TEXT"], [], []
+        kept = [opening for opening in self.form.openings if opening.kept]
+        for i, opening in enumerate(self._letters):
+            rest = f"kept_{kept.index(opening)}" if opening.kept else "calls"
+            choices.append(f"opened_{i} {rest}")
+            head = f"/{heads[opening.place]}/"
+            opened.append(f"opened_{i}[lazy]: {head} {quoted(opening.text)}")
+            none_of.append(f"~({head} {quoted(opening.text)} {_TEXT})")
+        # A token that opens calls ends the text, which no letters say.
+        choices += [f"TEXT? <[{token}]> calls" for token in sorted(self._opening_ids)]
+        text = f"TEXT: {' & '.join([_TEXT, *none_of])}"
+        return "\n".join([f"start: {' | '.join(choices)}", *opened, text])
 
     def _tag(self, text: str) -> str:
         """A tag in the grammar: its token where there is one, else its letters."""
@@ -210,12 +265,12 @@ class CallGrammar:
     def _free_mask(self) -> Mask | None:
         """What free text may be made of; None when that is every token."""
         tokenizer = self.tokenizer
-        tags = (self.form.opening, self.form.closing, *self.form.reserved)
         vocabulary = tokenizer.vocabulary
         refused = {*vocabulary.hidden, *vocabulary.ids_of(TokenType.UNUSED)} - tokenizer.stop_ids
-        refused |= set(tag_ids(tokenizer, tags).values())
+        refused |= set(self._tags.values())
+        refused -= {self._tags[tag] for tag in self._thinking.tags if tag in self._tags}
         if self._tools:
-            refused.discard(-1 if self.opening_id is None else self.opening_id)
+            refused -= self._opening_ids
         if not refused:
             return None
         allowed = np.zeros(-(-tokenizer.n_vocab // 32) * 32, np.uint8)
@@ -225,18 +280,26 @@ class CallGrammar:
 
 
 class TurnConstraint:
-    """The constraint of one turn of the model (see `Constraint`)."""
+    """The constraint of one turn of the model (see `Constraint`).
 
-    def __init__(self, grammar: CallGrammar, matcher: LLMatcher | None) -> None:
+    thinking (free) ─► text: free, or watched by a matcher of the turn ─► call: a matcher of calls
+    """
+
+    def __init__(self, grammar: CallGrammar, *, thinking: bool = False) -> None:
         self._grammar = grammar
-        self._matcher = matcher
         self._stops = grammar.tokenizer.stop_ids
         self._words = np.empty(-(-grammar.tokenizer.n_vocab // 32), np.uint32)
+        self._matcher: LLMatcher | None = None
+        self._thinking = thinking and grammar.closes_thinking is not None
+        self._fresh = True
+        """Whether nothing was said yet, so that thinking may begin."""
         self.done = False
+        if grammar.watches() and not self._thinking:
+            self._matcher = grammar.matcher("turn")
 
     @property
     def in_call(self) -> bool:
-        """Whether a call was opened, so that every further token is constrained."""
+        """Whether a matcher constrains every further token."""
         return self._matcher is not None
 
     def mask(self) -> Mask | None:
@@ -245,63 +308,33 @@ class TurnConstraint:
             return self._grammar.free
         self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
         self._check("the grammar of tool calls failed")
+        begin = self._grammar.opens_thinking
+        if self._fresh and begin is not None and self._grammar.watches():
+            self._words[begin // 32] |= np.uint32(1 << begin % 32)
         return self._words
 
     def advance(self, token: int) -> None:
         """Token was sampled (see `Constraint.advance`)."""
-        if self._matcher is not None:
+        grammar = self._grammar
+        if self._thinking:
+            if token == grammar.closes_thinking:
+                self._thinking = False
+                self._matcher = grammar.matcher("turn") if grammar.watches() else None
+            elif grammar.opens(token):
+                self._thinking = False
+                self._matcher = grammar.matcher("calls")
+        elif self._fresh and self._matcher is not None and token == grammar.opens_thinking:
+            self._thinking, self._matcher = True, None
+        elif self._matcher is not None:
             self._matcher.consume_token(token)
             self._check(f"token {token} breaks the grammar of tool calls")
-        elif token == self._grammar.opening_id:
-            self._matcher = self._grammar.matcher()
+        elif grammar.opens(token):
+            self._matcher = grammar.matcher("calls")
+        self._fresh = False
         self.done = self.done or token in self._stops
 
     def _check(self, what: str) -> None:
         assert self._matcher is not None
-        if self._matcher.is_error():
-            raise GrammarError(f"{what}: {_first_line(self._matcher.get_error())}")
-
-
-class OutputConstraint:
-    """The constraint of a turn whose answer must fit a schema (see `Constraint`).
-
-    A model that thinks first may do so freely. Then comes the answer, or a call.
-    """
-
-    def __init__(self, grammar: CallGrammar, thinking: bool) -> None:
-        self._grammar = grammar
-        self._matcher = grammar.matcher()
-        self._stops = grammar.tokenizer.stop_ids
-        self._words = np.empty(-(-grammar.tokenizer.n_vocab // 32), np.uint32)
-        tags = tag_ids(grammar.tokenizer, ("<think>", "</think>"))
-        self._open, self._close = tags.get("<think>"), tags.get("</think>")
-        self._thinking = thinking and self._close is not None
-        self._begun = thinking
-        self.done = False
-
-    def mask(self) -> Mask | None:
-        """Which tokens may come next (see `Constraint.mask`)."""
-        if self._thinking:
-            return self._grammar.free
-        self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
-        self._check("the grammar of the answer failed")
-        if not self._begun and self._open is not None:
-            self._words[self._open // 32] |= np.uint32(1 << (self._open % 32))
-        return self._words
-
-    def advance(self, token: int) -> None:
-        """Token was sampled (see `Constraint.advance`)."""
-        self.done = self.done or token in self._stops
-        if self._thinking:
-            self._thinking = token != self._close
-        elif not self._begun and token == self._open:
-            self._thinking = self._close is not None
-        else:
-            self._matcher.consume_token(token)
-            self._check(f"token {token} breaks the grammar of the answer")
-        self._begun = True
-
-    def _check(self, what: str) -> None:
         if self._matcher.is_error():
             raise GrammarError(f"{what}: {_first_line(self._matcher.get_error())}")
 

@@ -226,8 +226,8 @@ class Replay:
         return self._constraint[1]
 
     def _call_grammar(self, name: str) -> CallGrammar:
+        from .formats import FORMATS
         from .grammar import CallGrammar
-        from .toolcalls import FORMATS
 
         if name not in self._grammars:
             if name != "text" and name not in FORMATS:

@@ -1,18 +1,22 @@
-"""How a model writes its tool calls, and how its output is read.
+"""What a model's tool calls are, and what is common to the ways in which models write them.
 
-A `ToolFormat` is one such way: the tags around a call, the grammar of what stands between them,
-and how that is read back. `FORMATS` holds the known ones; `register` adds another.
+A `ToolFormat` is one such way: the texts that open and close a call, the grammar of what stands
+between them, and how that is read back. The known ones are in `formats`.
 """
 
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal
 
 MAX_CALLS = 16  # in one turn; a model that goes on past that is lost in a loop
 MAX_INTEGER = 2**53 - 1  # larger ones are not exact in JSON everywhere
+
+Tag = Callable[[str], str]
+"""Gives the grammar's word for a tag: its token where there is one, else its letters."""
 
 JSON_STYLE = {
     # What json.dumps writes and models were trained on.
@@ -34,6 +38,8 @@ class ToolCall:
     """As the model wrote it, tags excluded."""
     problem: str = ""
     """Why it cannot be read, where no grammar held the model; such a call must not run."""
+    id: str = ""
+    """The identifier, where the model or the agent gave it one."""
 
     @property
     def key(self) -> str:
@@ -41,104 +47,169 @@ class ToolCall:
         return f"{self.name} {json.dumps(self.arguments, sort_keys=True)}"
 
 
-class ToolFormat(Protocol):
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A text that begins a call."""
+
+    text: str
+    place: Literal["anywhere", "line", "turn"] = "anywhere"
+    """Where it counts: anywhere, where a line begins, or where the turn begins."""
+    kept: bool = False
+    """Whether it is the beginning of the call itself rather than a tag before it."""
+
+
+class ToolFormat(ABC):
     """A way to write tool calls."""
 
     name: str
-    opening: str
-    """Text that begins a call; from there on the grammar holds."""
-    closing: str
-    """Text that ends one call."""
-    reserved: tuple[str, ...]
+    openings: tuple[Opening, ...]
+    """Texts that begin calls; from there on the grammar holds."""
+    closing: str = ""
+    """Text that ends one call; empty where the end of the turn ends all calls."""
+    inner: tuple[str, ...] = ()
+    """Tags within a call."""
+    reserved: tuple[str, ...] = ()
     """Further tags that are not the model's to write."""
+    example: str
+    """How a call looks, for a template that says nothing of tools."""
+    single: bool = False
+    """Whether a turn has one call at most."""
 
+    @property
+    def opening(self) -> str:
+        """The tag that opens a call, or else its first words."""
+        return self.openings[0].text
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """All tags that are tokens of their own in a vocabulary made for this format."""
+        tags = [opening.text for opening in self.openings if not opening.kept]
+        return (*tags, *filter(None, (self.closing,)), *self.inner, *self.reserved)
+
+    @abstractmethod
+    def speaks(self, template: str) -> bool:
+        """Whether a chat template tells of this format."""
+
+    @abstractmethod
     def grammar(
-        self,
-        tools: Sequence[Mapping[str, Any]],
-        tag: Callable[[str], str],
-        lenient: Container[str] = (),
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
     ) -> str:
-        """Lark rules of which ``calls`` is everything after the first opening tag.
+        """Lark rules for what follows an opening.
+
+        ``calls`` is everything after the first tag; ``kept_0``, ``kept_1`` … what follows the
+        openings of which ``kept`` is true, in their order.
 
         Args:
             tools: OpenAI-style schemas.
             tag: gives the grammar's word for a tag.
             lenient: names of the tools whose schemas hold what a grammar cannot express.
         """
-        ...
 
-    def parse(self, body: str) -> ToolCall:
-        """The call between the tags.
+    @abstractmethod
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The calls of the text between the tags.
+
+        Args:
+            body: what stands between the tags, `kept` openings included.
+            tools: OpenAI-style schemas, for formats that do not say of what type a value is.
 
         Raises:
             ValueError: it is not well-formed; says why.
         """
-        ...
+
+    @abstractmethod
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """The calls as the model writes them, tags included."""
+
+    def many(self, item: str, separator: str) -> str:
+        """A grammar's expression of one item, or as many as a turn may have."""
+        return item if self.single else f"{item} ({separator} {item}){{0,{MAX_CALLS - 1}}}"
 
 
-class Hermes:
-    """``<tool_call>`` around a JSON object, as Hermes, Qwen and many others write it.
+def heads(
+    tools: Sequence[Mapping[str, Any]], arguments: str = "arguments", skip: int = 0
+) -> list[str]:
+    """Of each tool, the beginning of a call's JSON object, up to the arguments' own."""
+    made = []
+    for tool in tools:
+        head = json.dumps({"name": tool["function"]["name"]}, ensure_ascii=False)[:-1]
+        made.append(quoted(f'{head}, "{arguments}": '[skip:]))
+    return made
 
-    <tool_call>
-    {"name": "read_file", "arguments": {"path": "app.log"}}
-    </tool_call>
+
+def arguments_rules(tools: Sequence[Mapping[str, Any]], lenient: Container[str] = ()) -> list[str]:
+    """The rules ``arguments_0`` …: the JSON object that each tool takes."""
+    rules = []
+    for i, tool in enumerate(tools):
+        function = tool["function"]
+        loose = function["name"] in lenient
+        schema = strict(function.get("parameters") or {"type": "object"}, _HARD if loose else ())
+        rules.append(f"arguments_{i}: {json_rule(schema, loose)}")
+    return rules
+
+
+def json_rule(schema: Mapping[str, Any], lenient: bool = False) -> str:
+    """A grammar's expression of the JSON values that a schema allows."""
+    style = {**JSON_STYLE, "lenient": lenient}
+    return f"%json {json.dumps({**schema, 'x-guidance': style}, ensure_ascii=False)}"
+
+
+def any_of(rule: str, count: int) -> str:
+    """A grammar's choice among ``rule_0`` to ``rule_{count - 1}``."""
+    return f"({' | '.join(f'{rule}_{i}' for i in range(count))})"
+
+
+def quoted(text: str) -> str:
+    """A text as a grammar writes it."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def read_json(text: str) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        ValueError: it is none.
     """
-
-    name = "hermes"
-    opening = "<tool_call>"
-    closing = "</tool_call>"
-    reserved: tuple[str, ...] = ("<tool_response>", "</tool_response>")
-
-    def grammar(
-        self,
-        tools: Sequence[Mapping[str, Any]],
-        tag: Callable[[str], str],
-        lenient: Container[str] = (),
-    ) -> str:
-        """One line of JSON a call; several calls stand on lines of their own."""
-        functions = [tool["function"] for tool in tools]
-        more = f'("\\n" {tag(self.opening)} call){{0,{MAX_CALLS - 1}}}'
-        names = " | ".join(f"call_{i}" for i in range(len(functions)))
-        rules = [f"calls: call {more}", f'call: "\\n" ({names}) "\\n" {tag(self.closing)}']
-        for i, function in enumerate(functions):
-            head = json.dumps({"name": function["name"]}, ensure_ascii=False)[:-1]
-            head = json.dumps(head + ', "arguments": ', ensure_ascii=False)
-            style = {**JSON_STYLE, "lenient": function["name"] in lenient}
-            drop = _HARD if function["name"] in lenient else frozenset()
-            schema = strict(function.get("parameters") or {"type": "object"}, drop)
-            schema = json.dumps({**schema, "x-guidance": style}, ensure_ascii=False)
-            rules.append(f'call_{i}: {head} %json {schema} "}}"')
-        return "\n".join(rules)
-
-    def parse(self, body: str) -> ToolCall:
-        """The JSON object between the tags."""
-        try:
-            data = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"the tool call is not JSON: {error}") from None
-        if not isinstance(data, dict) or not isinstance(data.get("name"), str):
-            raise ValueError('a tool call must be {"name": …, "arguments": {…}}')
-        arguments = data.get("arguments", {})
-        if not isinstance(arguments, dict):
-            raise ValueError(f"{data['name']}: the arguments must be a JSON object")
-        return ToolCall(data["name"], arguments, body.strip())
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the tool call is not JSON: {error}") from None
 
 
-FORMATS: dict[str, ToolFormat] = {}
-"""Known formats by name."""
+def call_of(data: Any, text: str = "") -> ToolCall:
+    """The call that a JSON object with name and arguments (or parameters) is.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(data, dict) or not isinstance(data.get("name"), str):
+        raise ValueError('a tool call must be {"name": …, "arguments": {…}}')
+    arguments = data.get("arguments", data.get("parameters", {}))
+    if not isinstance(arguments, dict):
+        raise ValueError(f"{data['name']}: the arguments must be a JSON object")
+    call_id = data.get("id")
+    text = text.strip() or json.dumps(data, ensure_ascii=False)
+    call_id = call_id if isinstance(call_id, str) else ""
+    return ToolCall(data["name"], arguments, text, id=call_id)
 
 
-def register(form: ToolFormat) -> None:
-    """Make a format known; one of the same name is replaced."""
-    FORMATS[form.name] = form
+def calls_of(text: str) -> list[ToolCall]:
+    """The calls of a JSON object, or of a list of them.
+
+    Raises:
+        ValueError: there is none.
+    """
+    data = read_json(text)
+    if isinstance(data, list):
+        if not data:
+            raise ValueError("a tool call is missing: the list is empty")
+        return [call_of(item) for item in data]
+    return [call_of(data, text)]
 
 
-register(Hermes())
-
-
-def format_of(template: str) -> ToolFormat | None:
-    """The format that a chat template speaks of; None when it names no known one."""
-    return next((form for form in FORMATS.values() if form.opening in template), None)
+def written(call: ToolCall, arguments: str = "arguments") -> str:
+    """A call as a JSON object in the style of the grammar."""
+    return json.dumps({"name": call.name, arguments: call.arguments}, ensure_ascii=False)
 
 
 _HARD = frozenset({"pattern", "format", "multipleOf", "not", "if", "then", "else", "contains"})

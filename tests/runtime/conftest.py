@@ -34,8 +34,13 @@ TEXTS = (
 )
 
 
-def write_vocabulary(path: Path, tags: Sequence[str], template: str | None) -> None:
-    """A GGUF file that holds only a byte-level vocabulary of a few hundred tokens."""
+def write_vocabulary(
+    path: Path, tags: Sequence[str], template: str | None, control: Sequence[str] = ()
+) -> None:
+    """A GGUF file that holds only a byte-level vocabulary of a few hundred tokens.
+
+    `control`: further control tokens.
+    """
     from tokenizers import Tokenizer as Trained
     from tokenizers import models, pre_tokenizers, trainers
 
@@ -47,10 +52,12 @@ def write_vocabulary(path: Path, tags: Sequence[str], template: str | None) -> N
     )
     trained.train_from_iterator(TEXTS, trainer)
     vocabulary = trained.get_vocab()
-    tokens = [*sorted(vocabulary, key=lambda token: vocabulary[token]), *CONTROL, *tags]
+    tokens = [*sorted(vocabulary, key=lambda token: vocabulary[token])]
+    tokens += [*CONTROL, *control, *tags]
     merges = _merges(trained)
     kinds = [TokenType.NORMAL] * len(vocabulary)
-    kinds += [TokenType.CONTROL] * len(CONTROL) + [TokenType.USER_DEFINED] * len(tags)
+    kinds += [TokenType.CONTROL] * len([*CONTROL, *control])
+    kinds += [TokenType.USER_DEFINED] * len(tags)
     with GGUFWriter(path) as writer:
         writer.add("general.architecture", "qwen3")
         writer.add("tokenizer.ggml.model", "gpt2")
@@ -77,15 +84,20 @@ MakeTokenizer = Callable[..., Tokenizer]
 
 @pytest.fixture(scope="session")
 def make_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> MakeTokenizer:
-    """Builds a small tokenizer: `tags` become tokens of their own, `template` its chat template."""
-    made: dict[tuple[tuple[str, ...], str | None], Tokenizer] = {}
+    """Builds a small tokenizer: `tags` become tokens of their own, `template` its chat template.
+
+    `control` are further control tokens; those that end a turn in some model do so here.
+    """
+    made: dict[Any, Tokenizer] = {}
     nano = (ROOT / "runtime" / "nano" / "template.jinja").read_text(encoding="utf-8")
 
-    def make(tags: Sequence[str] = TAGS, template: str | None = nano) -> Tokenizer:
-        key = (tuple(tags), template)
+    def make(
+        tags: Sequence[str] = TAGS, template: str | None = nano, control: Sequence[str] = ()
+    ) -> Tokenizer:
+        key = (tuple(tags), template, tuple(control))
         if key not in made:
             path = tmp_path_factory.mktemp("vocabulary") / "small.gguf"
-            write_vocabulary(path, tags, template)
+            write_vocabulary(path, tags, template, control)
             with GGUFFile.open(path) as gguf:
                 made[key] = Tokenizer.from_gguf(gguf)
         return made[key]

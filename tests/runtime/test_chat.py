@@ -229,10 +229,7 @@ def test_a_template_that_refuses_a_system_message(tokenizer: Tokenizer) -> None:
     [
         "google-gemma-2-2b-it",
         "microsoft-Phi-3.5-mini-instruct",
-        "mistralai-Mistral-Nemo-Instruct-2407",
-        "meta-llama-Llama-3.1-8B-Instruct",
         "HuggingFaceTB-SmolLM3-3B",
-        "ibm-granite-granite-3.3-2B-Instruct",
     ],
 )
 def test_a_template_that_knows_no_such_tools(tokenizer: Tokenizer, name: str) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from triplepoint.runtime.formats import FORMATS
 from triplepoint.runtime.reply import Reply, ReplyReader
 from triplepoint.runtime.tokenizer import Tokenizer
-from triplepoint.runtime.toolcalls import FORMATS, ToolCall
+from triplepoint.runtime.toolcalls import ToolCall
 
 HERMES = FORMATS["hermes"]
 CALL = '{"name": "f", "arguments": {"a": "<think> </think> <tool_call>"}}'

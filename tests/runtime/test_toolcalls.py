@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from triplepoint.runtime.toolcalls import (
-    FORMATS,
-    MAX_INTEGER,
-    Hermes,
-    ToolCall,
-    format_of,
-    register,
-    strict,
-)
+from triplepoint.runtime.formats import FORMATS, Hermes, format_of, register
+from triplepoint.runtime.toolcalls import MAX_INTEGER, Opening, ToolCall, strict
 
 
 def test_hermes_reads_what_json_dumps_writes() -> None:
     """Name and arguments are read; the text is kept as it was written."""
-    call = Hermes().parse('\n{"name": "read_file", "arguments": {"path": "é"}}\n')
+    (call,) = Hermes().parse('\n{"name": "read_file", "arguments": {"path": "é"}}\n')
 
     assert call == ToolCall(
         "read_file", {"path": "é"}, '{"name": "read_file", "arguments": {"path": "é"}}'
@@ -47,7 +40,7 @@ def test_a_template_names_its_format() -> None:
 
     class Other(Hermes):
         name = "other"
-        opening = "[CALL]"
+        openings = (Opening("[CALL]"),)
 
     register(Other())
     try:

@@ -1,0 +1,264 @@
+"""Gemma: JSON in its text (2 and 3), or calls in a notation of its own.
+
+{"name": "read_file", "parameters": {"path": "app.log"}}
+<start_function_call>call:read_file{path:<escape>app.log<escape>}<end_function_call>
+<|tool_call>call:read_file{path:<|"|>app.log<|"|>}<tool_call|>
+
+The notation: keys without quotes, in the order of the alphabet; texts between two quote tokens, so
+that nothing in them needs escaping.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import Opening, Tag, ToolCall, ToolFormat, any_of, json_rule, quoted, strict
+from .json_text import JsonText
+
+_KEY = re.compile(r'[^:{}\[\],"]+')
+_WORD = re.compile(r"[^,{}\[\]]+")
+MAX_DEPTH = 64
+
+
+class Gemma(JsonText):
+    """Gemma 2 and 3 have no tokens for calls; this is the form that Google advises to ask for."""
+
+    name = "gemma"
+    example = '{"name": <name>, "parameters": <arguments>}'
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return "<start_of_turn>" in template
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        lines = ({"name": call.name, "parameters": call.arguments} for call in calls)
+        return "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+
+
+class FunctionGemma(ToolFormat):
+    """Calls in Gemma's notation, one after the other."""
+
+    name = "functiongemma"
+    openings = (Opening("<start_function_call>"),)
+    closing = "<end_function_call>"
+    quote = "<escape>"
+    inner = (quote,)
+    reserved: tuple[str, ...] = ("<end_function_response>", "<start_function_declaration>")
+    example = "<start_function_call>call:NAME{argument:<escape>value<escape>}<end_function_call>"
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return self.opening in template
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        rules = [
+            f"calls: {self.many('call', tag(self.opening))}",
+            f'call: "call:" {any_of("call", len(tools))} {tag(self.closing)}',
+        ]
+        for i, tool in enumerate(tools):
+            function = tool["function"]
+            schema = strict(function.get("parameters") or {})
+            values = _Values(self.quote, tag, f"v{i}", schema, function["name"] in lenient)
+            body = values.rule({"type": "object", **schema})
+            rules += [f"call_{i}: {quoted(function['name'])} {body}", *values.rules]
+        if not tag(self.quote).startswith("<["):
+            rules.append(f"text_value[lazy]: /(?s:.*)/ {quoted(self.quote)}")
+        else:
+            letters = f"~(/(?s:.*)/ {quoted(self.quote)} /(?s:.*)/)"  # they would read as the end
+            rules += [f"text_value: PLAIN {tag(self.quote)}", f"PLAIN: /(?s:.*)/ & {letters}"]
+        return "\n".join(rules)
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The name and the arguments between the tags."""
+        text = body.strip()
+        name, brace, _ = text.removeprefix("call:").partition("{")
+        if not text.startswith("call:") or not brace or not name:
+            raise ValueError(f"a tool call must be call:name{{…}}, not {text[:60]!r}")
+        reader = _Notation(text, self.quote, len("call:") + len(name))
+        return [ToolCall(name, reader.arguments(), text)]
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        texts = []
+        for call in calls:
+            arguments = self._written(call.arguments)
+            texts.append(f"{self.opening}call:{call.name}{arguments}{self.closing}")
+        return "".join(texts)
+
+    def _written(self, value: Any) -> str:
+        if isinstance(value, str):
+            return f"{self.quote}{value}{self.quote}"
+        if isinstance(value, Mapping):
+            items = (f"{key}:{self._written(item)}" for key, item in sorted(value.items()))
+            return f"{{{','.join(items)}}}"
+        if isinstance(value, list | tuple):
+            return f"[{','.join(map(self._written, value))}]"
+        return json.dumps(value)
+
+
+class Gemma4(FunctionGemma):
+    """The same notation with the tokens of Gemma 4."""
+
+    name = "gemma4"
+    openings = (Opening("<|tool_call>"),)
+    closing = "<tool_call|>"
+    quote = '<|"|>'
+    inner = (quote,)
+    reserved = ("<tool_response|>", "<|tool>", "<tool|>")
+    example = '<|tool_call>call:NAME{argument:<|"|>value<|"|>}<tool_call|>'
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return "<|tool_call>call:" in template
+
+
+class _Values:
+    """Grammar rules for the values of a schema in Gemma's notation."""
+
+    def __init__(
+        self, quote: str, tag: Tag, prefix: str, schema: Mapping[str, Any], lenient: bool
+    ) -> None:
+        self.rules: list[str] = []
+        self._quote, self._tag, self._prefix, self._lenient = quote, tag, prefix, lenient
+        self._defs = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+        self._named: dict[str, str] = {}
+
+    def rule(self, schema: Any) -> str:
+        """The name of a rule for the values that a schema allows."""
+        name = f"{self._prefix}_{len(self.rules)}"
+        self.rules.append("")  # its place: what it holds comes after it
+        self.rules[int(name.rpartition("_")[2])] = f"{name}: {self._expression(schema)}"
+        return name
+
+    def _expression(self, schema: Any) -> str:
+        schema = schema if isinstance(schema, Mapping) else {}
+        if "enum" in schema or "const" in schema:
+            return " | ".join(map(self._literal, schema.get("enum", [schema.get("const")])))
+        if "$ref" in schema:
+            return self._reference(schema["$ref"])
+        kinds = schema.get("anyOf") or schema.get("oneOf")
+        if not kinds and isinstance(schema.get("type"), list):
+            kinds = [{**schema, "type": kind} for kind in schema["type"]]
+        if kinds:
+            return " | ".join(map(self.rule, kinds))
+        match schema.get("type"):
+            case "string":
+                return f"{self._tag(self._quote)} text_value"
+            case "array":
+                item = self.rule(schema.get("items", {}))
+                return f'"[" ({item} ("," {item})*)? "]"'
+            case "object":
+                return self._object(schema)
+            case "integer" | "number" | "boolean" | "null":
+                return json_rule(schema, self._lenient)
+        plain = ({"type": kind} for kind in ("string", "number", "boolean", "null"))
+        return " | ".join(map(self.rule, plain))
+
+    def _reference(self, ref: str) -> str:
+        if ref not in self._named:
+            target = self._defs.get(ref.rpartition("/")[2], {})
+            self._named[ref] = f"{self._prefix}_{len(self.rules)}"
+            self.rule(target)
+        return self._named[ref]
+
+    def _object(self, schema: Mapping[str, Any]) -> str:
+        properties = schema.get("properties") or {}
+        if not properties:
+            extra = schema.get("additionalProperties", {})
+            if extra is False or "properties" in schema:
+                return '"{}"'
+            item = f'/[A-Za-z_][A-Za-z0-9_]*/ ":" {self.rule(extra)}'
+            return f'"{{" ({item} ("," {item})*)? "}}"'
+        return f'"{{" {self._keys(sorted(properties.items()), schema.get("required", ()), "")} "}}"'
+
+    def _keys(self, items: list[tuple[str, Any]], required: Container[str], comma: str) -> str:
+        """The keys in order, a comma before all but the first that is there."""
+        if not items:
+            return '""'
+        (name, schema), rest = items[0], items[1:]
+        key = f"{comma} {quoted(f'{name}:')} {self.rule(schema)}".strip()
+        here = f"{key} {self._keys(rest, required, quoted(','))}"
+        if name in required:
+            return here
+        if comma:  # what follows is the same with and without this key
+            return f"({key})? {self._keys(rest, required, comma)}"
+        return f"({here} | {self._keys(rest, required, comma)})"
+
+    def _literal(self, value: Any) -> str:
+        if isinstance(value, str):
+            quote = self._tag(self._quote)
+            return f"({quote} {quoted(value)} {quote})" if value else f"({quote} {quote})"
+        return quoted(json.dumps(value))
+
+
+class _Notation:
+    """Reads values in Gemma's notation."""
+
+    def __init__(self, text: str, quote: str, at: int) -> None:
+        self._text, self._quote, self._at = text, quote, at
+
+    def arguments(self) -> dict[str, Any]:
+        """The object that is the rest of the text."""
+        found = self._object(0)
+        if self._text[self._at :].strip():
+            raise ValueError(f"a tool call goes on after its end: {self._text[self._at :][:40]!r}")
+        return found
+
+    def _value(self, depth: int) -> Any:
+        text, at, quote = self._text, self._at, self._quote
+        if depth > MAX_DEPTH:
+            raise ValueError("a tool call nests too deeply")
+        if text.startswith(quote, at):
+            end = text.find(quote, at + len(quote))
+            if end < 0:
+                raise ValueError("a text in a tool call has no end")
+            self._at = end + len(quote)
+            return text[at + len(quote) : end]
+        if text.startswith("{", at):
+            return self._object(depth)
+        if text.startswith("[", at):
+            self._at += 1
+            return list(self._items("]", depth))
+        word = _WORD.match(text, at)
+        if word is None:
+            raise ValueError(f"a tool call lacks a value at {text[at : at + 40]!r}")
+        self._at = word.end()
+        try:
+            return json.loads(word[0])
+        except ValueError:
+            return word[0].strip()
+
+    def _object(self, depth: int) -> dict[str, Any]:
+        self._at += 1
+        return dict(self._items("}", depth))
+
+    def _items(self, end: str, depth: int) -> Iterator[Any]:
+        """What stands between commas, up to `end`."""
+        while True:
+            if self._text.startswith(end, self._at):
+                self._at += 1
+                return
+            yield self._item(depth) if end == "}" else self._value(depth + 1)
+            if self._text.startswith(",", self._at):
+                self._at += 1
+            elif not self._text.startswith(end, self._at):
+                raise ValueError(f"a tool call lacks {end!r} at {self._text[self._at :][:40]!r}")
+
+    def _item(self, depth: int) -> tuple[str, Any]:
+        if self._text.startswith(self._quote, self._at):
+            key = self._value(depth)
+        else:
+            found = _KEY.match(self._text, self._at)
+            key = found[0].strip() if found else ""
+            self._at = found.end() if found else self._at
+        if not key or not self._text.startswith(":", self._at):
+            raise ValueError(f"a tool call lacks a key at {self._text[self._at :][:40]!r}")
+        self._at += 1
+        return key, self._value(depth + 1)

@@ -1,0 +1,29 @@
+"""Granite 3: ``<|tool_call|>`` and a JSON list, up to the end of the turn.
+
+<|tool_call|>[{"name": "read_file", "arguments": {"path": "app.log"}}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..toolcalls import Opening, ToolCall, written
+from .mistral import Mistral
+
+
+class Granite(Mistral):
+    """A list of calls after another tag than Mistral's."""
+
+    name = "granite"
+    openings = (Opening("<|tool_call|>"),)
+    reserved = ("<|start_of_role|>", "<|end_of_role|>")
+    example = '<|tool_call|>[{"name": <name>, "arguments": <arguments>}]'
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        roles = "<|start_of_role|>" in template and "available_tools" in template
+        return self.opening in template or roles
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        return f"{self.opening}[{', '.join(map(written, calls))}]"

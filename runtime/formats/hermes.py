@@ -1,0 +1,56 @@
+"""Hermes, Qwen and many others: a JSON object between tags.
+
+<tool_call>
+{"name": "read_file", "arguments": {"path": "app.log"}}
+</tool_call>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import (
+    Opening,
+    Tag,
+    ToolCall,
+    ToolFormat,
+    any_of,
+    arguments_rules,
+    call_of,
+    heads,
+    read_json,
+    written,
+)
+
+
+class Hermes(ToolFormat):
+    """``<tool_call>`` around a JSON object; several calls stand on lines of their own."""
+
+    name = "hermes"
+    openings = (Opening("<tool_call>"),)
+    closing = "</tool_call>"
+    reserved = ("<tool_response>", "</tool_response>")
+    example = '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return self.opening in template
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        more = self.many("call", f'"\\n" {tag(self.opening)}')
+        rules = [f"calls: {more}"]
+        rules.append(f'call: "\\n" {any_of("call", len(tools))} "\\n" {tag(self.closing)}')
+        rules += [f'call_{i}: {head} arguments_{i} "}}"' for i, head in enumerate(heads(tools))]
+        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The JSON object between the tags."""
+        return [call_of(read_json(body), body)]
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        return "\n".join(f"{self.opening}\n{written(c)}\n{self.closing}" for c in calls)

@@ -1,0 +1,102 @@
+"""For models without a format of their own: JSON on a line of its own, in a fence or not.
+
+{"name": "read_file", "arguments": {"path": "app.log"}}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import (
+    MAX_CALLS,
+    Opening,
+    Tag,
+    ToolCall,
+    ToolFormat,
+    any_of,
+    arguments_rules,
+    calls_of,
+    heads,
+    read_json,
+    written,
+)
+
+_FENCED = re.compile(r"```\w*\s*\n(.*?)\n?\s*```", re.DOTALL)
+_END = re.compile(r"\n```\s*$")
+
+
+class JsonText(ToolFormat):
+    """A line that begins with ``{"name": "`` is a call; more may follow on lines of their own."""
+
+    name = "json"
+    openings = (
+        Opening('{"name": "', "line", kept=True),
+        Opening('[{"name": "', "line", kept=True),
+    )
+    example = '{"name": <name>, "arguments": <arguments>}'
+
+    def speaks(self, template: str) -> bool:
+        """No template speaks of it: it is what is left."""
+        return False
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`: ``arguments`` may be called ``parameters``."""
+        count = len(tools)
+        rules = [
+            f'kept_0: {any_of("rest", count)} ("\\n" call){{0,{MAX_CALLS - 1}}} "\\n```"?',
+            f'kept_1: {any_of("rest", count)} (", " call){{0,{MAX_CALLS - 1}}} "]" "\\n```"?',
+            f"call: {any_of('call', count)}",
+        ]
+        for key in ("arguments", "parameters"):
+            tails = zip(heads(tools, key), heads(tools, key, len(self.opening)), strict=True)
+            for i, (whole, rest) in enumerate(tails):
+                rules.append(f'{key}_call_{i}: {whole} arguments_{i} "}}"')
+                rules.append(f'{key}_rest_{i}: {rest} arguments_{i} "}}"')
+        for i in range(count):
+            rules.append(f"call_{i}: arguments_call_{i} | parameters_call_{i}")
+            rules.append(f"rest_{i}: arguments_rest_{i} | parameters_rest_{i}")
+        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """A list, or an object a line."""
+        text = _END.sub("", body).strip()
+        if text.startswith("["):
+            return calls_of(text)
+        try:
+            return calls_of(text)
+        except ValueError:
+            lines = [line for line in text.splitlines() if line.strip()]
+            if len(lines) < 2:
+                raise
+            return [call for line in lines for call in calls_of(line)]
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        return "\n".join(map(written, calls))
+
+
+def calls_in(answer: str, tools: Sequence[Mapping[str, Any]]) -> list[ToolCall]:
+    """The calls that an answer consists of, where it is nothing but calls of known tools.
+
+    Small models write a right call as plain JSON, or in a fence, whatever they were told. An answer
+    that says anything else beside is an answer.
+    """
+    text = answer.strip()
+    if fenced := _FENCED.fullmatch(text):
+        text = fenced[1].strip()
+    if not text.startswith(("{", "[")):
+        return []
+    try:
+        data = read_json(text)
+        items = data if isinstance(data, list) else [data]
+        if not all(isinstance(i, dict) and {"arguments", "parameters"} & i.keys() for i in items):
+            return []
+        calls = calls_of(text)
+    except ValueError:
+        return []
+    names = {tool["function"]["name"] for tool in tools}
+    return calls if all(call.name in names for call in calls) else []

@@ -1,0 +1,93 @@
+"""Llama 3.x: the whole turn is a JSON object, after ``<|python_tag|>`` or without it.
+
+{"name": "read_file", "parameters": {"path": "app.log"}}
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import (
+    Opening,
+    Tag,
+    ToolCall,
+    ToolFormat,
+    any_of,
+    arguments_rules,
+    call_of,
+    heads,
+    written,
+)
+
+_BUILT_IN = re.compile(r"\s*([A-Za-z_][\w.]*)\.call\((.*)\)\s*", re.DOTALL)
+
+
+class Llama(ToolFormat):
+    """One call a turn: the model's own template refuses more."""
+
+    name = "llama"
+    openings = (
+        Opening("<|python_tag|>"),
+        Opening('{"name": "', "turn", kept=True),
+        Opening('{"type": "function", "name": "', "turn", kept=True),
+    )
+    example = '{"name": <name>, "parameters": <arguments>}'
+    single = True
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        headers = "<|start_header_id|>" in template and '"parameters":' in template
+        return self.opening in template or headers
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        count, kept = len(tools), len(self.openings[1].text)
+        rules = [f"calls: {any_of('call', count)}"]
+        rules += [f"kept_{i}: {any_of('rest', count)}" for i in range(2)]
+        for i, head in enumerate(heads(tools, "parameters")):
+            rules.append(f'call_{i}: {head} arguments_{i} "}}"')
+        for i, head in enumerate(heads(tools, "parameters", kept)):
+            rules.append(f'rest_{i}: {head} arguments_{i} "}}"')
+        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The JSON objects, or the ``name.call(key="value")`` of the tools built into the model."""
+        if built_in := _BUILT_IN.fullmatch(body):
+            return [_built_in(built_in[1], built_in[2], body.strip())]
+        calls: list[ToolCall] = []
+        decoder, at, text = json.JSONDecoder(), 0, body.strip()
+        while True:
+            try:
+                data, end = decoder.raw_decode(text, at)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"the tool call is not JSON: {error}") from None
+            calls.append(call_of(data, text[at:end]))
+            rest = text[end:].lstrip()
+            if not rest:
+                return calls
+            if not rest.startswith(";"):
+                raise ValueError(f"the tool call is followed by {rest[:40]!r}")
+            at = len(text) - len(rest[1:].lstrip())
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        return "; ".join(written(call, "parameters") for call in calls)
+
+
+def _built_in(name: str, arguments: str, text: str) -> ToolCall:
+    """A call as Python, of which only keywords with plain values are taken."""
+    try:
+        call = ast.parse(f"f({arguments})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        values = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords if k.arg}
+    except (SyntaxError, ValueError, AssertionError, RecursionError, MemoryError):
+        raise ValueError(f"the tool call {text[:80]!r} cannot be read") from None
+    if call.args or len(values) != len(call.keywords):
+        raise ValueError(f"the tool call {text[:80]!r} has arguments without a name")
+    return ToolCall(name, values, text)

@@ -1,0 +1,116 @@
+"""Mistral: ``[TOOL_CALLS]`` and a JSON list, or, in later models, name and arguments apart.
+
+[TOOL_CALLS][{"name": "read_file", "arguments": {"path": "app.log"}}]
+[TOOL_CALLS]read_file[ARGS]{"path": "app.log"}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import (
+    Opening,
+    Tag,
+    ToolCall,
+    ToolFormat,
+    any_of,
+    arguments_rules,
+    calls_of,
+    heads,
+    quoted,
+    written,
+)
+
+_ID = '", \\"id\\": \\"" /[a-zA-Z0-9]{9}/ "\\""'  # some models give their calls a name
+
+
+class Mistral(ToolFormat):
+    """A list of calls, up to the end of the turn."""
+
+    name = "mistral"
+    openings = (Opening("[TOOL_CALLS]"),)
+    reserved = (
+        *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
+        *("[INST]", "[/INST]"),
+    )
+    example = '[TOOL_CALLS][{"name": <name>, "arguments": <arguments>}]'
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return self.opening in template
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        rules = [f'calls: " "? "[" {self.many("call", quoted(", "))} "]"']
+        rules.append(f"call: {any_of('call', len(tools))}")
+        for i, head in enumerate(heads(tools)):
+            rules.append(f'call_{i}: {head} arguments_{i} ({_ID})? "}}"')
+        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The calls of the list."""
+        return calls_of(body)
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        return f"{self.opening}[{', '.join(map(_named, calls))}]"
+
+
+class MistralArgs(Mistral):
+    """Each call a tag, a name, a tag, and the arguments."""
+
+    name = "mistral-args"
+    inner = ("[ARGS]", "[CALL_ID]", "[TOOL_CALLS]")
+    example = "[TOOL_CALLS]<name>[ARGS]<arguments>"
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return self.opening in template and "[ARGS]" in template
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        rules = [f"calls: {self.many('call', tag(self.opening))}"]
+        rules.append(f"call: {any_of('call', len(tools))}")
+        call_id = f"({tag('[CALL_ID]')} /[a-zA-Z0-9]{{9}}/)?"
+        for i, tool in enumerate(tools):
+            name = quoted(tool["function"]["name"])
+            rules.append(f"call_{i}: {name} {call_id} {tag('[ARGS]')} arguments_{i}")
+        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The calls between the tags."""
+        calls: list[ToolCall] = []
+        decoder = json.JSONDecoder()
+        while body.strip():
+            head, found, rest = body.partition("[ARGS]")
+            if not found:
+                raise ValueError(f"a tool call needs [ARGS] after its name, not {body[:60]!r}")
+            try:
+                arguments, end = decoder.raw_decode(rest := rest.lstrip())
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"the tool call's arguments are not JSON: {error}") from None
+            name, _, call_id = head.strip().partition("[CALL_ID]")
+            if not name or not isinstance(arguments, dict):
+                raise ValueError(f"{name}: a tool call needs a name and a JSON object")
+            calls.append(ToolCall(name, arguments, f"{head}[ARGS]{rest[:end]}".strip(), id=call_id))
+            body = rest[end:].lstrip().removeprefix(self.opening)
+        if not calls:
+            raise ValueError("the tool call is empty")
+        return calls
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        parts = [(c.name, json.dumps(c.arguments, ensure_ascii=False)) for c in calls]
+        return "".join(f"{self.opening}{name}[ARGS]{arguments}" for name, arguments in parts)
+
+
+def _named(call: ToolCall) -> str:
+    """The call with its identifier, where it has one."""
+    text = written(call)
+    return f'{text[:-1]}, "id": {json.dumps(call.id)}}}' if call.id else text

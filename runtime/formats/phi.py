@@ -1,0 +1,58 @@
+"""Phi-4: a JSON list between tags; some fine-tunes write it after the word ``functools``.
+
+<|tool_call|>[{"name": "read_file", "arguments": {"path": "app.log"}}]<|/tool_call|>
+functools[{"name": "read_file", "arguments": {"path": "app.log"}}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import (
+    Opening,
+    Tag,
+    ToolCall,
+    ToolFormat,
+    any_of,
+    arguments_rules,
+    calls_of,
+    heads,
+    quoted,
+    written,
+)
+
+
+class Phi(ToolFormat):
+    """A list of calls, or one call, between two tags."""
+
+    name = "phi"
+    openings = (Opening("<|tool_call|>"), Opening("functools[", "turn", kept=True))
+    closing = "<|/tool_call|>"
+    reserved = ("<|tool|>", "<|/tool|>", "<|tool_response|>")
+    example = '<|tool_call|>[{"name": <name>, "arguments": <arguments>}]<|/tool_call|>'
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return self.closing in template or "<|/tool|>" in template
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        list_ = f'{self.many("call", quoted(", "))} "]"'
+        rules = [
+            f'calls: (call | "[" {list_}) {tag(self.closing)}',
+            f"kept_0: {list_}",
+            f"call: {any_of('call', len(tools))}",
+        ]
+        rules += [f'call_{i}: {head} arguments_{i} "}}"' for i, head in enumerate(heads(tools))]
+        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The calls of the list."""
+        return calls_of(body.strip().removeprefix("functools"))
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        return f"{self.opening}[{', '.join(map(written, calls))}]{self.closing}"
