@@ -69,8 +69,8 @@ def silu_mul(g: Graph, w: Matrix, h: Prepared, to: Routing, name: str) -> Row:
     if w.up is None:
         _product(g, name, w, h, y, to, "silu_mul", to.units[:1], share=to.used)
     else:
-        _product(g, f"{name}.gate", w, h, y, to, "store", GATE_UNITS, share=to.used)
-        _product(g, name, w.up, h, y, to, "after_silu", GATE_UNITS, share=to.used)
+        _product(g, f"{name}.gate", w, h, y, to, "store", to.units[:1], share=to.used)
+        _product(g, name, w.up, h, y, to, "after_silu", to.units[:1], share=to.used)
     return y
 
 
