@@ -349,7 +349,7 @@ class Agent(Generic[Output]):
         if self._trace is not None:
             self._trace.close()
 
-    def __enter__(self) -> Agent:
+    def __enter__(self) -> Agent[Output]:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -78,7 +78,7 @@ class PhaseFinished:
 class RunFinished:
     """The last event of a run that was answered or that a limit ended."""
 
-    result: RunResult
+    result: RunResult[Any]
 
     @property
     def status(self) -> Status:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..traces.events import MachineRecord, ModelRecord, RunStart
 
 if TYPE_CHECKING:
     from .agent import Agent
     from .engine import Engine
+    from .remote import RemoteEngine
 
 _PACKAGES = ("triplepoint", "llvmlite", "numpy", "tokenizers", "llguidance", "jinja2")
 
 
-def run_start(agent: Agent, task: str) -> RunStart:
+def run_start(agent: Agent[Any], task: str) -> RunStart:
     """The header of the conversation that begins with ``task``."""
     engine, config = agent.engine, agent.config
     model = engine.model
@@ -49,7 +50,7 @@ def run_start(agent: Agent, task: str) -> RunStart:
     )
 
 
-def _machine(engine: Engine) -> MachineRecord:
+def _machine(engine: Engine | RemoteEngine) -> MachineRecord:
     machine = engine.machine
     return MachineRecord(cpu=machine.cpu, cores=machine.cores, profile=machine.as_dict())
 

@@ -57,7 +57,7 @@ class Outcome:
 class Run:
     """One question to an agent, up to its answer."""
 
-    def __init__(self, agent: Agent, task: str) -> None:
+    def __init__(self, agent: Agent[Any], task: str) -> None:
         self.agent = agent
         self.task = task
         agent.mark()

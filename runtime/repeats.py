@@ -26,8 +26,9 @@ class Repeats:
         if times < SAME_CALLS:
             return False
         if self._warned:
+            shown = call.text if call.name in call.text else call.key
             raise LimitReachedError(
-                f"the model repeats one call: {call.text or call.key}, {times + 2} times; "
+                f"the model repeats one call: {shown}, {times + 2} times; "
                 "ask in other words, or with a stronger model"
             )
         self._warned = True

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..toolcalls import ToolCall
+from ..toolcalls import FORMATS, ToolCall
 
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 
@@ -37,6 +37,10 @@ class StreamedReply:
     finish: str = ""
     done: bool = False
     pieces: int = 0
+    as_text: bool = False
+    """Whether the server passed the calls on as the text that the model wrote."""
+    held: str = ""
+    """Text that may be the beginning of such a call, so that it is not shown yet."""
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
 
@@ -65,12 +69,15 @@ class StreamedReply:
                 break
         if isinstance(text := delta.get("content"), str) and text:
             self.answer += text
-            said.append(("answer", text))
+            self.held += text
+            if not _may_be_call(self.answer):
+                said.append(("answer", self.held))
+                self.held = ""
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
                 self._call(call)
-        self.pieces += bool(said or calls)
+        self.pieces += bool(said or calls or text)
         return said
 
     def _call(self, call: dict[str, Any]) -> None:
@@ -94,6 +101,50 @@ class StreamedReply:
     def tool_calls(self) -> list[ToolCall]:
         """The calls in order. One that cannot be read says so, and must not run."""
         return [_read(self.calls[index]) for index in sorted(self.calls)]
+
+    def read_text(self) -> str:
+        """At the end: take calls that came as text for what they are; gives text not shown yet.
+
+        Only an answer that is nothing but calls counts: one that quotes a call calls nothing.
+        """
+        held, self.held = self.held, ""
+        found = [] if self.calls or not held else _calls_in(self.answer.strip())
+        if not found:
+            return held
+        for call in found:
+            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            self.calls[len(self.calls)] = Pending(call.name, arguments)
+        self.as_text, self.answer = True, ""
+        self.finish = "tool_calls" if self.finish == "stop" else self.finish
+        return ""
+
+
+def _may_be_call(text: str) -> bool:
+    """Whether a text may still turn out to be a call in one of the known formats."""
+    text = text.lstrip()
+    return any(
+        text.startswith(form.opening) or form.opening.startswith(text) for form in FORMATS.values()
+    )
+
+
+def _calls_in(text: str) -> list[ToolCall]:
+    """The calls that a text is made of; none when it is anything else too."""
+    for form in FORMATS.values():
+        if not text.startswith(form.opening):
+            continue
+        calls: list[ToolCall] = []
+        rest = text
+        while rest.startswith(form.opening):
+            body, end, rest = rest[len(form.opening) :].partition(form.closing)
+            try:
+                calls.append(form.parse(body))
+            except ValueError:
+                return []
+            rest = rest.lstrip()
+            if form.closing and not end:
+                return []
+        return calls if not rest else []
+    return []
 
 
 def _read(pending: Pending) -> ToolCall:

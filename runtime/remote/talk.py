@@ -57,7 +57,7 @@ class RemoteTalk:
         self.wire: list[dict[str, Any]] = []
         self._tools = list(tools)
         self._purpose = "prompt"
-        self._counts = True  # whether the server takes the wish to count tokens
+        self._told_of_text = False
 
     @property
     def notes(self) -> list[str]:
@@ -142,6 +142,11 @@ class RemoteTalk:
                 times.last = at
                 for mode, text in pieces:
                     yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
+            if rest := said.read_text() if self._tools else said.held:
+                yield TextDelta(rest)
+            if said.as_text and not self._told_of_text:
+                self._told_of_text = True
+                yield Notice("the server passes tool calls on as text; they are read from it")
         except BusyError as error:
             if said.pieces:
                 raise EngineError(str(error)) from None
@@ -160,12 +165,11 @@ class RemoteTalk:
             "model": self.engine.model.name,
             "messages": self.wire,
             "stream": True,
+            "stream_options": {"include_usage": True},
             "max_tokens": left,
         }
         if self._tools:
             body["tools"] = self._tools
-        if self._counts:
-            body["stream_options"] = {"include_usage": True}
         sampling = self.config.sampling or GREEDY
         body |= {"temperature": 0.0} if sampling.greedy else sampling.as_dict()
         if self.config.output is not None:
@@ -238,6 +242,8 @@ class RemoteTalk:
             prompt = prompt or sum(self.count(str(one)) for one in self.wire[:-1])
             sampled = sampled or said.pieces
         cached = min(cached, prompt)
+        if said.pieces > 8 and times.last - times.first < 1e-4 * said.pieces:
+            plan += ", sent all at once"  # so the two phases cannot be told apart
         common: dict[str, Any] = {"predicted": "unknown", "observed": "unknown"}
         common |= {"source": "remote", "plan": plan}
         if said.timings:

@@ -74,7 +74,7 @@ class OpenAIServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: OpenAIServer
+    server: OpenAIServer  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
         self._json(200, self.server.models)

@@ -87,7 +87,7 @@ def test_calls_tools_until_it_answers(scripted: MakeEngine, folder: Path) -> Non
         ("search", "app.log:2:10:05 ERROR disk full"),
         ("list_dir", "old.log"),
     ]
-    said = agent.engine.tokenizer.decode(agent.session.tokens, special=True)
+    said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
     for event in result.trace.tools:
         assert f"<tool_response>\n{event.result}\n</tool_response>" in said
     assert said.startswith(f"<|im_start|>system\n{SYSTEM_PROMPT}\n# Tools\n")
@@ -118,7 +118,7 @@ def test_the_same_conversation_as_one_text(scripted: MakeEngine, folder: Path) -
     agent = Agent(scripted(*FOUR_CALLS), workspace=folder, trace=False)
     agent.run("What's the error?")
 
-    tokenizer = agent.engine.tokenizer
+    tokenizer = agent.grammar.tokenizer
     text = tokenizer.decode(agent.session.tokens, special=True)
 
     assert agent.session.tokens == tokenizer.encode(text, special=True)
@@ -224,7 +224,7 @@ def test_a_conversation_goes_on(scripted: MakeEngine, folder: Path, tmp_path: Pa
     assert [p.turn for p in second.phases] == [2] * 4
     assert [t.answer for t in second.turns] == ["Hello.", "Two."]
     assert sum(isinstance(e, RunStart) for e in Trace.load(tmp_path / "run.jsonl").events) == 1
-    said = agent.engine.tokenizer.decode(agent.session.tokens, special=True)
+    said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
     assert said.count("<|im_start|>system") == 1
     assert "Hello.<|im_end|>\n<|im_start|>user\nWhich files?<|im_end|>" in said
 
@@ -395,9 +395,9 @@ def test_ctrl_c_keeps_the_conversation(scripted: MakeEngine, folder: Path) -> No
     end = agent.trace.events[-1]
     assert isinstance(end, RunEnd)
     assert (end.status, end.answer) == ("cancelled", "The disk")
-    assert agent.trace.phases[-1].tokens == len(agent.engine.tokenizer.encode("The disk"))
+    assert agent.trace.phases[-1].tokens == len(agent.grammar.tokenizer.encode("The disk"))
     assert agent.run("And?").answer == "Full."
-    said = agent.engine.tokenizer.decode(agent.session.tokens, special=True)
+    said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
     assert "assistant\nThe disk<|im_end|>\n<|im_start|>user\nAnd?<|im_end|>\n" in said
     assert agent.session.tokens == agent.ledger.ids
 
@@ -412,7 +412,7 @@ def test_an_interrupt_before_the_first_token(scripted: MakeEngine, folder: Path)
         agent.run("What's the error?")
 
     assert agent.run("And?").answer == "Full."
-    said = agent.engine.tokenizer.decode(agent.session.tokens, special=True)
+    said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
     assert said.count("What's the error?") == 1
     assert "<|im_start|>assistant\n<|im_end|>\n<|im_start|>user\nAnd?" in said
 
@@ -627,8 +627,8 @@ def test_thinking_is_passed_to_the_template(scripted: MakeEngine) -> None:
     off.run("Hello")
     left.run("Hello")
 
-    assert off.engine.tokenizer.decode(off.session.tokens).startswith("Hello<think></think>Hi.")
-    assert left.engine.tokenizer.decode(left.session.tokens).startswith("HelloHi.")
+    assert off.grammar.tokenizer.decode(off.session.tokens).startswith("Hello<think></think>Hi.")
+    assert left.grammar.tokenizer.decode(left.session.tokens).startswith("HelloHi.")
 
 
 def test_progress_reaches_the_session(scripted: MakeEngine) -> None:

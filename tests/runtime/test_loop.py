@@ -131,7 +131,7 @@ def test_a_long_result_is_cut_and_read_on(scripted: MakeEngine, root: Path) -> N
     agent.run("Count")
 
     first, more = agent.trace.tools
-    tokenizer = agent.engine.tokenizer
+    tokenizer = agent.grammar.tokenizer
     for event in (first, more):
         body, note = event.result.rsplit("\n", 1)
         assert len(tokenizer.encode(body)) <= 200

@@ -170,6 +170,41 @@ def test_calls_without_numbers_and_whole_arguments(folder: Path) -> None:
     assert agent.trace.phases[0].plan == "tokens estimated"
 
 
+@pytest.mark.parametrize("size", [3, 1000])
+def test_calls_that_come_as_text(folder: Path, size: int) -> None:
+    """Some servers do not read what their model writes: an answer of calls alone is one."""
+    said = '<tool_call>\n{"name": "list_dir", "arguments": {}}\n</tool_call>\n' * 2
+    pieces = [said[i : i + size] for i in range(0, len(said), size)]
+    with openai_server(text(*pieces), text("<tool", " is a tag.")) as server:
+        agent = agent_on(server.url, folder)
+        events = list(agent.stream(QUESTION))
+        asked = server.requests[1]["messages"][2]
+
+    assert [t.result for t in agent.trace.tools] == ["a.txt", "a.txt"]
+    assert (asked["content"], len(asked["tool_calls"])) == ("", 2)
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "<tool is a tag."
+    assert sum("passes tool calls on as text" in e.message for e in events if isinstance(e, Notice))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'The log says <tool_call>{"name": "list_dir", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "list_dir", "arguments": {}}</tool_call> is what it says.',
+        "<tool_call>nothing of the kind</tool_call>",
+        '<tool_call>{"name": "list_dir"',
+    ],
+)
+def test_a_quoted_call_calls_nothing(folder: Path, said: str) -> None:
+    """Text around a call, or a call that cannot be read, is an answer."""
+    with openai_server(text(said)) as server:
+        agent = agent_on(server.url, folder)
+        result = agent.run(QUESTION)
+
+    assert result.answer == said
+    assert agent.trace.tools == []
+
+
 # Servers that fail.
 
 
