@@ -6,7 +6,6 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -18,7 +17,8 @@ from .names import ModelName
 from .variants import RepoFile
 from .watch import Watcher, size_text
 
-_PIECE = 1 << 22  # bytes read at once of a part that is there
+_PIECE = 1 << 22  # bytes read at once to hash them
+_LONG = 2 * 10**9  # bytes whose hashing takes so long that it is worth a line
 _ENOUGH = 1 << 20  # bytes after which an attempt was not in vain
 _LARGEST = 50 * 10**9  # bytes of a file that the Hub serves to plain HTTP
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
@@ -51,18 +51,17 @@ class Download:
                 is full.
         """
         assert self.file.digest is not None
-        descriptor = self._open()
+        part = _Part(self.part, self.file.size)
         try:
             for last in (False, True):
-                state = _State(descriptor, self.file, self.watcher)
-                state.restore()
-                self._fill(state)
-                os.fsync(descriptor)
-                found = state.hexdigest()
+                part.resume()
+                self.watcher.at(part.size)
+                self._fill(part)
+                found = self._hash(part)
                 if found == self.file.digest:
                     return
-                os.ftruncate(descriptor, 0)
-                if last or state.answers < 2:
+                part.restart()
+                if last or part.answers < 2:
                     break
                 # Joined from several answers: one of them may have been of something else.
                 self.watcher.note(f"{self.file.path} has the wrong hash; starting again")
@@ -74,40 +73,46 @@ class Download:
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            have = os.fstat(descriptor).st_size
             raise ModelError(
-                f"the disk of {self.part.parent} is full after {size_text(have)} of "
+                f"the disk of {self.part.parent} is full after {size_text(part.size)} of "
                 f"{size_text(self.file.size)} of {self.file.path}; make room and pull again: it "
                 f"goes on from there"
             ) from error
         finally:
-            os.close(descriptor)
+            part.close()
 
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-        return os.open(self.part, flags | getattr(os, "O_BINARY", 0), 0o644)
+    def _hash(self, part: _Part) -> str:
+        """The hash of what is on the disk, in the form of the one that it must have."""
+        if self.file.size > _LONG:
+            self.watcher.note(f"checking {self.file.path}")
+        if len(self.file.digest or "") == 40:  # as git names its blobs
+            return part.hexdigest(
+                hashlib.sha1(b"blob %d\0" % self.file.size, usedforsecurity=False)
+            )
+        return part.hexdigest(hashlib.sha256())
 
-    def _fill(self, state: _State) -> None:
+    def _fill(self, part: _Part) -> None:
         attempts = Attempts(f"cannot pull {self.file.path}", self.client.patience,
                             self.watcher.note)  # fmt: skip
         path = f"/{self.name.repo}/resolve/{self.commit}/{quote(self.file.path)}"
-        while state.size < self.file.size:
-            before = state.size
+        best = part.size
+        while part.size < self.file.size:
             try:
-                with self.client.get(path, state.size) as reply:
-                    self._take(state, reply)
-                if state.size < self.file.size:
+                with self.client.get(path, part.size) as reply:
+                    self._take(part, reply)
+                if part.size < self.file.size:
                     raise TransientError(
-                        f"the answer ended after {state.size:,} of {self.file.size:,} bytes"
+                        f"the answer ended after {part.size:,} of {self.file.size:,} bytes"
                     )
             except TransientError as error:
                 if isinstance(error, _WrongRangeError):
-                    state.restart()
-                elif state.size - before >= _ENOUGH:
+                    part.restart()
+                elif part.size - best >= _ENOUGH:
+                    best = part.size
                     attempts.progressed()
                 attempts.failed(error)
 
-    def _take(self, state: _State, reply: Reply) -> None:
+    def _take(self, part: _Part, reply: Reply) -> None:
         """Add the body of `reply` to the part, if it is what belongs there."""
         if reply.status == 403 and reply.elsewhere:
             # The address was signed for a while that is over; the next try gets a new one.
@@ -117,27 +122,27 @@ class Download:
         self._check_etag(reply)
         if reply.status == 416:
             raise _WrongRangeError("the server has fewer bytes than are here already")
-        if reply.status == 206 and state.size:
+        if reply.status == 206 and part.size:
             found = _RANGE.fullmatch(reply.headers.get("content-range", ""))
-            if found is None or (int(found[1]), int(found[3])) != (state.size, self.file.size):
+            if found is None or (int(found[1]), int(found[3])) != (part.size, self.file.size):
                 raise _WrongRangeError("the server sends another range than was asked for")
-        elif state.size:
+        elif part.size:
             # A server that ignores Range sends the file from its start: it must not be added.
             self.watcher.note("the server cannot go on from the middle; starting again")
-            state.restart()
+            part.restart()
         length = reply.headers.get("content-length", "")
-        if length.isdigit() and state.size + int(length) != self.file.size:
+        if length.isdigit() and part.size + int(length) != self.file.size:
             raise TransientError(
-                f"the server announces {state.size + int(length):,} bytes, it should be "
+                f"the server announces {part.size + int(length):,} bytes, it should be "
                 f"{self.file.size:,}"
             )
-        state.answers += 1
+        part.answers = part.answers + 1 if part.size else 1
         for chunk in reply.chunks():
-            if state.size + len(chunk) > self.file.size:
-                state.restart()
+            if part.size + len(chunk) > self.file.size:
+                part.restart()
                 raise TransientError(f"the server sends more than {self.file.size:,} bytes")
-            state.add(chunk)
-            self.watcher.at(state.size)
+            part.add(chunk)
+            self.watcher.at(part.size)
 
     def _too_large(self) -> str:
         if self.file.size <= _LARGEST:
@@ -157,48 +162,51 @@ class Download:
             )
 
 
-class _State:
-    """What is in the part so far, and the hash of it."""
+class _Part:
+    """The file in which the contents are gathered.
 
-    def __init__(self, descriptor: int, file: RepoFile, watcher: Watcher) -> None:
-        self._descriptor, self._file, self._watcher = descriptor, file, watcher
-        self._new: Callable[[], hashlib._Hash] = hashlib.sha256
-        if len(file.digest or "") == 40:  # as git names its blobs
+    Attributes:
+        size: bytes that are there.
+        answers: how many answers of the server they come from.
+    """
 
-            def git() -> hashlib._Hash:
-                return hashlib.sha1(b"blob %d\0" % file.size, usedforsecurity=False)
+    def __init__(self, path: Path, size: int) -> None:
+        self._path, self._whole = path, size
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+        self._descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0), 0o644)
+        self.size = self.answers = 0
 
-            self._new = git
-        self._hash = self._new()
-        self.size = 0
-        self.answers = 0  # that it was put together from
-
-    def restore(self) -> None:
-        """Read what an earlier download left."""
-        if os.fstat(self._descriptor).st_size > self._file.size:
+    def resume(self) -> None:
+        """Go on after what an earlier download left."""
+        if os.fstat(self._descriptor).st_size > self._whole:
             os.ftruncate(self._descriptor, 0)
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        while data := os.read(self._descriptor, _PIECE):
-            self._hash.update(data)
-            self.size += len(data)
+        self.size = os.lseek(self._descriptor, 0, os.SEEK_END)
         self.answers = int(self.size > 0)
-        self._watcher.at(self.size)
 
     def restart(self) -> None:
         """Throw away what is there."""
         os.ftruncate(self._descriptor, 0)
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        self._hash, self.size, self.answers = self._new(), 0, 0
+        self.size = os.lseek(self._descriptor, 0, os.SEEK_SET)
 
     def add(self, data: bytes) -> None:
-        """Write and hash."""
+        """Write at the end."""
         rest = memoryview(data)
         while rest:
             count = os.write(self._descriptor, rest)
-            self._hash.update(rest[:count])
             self.size += count
             rest = rest[count:]
 
-    def hexdigest(self) -> str:
-        """The hash of all that is there."""
-        return self._hash.hexdigest()
+    def hexdigest(self, hasher: hashlib._Hash) -> str:
+        """Add to `hasher` what the disk has, not what was meant to be written, and give its digest.
+
+        It is on the disk before: a file that is shown as whole must still be so after a crash.
+        """
+        os.fsync(self._descriptor)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        while data := os.read(self._descriptor, _PIECE):
+            hasher.update(data)
+        return hasher.hexdigest()
+
+    def close(self) -> None:
+        """Let go of the file; it stays."""
+        os.close(self._descriptor)
