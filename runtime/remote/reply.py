@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..toolcalls import FORMATS, ToolCall
+from ..formats import FORMATS
+from ..toolcalls import ToolCall, ToolFormat
 
 MAX_CALLS = 64  # in one answer; a server that sends more is broken
 
@@ -122,28 +124,34 @@ class StreamedReply:
 def _may_be_call(text: str) -> bool:
     """Whether a text may still turn out to be a call in one of the known formats."""
     text = text.lstrip()
-    return any(
-        text.startswith(form.opening) or form.opening.startswith(text) for form in FORMATS.values()
-    )
+    return any(text.startswith(tag) or tag.startswith(text) for _, tag in _tags())
+
+
+def _tags() -> Iterator[tuple[ToolFormat, str]]:
+    """The tags that open a call, and whose they are."""
+    for form in FORMATS.values():
+        for opening in form.openings:
+            if not opening.kept:
+                yield form, opening.text
 
 
 def _calls_in(text: str) -> list[ToolCall]:
     """The calls that a text is made of; none when it is anything else too."""
-    for form in FORMATS.values():
-        if not text.startswith(form.opening):
-            continue
+    for form, tag in _tags():
         calls: list[ToolCall] = []
         rest = text
-        while rest.startswith(form.opening):
-            body, end, rest = rest[len(form.opening) :].partition(form.closing)
-            try:
-                calls.append(form.parse(body))
-            except ValueError:
-                return []
+        while rest.startswith(tag):
+            body, end, rest = rest[len(tag) :].partition(form.closing or "\0")
             rest = rest.lstrip()
+            try:
+                calls += form.parse(body)
+            except ValueError:
+                break
             if form.closing and not end:
-                return []
-        return calls if not rest else []
+                break
+        else:
+            if calls and not rest:
+                return calls
     return []
 
 
