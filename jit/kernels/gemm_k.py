@@ -2,13 +2,13 @@
 
 For one block of 256, activation scale s_x and int8 activations q_x:
 
-    out += s_x * (sum_j d * scale_j * sum(q * q_x)  -  m * sum_j min_j * sum(q_x))
+    out += s_x * (sum_j d * scale_j * sum(q * q_x)  -  dmin * sum_j min_j * sum(q_x))
 
-with m = dmin for Q4_K and Q5_K; for Q6_K the zero point is a min of its own: m = 32 d and
-min_j = scale_j. The inner sums are int32. The mins of all sub-blocks meet the activations' sums in
-a dot product of int16 pairs, which costs less than a multiplication for each sub-block.
+Q6_K has a zero point of 32 instead of mins, and its inner sums start from -32 * sum(q_x). They are
+int32. The mins of all sub-blocks meet the activations' sums in a dot product of int16 pairs, which
+costs less than a multiplication for each sub-block.
 
-From `UNPACK_FROM` tokens on, a thread first unpacks a panel's weights to bytes and its scales to
+From `UNPACK_FROM` tokens on a thread first unpacks a panel's weights to bytes and its scales to
 float32 in memory of its own, and all tiles read those: the same values, so the same bits.
 """
 
@@ -27,7 +27,8 @@ from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
-UNPACK_FROM = 25  # tokens from which unpacking a panel once pays
+# Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
+UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 13, "q2_k": 25, "q3_k": 25, "iq4_xs": 25}
 MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 # Formats whose register tiles are not the one below.
 TILES = {"q2_k": gemm_small.Tile, "q3_k": gemm_small.Tile, "iq4_xs": gemm_xs.Tile}
@@ -70,7 +71,8 @@ def k_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, scratch: Ptr
     """Products with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
     tile_of = TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks)
     most = tile_tokens(k.target)
-    many = max(UNPACK_FROM, (most - 1) ** 2)
+    many = UNPACK_FROM[fmt]
+    least = min(n // -(-n // most) for n in range(many, many + most * most))
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
         def tile(first: V, tokens: int, unpacked: Ptr | None = None) -> None:
@@ -81,7 +83,7 @@ def k_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, scratch: Ptr
             for_tiles(k, count, most, tile)
         with k.if_(count >= many):
             tile_of.unpack(panel, scratch)
-            for_tiles(k, count, most, partial(tile, unpacked=scratch), least=max(1, most - 1))
+            for_tiles(k, count, most, partial(tile, unpacked=scratch), least=least)
 
     return product
 
@@ -139,15 +141,21 @@ class _Tile:
             data = panel.at(block * self.at["end"])
             xs = [row.at(block * (BLOCKS * BLOCK_BYTES)) for row in rows]
             d = [self._half_floats(data, "d", half) for half in range(2)]
-            for part in (v for pair in parts for v in pair):
-                part.set(zero)
+            if self.fmt == "q6_k":
+                for part in (v for pair in parts for v in pair):
+                    part.set(zero)
+            else:
+                self._mins(data, xs, parts)
             with k.range(0, 8, name="sub") as sub:
                 ahead.ask(block * 8 + sub, self.share)
                 if unpacked is None:
                     self._sub_blocks(data, xs, sub, d, parts)
                 else:
                     self._unpacked_blocks(unpacked, xs, block, sub, parts)
-            self._mins(data, xs, d, parts, sums)
+            for x, pair, totals in zip(xs, parts, sums, strict=True):
+                x_scale = x.cast(f32).splat(0, self.lanes)
+                for part, total in zip(pair, totals, strict=True):
+                    total.set(k.fma(part.now, x_scale, total.now))
         finish(k, self.epilogue, sums, outs, unit)
 
     def _half_floats(self, data: Ptr, part: str, half: int) -> V:
@@ -162,7 +170,7 @@ class _Tile:
             scales = [d[half] * self._scale(data, sub, n, half) for half in range(2)]
             groups = range(n * self.steps, (n + 1) * self.steps)
             weights = ([self._weights(data, sub, g, half) for half in range(2)] for g in groups)
-            self._products(xs, sub, groups, weights, scales, parts)
+            self._products(xs, sub, n, groups, weights, scales, parts)
 
     def _unpacked_blocks(
         self, unpacked: Ptr, xs: list[Ptr], block: V, sub: V, parts: list[list[Var]]
@@ -177,12 +185,13 @@ class _Tile:
             weights = (
                 [words.load((2 * g + half) * lanes, lanes) for half in range(2)] for g in groups
             )
-            self._products(xs, sub, groups, weights, scales, parts)
+            self._products(xs, sub, n, groups, weights, scales, parts)
 
     def _products(
         self,
         xs: list[Ptr],
         sub: V,
+        n: int,
         groups: Iterable[int],
         weights: Iterable[list[V]],
         scales: list[V],
@@ -190,8 +199,8 @@ class _Tile:
     ) -> None:
         """One sub-block: int8 products of its K-groups, times its scale, onto the parts."""
         k, lanes = self.k, self.lanes
-        zero = k.zeros(i32, lanes)
-        accs = [[self.dot.begin(zero) for _ in range(2)] for _ in xs]
+        starts = self._starts(xs, sub, n)
+        accs = [[self.dot.begin(start) for _ in range(2)] for start in starts]
         for group, ws in zip(groups, weights, strict=True):
             for t, x in enumerate(xs):
                 xv = x.at(sub * BLOCK_BYTES + 8).cast(i32).splat(group, lanes)
@@ -199,8 +208,20 @@ class _Tile:
                     accs[t][half] = self.dot.step(accs[t][half], ws[half], xv)
         for t, pair in enumerate(parts):
             for half, part in enumerate(pair):
-                total = self.dot.end(accs[t][half], zero).to(f32)
+                total = self.dot.end(accs[t][half], starts[t]).to(f32)
                 part.set(k.fma(total, scales[half], part.now))
+
+    def _starts(self, xs: list[Ptr], sub: V, n: int) -> list[V]:
+        """What each row's sums start from: Q6_K's zero point times the activations' sum."""
+        k, lanes = self.k, self.lanes
+        if self.fmt != "q6_k":
+            return [k.zeros(i32, lanes) for _ in xs]
+        out = []
+        for x in xs:
+            both = x.at(sub * BLOCK_BYTES + 4).cast(i32).splat(0, lanes)
+            one = both.sar(16) << 5 if n else (both << 16).sar(11)
+            out.append(0 - one)
+        return out
 
     def _weights(self, data: Ptr, sub: V, group: int, half: int) -> V:
         """K-group `group` of activation block `sub` for one half: int32 lanes of four bytes."""
@@ -232,31 +253,18 @@ class _Tile:
             return one.to(i32).to(f32)
         return scales.cast(i8).load(where, lanes).to(i32, signed=False).to(f32)
 
-    def _mins(
-        self,
-        data: Ptr,
-        xs: list[Ptr],
-        d: list[V],
-        parts: list[list[Var]],
-        sums: list[list[Var]],
-    ) -> None:
-        """Close a block: take the mins off, multiply by the activations' scale, add up."""
+    def _mins(self, data: Ptr, xs: list[Ptr], parts: list[list[Var]]) -> None:
+        """Start a block's parts with its mins times the activations' sums."""
         k, lanes = self.k, self.lanes
-        signed = self.fmt == "q6_k"
-        pairs = 8 if signed else 4
-        at = data.at(self.at["scale" if signed else "min"])
+        at = data.at(self.at["min"])
         for half in range(2):
-            factor = d[half] * -32.0 if signed else 0.0 - self._half_floats(data, "dmin", half)
+            factor = 0.0 - self._half_floats(data, "dmin", half)
             accs = [k.zeros(i32, lanes) for _ in xs]
-            for pair in range(pairs):
+            for pair in range(4):
                 where = (pair * 2 * lanes + half * lanes) * 2
-                mins = at.at(where).load(0, 2 * lanes).to(i16, signed=signed).bitcast(i32)
-                # Q6_K: both halves of one activation block; else the sums of two blocks.
-                block = pair if signed else 2 * pair
+                mins = at.at(where).load(0, 2 * lanes).to(i16, signed=False).bitcast(i32)
                 for t, x in enumerate(xs):
-                    both = x.at(block * BLOCK_BYTES + 4).cast(i32).splat(0, lanes)
+                    both = x.at(2 * pair * BLOCK_BYTES + 4).cast(i32).splat(0, lanes)
                     accs[t] = dot_words(k, accs[t], mins, both)
-            for t, x in enumerate(xs):
-                part = k.fma(accs[t].to(f32), factor, parts[t][half].now)
-                total = sums[t][half]
-                total.set(k.fma(part, x.cast(f32).splat(0, lanes), total.now))
+            for t in range(len(xs)):
+                parts[t][half].set(accs[t].to(f32) * factor)

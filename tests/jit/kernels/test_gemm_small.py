@@ -27,7 +27,8 @@ from triplepoint.jit.kernels.panels_k import offsets
 from triplepoint.jit.targets import TARGETS, detect
 
 DEPTH = 512  # of all products: one kernel for each format and feature set
-TOKENS = (1, 2, 5, 7, UNPACK_FROM - 1, UNPACK_FROM, UNPACK_FROM + 6)
+MANY = UNPACK_FROM["q3_k"]
+TOKENS = (1, 2, 5, 7, MANY - 1, MANY, MANY + 6)
 
 
 class Product:
@@ -134,7 +135,7 @@ def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
     quants = np.stack([n * 0, n * 0 + most, n % 2 * most, n // 2 % 2 * most])
     signs = np.where(n % 2, -127, 127)
     rows = [np.full(DEPTH, 127), np.full(DEPTH, -127), signs, np.where(n // 2 % 2, -127, 127)]
-    x = np.tile(np.stack(rows).astype(np.int8), (UNPACK_FROM // 4 + 1, 1))
+    x = np.tile(np.stack(rows).astype(np.int8), (MANY // 4 + 1, 1))
     cases = [(31, 0, 1.0), (-32, 0, 1.0), (-32, 0, -0.5), (0, 0, 1.0), (-32, 0, 0.0)]
     if fmt == "q2_k":
         cases = [(15, 15, 1.0), (15, 0, 1.0), (0, 15, -0.5), (15, 15, 0.0)]
