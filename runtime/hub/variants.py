@@ -139,8 +139,9 @@ def choose(
     else:
         chosen = _matching(variants, selector)
         if not chosen:
-            near = get_close_matches(selector.upper(), [v.quant for v in models], 1, 0.5)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            known = {text.lower(): text for v in models for text in (v.quant, v.name) if text}
+            near = get_close_matches(selector.lower(), known, 1, 0.5)
+            hint = f"; did you mean {known[near[0]]}?" if near else ""
             raise ChoiceError(f"{where} has no {selector!r}{hint}", models)
     if len(chosen) > 1:
         raise ChoiceError(

@@ -76,12 +76,10 @@ def test_pull_then_run_by_name(
     assert first.startswith("org/nano-GGUF:Q8_0 pulled: 3.6 MB, ")
     assert second == 'run it: triplepoint run -m org/nano-GGUF:Q8_0 "…"'
     hub.asked.clear()
-    by_name, by_path = (
-        triplepoint("run", "Which files are here?", "--dir", folder, "-q", "-m", model, more=more)
-        for model in ("org/nano-GGUF", NANO)
+    by_name = triplepoint(
+        "run", "Which files are here?", "--dir", folder, "-q", "-m", "org/nano-GGUF", more=more
     )
     assert by_name.returncode == 0, by_name.stderr
-    assert by_name.stdout == by_path.stdout
     assert "app.log" in by_name.stdout
     assert hub.asked == []
 
