@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ContextOverflowError, GrammarError, LimitReachedError
@@ -181,7 +181,18 @@ class LocalTalk:
         ids = self.session.tokens[before:]
         text = self.engine.tokenizer.decode(ids)
         self.ledger.append(ids, "model", message=len(run.agent.messages))
-        run.keep(Message("assistant", text), reply, len(ids))
+        reply.calls = [
+            call if call.id else replace(call, id=run.call_id(number))
+            for number, call in enumerate(reply.calls)
+        ]
+        message = Message(
+            "assistant",
+            text,
+            calls=tuple(reply.calls),
+            said=reply.answer,
+            thinking=reply.thinking,
+        )
+        run.keep(message, reply, len(ids))
 
     def _measure(self, run: Run, phase: PhaseEvent, reply: Reply, ttft: float | None) -> None:
         """Put a decode into the sums and the trace."""

@@ -191,6 +191,10 @@ class Run:
         self.answer, self.thinking = reply.answer, reply.thinking
         self.usage.output_tokens += tokens
 
+    def call_id(self, number: int) -> str:
+        """The identifier of one of the calls of this step: nine letters, as Mistral wants them."""
+        return f"c{self.turn % 10**4:04}{self.usage.steps % 100:02}{number % 100:02}"
+
     # Calls.
 
     def _act(self, calls: Sequence[ToolCall]) -> Generator[AgentEvent, None, list[Message]]:
@@ -198,7 +202,7 @@ class Run:
         results: list[Message] = []
         for number, call in enumerate(calls):
             self.check_stop()
-            call_id = f"c{self.turn % 10**4:04}{self.usage.steps % 100:02}{number % 100:02}"
+            call_id = call.id or self.call_id(number)
             yield ToolCallStarted(call_id, call.name, call.arguments)
             began = time.perf_counter()
             outcome = self._call(call)
