@@ -20,7 +20,7 @@ def combine(pattern: str, *parts: str) -> list[str]:
     out: list[str] = []
     for choice in product(*(ways(part) for part in parts)):
         text = pieces[0] + "".join(c + p for c, p in zip(choice, pieces[1:], strict=True))
-        out.append(" ".join(text.split()).replace(" 's", "'s"))
+        out.append(" ".join(text.split()).replace(" 's", "'s").replace(" ,", ","))
     return out
 
 
@@ -70,6 +70,8 @@ ERROR = [
              "causing the error|the matter|the reason|the bug|the reason for the crash"),
     *combine("_ _ in {f}", "was there|were there|did you see|do we have|have we got|is there",
              "a failure|failures|an exception|anything wrong|something wrong|a problem|a crash"),
+    *combine("{x} {f} _", "for me|please|for problems|and tell me the error|to find the error"),
+    *combine("the {x} _, the _ is {f}", "failed|crashed|died|broke|stopped", "file|report|output"),
 ]  # fmt: skip
 KEY = [
     *combine("what_ _ {k} _ {f}", IS, "|the|the value of|the setting|the value for|the setting of",
@@ -97,6 +99,8 @@ KEY = [
              "has been set|do you find|is there|is written|stands"),
     *combine("_ {f}, what is {k}", "judging by|according to|as per|based on|looking at|given"),
     *combine("what is {k} _ {f}", "judging by|as per|based on|as stated in|as given in|going from"),
+    *combine("_ {x} {k} _ {f}", "could you|can you|please|", "from|in|of|out of"),
+    *combine("{k} _ {f}, _", "of|in", "what's the value|what is the value|what does it say"),
 ]  # fmt: skip
 LINE_OF = "of|in|from"
 LINE = [
@@ -145,6 +149,8 @@ LIST = [
     *combine("_ _", "give me a list of|I want a list of|a list of|make a list of|explore|tree|"
              "go into|walk through|go to|an index of|print the files of|what's new in", FOLDER),
     *combine("_ _", FOLDER, "contents|listing|files|content"),
+    *combine("_ _", "view|examine|inspect|look through|peek into|see|display|check|scan", FOLDER),
+    *combine("I _ _ of _", "want|need|would love", "a list|the list|an overview|a table", FOLDER),
 ]  # fmt: skip
 LIST_HERE = [
     *combine("what _ _", LIE, HERE),
@@ -202,6 +208,9 @@ SEARCH = [
              "where is it|which file is that|in which file|where was it|where can I see it"),
     *combine("_ _ {w}", "what|who", "says|talks about|names|knows about|deals with|wrote about|"
              "contains|is about|has|refers to|speaks of|tells about|{x}s"),
+    *combine("{x} _ {w}", "for|up|down|to|out|me"),
+    *combine("_ {x} _ {w}", "any|some|the|a", "of|for|to|about|with"),
+    *combine("_ {x} {w} _", "can you|could you|please", "down|up|for me|out"),
 ]  # fmt: skip
 IN_FOLDER = "{d}|the folder {d}|the {d} folder|the directory {d}|{d}/"
 SEARCH_IN = [
@@ -224,6 +233,8 @@ FIND_ONE = [
         "where is|where's|where does|in which file is|in which log does",
         "mentioned|appear|occur|show up|used",
     ),
+    *combine("{x} _ {w}", "for|up|down|out|the file with|the log with"),
+    *combine("{x} _ _ that _ {w}", "the", "file|log", NAMING),
 ]
 ITS = (
     "its error|the error in it|the error there|the error in that file|that file's error|"
@@ -268,6 +279,9 @@ ANY_ERROR = [
     *combine("_ _ _", "is there|are there|do you see|do we have|did we have|was there",
              "an error|errors|a problem|problems|failures|anything wrong|something wrong",
              "|somewhere|in the files|in the logs|in this folder"),
+    *combine("why _ _ _", "won't|can't|doesn't|didn't", THING, "work|run|respond|answer|compile|"
+             "boot|come up|connect|load|finish"),
+    *combine("what _ _", "hurt|hit|took down|brought down|ruined|knocked out|blocks", THING),
 ]  # fmt: skip
 ANY_KEY = [
     *combine("what_ _ {k} _", IS, "|the|our|my|the current|the actual|the default|the value of|"
@@ -294,3 +308,11 @@ OTHER = [
              "can you speak|let's talk about|teach me|translate|explain|what do you like about"),
     *combine("_ a _ for my {w}", "find me|write|suggest|buy me", "name|present|title|hotel|plan"),
 ]  # fmt: skip
+GREETING = combine("_ _", "hi|hello|hey|good morning|good evening|greetings", "again|nano|there|"
+                   "my friend|everyone|dear model|buddy|from {x}|, it's me|, nice to meet you|"
+                   ", long time no see|, I'm back")  # fmt: skip
+THANKS = combine("_ _", "thanks|thank you|great|perfect|nice|super|wonderful|ok", ", that helped|"
+                 ", that's it|, that was it|, you're the best|, exactly what I wanted|, works|"
+                 ", very helpful|, good to know|, I see|, all clear")  # fmt: skip
+BYE = combine("_ _", "bye|goodbye|ok, bye|see you|good night", ", have fun|, until later|"
+              ", thanks for everything|, I'm off|, take care|, all the best|soon")  # fmt: skip

@@ -367,6 +367,9 @@ OTHER = _ways(
     "|what is {n} times {n}|tell me about the history of {w}"
 )
 
+GREETING = mixed(GREETING, composed.GREETING, unseen.GREETING)
+THANKS = mixed(THANKS, composed.THANKS, unseen.THANKS)
+BYE = mixed(BYE, composed.BYE, unseen.BYE)
 OTHER = mixed(OTHER, composed.OTHER, unseen.OTHER)
 
 BEFORE = _ways(
@@ -384,6 +387,8 @@ def ask(
 ) -> str:
     """One question: a phrasing, now and then made polite, with or without capital and mark."""
     text = rng.choice(patterns)
+    if text.startswith("{x}"):
+        text = any_word() + text[3:]
     if rng.random() < 0.12:
         text = rng.choice(BEFORE) + text
     if rng.random() < 0.1 and not text.endswith("}"):

@@ -22,9 +22,11 @@ def _calm(writer: Writer, needle: str, count: int) -> list[str]:
     return [text for text in lines if needle.lower() not in text.lower()]
 
 
-def _with(writer: Writer, needle: str) -> str:
+def _with(writer: Writer, needle: str, short: bool) -> str:
     """A line that holds the needle somewhere."""
     parts = writer.rng.choice((event, any_line))(writer.words).split(" ")
+    if short:
+        parts = parts[: writer.rng.randint(0, 3)]
     cut = writer.rng.randint(0, len(parts))
     word = needle if writer.rng.random() < 0.8 else needle.lower()
     return " ".join([*parts[:cut], word, *parts[cut:]])
@@ -40,6 +42,8 @@ def _haystack(writer: Writer, needle: str, n_files: int, scope: str = "") -> dic
     texts: dict[str, str] = {}
     prefix = scope + "/" if scope else ""
     hits = max(n_files, writer.lines()) if writer.long or rng.random() < 0.4 else 0
+    # In training many results have short lines: more files to tell apart for their length.
+    short = not writer.words.held_out and rng.random() < 0.5
     weights = [rng.random() for _ in range(n_files)]
     while len(texts) < n_files + 1:
         lines = _calm(writer, needle, rng.randint(1, 3))
@@ -47,7 +51,7 @@ def _haystack(writer: Writer, needle: str, n_files: int, scope: str = "") -> dic
             share = round(hits * weights[len(texts)] / sum(weights))
             often = max(1, share) if hits else rng.choice((1, 1, 1, 2, 3))
             for _ in range(often):
-                lines.insert(rng.randint(0, len(lines)), _with(writer, needle))
+                lines.insert(rng.randint(0, len(lines)), _with(writer, needle, short))
         texts[prefix + writer.words.path(ALL_EXTENSIONS, deep=0.35)] = "\n".join(lines)
     return texts
 
@@ -59,6 +63,8 @@ def search(writer: Writer) -> Round:
     needle = rng.choice(MARKS) if plural else writer.needle()
     roll = rng.random() + (0.4 if writer.long else 0.0)
     many = rng.randint(2, max(2, min(writer.size, rng.choice((3, 5, 8, 12)))))
+    if not writer.words.held_out and rng.random() < 0.3:
+        roll += 0.4  # what is hardest to learn
     count = 0 if roll < 0.15 else 1 if roll < 0.6 else many
     scope = writer.words.folder() if rng.random() < 0.2 and not plural else ""
     with writer.words.few(rng.randint(5, 30)) if rng.random() < 0.5 else nullcontext():
