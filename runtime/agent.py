@@ -22,6 +22,7 @@ from ..tools.policy import Mode
 from ..traces.reader import Trace
 from ..traces.writer import new_run_id
 from .chat import Message
+from .compaction import dropped_text, moved
 from .events import AgentEvent, RunFinished
 from .header import run_start
 from .local import LocalTalk
@@ -33,6 +34,7 @@ from .results import Results
 
 if TYPE_CHECKING:
     from ..tools import Effect
+    from ..traces.events import PhaseEvent
     from .chat import Chat
     from .engine import Engine
     from .grammar import CallGrammar
@@ -65,6 +67,7 @@ class AgentConfig:
     timeout: float | None = None
     output: Mapping[str, Any] | None = None
     """JSON schema that answers must fit."""
+    compact: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_tokens"):
@@ -97,6 +100,8 @@ class Agent(Generic[Output]):
         thinking: for models that can think before they answer: whether to; None leaves it to them.
         chat_template: Jinja text to use instead of the model's own.
         sampling: how tokens are picked; greedy by default.
+        compact: when the context is full, take old results of tools out of it and say so, instead
+            of ending the run.
         output_type: what answers are to be: a pydantic model, a dataclass, ``list[int]``, …;
             text without it. The model cannot write anything else, and `RunResult.output` has it.
 
@@ -131,6 +136,7 @@ class Agent(Generic[Output]):
         thinking: bool | None = None,
         chat_template: str | None = None,
         sampling: Sampling | None = None,
+        compact: bool = False,
         output_type: type[Output] | None = None,
     ) -> None:
         self.engine = engine
@@ -153,6 +159,7 @@ class Agent(Generic[Output]):
             sampling,
             timeout,
             None if self.output is None else self.output.schema,
+            compact,
         )
         self.tools, self.talk = self._begin()
         self._marks: list[tuple[Any, int]] = []
@@ -321,6 +328,7 @@ class Agent(Generic[Output]):
             thinking=config.options.get("enable_thinking"),
             chat_template=self._chat_template,
             sampling=config.sampling,
+            compact=config.compact,
             output_type=self._output_type,
         )
         other.on_progress = self.on_progress
@@ -334,6 +342,38 @@ class Agent(Generic[Output]):
                 phase.turn = other.turn
                 other.trace.write(phase)
         return other
+
+    def compact(self) -> str:
+        """Take the results of tools before the last question out of the context; says which.
+
+        What follows the first of them is read once more. What was taken out is in the trace.
+
+        Raises:
+            AgentError: there is none, a run goes on, or the model runs in another server.
+        """
+        if self._running:
+            raise AgentError(_BUSY)
+        phase = self.make_room(None)
+        if phase is None:
+            raise AgentError("there is no older result of a tool to take out")
+        phase.turn = self.turn
+        self.trace.write(phase)
+        return dropped_text(phase)
+
+    def make_room(self, room: int | None) -> PhaseEvent | None:
+        """Compact the conversation for so many tokens (None: as far as it goes); for runs."""
+        asked = [i for i, one in enumerate(self.messages) if one.role == "user"]
+        # Within a run the results so far are old too: the model has answered to them.
+        before = len(self.messages) if self._running or not asked else asked[-1]
+        lengths = [(mark, n, mark.tokens) for mark, n in self._marks]
+        spans = list(self._local.ledger.spans)
+        phase = self._local.compact(before, room)
+        if phase is not None:
+            self._marks = [
+                (replace(mark, tokens=moved(at, spans, phase.dropped)), n)
+                for mark, n, at in lengths
+            ]
+        return phase
 
     def mark(self) -> None:
         """Remember where a question begins, for `undo`; a run does so."""

@@ -19,7 +19,8 @@ class Span:
     start: int
     end: int
     origin: str
-    """``template``, ``system``, ``tools``, ``user``, ``tool_result`` or ``model``."""
+    """``template``, ``system``, ``tools``, ``user``, ``tool_result`` or ``model``; ``dropped`` for
+    the note in the place of a result that was taken out."""
     message: int | None = None
     """Index of the message that they are the content of."""
     label: str = ""

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ContextOverflowError, GrammarError, LimitReachedError
 from ..traces.events import PhaseEvent
 from .chat import Chat, Message, Segment
-from .events import AgentEvent, PhaseFinished, TextDelta, ThinkingDelta
+from .compaction import compacted, dropped_text
+from .events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
 from .grammar import CallGrammar
-from .ledger import Reuse, TokenLedger
+from .ledger import Reuse, Span, TokenLedger
 from .reply import Reply, ReplyReader
 from .sampling import GREEDY
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from .agent import AgentConfig
     from .engine import Engine
     from .loop import Run
+
+
+ANSWER_ROOM = 256  # tokens that a compaction leaves free for the answer
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class LocalTalk:
         self.session = engine.session(context=config.context)
         self.ledger = TokenLedger()
         self._opens_thinking = False
+        self._wanted = 0  # tokens of room that were missing, when some were
 
     @property
     def notes(self) -> list[str]:
@@ -111,8 +116,58 @@ class LocalTalk:
             "format": self.chat.form.name,
         }
 
+    def compact(self, before: int, room: int | None = None) -> PhaseEvent | None:
+        """Take results of tools out of the context, the oldest first, and read the rest again.
+
+        Only what follows the first of them is computed. A note stands in each one's place, so that
+        the model knows.
+
+        Args:
+            before: results of messages from this one on stay.
+            room: tokens that are to be free then; None takes out all.
+
+        Returns what it cost and took out; None when there was nothing to take out.
+        """
+        made, dropped = compacted(self.ledger, self._note_of, before, self._missing(room))
+        if not dropped:
+            return None
+        first = self.ledger.first_difference(made.ids)
+        assert first is not None, "a note is not what it stands for"
+        self.session.truncate(first.position)
+        self.ledger.ids, self.ledger.spans = made.ids, made.spans
+        phase = self.session.prefill(made.ids[first.position :], purpose="compaction")
+        phase.dropped = [one.as_dict() for one in dropped]
+        return phase
+
+    def _missing(self, room: int | None) -> int | None:
+        """Tokens that have to go for that much room."""
+        if room is None:
+            return None
+        return max(0, len(self.ledger) + room - self.session.context)
+
+    def _note_of(self, span: Span) -> list[int]:
+        name = span.label or "the tool"
+        text = f"[dropped to make room: {span.tokens:,} tokens; call {name} again if needed]"
+        return self.engine.tokenizer.encode(text)
+
     def feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
-        """Prefill the new messages, and nothing else (see `Talk.feed`)."""
+        """Prefill the new messages, and nothing else (see `Talk.feed`).
+
+        Where that was asked for, a context that is full is compacted first, and it is said.
+        """
+        try:
+            yield from self._feed(run, new, purpose)
+            return
+        except ContextOverflowError as error:
+            full = error
+        phase = run.agent.make_room(self._wanted) if self.config.compact else None
+        if phase is None:
+            raise full
+        yield Notice(f"the context was full: {dropped_text(phase)}")
+        yield PhaseFinished(run.record(phase, "compaction"))
+        yield from self._feed(run, new, purpose)
+
+    def _feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         agent, session, ledger, chat = run.agent, self.session, self.ledger, self.chat
         session.on_progress = agent.on_progress
         ledger.check(session.tokens)
@@ -206,6 +261,7 @@ class LocalTalk:
     def _check_room(self, before: int) -> None:
         session, ledger = self.session, self.ledger
         if len(ledger) + 1 > session.context:
+            self._wanted = len(ledger) - before + ANSWER_ROOM
             raise ContextOverflowError(
                 f"{len(ledger) - before:,} new tokens do not fit: "
                 + _how_long(ledger, session.context, before)

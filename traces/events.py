@@ -149,6 +149,8 @@ class PhaseEvent(Event):
     """Time from the start of the turn to the first sampled token, on the decode that sampled it."""
     source: str = "engine"
     """``engine``: measured by the pass itself; ``remote``: another engine, timed from outside."""
+    dropped: list[dict[str, Any]] = Field(default_factory=list)
+    """What a compaction took out of the context: message, label, tokens and tokens left of it."""
     passes: int = 0
     """Forward passes that the phase was made of; 0: not recorded."""
     predicted_s: dict[str, float] = Field(default_factory=dict)

@@ -125,6 +125,9 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--profile", action="store_true", help="the time of each layer in the trace")
     verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most")
     verb.add_argument("--max-tokens", type=positive, metavar="N", help="tokens of the run at most")
+    verb.add_argument(
+        "--compact", action="store_true", help="take old tool results out of a full context"
+    )
     verb.add_argument("--timeout", type=seconds, metavar="S", help="seconds of the run at most")
     add_tool_options(verb)
 

@@ -103,6 +103,10 @@ def _undo(chats: Chats, _: str) -> None:
     chats.output.line(f"taken back: {short(chats.agent.undo(), 80)}")
 
 
+def _compact(chats: Chats, _: str) -> None:
+    chats.output.line(chats.agent.compact())
+
+
 def _fork(chats: Chats, rest: str) -> None:
     """Go on in a copy of this conversation, or in another one."""
     if rest:
@@ -198,6 +202,7 @@ COMMANDS: dict[str, Command] = {
     "/trace": Command(_trace, "the table of phases so far"),
     "/regimes": Command(_regimes, "tokens and time by regime"),
     "/undo": Command(_undo, "take the last question back"),
+    "/compact": Command(_compact, "take older results of tools out of the context"),
     "/fork": Command(_fork, "go on in a copy of the conversation, or in conversation N", "[N]"),
     "/save": Command(_save, "write the conversation to a Markdown file", "[FILE]"),
     "/model": Command(_model, "say which model this is, or go on with another", "[MODEL]"),

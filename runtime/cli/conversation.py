@@ -37,6 +37,7 @@ def begin(engine: Engine | RemoteEngine, args: argparse.Namespace, output: Outpu
         tools=tools_of(args),
         policy=policy_of(args, output),
         timeout=args.timeout,
+        compact=args.compact,
         max_steps=args.max_steps or MAX_STEPS,
         max_tokens=args.max_tokens or MAX_TOKENS,
         context=args.context,
