@@ -152,7 +152,7 @@ class Runner:
         """
         session, phase = self.session, self.session.last_phase
         assert phase is not None
-        total = phase.wall_s * self.engine.threads
+        total = phase.wall_s * phase.threads
         shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         for plan in (session._decode, session._prefill):
             work = plan.tape.work_seconds().sum(axis=0) / total
