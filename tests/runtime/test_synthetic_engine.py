@@ -30,7 +30,11 @@ def few_tokens(monkeypatch: pytest.MonkeyPatch) -> int:
     return 1024
 
 
-@pytest.mark.parametrize("quant", [q for q in QUANTS if q != "f32"])
+# Its types are those of other mixtures too.
+SLOW = pytest.param("q3_k_m", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("quant", [q for q in QUANTS if q not in ("f32", "q3_k_m")] + [SLOW])
 def test_through_the_engine(tmp_path: Path, few_tokens: int, quant: str) -> None:
     """Logits are near those of the dequantised weights, whole or in pieces: the same bits.
 

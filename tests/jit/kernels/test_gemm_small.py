@@ -206,7 +206,7 @@ def best() -> Native:
 
 @pytest.mark.parametrize(
     ("name", "fmt"),
-    [("avx2", "q2_k"), ("avx512-vnni", "q3_k"), ("avx-vnni", "iq4_xs"), ("neon-i8mm", "q3_k")],
+    [("avx2", "q2_k"), ("avx-vnni", "iq4_xs"), ("neon-i8mm", "q3_k")],
 )
 def test_key_instructions(name: str, fmt: str) -> None:
     """The dot products are the instructions that a feature set is named for, on every host."""
