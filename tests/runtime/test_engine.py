@@ -195,11 +195,6 @@ BROKEN: list[tuple[dict[str, Any], type[ModelError], str]] = [
     ({"kinds": {Q: "f64"}}, UnsupportedModelError, rf"{Q} is F64, which has no kernel.*Q8_0"),
     ({"kinds": {"token_embd.weight": "f64"}}, UnsupportedModelError, "token_embd.weight is F64"),
     (
-        {"kinds": {"blk.0.ffn_gate.weight": "q4_0"}},
-        UnsupportedModelError,
-        r"ffn_gate\.weight and blk\.0\.ffn_up\.weight are Q4_0 and Q8_0",
-    ),
-    (
         {"architecture": "mamba"},
         UnsupportedModelError,
         "architecture 'mamba' is not supported.*llama.*qwen3",
