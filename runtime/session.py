@@ -13,7 +13,7 @@ from ..jit.kernels.attention import token_tile
 from ..jit.tape import NativeTape, Tape
 from ..traces.events import PhaseEvent
 from .costs import PassCost, decode_cost, observe, pass_cost, predict
-from .graph import TOUCHED, Graph, choose_ops
+from .graph import Graph, choose_ops
 from .kv import KVCache
 from .profile import layer_times
 from .sampling import GREEDY, Sampler, Sampling
@@ -82,6 +82,8 @@ class Session:
         self.last_phase: PhaseEvent | None = None
         self.on_progress: Callable[[int, int, float], None] | None = None
         self.profile = False
+        self._score: tuple[_Plan, np.ndarray] | None = None  # and its logits, when first needed
+        self._touched: list[int] = []  # experts that each layer's passes took since `_reset`
         self._logits_at = -1  # number of tokens whose last one this session's logits belong to
         choice = engine.choice
         self._decode = _Plan(self, "decode", 1, choice.logits)
@@ -166,6 +168,18 @@ class Session:
 
     def score(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
+        out = np.empty((len(ids), self.engine.choice.n_vocab), np.float32)
+        done = 0
+        for rows in self.scores(ids):
+            out[done : done + len(rows)] = rows
+            done += len(rows)
+        return out
+
+    def scores(self, ids: Sequence[int]) -> Iterator[np.ndarray]:
+        """Append `ids`, and yield the logits after them some rows at a time.
+
+        Each piece, float32 [n, n_vocab], is valid until the next one or another pass.
+        """
         ids = [int(i) for i in ids]
         self._check_ids(ids)
         if len(self.tokens) + len(ids) > self.context:
@@ -173,17 +187,17 @@ class Session:
         if self.n_cached != len(self.tokens):
             self._compute("resume", 0)
         choice = self.engine.choice
-        rows = np.zeros((SCORE_CHUNK, choice.logits.shape[1]), np.float32)
-        plan = _Plan(self, "score", SCORE_CHUNK, rows)
-        out = np.empty((len(ids), choice.n_vocab), np.float32)
-        with self.engine.lock:
-            self.engine.pool.clear_stop()
-            for at in range(0, len(ids), SCORE_CHUNK):
-                part = ids[at : at + SCORE_CHUNK]
+        if self._score is None:
+            rows = np.zeros((SCORE_CHUNK, choice.logits.shape[1]), np.float32)
+            self._score = _Plan(self, "score", SCORE_CHUNK, rows), rows
+        plan, rows = self._score
+        for at in range(0, len(ids), SCORE_CHUNK):
+            part = ids[at : at + SCORE_CHUNK]
+            with self.engine.lock:
+                self.engine.pool.clear_stop()
                 self.tokens.extend(part)
                 self._pass(plan, part, len(part))
-                out[at : at + len(part)] = rows[: len(part), : choice.n_vocab]
-        return out
+            yield rows[: len(part), : choice.n_vocab]
 
     # --- passes
 
@@ -340,6 +354,7 @@ class Session:
     def _reset(self) -> None:
         self._decode.tape.reset()
         self._prefill.tape.reset()
+        self._touched = [0] * (self.engine.cost.layers if self.engine.cost.experts else 0)
 
     def _kernel_seconds(self) -> float:
         """Mean time of a thread inside kernels since `_reset`."""
@@ -356,7 +371,11 @@ class Session:
         tile = token_tile(self.engine.network.config.heads.group)
         model, read = self.engine.cost, None
         if model.experts and not plan.graph.decode:
-            read = float(plan.graph.state[TOUCHED])
+            counts = [int(count[0]) for count in plan.graph.touched]
+            self._touched = [a + b for a, b in zip(self._touched, counts, strict=True)]
+            read = float(sum(counts))
+        elif model.experts:
+            self._touched = [count + model.experts_used for count in self._touched]
         return pass_cost(model, tokens, start, outputs, plan.tape.barriers, tile, read)
 
     def _experts(self, cost: PassCost, passes: int) -> float | None:
@@ -365,6 +384,12 @@ class Session:
         if not model.experts or not passes:
             return None
         return round(cost.experts_read / (passes * model.layers), 2)
+
+    def _experts_by_layer(self, phase: str, passes: int) -> list[float]:
+        """The same for each layer."""
+        if phase == "decode":
+            return [float(self.engine.cost.experts_used)] * len(self._touched)
+        return [round(count / max(1, passes), 2) for count in self._touched]
 
     def _finish(
         self,
@@ -401,6 +426,7 @@ class Session:
             plan=plan,
             memory_level=prediction.level,
             experts=self._experts(cost, passes),
+            experts_by_layer=self._experts_by_layer(phase, passes),
             token_ids=ids,
             passes=passes,
             predicted_s=prediction.as_dict(),

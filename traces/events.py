@@ -135,6 +135,8 @@ class PhaseEvent(Event):
     """Level that the weights and the KV cache came from: ``L1``, ``L2``, ``L3`` or ``DRAM``."""
     experts: float | None = None
     """Distinct experts that a layer touched in a pass, on average; None in a dense model."""
+    experts_by_layer: list[float] = Field(default_factory=list)
+    """The same for each layer; empty in a dense model."""
     token_ids: list[int] = Field(default_factory=list)
     """The ids fed in (prefill) or sampled, the stop token included (decode)."""
     sampling: dict[str, Any] | None = None

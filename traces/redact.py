@@ -24,6 +24,7 @@ KEPT: dict[str, set[str]] = {
         *("turn", "step", "phase", "purpose", "predicted", "observed", "tokens", "kv_before"),
         *("kv_after", "cached_tokens", "wall_s", "flops", "bytes", "mfu", "mbu", "dispatch_share"),
         *("limit_share", "threads", "plan", "memory_level", "experts", "sampling", "max_tokens"),
+        "experts_by_layer",
         *("stop", "constraint", "ttft_s", "source", "passes", "predicted_s", "layers"),
         *("tokens_per_s", "regime", "predicted_regime"),
     },
