@@ -25,11 +25,13 @@ from ..jit.pool import Pool
 from ..jit.tape import NativeTape, Op, Tape
 from ..jit.targets import CpuTarget
 from . import experts
-from .graph import AttentionRule, Buffers, Choice, Graph, HeadShape, Row, choose_ops, padded
+from .choice import Choice, choose_ops
+from .graph import Graph
 from .kv import KVCache
 from .limits import Limits, play
 from .machine import MachineProfile, physical_cores
 from .memory import Arena
+from .rows import AttentionRule, Buffers, HeadShape, Row, padded
 from .weights import Matrix
 
 KERNELS = ("gemm", "experts", "attention", "prepare", "rope", "argmax")

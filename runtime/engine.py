@@ -16,14 +16,15 @@ from ..jit.compile import Library, ObjectCache, default_folder
 from ..jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ..jit.pool import Pool
 from . import models
+from .choice import Choice
 from .costs import ModelCost
 from .crowding import Crowding
 from .filehash import sha256_of_parts
 from .gguf import GGUFFile
-from .graph import Buffers, Choice
 from .kv import KVCache
 from .machine import MachineProfile, physical_cores, profile
 from .packed_copy import Kept, pack_or_map
+from .rows import Buffers
 from .session import Session
 from .tokenizer import Tokenizer
 from .weights import WeightLoader

@@ -15,7 +15,8 @@ from ..jit.kernels import gemm, gemm_k, moe
 from ..jit.kernels.activations import BLOCK_BYTES
 from ..jit.pool import aligned
 from ..jit.tape import DYNAMIC, EACH, STATIC, PerThread
-from .graph import CHUNKS, ONE, TOKENS, Graph, Prepared, Row
+from .graph import CHUNKS, ONE, TOKENS, Graph
+from .rows import Prepared, Row
 from .weights import Matrix
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from ..jit.pool import aligned
 from ..jit.tape import DYNAMIC, EACH, STATIC, PerThread, Tape
 from ..jit.targets import CpuTarget
 from .kv import KVCache
+from .rows import ALIGN, AttentionRule, Buffers, HeadShape, Prepared, PreparedRows, Row, padded
 from .weights import Matrix
 
 # Slots of a pass's state (int64), read by kernels while they run.
@@ -32,95 +32,6 @@ ONE, ZERO, PARTS = range(7, 10)
 PAIRS, CAP_UNITS = range(10, 12)
 STATE_SLOTS = 16
 CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
-ALIGN = 64  # float32 rows are padded to this many values, so that no kernel has a tail
-
-
-def padded(width: int) -> int:
-    return -(-width // ALIGN) * ALIGN
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A float32 activation [most_tokens * each, stride], of which `width` values count.
-
-    `each` is the number of rows of one token: more than one where experts have one each. A row that
-    every thread computes for itself is `PerThread`.
-    """
-
-    data: np.ndarray | PerThread
-    width: int
-    each: int = 1
-
-    @property
-    def stride(self) -> int:
-        data = self.data.buffers[0] if isinstance(self.data, PerThread) else self.data
-        return data.strides[0] // data.itemsize
-
-    def part(self, first: int, width: int) -> Row:
-        """Columns first … first + width of it."""
-        assert isinstance(self.data, np.ndarray), "a part of what each thread has"
-        return Row(self.data[:, first : first + width], width, self.each)
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """An activation ready for products, in every form that its matrices ask for."""
-
-    forms: dict[activations.Activation, PreparedRows]
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedRows:
-    """int8 blocks or float32 rows, shared or one for each thread."""
-
-    data: np.ndarray | PerThread
-    stride: int
-
-
-@dataclass(frozen=True, slots=True)
-class HeadShape:
-    """Sizes of attention in one model."""
-
-    heads: int
-    kv_heads: int
-    head_dim: int
-
-    @property
-    def group(self) -> int:
-        return self.heads // self.kv_heads
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionRule:
-    """How the heads of a layer attend.
-
-    Attributes:
-        scale: what q k is multiplied by.
-        table: which of the session's rotary tables; None: positions are not told.
-        adjacent: whether pairs are the dims (2 i, 2 i + 1), as in llama's files, or halves apart.
-        window: positions that a token sees, itself among them; 0: all.
-        cap: c in the bound c tanh(score / c); 0: none.
-    """
-
-    scale: float
-    table: int | None = 0
-    adjacent: bool = False
-    window: int = 0
-    cap: float = 0.0
-
-
-class Buffers:
-    """Named scratch arrays that all passes of an engine share (one pass runs at a time)."""
-
-    def __init__(self) -> None:
-        self._arrays: dict[tuple[str, int], np.ndarray] = {}
-
-    def get(self, name: str, rows: int, width: int, dtype: type = np.float32) -> np.ndarray:
-        """An array of at least `rows` rows of exactly `width` values."""
-        have = self._arrays.get((name, width))
-        if have is None or len(have) < rows:
-            have = self._arrays[name, width] = aligned((rows, width), dtype)
-        return have
 
 
 class Graph:
@@ -431,26 +342,3 @@ class Graph:
 
     def units(self, slot: int) -> np.ndarray:
         return self.state[slot : slot + 1]
-
-
-def choose_ops(tape: Tape, state: np.ndarray, choice: Choice) -> None:
-    """Greedy choice among the logits of one row, under the mask if there is one."""
-    part_args = [choice.logits, choice.mask, choice.use_mask, choice.best, choice.where,
-                 choice.n_vocab]  # fmt: skip
-    tape.op("argmax", spec(argmax.argmax_part), part_args, state[PARTS : PARTS + 1])
-    final = [choice.best, choice.where, choice.token]
-    tape.op("argmax.final", spec(argmax.argmax_final), final, state[ONE : ONE + 1])
-
-
-class Choice:
-    """Buffers of the output: logits of the last token, the grammar's mask, the chosen token."""
-
-    def __init__(self, n_vocab: int) -> None:
-        self.n_vocab = n_vocab
-        step = 32 * argmax.PARTS
-        self.logits = aligned((1, -(-n_vocab // step) * step), np.float32)
-        self.mask = aligned(-(-n_vocab // 32) + 16, np.uint32)
-        self.use_mask = aligned(8, np.int64)
-        self.best = aligned(argmax.PARTS, np.float32)
-        self.where = aligned(argmax.PARTS, np.int64)
-        self.token = aligned(8, np.int64)

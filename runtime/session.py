@@ -12,8 +12,9 @@ from ..errors import ContextOverflowError, EngineError, PassCancelledError
 from ..jit.kernels.attention import token_tile
 from ..jit.tape import NativeTape, Tape
 from ..traces.events import PhaseEvent
+from .choice import choose_ops
 from .costs import PassCost, decode_cost, observe, pass_cost, predict
-from .graph import Graph, choose_ops
+from .graph import Graph
 from .kv import KVCache
 from .profile import layer_times
 from .sampling import GREEDY, Sampler, Sampling

@@ -7,7 +7,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from ..graph import AttentionRule, Graph, Row
+from ..graph import Graph
+from ..rows import AttentionRule, Row
 from ..weights import Matrix
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import GGUFError, UnsupportedModelError
 from ..gguf import GGUFFile
-from ..graph import HeadShape
+from ..rows import HeadShape
 
 
 @dataclass(frozen=True, slots=True)

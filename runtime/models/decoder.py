@@ -16,7 +16,8 @@ import numpy as np
 
 from ...errors import UnsupportedModelError
 from ..gguf import GGUFFile
-from ..graph import AttentionRule, Graph, Row, padded
+from ..graph import Graph
+from ..rows import AttentionRule, Row, padded
 from ..weights import Matrix, WeightLoader
 from .blocks import Attention, Block, FeedForward, GatedFFN
 from .config import Config, read_config, refuse_features

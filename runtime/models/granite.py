@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..graph import AttentionRule
+from ..rows import AttentionRule
 from .decoder import Decoder
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..graph import AttentionRule
+from ..rows import AttentionRule
 from .decoder import Decoder
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .. import experts
-from ..graph import Graph, Row
+from ..graph import Graph
+from ..rows import Row
 from ..weights import Matrix
 from .config import Config
 from .decoder import Name
