@@ -29,6 +29,24 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
     )
     convert.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
 
+    perplexity = add_verb("perplexity", "measure how well a model foretells a text")
+    perplexity.add_argument("model", metavar="MODEL", help="GGUF file, nano, or synthetic:…")
+    perplexity.add_argument("file", metavar="FILE", help="the text, in UTF-8")
+    perplexity.add_argument(
+        "--kl-against", metavar="BASE", help="model to measure the divergence from"
+    )
+    _add_chunks(perplexity, positive)
+
+
+def _add_chunks(verb: argparse.ArgumentParser, positive: Positive) -> None:
+    verb.add_argument(
+        "-c", "--chunk", type=positive, default=512, metavar="N", help="tokens of a chunk (512)"
+    )
+    verb.add_argument("--chunks", type=positive, metavar="N", help="chunks at most (all)")
+    verb.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
+    verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")
+    verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="format of the KV cache (bf16)")
+
 
 def megabytes(count: float) -> str:
     """Bytes as MB or GB."""
