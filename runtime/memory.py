@@ -29,7 +29,8 @@ class Arena:
 
     def __init__(self, nbytes: int, *, huge_pages: bool = True) -> None:
         self.nbytes = -(-max(nbytes, 1) // HUGE_PAGE) * HUGE_PAGE
-        self._map = mmap.mmap(-1, self.nbytes)
+        # Private: shared memory is given large pages under another rule, which is mostly off.
+        self._map = mmap.mmap(-1, self.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if huge_pages and hasattr(mmap, "MADV_HUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without them: only slower
                 self._map.madvise(mmap.MADV_HUGEPAGE)
