@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ...errors import ModelError
 from ..hub.cache import CachedRepo
@@ -18,6 +20,9 @@ from .output import Output
 from .pull import show_choice
 from .status import Exit
 
+if TYPE_CHECKING:
+    from ..packed_copy import PackedCopy
+
 
 @dataclass(frozen=True, slots=True)
 class _Doomed:
@@ -25,6 +30,7 @@ class _Doomed:
 
     repo: CachedRepo
     models: list[Found]
+    packed: list[PackedCopy]  # of these models: without them they are of no use
     unfinished: int  # bytes; they go too where no single model is named
 
 
@@ -35,13 +41,21 @@ def run(args: argparse.Namespace, output: Output) -> int:
     for one in doomed:
         for found in one.models:
             output.line(f"{found.name}  {size_text(found.variant.size)}")
+        for copy in one.packed:
+            output.line(f"{one.repo.repo}, packed copy  {size_text(copy.nbytes)}")
         if one.unfinished:
             output.line(f"{one.repo.repo}, unfinished  {size_text(one.unfinished)}")
     if not args.yes and not confirmed("remove?", output):
         output.error("nothing was removed; --yes removes without asking")
         output.json({"removed": [], "freed": 0})
         return Exit.USAGE
-    freed = sum(remove(o.repo, o.models, unfinished=o.unfinished > 0) for o in doomed)
+    freed = 0
+    for one in doomed:
+        freed += remove(one.repo, one.models, unfinished=one.unfinished > 0)
+        for copy in one.packed:
+            if not os.path.exists(copy.model):  # another link may have kept the contents
+                copy.remove()
+                freed += copy.nbytes
     output.line(f"removed; {size_text(freed)} are free again")
     names = [str(found.name) for one in doomed for found in one.models]
     output.json({"removed": names, "freed": freed})
@@ -62,7 +76,7 @@ def _doomed(text: str, settings: Settings, output: Output) -> _Doomed:
     models = models_of(repo, name.revision)
     unfinished = sum(part.stat().st_size for part in repo.parts())
     if name.selector is None and (models or unfinished):
-        return _Doomed(repo, models, unfinished)
+        return _Doomed(repo, models, _packed(models), unfinished)
     if not models:
         raise ModelError(f"{name} is not in {settings.cache}; triplepoint ls lists what is")
     where = f"{repo.repo} in {settings.cache}"
@@ -71,4 +85,13 @@ def _doomed(text: str, settings: Settings, output: Output) -> _Doomed:
     except ChoiceError as error:
         show_choice(error, output)
         raise
-    return _Doomed(repo, [one for one in models if one.variant is chosen], 0)
+    models = [one for one in models if one.variant is chosen]
+    return _Doomed(repo, models, _packed(models), 0)
+
+
+def _packed(models: list[Found]) -> list[PackedCopy]:
+    """Copies of the packed weights of these models."""
+    from ..packed_copy import copies
+
+    files = {str(path.resolve()) for one in models for path in one.paths}
+    return [copy for copy in copies() if copy.model in files]

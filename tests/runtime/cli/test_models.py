@@ -16,8 +16,11 @@ import numpy as np
 import pytest
 from helpers.fake_hub import FakeHub, FakeRepo, serving
 
+from triplepoint import Engine
+from triplepoint.runtime import packed_copy
 from triplepoint.runtime.cli import main
 from triplepoint.runtime.engine import NANO
+from triplepoint.runtime.hub.watch import size_text
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Terminal = Callable[..., tuple[int, str]]
@@ -219,6 +222,24 @@ def test_rm(command: Command, tmp_path: Path) -> None:
     assert json.loads(shown)["freed"] == 2 * NANO.stat().st_size
     assert not list((tmp_path / "hub").glob("models--*"))
     assert command("rm", "org/nano-GGUF", "-y")[0] == 3
+
+
+def test_rm_takes_packed_copies_along(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A packed copy of a model that is gone would only take room."""
+    monkeypatch.setattr(packed_copy, "default_folder", lambda: tmp_path / "packed")
+    command("pull", "org/nano-GGUF")
+    for model in ("org/nano-GGUF", "nano"):
+        Engine.load(model, threads=1, keep_packed=True).close()
+    mine, other = sorted(packed_copy.copies(), key=lambda copy: "hub" not in copy.model)
+
+    status, shown, _ = command("rm", "org/nano-GGUF", "-y")
+
+    assert status == 0
+    assert shown.splitlines()[1] == f"org/nano-GGUF, packed copy  {size_text(mine.nbytes)}"
+    assert not mine.path.exists()
+    assert other.path.exists()
 
 
 def test_ctrl_c_says_what_is_kept(
