@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.matrices import FileMatrix, fused_panels_of, panels_of
+from helpers.matrices import FileMatrix, fused_panels_of, panels_of, random_matrix
 from helpers.runners import Native, Runner
 from helpers.small_quants import LARGEST, SMALL, even_small, random_small
 from helpers.tolerances import assert_close
@@ -192,6 +192,26 @@ def test_best_target(rng: np.random.Generator, fmt: str, best: Native) -> None:
     best.call(kernel, args, 0, 2 * panels.shape[1])
     for n, b in enumerate(both):
         assert_close(out[1 - n :: 2, :21], b.want(x)[1 - n :: 2], "k product", n)
+
+
+@pytest.mark.parametrize("gate", ["silu", "gelu"])
+def test_gates_of_another_type(rng: np.random.Generator, best: Native, gate: str) -> None:
+    """The up product alone multiplies what is there, taken for the gate's product."""
+    up, tokens = random_matrix(rng, 33, 64, "q4_0"), 7
+    panels = panels_of(up, best.target)
+    kind, group, zero_point = up.form.activation(best.target, 64)
+    blocks = quantise_reference(rng.standard_normal((tokens, 64)), zero_point, group, kind)
+    width = len(panels) * 2 * best.target.lanes
+    before = rng.standard_normal((tokens, width)).astype(np.float32)
+    out, count = before.copy(), np.array([tokens], np.int64)
+    kernel = spec(gemm.gemm_quant, fmt="q4_0", epilogue=f"after_{gate}", blocks=2)
+    best.call(kernel, [panels, blocks, out, width, count], 0, len(panels))
+
+    wide, product = before[:, :33].astype(np.float64), dequantise_reference(blocks) @ up.values.T
+    inner = np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
+    gated = wide / (1 + np.exp(-wide)) if gate == "silu" else wide / 2 * (1 + np.tanh(inner))
+    assert_close(out[:, :33], (gated * product).astype(np.float32), "silu")
+    assert not out[:, 33:].any()
 
 
 @pytest.fixture(scope="module")
