@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ModelError
-from .convert.settings import llama3_factors
+from .convert.rope import llama3_factors
 from .gguf_types import GGMLType, ValueType
 from .gguf_write import GGUFWriter
 from .synthetic_shapes import SHAPES, Shape, layer_tensors

@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
-from .settings import Settings, Value, frequency_factors, read_settings
+from .rope import frequency_factors
+from .settings import Settings, Value, read_settings
 
 
 @dataclass(frozen=True, slots=True)

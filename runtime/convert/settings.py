@@ -10,9 +10,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-import numpy as np
-
 from ...errors import ModelError, UnsupportedModelError
+from .rope import rope_settings
 
 Value = bool | int | float | str | list[bool]
 
@@ -23,26 +22,40 @@ ARCHITECTURES = {  # `model_type` to `general.architecture`
     "qwen2": "qwen2",
     "qwen3": "qwen3",
     "qwen3_moe": "qwen3moe",
+    "gemma2": "gemma2",
     "gemma3": "gemma3",
     "gemma3_text": "gemma3",
     "phi3": "phi3",
     "granite": "granite",
 }
 # What transformers takes where a configuration says nothing: Gemma's published ones leave out much.
-_GEMMA_DEFAULTS = {
+_GEMMA = {
     "num_attention_heads": 8,
     "num_key_value_heads": 4,
     "head_dim": 256,
     "rms_norm_eps": 1e-6,
-    "max_position_embeddings": 131072,
-    "rope_theta": 1e6,
     "query_pre_attn_scalar": 256,
     "sliding_window": 4096,
-    "vocab_size": 262208,
+}
+_GEMMA_DEFAULTS: dict[str, dict[str, Any]] = {
+    "gemma2": {
+        **_GEMMA,
+        "max_position_embeddings": 8192,
+        "rope_theta": 10000.0,
+        "vocab_size": 256000,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    },
+    "gemma3": {
+        **_GEMMA,
+        "max_position_embeddings": 131072,
+        "rope_theta": 1e6,
+        "vocab_size": 262208,
+    },
 }
 SMOLLM3_NO_ROPE = 4  # every fourth layer has none; llama.cpp's files have no key for it
-GEMMA3_PATTERN = 6  # every sixth layer sees everything, where no key says otherwise
-GEMMA3_27B_LAYERS = 62  # the one size with another attention scale
+GEMMA_PERIOD = {"gemma2": 2, "gemma3": 6}  # one layer of so many sees everything, without a key
+GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # the one size with another attention scale
 
 
 @dataclass(slots=True)
@@ -83,12 +96,12 @@ def read_settings(config: dict[str, Any]) -> Settings:
     if isinstance(config.get("text_config"), dict):  # a model that sees, too
         c |= config["text_config"]
     c.setdefault("num_experts", c.get("num_local_experts"))  # as transformers 5 names it
-    if architecture == "gemma3":
-        c = _GEMMA_DEFAULTS | {k: v for k, v in c.items() if v is not None}
+    if architecture in _GEMMA_DEFAULTS:
+        c = _GEMMA_DEFAULTS[architecture] | {k: v for k, v in c.items() if v is not None}
     width, heads = _whole(c, "hidden_size"), _whole(c, "num_attention_heads")
     head_dim = int(c.get("head_dim") or width // heads)
     kv_heads = int(c.get("num_key_value_heads") or heads)
-    rope = _rope(c, "full_attention")
+    rope = rope_settings(c, "full_attention")
     partial = float(rope.get("partial_rotary_factor", 1.0) or 1.0)
     s = Settings(
         architecture=architecture,
@@ -124,6 +137,7 @@ def read_settings(config: dict[str, Any]) -> Settings:
 
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(ARCHITECTURES.values(), ("silu", "swish")),
+    "gemma2": ("gelu_pytorch_tanh",),
     "gemma3": ("gelu_pytorch_tanh",),
 }
 
@@ -141,24 +155,6 @@ def _refuse(c: dict[str, Any], what: str, value: object) -> NoReturn:
 
 
 # --- rotary positions
-
-
-def _rope(c: dict[str, Any], kind: str) -> dict[str, Any]:
-    """Rotary settings for `full_attention` or `sliding_attention`, as transformers 5 has them."""
-    given = c.get("rope_parameters") or {}
-    if isinstance(given.get(kind), dict):
-        given = given[kind]
-    out: dict[str, Any] = {}
-    for key in ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings"):
-        if c.get(key) is not None:
-            out[key] = c[key]
-    scaling = c.get("rope_scaling") or {}
-    if kind == "sliding_attention":
-        out["rope_theta"], scaling = c.get("rope_local_base_freq", 10000.0), {}
-    out |= {k: v for k, v in scaling.items() if v is not None and not isinstance(v, dict)}
-    out |= {k: v for k, v in given.items() if v is not None and not isinstance(v, dict)}
-    out["rope_type"] = out.get("rope_type") or out.pop("type", None) or "default"
-    return out
 
 
 def _add_scaling(s: Settings, c: dict[str, Any]) -> None:
@@ -181,43 +177,6 @@ def _add_scaling(s: Settings, c: dict[str, Any]) -> None:
         for name in ("beta_fast", "beta_slow"):
             if rope.get(name) is not None:
                 s.metadata[key(f"yarn_{name}")] = float(rope[name])
-
-
-def frequency_factors(s: Settings) -> dict[str, np.ndarray]:
-    """Tensors of what each rotary frequency is divided by: float32 [rotated / 2], by name."""
-    kind, half = s.rope["rope_type"], s.rotated // 2
-    if kind in ("longrope", "su"):
-        out = {}
-        for which in ("long", "short"):
-            factors = np.array(s.rope[f"{which}_factor"], np.float32)
-            if factors.shape != (half,):
-                raise ModelError(f"config.json: {which}_factor needs {half} numbers")
-            out[f"rope_factors_{which}.weight"] = factors
-        return out
-    if kind != "llama3":
-        return {}
-    try:
-        given = [float(s.rope[key]) for key in _LLAMA3]
-    except KeyError as missing:
-        raise ModelError(f"config.json: rope scaling 'llama3' needs {missing}") from None
-    base = float(s.rope.get("rope_theta", 10000.0))
-    return {"rope_freqs.weight": llama3_factors(s.rotated, base, *given)}
-
-
-_LLAMA3 = ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
-
-
-def llama3_factors(
-    dims: int, base: float, factor: float, original: float, low: float = 1.0, high: float = 4.0
-) -> np.ndarray:
-    """What Llama 3 divides its rotary frequencies by: float32 [dims / 2].
-
-    A wavelength that fits `high` times into the original context stays; one that fits less than
-    `low` times is stretched by `factor`; between them there is a ramp.
-    """
-    length = 2 * math.pi * base ** (np.arange(0, dims, 2) / dims)
-    smooth = np.clip((original / length - low) / (high - low), 0.0, 1.0)
-    return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)
 
 
 # --- what only one architecture has
@@ -255,31 +214,42 @@ def _add_qwen3moe(s: Settings, c: dict[str, Any]) -> None:
     s.metadata["qwen3moe.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
 
 
+def _add_gemma2(s: Settings, c: dict[str, Any]) -> None:
+    _add_gemma_layers(s, c)
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        s.metadata[f"gemma2.{key}"] = float(c.get(key) or 0.0)
+
+
 def _add_gemma3(s: Settings, c: dict[str, Any]) -> None:
     if c.get("attn_logit_softcapping"):
         _refuse(c, "attn_logit_softcapping", c["attn_logit_softcapping"])
     if c.get("use_bidirectional_attention"):
         _refuse(c, "use_bidirectional_attention", True)
-    m = s.metadata
-    m["gemma3.attention.sliding_window"] = _whole(c, "sliding_window")
-    sliding = _rope(c, "sliding_attention")
-    m["gemma3.rope.freq_base_swa"] = float(sliding["rope_theta"])
+    _add_gemma_layers(s, c)
+    sliding = rope_settings(c, "sliding_attention")
+    s.metadata["gemma3.rope.freq_base_swa"] = float(sliding["rope_theta"])
     if sliding["rope_type"] != "default":
         _refuse(c, "rope scaling of sliding attention", sliding["rope_type"])
-    period = int(
-        c.get("sliding_window_pattern") or c.get("_sliding_window_pattern") or GEMMA3_PATTERN
-    )
-    kinds = c.get("layer_types") or [
-        "sliding_attention" if (n + 1) % period else "full_attention" for n in range(s.layers)
-    ]
-    sliding_layers = [kind == "sliding_attention" for kind in kinds]
-    if sliding_layers != [bool((n + 1) % GEMMA3_PATTERN) for n in range(s.layers)]:
-        m["gemma3.attention.sliding_window_pattern"] = sliding_layers
-    usual = _whole(c, "hidden_size") // s.heads if s.layers == GEMMA3_27B_LAYERS else s.head_dim
-    if c["query_pre_attn_scalar"] != usual:
-        m["gemma3.attention.scale"] = float(c["query_pre_attn_scalar"]) ** -0.5
     if c.get("final_logit_softcapping"):
-        m["gemma3.final_logit_softcapping"] = float(c["final_logit_softcapping"])
+        s.metadata["gemma3.final_logit_softcapping"] = float(c["final_logit_softcapping"])
+
+
+def _add_gemma_layers(s: Settings, c: dict[str, Any]) -> None:
+    """Which layers see a window, and the scale of scores where it is not the usual one."""
+    m, a = s.metadata, s.architecture
+    m[f"{a}.attention.sliding_window"] = _whole(c, "sliding_window")
+    usual = [bool((n + 1) % GEMMA_PERIOD[a]) for n in range(s.layers)]
+    period = int(c.get("sliding_window_pattern") or GEMMA_PERIOD[a])
+    sliding = [bool((n + 1) % period) for n in range(s.layers)]
+    if c.get("layer_types"):
+        sliding = [kind == "sliding_attention" for kind in c["layer_types"]]
+    if sliding != usual:
+        m[f"{a}.attention.sliding_window_pattern"] = sliding
+    size = s.head_dim
+    if s.layers == GEMMA_27B_LAYERS[a]:
+        size = _whole(c, "hidden_size") // s.heads
+    if c["query_pre_attn_scalar"] != size:
+        m[f"{a}.attention.scale"] = float(c["query_pre_attn_scalar"]) ** -0.5
 
 
 def _add_phi3(s: Settings, c: dict[str, Any]) -> None:
@@ -310,6 +280,7 @@ _ADD = {
     "qwen2": _no_window,
     "qwen3": _no_window,
     "qwen3moe": _add_qwen3moe,
+    "gemma2": _add_gemma2,
     "gemma3": _add_gemma3,
     "phi3": _add_phi3,
     "granite": _add_granite,

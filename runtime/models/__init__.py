@@ -6,6 +6,7 @@ from ...errors import UnsupportedModelError
 from ..gguf import GGUFFile
 from ..weights import WeightLoader
 from .decoder import Decoder
+from .gemma2 import Gemma2
 from .gemma3 import Gemma3
 from .granite import Granite
 from .llama import Llama
@@ -16,7 +17,8 @@ from .qwen3moe import Qwen3MoE
 from .smollm3 import SmolLM3
 
 ARCHITECTURES: dict[str, type[Decoder]] = {
-    cls.architecture: cls for cls in (Qwen3, Qwen3MoE, Qwen2, Llama, SmolLM3, Gemma3, Phi3, Granite)
+    cls.architecture: cls
+    for cls in (Qwen3, Qwen3MoE, Qwen2, Llama, SmolLM3, Gemma2, Gemma3, Phi3, Granite)
 }
 
 

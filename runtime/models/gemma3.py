@@ -20,8 +20,6 @@ from .blocks import Block, GatedFFN
 from .decoder import Decoder, Name
 from .rotary import Rotation, plain_rotation, read_rotation
 
-PERIOD = 6  # one layer of so many sees everything, unless a key says otherwise
-LAYERS_27B = 62  # the size whose attention scale comes from its width; there is no key for it
 GLOBAL, LOCAL = range(2)  # numbers of the rotations
 
 
@@ -34,13 +32,20 @@ class GemmaFFN(GatedFFN):
 
 
 class Gemma3(Decoder):
-    """The architecture `gemma3`, without its eyes."""
+    """The architecture `gemma3`, without its eyes.
+
+    Attributes:
+        period: one layer of so many sees everything, unless a key says otherwise.
+        layers_27b: of the size whose attention scale comes from its width; no key says so.
+    """
 
     architecture = "gemma3"
     understands = frozenset(
         {"attention.sliding_window", "attention.scale", "final_logit_softcapping"}
     )
     qk_norm = True
+    period = 6
+    layers_27b = 62
 
     def read_rotations(self) -> list[Rotation]:
         head_dim = self.config.heads.head_dim
@@ -51,24 +56,28 @@ class Gemma3(Decoder):
 
     def read_scales(self) -> None:
         self.embedding_scale = float(np.sqrt(np.float32(self.config.width)))
-        self.cap = self.gguf.number("gemma3.final_logit_softcapping", 0.0)
+        self.cap = self._number("final_logit_softcapping")
 
     def rule(self, layer: int) -> AttentionRule:
         c = self.config
-        sizes = c.width // c.heads.heads if c.layers == LAYERS_27B else c.heads.head_dim
-        scale = self.gguf.number("gemma3.attention.scale", 0.0) or sizes**-0.5
-        window = self.gguf.integer("gemma3.attention.sliding_window", 0)
+        size = c.width // c.heads.heads if c.layers == self.layers_27b else c.heads.head_dim
+        scale = self._number("attention.scale") or size**-0.5
+        window = self.gguf.integer(f"{self.architecture}.attention.sliding_window", 0)
         if not window or not self._slides(layer):
             return AttentionRule(scale, table=GLOBAL)
         return AttentionRule(scale, table=LOCAL, window=window)
 
     def _slides(self, layer: int) -> bool:
         """Whether a layer sees a window only, by a period or layer by layer."""
-        key = "gemma3.attention.sliding_window_pattern"
-        value = self.gguf.metadata.get(key, PERIOD)
+        key = f"{self.architecture}.attention.sliding_window_pattern"
+        value = self.gguf.metadata.get(key)
         if isinstance(value, np.ndarray):
             return bool(self.gguf.numbers(key, self.config.layers)[layer])  # pyright: ignore
-        return (layer + 1) % self.gguf.integer(key, PERIOD, low=1) != 0
+        return (layer + 1) % self.gguf.integer(key, self.period, low=1) != 0
+
+    def _number(self, key: str) -> float:
+        """The number at a key; 0 stands for none."""
+        return self.gguf.number(f"{self.architecture}.{key}", 0.0)
 
     def load_feed_forward(self, name: Name) -> GemmaFFN:
         plain = super().load_feed_forward(name)

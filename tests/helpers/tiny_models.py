@@ -74,6 +74,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
         },
     },
     "qwen3": {"model_type": "qwen3", "head_dim": 64},
+    "gemma2": {
+        **_GEMMA,
+        "model_type": "gemma2",
+        "num_hidden_layers": 4,
+        "sliding_window": 40,
+        "rope_theta": 10000.0,
+        "attn_logit_softcapping": 2.0,
+        "final_logit_softcapping": 3.0,
+    },
     "gemma3": {
         **_GEMMA,
         "num_hidden_layers": 7,
@@ -152,7 +161,7 @@ def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
                 if kind == "qwen2":
                     layer[f"self_attn.{part}_proj.bias"] = (count * dim,)
             layer |= {f"mlp.{part}_proj.weight": (ffn, width) for part in ("gate", "up")}
-        if gemma or kind == "qwen3":
+        if kind in ("gemma3_text", "qwen3"):
             layer |= {f"self_attn.{part}_norm.weight": (dim,) for part in "qk"}
         if gemma:
             names = ("pre_feedforward_layernorm", "post_feedforward_layernorm")

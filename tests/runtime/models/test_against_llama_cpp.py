@@ -22,10 +22,10 @@ from triplepoint.runtime.engine import Engine
 pytestmark = pytest.mark.slow
 
 # llama.cpp leaves out the windows of Mistral and Phi-3, and knows one attention scale of Gemma.
-MODELS = ["llama", "smollm3", "qwen2", "qwen2-yarn", "qwen3", "gemma3", "phi3-long", "phi3-short",
-          "granite"]  # fmt: skip
+MODELS = ["llama", "smollm3", "qwen2", "qwen2-yarn", "qwen3", "gemma2", "gemma3", "phi3-long",
+          "phi3-short", "granite"]  # fmt: skip
 # It takes its gelu from a table of float16.
-FAR = {"gemma3": 2e-3}
+FAR = {"gemma2": 2e-3, "gemma3": 2e-3}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,68 @@
+"""Rotary positions of a checkpoint: its settings in one form, and factors of its frequencies."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import ModelError
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+
+def rope_settings(c: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Rotary settings for `full_attention` or `sliding_attention`, as transformers 5 has them."""
+    given = c.get("rope_parameters") or {}
+    if isinstance(given.get(kind), dict):
+        given = given[kind]
+    out: dict[str, Any] = {}
+    for key in ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings"):
+        if c.get(key) is not None:
+            out[key] = c[key]
+    scaling = c.get("rope_scaling") or {}
+    if kind == "sliding_attention":
+        out["rope_theta"], scaling = c.get("rope_local_base_freq", 10000.0), {}
+    out |= {k: v for k, v in scaling.items() if v is not None and not isinstance(v, dict)}
+    out |= {k: v for k, v in given.items() if v is not None and not isinstance(v, dict)}
+    out["rope_type"] = out.get("rope_type") or out.pop("type", None) or "default"
+    return out
+
+
+def frequency_factors(s: Settings) -> dict[str, np.ndarray]:
+    """Tensors of what each rotary frequency is divided by: float32 [rotated / 2], by name."""
+    kind, half = s.rope["rope_type"], s.rotated // 2
+    if kind in ("longrope", "su"):
+        out = {}
+        for which in ("long", "short"):
+            factors = np.array(s.rope[f"{which}_factor"], np.float32)
+            if factors.shape != (half,):
+                raise ModelError(f"config.json: {which}_factor needs {half} numbers")
+            out[f"rope_factors_{which}.weight"] = factors
+        return out
+    if kind != "llama3":
+        return {}
+    try:
+        given = [float(s.rope[key]) for key in _LLAMA3]
+    except KeyError as missing:
+        raise ModelError(f"config.json: rope scaling 'llama3' needs {missing}") from None
+    base = float(s.rope.get("rope_theta", 10000.0))
+    return {"rope_freqs.weight": llama3_factors(s.rotated, base, *given)}
+
+
+_LLAMA3 = ("factor", "original_max_position_embeddings", "low_freq_factor", "high_freq_factor")
+
+
+def llama3_factors(
+    dims: int, base: float, factor: float, original: float, low: float = 1.0, high: float = 4.0
+) -> np.ndarray:
+    """What Llama 3 divides its rotary frequencies by: float32 [dims / 2].
+
+    A wavelength that fits `high` times into the original context stays; one that fits less than
+    `low` times is stretched by `factor`; between them there is a ramp.
+    """
+    length = 2 * math.pi * base ** (np.arange(0, dims, 2) / dims)
+    smooth = np.clip((original / length - low) / (high - low), 0.0, 1.0)
+    return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)

@@ -1,0 +1,33 @@
+"""Gemma 2: every other layer sees a window only; scores and logits are bounded.
+
+x = sqrt(width) E[token]
+x = x + rmsnorm(W_o attend(W_q h, W_k h, W_v h)),      h = rmsnorm(x),  scores c tanh(q k / c)
+x = x + rmsnorm(W_down (gelu(W_gate h) * W_up h)),     h = rmsnorm(x)
+logits = C tanh(W_out rmsnorm(x) / C)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..rows import AttentionRule
+from .gemma3 import GLOBAL, Gemma3
+from .rotary import Rotation, read_rotation
+
+
+class Gemma2(Gemma3):
+    """The architecture `gemma2`."""
+
+    architecture = "gemma2"
+    understands = Gemma3.understands | {"attn_logit_softcapping"}
+    qk_norm = False
+    period = 2
+    layers_27b = 46
+
+    def read_rotations(self) -> list[Rotation]:
+        """One, for all layers."""
+        return [read_rotation(self.gguf, self.weights, "gemma2", self.config.heads.head_dim)]
+
+    def rule(self, layer: int) -> AttentionRule:
+        cap = self.gguf.number("gemma2.attn_logit_softcapping", 0.0)
+        return replace(super().rule(layer), table=GLOBAL, cap=cap)
