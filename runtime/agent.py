@@ -104,6 +104,7 @@ class Agent(Generic[Output]):
             of ending the run.
         output_type: what answers are to be: a pydantic model, a dataclass, ``list[int]``, …;
             text without it. The model cannot write anything else, and `RunResult.output` has it.
+            A JSON schema will do too; then the output is what `json.loads` gives.
 
     Raises:
         TemplateError: the model's chat template cannot be used.
@@ -137,7 +138,7 @@ class Agent(Generic[Output]):
         chat_template: str | None = None,
         sampling: Sampling | None = None,
         compact: bool = False,
-        output_type: type[Output] | None = None,
+        output_type: type[Output] | Mapping[str, Any] | None = None,
     ) -> None:
         self.engine = engine
         self.workspace = None if workspace is None else Path(workspace)
@@ -334,6 +335,7 @@ class Agent(Generic[Output]):
         other.on_progress = self.on_progress
         if self.messages:
             other.messages, other.turn = list(self.messages), self.turn
+            other._marks = list(self._marks)
             start = run_start(other, "")
             start.parent = self.trace.events[0].run
             other.trace.write(start)

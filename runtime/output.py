@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Generic
 
 from typing_extensions import TypeVar
@@ -18,7 +19,7 @@ _ASK = "Answer with JSON that fits this schema, and nothing else: "
 
 
 class OutputType(Generic[T]):
-    """A type that answers are read as: a pydantic model, a dataclass, ``list[int]``, …
+    """A type that answers are read as: a pydantic model, a dataclass, ``list[int]``, or a schema.
 
     Attributes:
         schema: JSON schema of the answer.
@@ -27,13 +28,17 @@ class OutputType(Generic[T]):
         AgentError: the type has no schema.
     """
 
-    def __init__(self, kind: type[T]) -> None:
+    def __init__(self, kind: type[T] | Mapping[str, Any]) -> None:
         from pydantic import TypeAdapter
         from pydantic.errors import PydanticUserError
 
+        if isinstance(kind, Mapping):
+            self._adapter: TypeAdapter[Any] = TypeAdapter(Any)
+            self.schema: dict[str, Any] = dict(kind)
+            return
         try:
-            self._adapter: TypeAdapter[T] = TypeAdapter(kind)
-            self.schema: dict[str, Any] = without_titles(self._adapter.json_schema())
+            self._adapter = TypeAdapter(kind)
+            self.schema = without_titles(self._adapter.json_schema())
         except PydanticUserError as error:
             raise AgentError(f"output_type {kind!r} has no JSON schema: {error}") from None
 

@@ -6,12 +6,14 @@ They are matched by the same linear-time engine as `search`: no pattern can make
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from ..errors import ToolError
 
 MAX_GLOB = 500  # characters
 
 
+@lru_cache(maxsize=256)  # a policy asks for the same ones at every call
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
     """A test of a whole text for a glob; letters count as they are written.
 

@@ -47,6 +47,9 @@ def _add_run(verbs: argparse._SubParsersAction) -> None:
     run = _verb(verbs, "run", "answer one question about the files in a folder")
     run.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
     _agent_options(run)
+    run.add_argument(
+        "--schema", metavar="FILE", help="the answer is JSON that fits this JSON schema"
+    )
     run.add_argument("-q", "--quiet", action="store_true", help="print the answer and nothing else")
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from ...errors import ToolError
 from ..events import (
     AgentEvent,
     Notice,
@@ -38,6 +41,7 @@ def begin(engine: Engine | RemoteEngine, args: argparse.Namespace, output: Outpu
         policy=policy_of(args, output),
         timeout=args.timeout,
         compact=args.compact,
+        output_type=read_schema(args.schema) if getattr(args, "schema", None) else None,
         max_steps=args.max_steps or MAX_STEPS,
         max_tokens=args.max_tokens or MAX_TOKENS,
         context=args.context,
@@ -47,6 +51,23 @@ def begin(engine: Engine | RemoteEngine, args: argparse.Namespace, output: Outpu
     )
     agent.on_progress = output.progress
     return agent
+
+
+def read_schema(path: str) -> dict[str, Any]:
+    """The JSON schema in a file.
+
+    Raises:
+        ToolError: it cannot be read, or is none.
+    """
+    try:
+        schema = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ToolError(f"cannot read the schema {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ToolError(f"the schema {path} is not JSON: {error}") from None
+    if not isinstance(schema, dict):
+        raise ToolError(f"the schema {path} is no JSON object")
+    return schema
 
 
 def follow(events: Iterable[AgentEvent], output: Output, *, quiet: bool = False) -> RunResult:

@@ -160,12 +160,9 @@ def regime_text(phase: PhaseEvent) -> str:
 
 def turn_line(result: RunResult) -> str:
     """What a turn was, on one line: its regimes in order, and what they took."""
-    regimes: list[str] = []
-    for phase in result.phases:
-        if not regimes or regimes[-1] != phase.regime:
-            regimes.append(phase.regime)
+    regimes = list(dict.fromkeys(phase.regime for phase in result.phases))
     usage = result.usage
-    parts = [" → ".join(regimes[-4:]), str(usage.reuse), f"{usage.output_tokens:,} written"]
+    parts = [" → ".join(regimes[-3:]), str(usage.reuse), f"{usage.output_tokens:,} written"]
     if usage.ttft_s is not None:
         parts.append(f"first after {duration(usage.ttft_s)}")
     if usage.tpot_s:

@@ -76,6 +76,16 @@ class Terminal:
         """Press a key, such as Ctrl-C (``b"\\x03"``)."""
         os.write(self._ours, key)
 
+    def press_until_end(self, key: bytes, seconds: float = 60) -> int:
+        """Press a key again and again: readline loses one that comes just before it waits."""
+        until = time.monotonic() + seconds
+        while self.process.poll() is None and time.monotonic() < until:
+            self.press(key)
+            again = time.monotonic() + 3  # not while it is ending
+            while self.process.poll() is None and time.monotonic() < again:
+                self._read(0.1)
+        return self.end(1)
+
     def end(self, seconds: float = 60) -> int:
         """Wait for its end; returns the status."""
         while self._read(seconds):

@@ -324,3 +324,11 @@ def test_undo_and_fork_on_a_server() -> None:
         contents = [m["content"] for m in server.requests[-1]["messages"]]
 
     assert contents == ["First?", "Blue.", "Third?"]
+
+
+def test_a_schema_in_place_of_a_type(scripted: MakeEngine) -> None:
+    """The output is what the JSON says."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    agent = Agent(scripted('{"n": 3}' + END), output_type=schema, trace=False)
+
+    assert agent.run("?").output == {"n": 3}

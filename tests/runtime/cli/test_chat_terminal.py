@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,9 +128,8 @@ def test_ctrl_c_once_stops_and_twice_leaves(chat: Any) -> None:
     terminal.type("Again")
     terminal.wait_for("Fine.")
     terminal.wait_for("\n? ")
-    terminal.press(b"\x03")
 
-    assert terminal.end() == 130
+    assert terminal.press_until_end(b"\x03") == 130
 
 
 def test_commands(chat: Any, work: Path) -> None:
@@ -196,9 +196,7 @@ def test_several_lines_and_the_history(chat: Any, env: dict[str, str]) -> None:
     terminal.type("four")
     terminal.type('"""')
     terminal.wait_for("\n? ")
-    terminal.press(b"\x04")
-    terminal.wait_for("trace: ")
-    assert terminal.end() == 0
+    assert terminal.press_until_end(b"\x04") == 0
 
     trace = Trace.load(terminal.shown.rpartition("trace: ")[2].strip())
     assert [turn.question for turn in trace.turns] == ["one\ntwo", "three\n\nfour"]
@@ -226,3 +224,26 @@ def test_nothing_is_asked_where_nobody_is(env: dict[str, str], work: Path) -> No
         assert done.returncode == 0, done.stderr
         assert why in done.stdout
         assert (work / "a.txt").read_text() == "one\n"
+
+
+def test_ctrl_c_ends_a_program(chat: Any, work: Path) -> None:
+    """What run_command has started ends with the answer; the chat goes on."""
+    code = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    run = calls(("run_command", {"command": [sys.executable, "-c", code]}))
+    terminal = chat(run, text("Fine."), args=("--tools", "exec", "--yes"))
+    terminal.type("Wait")
+    for _ in range(600):
+        if (work / "pid").exists() and (work / "pid").read_text():
+            break
+        time.sleep(0.05)
+    terminal.press(b"\x03")
+    terminal.wait_for("interrupted; the chat goes on")
+    terminal.wait_for("? ")
+    pid = (work / "pid").read_text()
+    terminal.type("Again")
+    terminal.wait_for("Fine.")
+    terminal.type("/exit")
+    assert terminal.end() == 0
+
+    stat = Path(f"/proc/{pid}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"

@@ -288,3 +288,23 @@ def test_verify_follows_a_chat(triplepoint: Run, nano: Path, folder: Path, tmp_p
     assert done.returncode == 0, done.stdout
     assert len(Trace.load(trace).turns) == 2
     assert done.stdout.splitlines()[-1].startswith("verified: 8 phases")
+
+
+def test_an_answer_by_schema(triplepoint: Run, nano: Path, folder: Path, tmp_path: Path) -> None:
+    """The answer is JSON of the schema and nothing else; what is no schema is refused."""
+    schema = {
+        "type": "object",
+        "properties": {"word": {"type": "string", "maxLength": 8}, "yes": {"type": "boolean"}},
+        "required": ["word", "yes"],
+    }
+    (tmp_path / "s.json").write_text(json.dumps(schema))
+    (tmp_path / "bad.json").write_text("[1]")
+
+    done = triplepoint("run", "Hello!", "--dir", folder, "--schema", "s.json", "-q")
+    refused = triplepoint("run", "Hello!", "--dir", folder, "--schema", "bad.json")
+
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert set(answer) == {"word", "yes"}
+    assert refused.returncode == 3
+    assert "bad.json is no JSON object" in refused.stderr
