@@ -367,7 +367,8 @@ class Agent(Generic[Output]):
         asked = [i for i, one in enumerate(self.messages) if one.role == "user"]
         # Within a run the results so far are old too: the model has answered to them.
         before = len(self.messages) if self._running or not asked else asked[-1]
-        lengths = [(mark, n, mark.tokens) for mark, n in self._marks]
+        marks = [(self._local.current(mark), n) for mark, n in self._marks]
+        lengths = [(mark, n, mark.tokens) for mark, n in marks]
         spans = list(self._local.ledger.spans)
         phase = self._local.compact(before, room)
         if phase is not None:

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import accumulate
+from secrets import token_hex
 from typing import Any, Literal
 
 from ..errors import TemplateError
@@ -108,7 +109,6 @@ class Chat:
             source = CHATML
             self.notes.append("the model file has no chat template; ChatML is used")
         self._tokenizer = tokenizer
-        self._options = dict(options or {})
         special = [t for t in (tokenizer.bos, tokenizer.eos) if t is not None]
         names = {t: tokenizer.decode([t], special=True) for t in special}
         self._template = ChatTemplate(
@@ -117,6 +117,8 @@ class Chat:
             eos=names.get(tokenizer.eos, ""),  # type: ignore[arg-type]
             now=now,
         )
+        self._options = self._known(options or {})
+        self._keeps: dict[bool, bool] = {}
         self.form: ToolFormat = format_for(source, tokenizer)
         self.thinking: Thinking = thinking_of(source, tokenizer)
         self._tools_in_system = _TOOLS_IN_SYSTEM.search(source) is not None
@@ -209,6 +211,50 @@ class Chat:
         if first and bos is not None and self._tokenizer.add_bos and not begins:
             shares[0][1].insert(0, bos)
         return shares
+
+    def keeps_thoughts(self, *, old: bool) -> bool:
+        """Whether the template leaves in the history what the assistant thought.
+
+        Args:
+            old: of a turn before the last question; else of this turn, before a tool result.
+        """
+        if old not in self._keeps:
+            self._keeps[old] = self._probe_thoughts(old)
+        return self._keeps[old]
+
+    def _probe_thoughts(self, old: bool) -> bool:
+        """See whether a thought is still there once something follows it."""
+        word = token_hex(8)
+        tags = self.thinking
+        said: dict[str, Any] = {
+            "role": "assistant",
+            "content": f"{tags.opening}\n{word}\n{tags.closing}\n\nIt is.",
+        }
+        then: dict[str, Any] = {"role": "user", "content": "And?"}
+        if not old and self._tells_tools and self.tools:
+            name = self.tools[0]["function"]["name"]
+            if self._shows_calls():
+                call = ToolCall(name, id="c00010100")
+                said["tool_calls"] = [_call_shown(call, 1, Marks())]
+            then = {"role": "tool", "name": name, "tool_call_id": "c00010100", "content": "x"}
+        shown = [{"role": "user", "content": "What?"}, said, then]
+        tools = self.tools if self._tells_tools else []
+        try:
+            return word in self._template.render(shown, tools=tools, options=self._options)
+        except TemplateError:
+            return True
+
+    def _known(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options under the names that the template has for them."""
+        known = dict(options)
+        names = self._template.variables
+        if "enable_thinking" in known and "enable_thinking" not in names:
+            wanted = known.pop("enable_thinking")
+            if "thinking" in names:
+                known["thinking"] = wanted
+            else:
+                self.notes.append("the chat template has no switch for thinking; it is left as is")
+        return known
 
     def opens_thinking(self, segments: Sequence[Segment]) -> bool:
         """Whether the template has already opened the model's thinking."""

@@ -1,13 +1,15 @@
 """The token ledger: every token of a session, in order, with where it came from.
 
-It only grows. That turn n + 1 extends turn n token by token is what lets the KV cache be used
-again whole, so it is checked at every turn, and a break is named down to its first token.
+That turn n + 1 extends turn n token by token is what lets the KV cache be used again whole, so it
+is checked at every turn, and a break is named down to its first token. Only one thing is ever taken
+out: thinking that the model's template leaves out of the history. What follows it is read again,
+and how much that was is in the trace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import AgentError
 
@@ -45,9 +47,14 @@ class Reuse:
 
     reused: int
     total: int
+    reread: int = 0
+    """Tokens that were read again because thinking before them was dropped."""
 
     def __str__(self) -> str:
-        return f"reused {self.reused:,} of {self.total:,} tokens"
+        text = f"reused {self.reused:,} of {self.total:,} tokens"
+        if self.reread:
+            text += f", read {self.reread:,} again without the thinking before them"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +102,32 @@ class TokenLedger:
             self.spans[-1] = Span(last.start, len(self.ids), origin, message, label)
         else:
             self.spans.append(Span(start, len(self.ids), origin, message, label))
+
+    def relabel(self, start: int, end: int, *, message: int, label: str) -> None:
+        """Give the tokens from `start` to `end` another message and label."""
+        spans: list[Span] = []
+        for span in self.spans:
+            first, last = max(span.start, start), min(span.end, end)
+            if first >= last:
+                spans.append(span)
+                continue
+            inside = replace(span, start=first, end=last, message=message, label=label)
+            before, after = replace(span, end=first), replace(span, start=last)
+            spans += [part for part in (before, inside, after) if part.tokens]
+        self.spans = spans
+
+    def cut(self, spans: Sequence[Span]) -> int:
+        """Take these spans out; returns where the first of them began.
+
+        Tokens before that are where they were; those after it have moved.
+        """
+        ids, kept = self.ids, self.spans
+        self.ids, self.spans = [], []
+        for span in kept:
+            if span not in spans:
+                part = ids[span.start : span.end]
+                self.append(part, span.origin, message=span.message, label=span.label)
+        return min(span.start for span in spans)
 
     def truncate(self, length: int) -> None:
         """Take back everything from position ``length`` on: a turn that did not happen."""

@@ -2,12 +2,16 @@
 
 Only new tokens are fed; the `TokenLedger` makes sure of it. A run that ends early leaves messages,
 ledger and session in step, so that the next one can go on.
+
+Where the template leaves thinking out of the history, so does the conversation: the tokens of the
+thinking are taken out, and what follows them is read again with the next message. Tokens are never
+rendered anew, so nothing else changes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +35,17 @@ if TYPE_CHECKING:
 
 ANSWER_ROOM = 256  # tokens that a compaction leaves free for the answer
 
+THOUGHT = "thinking"
+"""Label of the tokens that are what a model thought, with the tags around it."""
+
 
 @dataclass(frozen=True)
 class Mark:
     """A place in a conversation."""
 
     tokens: int
+    cuts: int = 0
+    """How often thinking had been taken out by then."""
 
 
 class LocalTalk:
@@ -63,11 +72,16 @@ class LocalTalk:
         self.config = config
         options = dict(config.options)
         self.chat = Chat(engine.tokenizer, tools=tools, template=chat_template, options=options)
-        self.grammar = CallGrammar(engine.tokenizer, tools, self.chat.form, config.output)
+        self.grammar = CallGrammar(
+            engine.tokenizer, tools, self.chat.form, config.output, self.chat.thinking
+        )
         self.session = engine.session(context=config.context)
         self.ledger = TokenLedger()
+        self._tools = tools
         self._opens_thinking = False
         self._wanted = 0  # tokens of room that were missing, when some were
+        self._cuts: list[list[Span]] = []
+        """What was taken out of the ledger, each time where it then was."""
 
     @property
     def notes(self) -> list[str]:
@@ -89,13 +103,21 @@ class LocalTalk:
 
     def mark(self) -> Mark:
         """See `Talk.mark`."""
-        return Mark(len(self.ledger))
+        return Mark(len(self.ledger), len(self._cuts))
 
     def rewind(self, mark: Mark) -> None:
         """See `Talk.rewind`."""
-        self.ledger.truncate(mark.tokens)
-        if len(self.session.tokens) > mark.tokens:
-            self.session.truncate(mark.tokens)
+        at = self.current(mark).tokens
+        self.ledger.truncate(at)
+        if len(self.session.tokens) > at:
+            self.session.truncate(at)
+
+    def current(self, mark: Mark) -> Mark:
+        """The same place now, after thinking before it was taken out."""
+        at = mark.tokens
+        for cut in self._cuts[mark.cuts :]:
+            at -= sum(min(span.end, at) - span.start for span in cut if span.start < at)
+        return Mark(at, len(self._cuts))
 
     def seed(self, messages: Sequence[Message]) -> None:
         """Nothing to do: `feed` renders the whole conversation while the ledger is empty."""
@@ -106,6 +128,7 @@ class LocalTalk:
             return None
         self.ledger.ids = list(other.ledger.ids)
         self.ledger.spans = list(other.ledger.spans)
+        self._cuts = list(other._cuts)
         return self.session.prefill(self.ledger.ids, purpose="fork")
 
     def settings(self) -> dict[str, Any]:
@@ -175,7 +198,9 @@ class LocalTalk:
         segments = chat.extend(messages) if len(ledger) else chat.open(messages)
         shares = chat.encode(segments, first=not len(ledger))
         if ledger.ids and ledger.ids[-1] in self.engine.tokenizer.stop_ids:
-            _drop_first(shares, ledger.ids[-1])  # the model has written its end of turn itself
+            # The model has written its end of turn itself, this one or another.
+            _drop_first(shares, self.engine.tokenizer.stop_ids)
+        whole, start = (ledger.ids, ledger.spans), self._drop_thoughts(messages)
         before = len(ledger)
         for segment, ids in shares:
             label = _label(segment, messages)
@@ -184,17 +209,28 @@ class LocalTalk:
             self._check_room(before)
             for message in new:  # before the long part, so that a kill does not lose the question
                 run.note(message.role, message.content)
+        except BaseException:
+            self._restore(before, whole, start)
+            raise
+        try:
+            if start is not None:
+                session.truncate(start)
             reused = session.n_cached
-            phase = session.prefill(ledger.ids[before:], purpose=purpose)
+            phase = session.prefill(
+                ledger.ids[before if start is None else start :], purpose=purpose
+            )
         except BaseException:
             # The messages were not read: as if they had never been sent.
-            self.rewind(Mark(before))
+            self.rewind(Mark(before, len(self._cuts)))
             raise
         agent.messages = messages
         self._opens_thinking = chat.opens_thinking(segments)
         run.usage.input_tokens += len(ledger)
         run.usage.cached_tokens += reused
-        yield PhaseFinished(run.record(phase, purpose), Reuse(reused, len(ledger)))
+        phase.reread_tokens = 0 if start is None else before - start
+        run.usage.reread_tokens += phase.reread_tokens
+        reuse = Reuse(reused, len(ledger), phase.reread_tokens)
+        yield PhaseFinished(run.record(phase, purpose), reuse)
 
     def ask(self, run: Run) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Talk.ask`)."""
@@ -202,7 +238,13 @@ class LocalTalk:
         tokenizer, config = self.engine.tokenizer, self.config
         left = run.tokens_left()
         room = session.context - len(ledger)
-        reader = ReplyReader(tokenizer, self.chat.form, thinking=self._opens_thinking)
+        reader = ReplyReader(
+            tokenizer,
+            self.chat.form,
+            thinking=self._opens_thinking,
+            tools=self._tools,
+            tags=self.chat.thinking,
+        )
         before, last_phase = len(ledger), session.last_phase
         tokens = session.decode(
             max_tokens=min(left, room),
@@ -222,7 +264,7 @@ class LocalTalk:
             if isinstance(tokens, Generator):
                 tokens.close()  # a decode that is left early gives its phase now
             reply = reader.finish()
-            self._keep(run, before, reply)
+            self._keep(run, before, reply, reader.thought)
             phase = session.last_phase
             if phase is not None and phase is not last_phase:
                 self._measure(run, phase, reply, ttft)
@@ -231,14 +273,15 @@ class LocalTalk:
         self._check_whole(ledger.ids[before:], reply, left, room)
         return reply
 
-    def _keep(self, run: Run, before: int, reply: Reply) -> None:
+    def _keep(self, run: Run, before: int, reply: Reply, thought: Sequence[int]) -> None:
         """Take what was generated into ledger and messages, also when it was cut short."""
-        ids = self.session.tokens[before:]
-        text = self.engine.tokenizer.decode(ids)
-        self.ledger.append(ids, "model", message=len(run.agent.messages))
+        tokenizer, ids = self.engine.tokenizer, self.session.tokens[before:]
+        text = tokenizer.decode(ids)
+        number = len(run.agent.messages)
+        self.ledger.append(ids, "model", message=number)
+        self._mark_thoughts(before, thought, number)
         reply.calls = [
-            call if call.id else replace(call, id=run.call_id(number))
-            for number, call in enumerate(reply.calls)
+            replace(call, id=call.id or run.call_id(n)) for n, call in enumerate(reply.calls)
         ]
         message = Message(
             "assistant",
@@ -247,7 +290,47 @@ class LocalTalk:
             said=reply.answer,
             thinking=reply.thinking,
         )
-        run.keep(message, reply, len(ids))
+        silent = set(thought)
+        aloud = tokenizer.decode([token for n, token in enumerate(ids) if n not in silent])
+        run.keep(message, reply, len(ids), aloud)
+
+    def _mark_thoughts(self, before: int, thought: Sequence[int], message: int) -> None:
+        """Label what was thought, and the tag before it if the template has written that."""
+        if not thought:
+            return
+        start = before
+        if self._opens_thinking:
+            opening = self.grammar.opens_thinking
+            ids = self.ledger.ids[:before]
+            if opening not in ids[-8:]:  # in letters, so where it begins is not known
+                return
+            start = before - 1 - ids[::-1].index(opening)
+        self.ledger.relabel(start, before, message=message, label=THOUGHT)
+        for number in thought:
+            at = before + number
+            self.ledger.relabel(at, at + 1, message=message, label=THOUGHT)
+
+    def _drop_thoughts(self, messages: Sequence[Message]) -> int | None:
+        """Take out of the ledger what the template leaves out; where that began, or None."""
+        asked = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
+        gone = [
+            span
+            for span in self.ledger.spans
+            if span.label == THOUGHT
+            and not self.chat.keeps_thoughts(old=(span.message or 0) < asked)
+        ]
+        if not gone:
+            return None
+        self._cuts.append(gone)
+        return self.ledger.cut(gone)
+
+    def _restore(self, before: int, whole: tuple[list[int], list[Span]], start: int | None) -> None:
+        """The ledger as it was, when nothing of the new messages has reached the session."""
+        if start is None:
+            self.ledger.truncate(before)
+        else:
+            self.ledger.ids, self.ledger.spans = whole
+            self._cuts.pop()
 
     def _measure(self, run: Run, phase: PhaseEvent, reply: Reply, ttft: float | None) -> None:
         """Put a decode into the sums and the trace."""
@@ -285,11 +368,11 @@ class LocalTalk:
         )
 
 
-def _drop_first(shares: Sequence[tuple[Segment, list[int]]], token: int) -> None:
-    """Take a token off the front, if it is there."""
+def _drop_first(shares: Sequence[tuple[Segment, list[int]]], tokens: Container[int]) -> None:
+    """Take one of these tokens off the front, if it is there."""
     for _, ids in shares:
         if ids:
-            if ids[0] == token:
+            if ids[0] in tokens:
                 del ids[0]
             return
 

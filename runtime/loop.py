@@ -173,10 +173,11 @@ class Run:
             )
         return most - self.usage.output_tokens
 
-    def note(self, role: str, content: str) -> None:
+    def note(self, role: str, content: str, thinking: str = "") -> None:
         """Put a message into the trace."""
         step = self.usage.steps
         event = MessageEvent(role=role, content=content, turn=self.turn, step=step)
+        event.thinking = thinking
         self.agent.trace.write(event)
 
     def record(self, phase: PhaseEvent, purpose: str) -> PhaseEvent:
@@ -184,10 +185,17 @@ class Run:
         phase.turn, phase.step, phase.purpose = self.turn, self.usage.steps, purpose
         return self.agent.trace.write(phase)
 
-    def keep(self, message: Message, reply: Reply, tokens: int) -> None:
-        """Take what the model said into the conversation."""
+    def keep(self, message: Message, reply: Reply, tokens: int, aloud: str | None = None) -> None:
+        """Take what the model said into the conversation.
+
+        Args:
+            message: with everything that it generated.
+            reply: the same, read.
+            tokens: how many it took.
+            aloud: of the message, what was not thinking; all of it if not given.
+        """
         self.agent.messages = [*self.agent.messages, message]
-        self.note("assistant", message.content)
+        self.note("assistant", message.content if aloud is None else aloud, message.thinking)
         self.answer, self.thinking = reply.answer, reply.thinking
         self.usage.output_tokens += tokens
 
@@ -297,7 +305,7 @@ class Run:
         if status == "answered":
             turn = TurnEnd(turn=self.turn, answer=self.answer)
             turn.input_tokens, turn.output_tokens = usage.input_tokens, usage.output_tokens
-            turn.cached_tokens = usage.cached_tokens
+            turn.cached_tokens, turn.reread_tokens = usage.cached_tokens, usage.reread_tokens
             turn.ttft_s, turn.tpot_s = usage.ttft_s, usage.tpot_s
             agent.trace.write(turn)
         end = RunEnd(status=status, message=message, answer=self.answer, wall_s=usage.wall_s)

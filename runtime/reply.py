@@ -98,19 +98,21 @@ class ReplyReader:
     def thought(self) -> list[int]:
         """Which tokens were thinking, by number: its tags and the blank space after it included.
 
-        Empty where a token holds the end of the thinking and the beginning of the answer.
+        Empty where nothing was thought, and where a token holds the end of the thinking and the
+        beginning of the answer.
         """
-        return self._thought if self._apart else []
+        return self._thought if self._apart and self._texts["thinking"] else []
 
     def _mark(self, token: int, was: Mode, pieces: list[tuple[Mode, str]]) -> None:
+        if token in self._stops:
+            return  # it ends the turn, whatever the turn was at
         if self._mode == "thinking" and "answer" not in self._begun:
             self._thought = list(range(self._count + 1))  # a tag in letters takes several tokens
         elif "thinking" in (was, self._mode):
             self._thought.append(self._count)
             self._apart = self._apart and not any(mode == "answer" for mode, _ in pieces)
         elif self._thought and self._mode == "answer" and "answer" not in self._begun:
-            blank = token not in self._stops and not self._tokenizer.decode([token]).strip()
-            self._thought += [self._count] * blank
+            self._thought += [self._count] * (not self._tokenizer.decode([token]).strip())
 
     def finish(self) -> Reply:
         """What was said, after the last token."""

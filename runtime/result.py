@@ -27,6 +27,8 @@ class Usage:
     """Tokens of the context over all steps, reused ones included."""
     cached_tokens: int = 0
     """Those that were reused."""
+    reread_tokens: int = 0
+    """Those that were read again, because thinking before them was dropped."""
     output_tokens: int = 0
     """Sampled tokens, tool calls included."""
     decode_s: float = 0.0

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
+from jinja2.meta import find_undeclared_variables
 
 from ..errors import TemplateError
 from .sandbox import MAX_TEXT, RefusalError, Sandbox
@@ -53,6 +54,8 @@ class ChatTemplate:
         self._sandbox = Sandbox(now or datetime.now())
         self._lock = threading.Lock()  # the sandbox counts the steps of one render at a time
         try:
+            self.variables = frozenset(find_undeclared_variables(self._sandbox.parse(source)))
+            """Names that the template reads without setting them."""
             code = self._sandbox.compile(source, name=_NAME, filename=_NAME)
             self._template = self._sandbox.template_class.from_code(
                 self._sandbox, code, self._sandbox.make_globals(None)

@@ -84,6 +84,9 @@ class MessageEvent(Event):
     role: str
     """``system``, ``user``, ``assistant`` or ``tool``."""
     content: str
+    """Without the thinking, where that could be told apart."""
+    thinking: str = ""
+    """What an assistant thought before it spoke."""
     content_sha256: str = ""
     """Filled in when left empty."""
     ids: list[int] | None = None
@@ -117,6 +120,8 @@ class PhaseEvent(Event):
     """Positions in the KV cache before and after the phase."""
     cached_tokens: int = 0
     """Tokens of the context that were not computed again."""
+    reread_tokens: int = 0
+    """Tokens that were computed again, because thinking before them was dropped from history."""
     wall_s: float
     flops: float = 0.0
     bytes: float = 0.0
@@ -233,6 +238,8 @@ class TurnEnd(Event):
     """Sampled tokens, tool calls included."""
     cached_tokens: int = 0
     """Those input tokens that were not computed again."""
+    reread_tokens: int = 0
+    """Those that were computed again, because thinking before them was dropped from history."""
     ttft_s: float | None = None
     """Time to the first sampled token of the turn."""
     tpot_s: float | None = None

@@ -22,7 +22,17 @@ KEPT: dict[str, set[str]] = {
     "message": {"role", "turn", "step"},
     "phase": {
         *("turn", "step", "phase", "purpose", "predicted", "observed", "tokens", "kv_before"),
-        *("kv_after", "cached_tokens", "wall_s", "flops", "bytes", "mfu", "mbu", "dispatch_share"),
+        *(
+            "kv_after",
+            "cached_tokens",
+            "reread_tokens",
+            "wall_s",
+            "flops",
+            "bytes",
+            "mfu",
+            "mbu",
+            "dispatch_share",
+        ),
         *("limit_share", "threads", "plan", "memory_level", "experts", "sampling", "max_tokens"),
         "experts_by_layer",
         *("stop", "constraint", "ttft_s", "source", "passes", "predicted_s", "layers"),
@@ -32,7 +42,15 @@ KEPT: dict[str, set[str]] = {
         *("turn", "step", "name", "duration_s", "call_id"),
         *("effect", "decision", "decided_by", "asked_s"),
     },
-    "turn_end": {"turn", "input_tokens", "output_tokens", "cached_tokens", "ttft_s", "tpot_s"},
+    "turn_end": {
+        "turn",
+        "input_tokens",
+        "output_tokens",
+        "cached_tokens",
+        "reread_tokens",
+        "ttft_s",
+        "tpot_s",
+    },
     "run_end": {"status", "totals", "wall_s"},
     "sealed": {"torn_bytes"},
 }
@@ -40,7 +58,7 @@ KEPT: dict[str, set[str]] = {
 
 BLANKED: dict[str, set[str]] = {
     "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
-    "message": {"content", "content_sha256", "ids"},
+    "message": {"content", "content_sha256", "ids", "thinking"},
     "phase": {"token_ids"},
     "tool": {"arguments", "result", "result_sha256", "error"},
     "turn_end": {"answer", "answer_sha256"},
