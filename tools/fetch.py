@@ -146,7 +146,11 @@ class FetchTools:
 
         limits = httpx.Limits(max_connections=1)
         async with httpx.AsyncClient(
-            trust_env=False, follow_redirects=False, timeout=None, limits=limits
+            verify=httpx.create_ssl_context(),  # with SSL_CERT_FILE, if that is set
+            trust_env=False,
+            follow_redirects=False,
+            timeout=None,
+            limits=limits,
         ) as client:
             address = _checked(url)
             for _ in range(MAX_REDIRECTS + 1):
