@@ -69,7 +69,11 @@ class Dot:
             return acc + _pmaddwd(k, pairs, k.const(1, pairs.type))
         # maddubs saturates at 16 bits when the unsigned side passes 127: give it |w| <= 128 and
         # the sign to x, so that a pair is at most 2 * 128 * 127 = 32,512.
-        pairs = _pmaddubs(k, ws.abs(), (ws < 0).select(0 - xs, xs))
+        if k.target.bits in _PSIGN:
+            turned = k.call(f"llvm.x86.{_PSIGN[k.target.bits]}", xs.type, [xs, ws])
+        else:
+            turned = (ws < 0).select(0 - xs, xs)
+        pairs = _pmaddubs(k, ws.abs(), turned)
         return acc + _pmaddwd(k, pairs, k.const(1, pairs.type))
 
     def _portable(self, acc: V, w: V, x: V) -> V:
@@ -119,6 +123,8 @@ KEY_INSTRUCTION = {
 }
 
 _PMADDUBS = {128: "ssse3.pmadd.ub.sw.128", 256: "avx2.pmadd.ub.sw", 512: "avx512.pmaddubs.w.512"}
+# x, -x or 0 as the sign of w is; there is none for 512 bits, where a mask does it.
+_PSIGN = {128: "ssse3.psign.b.128", 256: "avx2.psign.b"}
 _PMADDWD = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
 
 
