@@ -131,6 +131,11 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--compact", action="store_true", help="take old tool results out of a full context"
     )
+    verb.add_argument(
+        "--think",
+        action=argparse.BooleanOptionalAction,
+        help="think before answering, or not (the model's own choice)",
+    )
     verb.add_argument("--timeout", type=seconds, metavar="S", help="seconds of the run at most")
     add_tool_options(verb)
 

@@ -41,6 +41,7 @@ def begin(engine: Engine | RemoteEngine, args: argparse.Namespace, output: Outpu
         policy=policy_of(args, output),
         timeout=args.timeout,
         compact=args.compact,
+        thinking=args.think,
         output_type=read_schema(args.schema) if getattr(args, "schema", None) else None,
         max_steps=args.max_steps or MAX_STEPS,
         max_tokens=args.max_tokens or MAX_TOKENS,
