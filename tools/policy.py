@@ -27,7 +27,7 @@ Mode = Literal["read-only", "ask", "yes"]
 Then = Literal["allow", "deny", "ask"]
 Answer = Literal["yes", "no", "always"]
 
-_TIDIED = ("path", "to", "url")  # the arguments that mean the same in several ways to write them
+_PATHS = ("path", "to")  # what a rule about a path is about: also the other end of a move
 _PLACES = ("path", "url", "command")  # the arguments that "always" is for, the first that is there
 
 
@@ -90,19 +90,24 @@ class Rule:
         """
         if not glob_matcher(self.tool)(tool.name):
             return False
-        for name, glob in self.arguments.items():
-            value = arguments.get(name, tool.defaults.get(name))
-            if value is None:
-                return False
-            text = _text(value)
-            forms = {text, _tidy(text)} if isinstance(value, str) else {text}
-            if self.then == "allow":
-                forms = {_tidy(text)} if name in _TIDIED else forms
-                if not all(map(glob_matcher(glob), forms)):
-                    return False
-            elif not any(map(glob_matcher(glob), forms)):
-                return False
-        return True
+        return all(
+            self._fits(name, glob, arguments, tool.defaults)
+            for name, glob in self.arguments.items()
+        )
+
+    def _fits(
+        self, name: str, glob: str, given: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> bool:
+        """Whether a glob fits an argument; one over paths is also about where a move leads."""
+        names = _PATHS if name == "path" else (name,)
+        values = [given.get(one, defaults.get(one)) for one in names]
+        values = [value for value in values if value is not None]
+        matches = glob_matcher(glob)
+        if self.then == "allow":
+            return bool(values) and all(matches(_meant(name, value)) for value in values)
+        texts = [_text(value) for value in values]
+        texts += [_tidy(value) for value in values if isinstance(value, str)]
+        return any(map(matches, texts))
 
 
 class Recorded(Protocol):
@@ -257,9 +262,10 @@ def scope_of(arguments: Mapping[str, Any]) -> str:
     """What "always" is for: the path, the host of a URL, the command, else all arguments."""
     for name in _PLACES:
         if name in arguments:
-            value = arguments[name]
-            text = _tidy(_text(value)) if isinstance(value, str) else _text(value)
-            return "/".join(text.split("/")[:3]) if name == "url" else text
+            text = _meant(name, arguments[name])
+            if name == "url":
+                return "/".join(text.split("/")[:3])
+            return f"{text} → {_meant('to', arguments['to'])}" if "to" in arguments else text
     return json.dumps(dict(arguments), sort_keys=True, ensure_ascii=False, default=str)
 
 
@@ -283,6 +289,12 @@ def _text(value: Any) -> str:
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return shlex.join(value)
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+
+
+def _meant(name: str, value: Any) -> str:
+    """An argument as it will be understood: a path without detours, a command as it is."""
+    text = _text(value)
+    return _tidy(text) if isinstance(value, str) and name in (*_PATHS, "url") else text
 
 
 def _tidy(text: str) -> str:

@@ -114,6 +114,29 @@ def test_a_rule_about_addresses(url: str, allowed: bool) -> None:
     assert decided(policy, fetch, url=url)[0] is allowed
 
 
+def test_a_rule_about_paths_is_about_both_ends_of_a_move() -> None:
+    """Nothing is moved into what is denied, and what is allowed does not lead out of it."""
+
+    @tool(effect="write")
+    def move(path: str, to: str) -> str:
+        """Move."""
+        return f"{path} {to}"
+
+    denies = Policy("yes", [Rule("*", "deny", {"path": "secret/**"})])
+    allows = Policy("read-only", [Rule("move", "allow", {"path": "docs/**"})])
+
+    assert decided(denies, move, path="a", to="secret/a") == (False, "rule 1")
+    assert decided(denies, move, path="secret/a", to="a") == (False, "rule 1")
+    assert decided(denies, move, path="a", to="b") == (True, "yes")
+    assert decided(allows, move, path="docs/a", to="docs/b") == (True, "rule 1")
+    assert decided(allows, move, path="docs/a", to="docs/../b") == (False, "read-only")
+    answers: list[Any] = ["always", "no"]
+    asks = Policy("ask", ask=lambda _: answers.pop(0))
+    assert decided(asks, move, path="a", to="b") == (True, "user")
+    assert decided(asks, move, path="./a", to="b") == (True, "always")
+    assert decided(asks, move, path="a", to="c") == (False, "user")
+
+
 def test_a_default_counts_as_given() -> None:
     """A rule about an argument that was left out is about what it is then."""
     policy = Policy("read-only", [Rule("read", "deny", {"path": "."})])
