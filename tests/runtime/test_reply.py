@@ -8,6 +8,7 @@ import pytest
 
 from triplepoint.runtime.formats import FORMATS
 from triplepoint.runtime.reply import Reply, ReplyReader
+from triplepoint.runtime.thinking import Thinking
 from triplepoint.runtime.tokenizer import Tokenizer
 from triplepoint.runtime.toolcalls import ToolCall
 
@@ -121,3 +122,52 @@ def test_characters_of_many_tokens(tokenizer: Tokenizer) -> None:
 
     assert "".join(pieces) == "漢"
     assert reader.finish().answer == "漢\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize("tags", [True, False])
+@pytest.mark.parametrize(
+    ("known", "text"),
+    [
+        (
+            Thinking("<think>", "</think>", ("<response>", "</response>")),
+            "<think>Hm.</think>\n<response>Yes.</response><|im_end|>",
+        ),
+        (Thinking("[THINK]", "[/THINK]"), "[THINK]Hm.[/THINK]Yes.<|im_end|>"),
+        (
+            Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
+            "<|START_THINKING|>Hm.<|END_THINKING|>\nYes.<|im_end|>",
+        ),
+    ],
+)
+def test_tags_of_other_models(
+    make_tokenizer: MakeTokenizer, tags: bool, known: Thinking, text: str
+) -> None:
+    """Thinking is found between whatever tags a model has; those around its answer go."""
+    tokenizer = make_tokenizer(known.tags if tags else (), template=None)
+    reader = ReplyReader(tokenizer, HERMES, tags=known)
+    for token in tokenizer.encode(text, special=True):
+        reader.push(token)
+
+    reply = reader.finish()
+
+    assert (reply.answer, reply.thinking) == ("Yes.", "Hm.")
+
+
+@pytest.mark.parametrize("tags", [True, False])
+def test_which_tokens_were_thinking(make_tokenizer: MakeTokenizer, tags: bool) -> None:
+    """They are those of the tags, of what is between them and of the blank space after; the rest
+    reads as if there had been none."""
+    tokenizer = make_tokenizer() if tags else make_tokenizer(tags=())
+    for text, rest in (
+        ("<think>\nHm.\n</think>\n\nYes.<|im_end|>", "Yes.<|im_end|>"),
+        ("<think>\n\n</think>\n\nYes.<|im_end|>", None),
+        ("Yes.<|im_end|>", None),
+        ("<think>\nHm.<|im_end|>", "<|im_end|>"),
+    ):
+        ids = tokenizer.encode(text, special=True)
+        reader = ReplyReader(tokenizer, HERMES)
+        for token in ids:
+            reader.push(token)
+        reader.finish()
+        kept = [token for n, token in enumerate(ids) if n not in reader.thought]
+        assert tokenizer.decode(kept, special=True) == (rest or text)
