@@ -15,6 +15,7 @@ import numpy as np
 from triplepoint.runtime.convert.mapping import map_checkpoint
 from triplepoint.runtime.gguf_types import GGMLType
 from triplepoint.runtime.gguf_write import GGUFWriter
+from triplepoint.runtime.synthetic_weights import K_QUANTS, random_weights
 
 VOCAB, CONTEXT = 300, 512
 _BASE: dict[str, Any] = {
@@ -129,12 +130,19 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "logits_scaling": 5.0,
     },
 }
+# As wide as the blocks of K-quants: those that differ in how weights are used.
+_WIDE = {"hidden_size": 256, "intermediate_size": 256}
+WIDE: dict[str, dict[str, Any]] = {
+    "qwen2-wide": {**CONFIGS["qwen2"], **_WIDE, "head_dim": 64},
+    "gemma3-wide": {**CONFIGS["gemma3"], **_WIDE, "head_dim": 64},
+    "phi3-wide": {**CONFIGS["phi3-long"], **_WIDE},
+}
 CONTEXTS = {"phi3-short": 256}  # that an engine must be loaded with; else CONTEXT
 
 
 def config_of(name: str) -> dict[str, Any]:
     """What `config.json` says of the model."""
-    config = {**_BASE, **CONFIGS[name]}
+    config = {**_BASE, **(CONFIGS | WIDE)[name]}
     if config["head_dim"] is None:
         del config["head_dim"]
     if config["model_type"] in ("llama", "smollm3", "granite") and config["head_dim"] == 32:
@@ -220,10 +228,21 @@ def write_model(
         for tensor, array in arrays.items():
             data = array.astype(np.float32)
             if tensor not in plain:
-                stand_in = gguf.GGMLQuantizationType[rounded_to.upper()]
-                blocks = gguf.quants.quantize(data, stand_in)
-                data = gguf.quants.quantize(gguf.quants.dequantize(blocks, stand_in), quant)
+                kind_of = gguf.GGMLQuantizationType[rounded_to.upper()]
+                data = gguf.quants.dequantize(_stored(tensor, data, kind_of), kind_of)
+                data = _stored(tensor, data, quant)
             writer.write(tensor, data)
+
+
+def _stored(
+    name: str, values: np.ndarray, quant: gguf.GGMLQuantizationType
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """`values` in blocks; of a type that the `gguf` package cannot make, random ones."""
+    kind = GGMLType[quant.name]
+    if kind not in K_QUANTS:
+        return gguf.quants.quantize(values, quant)
+    raw = np.concatenate(list(random_weights(name, values.shape, kind)))
+    return raw.reshape(values.shape[0], -1)
 
 
 def _add_tokenizer(writer: GGUFWriter) -> None:

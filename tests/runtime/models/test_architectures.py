@@ -193,6 +193,36 @@ def test_caches_of_fewer_bits_stay_near(model: MakeModel, name: str) -> None:
     assert 0 < np.abs(logits["q8"] - logits["f32"]).max() / spread <= 0.06
 
 
+# --- weight types
+
+# Deviation of the logits by int8 activations, as a share of their own. Random weights make more
+# noise than trained ones: these models are tiny, and little averages out.
+ROUNDED = 0.1  # measured: 0.01 to 0.08
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", tiny.WIDE)
+@pytest.mark.parametrize(
+    "kind", ["f16", "bf16", "q4_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q6_k", "iq4_xs"]
+)
+def test_weight_types(tmp_path: Path, name: str, kind: str) -> None:
+    """Each type of weights is near to what it stands for, where weights are fused or gated by gelu.
+
+    What it stands for runs in float32, which is held against transformers above.
+    """
+    plain, stored = tmp_path / f"{name}-f32.gguf", tmp_path / f"{name}-{kind}.gguf"
+    tiny.write_model(plain, name, rounded_to=kind)
+    tiny.write_model(stored, name, kind)
+    want, got = [], []
+    for path, logits in ((plain, want), (stored, got)):
+        with load(path, threads=2, kv="f32") as engine:
+            logits.append(engine.session().score(IDS))
+    far = np.std(got[0] - want[0]) / np.std(want[0])
+
+    # Floats of 16 bits are multiplied as the float32 that they stand for.
+    assert far == 0 if kind in ("f16", "bf16") else 0 < far <= ROUNDED, far
+
+
 # --- what is refused
 
 
