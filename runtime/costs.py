@@ -1,16 +1,26 @@
 """The cost model: operations, bytes and barriers of a forward pass, and the bound they predict.
 
-For a pass of S tokens at KV length P of a model with N weights in its matrices:
+For a pass of S tokens at KV length P, for each of B sequences, of a model with N weights in its
+matrices, L layers, H query and K key heads of d dims, and b bytes for a cached number:
 
-    linear FLOPs     2 S N                  (output head only for the tokens that want logits)
-    attention FLOPs  4 H d S (P + (S + 1) / 2) per layer      (scores and weighted values, causal)
-    bytes            the weights once, the KV cache of P + S positions for each token tile
+    linear FLOPs     2 B S N                (output head only for the tokens that want logits)
+    attention FLOPs  4 B L H d S (P + (S + 1) / 2)            (scores and weighted values, causal)
+    KV cache         2 L K d b bytes a position
+    bytes            the weights once; what is cached once, read and written; and once more, from a
+                     nearer cache, for each tile of tokens after the first
 
-Of E experts a token takes k: N counts k of them, and the bytes those that were read. Beforehand S
-tokens are expected to touch E (1 - (1 - k/E)^S), as if each were as likely as any other. Then
+Of E experts a token takes k: N counts k of them, and the bytes those that were read. Beforehand T
+tokens are expected to touch E (1 - (1 - k/E)^T), as if each were as likely as any other. Then
 
     t_compute = linear / int8 peak + attention / bf16 peak,  t_memory = bytes / bandwidth,
     t_dispatch = barriers * barrier cost;  the largest names the bound.
+
+These are the least times that the machine's limits allow: a roofline. How long a pass will take,
+with the shares of the limits that kernels reach, is `expectation.py`'s matter. By hand, 70e9
+weights of 2 bytes on 989 TFLOP/s and 3.35 TB/s: a prompt of 4,096 tokens is 2 * 70e9 * 4096 = 573
+TFLOP over 140 GB, 4,096 FLOP a byte where the ridge is 989e12 / 3.35e12 = 295, so compute, 0.58 s;
+one token is 140 GFLOP over the same bytes, 1 FLOP a byte, so memory, 140e9 / 3.35e12 = 41.8 ms
+(`tests/runtime/test_costs_by_hand.py` has these and more).
 
 Sources: roofline of the project's third seed; counts as in the usual transformer accounting.
 """
@@ -36,6 +46,7 @@ class ModelCost:
         kv_bytes: bytes of KV cache for one position, all layers.
         quantised: whether products run in int8 (else in float32).
         int8_cache: whether attention does (else in bf16).
+        kv_heads: heads that the cache has of each layer.
         expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
         experts, experts_used: of one layer, and how many of them a token takes.
         windows: positions that a token sees in each layer that has a bound to them.
@@ -56,6 +67,7 @@ class ModelCost:
     experts_used: int = 0
     int8_cache: bool = False
     windows: tuple[int, ...] = ()
+    kv_heads: int = 1
 
     def seen(self, start: int, tokens: int) -> float:
         """Positions that `tokens` tokens from `start` on see, added up: a layer's, on average."""
@@ -95,6 +107,9 @@ class PassCost:
     """Counts of one pass, or of several added up.
 
     Attributes:
+        kv_read_bytes: cached keys and values, each once a pass.
+        kv_again_bytes: what later tiles of tokens read of them again, from a nearer cache.
+        kv_write_bytes: keys and values that the pass adds.
         experts_read: distinct experts in each layer of each pass, added up.
     """
 
@@ -104,6 +119,8 @@ class PassCost:
     kv_read_bytes: float = 0.0
     barriers: int = 0
     experts_read: float = 0.0
+    kv_again_bytes: float = 0.0
+    kv_write_bytes: float = 0.0
 
     @property
     def flops(self) -> float:
@@ -111,7 +128,13 @@ class PassCost:
 
     @property
     def bytes(self) -> float:
-        return self.weight_bytes + self.kv_read_bytes
+        """What comes from the level that holds the weights and the cache, or goes there."""
+        return self.weight_bytes + self.kv_read_bytes + self.kv_write_bytes
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity: FLOPs for each byte of `bytes`."""
+        return self.flops / self.bytes if self.bytes else 0.0
 
     def __add__(self, other: PassCost) -> PassCost:
         return PassCost(
@@ -121,6 +144,8 @@ class PassCost:
             self.kv_read_bytes + other.kv_read_bytes,
             self.barriers + other.barriers,
             self.experts_read + other.experts_read,
+            self.kv_again_bytes + other.kv_again_bytes,
+            self.kv_write_bytes + other.kv_write_bytes,
         )
 
 
@@ -132,20 +157,25 @@ def pass_cost(
     barriers: int,
     tile: int,
     experts_read: float | None = None,
+    batch: int = 1,
 ) -> PassCost:
     """Counts for `tokens` tokens at KV length `start`, logits for `outputs` of them.
 
     tile: tokens that share one read of the KV cache. experts_read: distinct experts of all layers
-    that the pass took; None: as many as are expected.
+    that the pass took; None: as many as are expected. batch: sequences of that many tokens, each
+    with a cache of its own, that share one read of the weights.
     """
-    experts = model.expected_experts(tokens) if experts_read is None else experts_read
+    experts = model.expected_experts(tokens * batch) if experts_read is None else experts_read
     seen = model.seen(start, tokens) / max(1, tokens)
-    head = outputs > 0
+    tiles = -(-tokens // tile)
+    linear = tokens * model.token_weights + outputs * model.head_weights
     return PassCost(
-        linear_flops=2.0 * (tokens * model.token_weights + outputs * model.head_weights),
-        attention_flops=4.0 * model.layers * model.heads * model.head_dim * tokens * seen,
-        weight_bytes=model.layer_bytes(experts) + (model.head_bytes if head else 0),
-        kv_read_bytes=model.kv_bytes * seen * -(-tokens // tile),
+        linear_flops=2.0 * batch * linear,
+        attention_flops=4.0 * batch * model.layers * model.heads * model.head_dim * tokens * seen,
+        weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs > 0 else 0),
+        kv_read_bytes=batch * model.kv_bytes * seen,
+        kv_again_bytes=batch * model.kv_bytes * seen * (tiles - 1),
+        kv_write_bytes=batch * model.kv_bytes * tokens,
         barriers=barriers,
         experts_read=experts,
     )
@@ -160,6 +190,7 @@ def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> Pas
         attention_flops=4.0 * model.layers * model.heads * model.head_dim * seen,
         weight_bytes=passes * (model.layer_bytes(experts) + model.head_bytes),
         kv_read_bytes=model.kv_bytes * seen,
+        kv_write_bytes=model.kv_bytes * passes,
         barriers=passes * barriers,
         experts_read=passes * experts,
     )
@@ -194,19 +225,36 @@ def predict(
 ) -> Prediction:
     """The least times for `cost`, which `passes` passes make up."""
     level = machine.level_of(cost.bytes / max(1, passes))
-    linear_peak = machine.int8_gops if model.quantised else machine.fp32_gflops
-    compute = cost.linear_flops / (linear_peak * 1e9)
-    if model.int8_cache:
-        # Scores are one product of bytes, weighted values two: a probability has 14 bits.
-        compute += cost.attention_flops * 1.5 / (machine.int8_gops * 1e9)
-    else:
-        compute += cost.attention_flops / (machine.bf16_gflops * 1e9)
     return Prediction(
-        compute_s=compute,
-        memory_s=cost.bytes / machine.bandwidth(level),
+        compute_s=linear_s(cost, model, machine) + attention_s(cost, model, machine),
+        memory_s=cost.bytes / machine.bandwidth(level) + again_s(cost, model, machine, passes),
         dispatch_s=cost.barriers * machine.barrier_s,
         level=level,
     )
+
+
+def linear_s(cost: PassCost, model: ModelCost, machine: MachineProfile) -> float:
+    """Least seconds of arithmetic for the products with the weights."""
+    return cost.linear_flops / (
+        1e9 * (machine.int8_gops if model.quantised else machine.fp32_gflops)
+    )
+
+
+def attention_s(cost: PassCost, model: ModelCost, machine: MachineProfile) -> float:
+    """Least seconds of arithmetic for attention."""
+    if model.int8_cache:
+        # Scores are one product of bytes, weighted values two: a probability has 14 bits.
+        return cost.attention_flops * 1.5 / (machine.int8_gops * 1e9)
+    return cost.attention_flops / (machine.bf16_gflops * 1e9)
+
+
+def again_s(cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1) -> float:
+    """Least seconds for what tiles read again: one head of one layer at a time, for each thread."""
+    if not cost.kv_again_bytes:
+        return 0.0
+    one = cost.kv_read_bytes / (max(1, passes) * model.layers * model.kv_heads)
+    level = machine.level_of(one * machine.threads)
+    return cost.kv_again_bytes / machine.bandwidth(level)
 
 
 @dataclass(frozen=True, slots=True)

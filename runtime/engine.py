@@ -206,6 +206,7 @@ class Engine:
             experts=self.network.config.experts,
             experts_used=self.network.config.experts_used,
             windows=tuple(window for window in self.network.windows if window),
+            kv_heads=h.kv_heads,
         )
 
     def close(self) -> None:

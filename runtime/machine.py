@@ -71,6 +71,11 @@ class MachineProfile:
         """Bytes per second that can be read from `level`."""
         return self.read_gbps.get(level, self.read_gbps["DRAM"]) * 1e9
 
+    @property
+    def ridge(self) -> float:
+        """FLOPs a byte from which on the fastest products, not DRAM, are the limit."""
+        return max(self.int8_gops, self.bf16_gflops, self.fp32_gflops) / self.read_gbps["DRAM"]
+
     def merged(self, other: MachineProfile) -> MachineProfile:
         """The better of each figure: a limit is not lowered by a busy neighbour."""
         return dataclasses.replace(

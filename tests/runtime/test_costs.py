@@ -53,16 +53,21 @@ def test_a_prefill_by_hand() -> None:
     assert cost.flops == cost.linear_flops + cost.attention_flops
     assert cost.weight_bytes == 560 + 170
     assert cost.kv_read_bytes == 64 * 13  # one tile: each position once, 13 on average
-    assert cost.bytes == cost.weight_bytes + cost.kv_read_bytes
+    assert (cost.kv_again_bytes, cost.kv_write_bytes) == (0, 64 * 5)
+    assert cost.bytes == cost.weight_bytes + cost.kv_read_bytes + cost.kv_write_bytes
+    assert cost.intensity == cost.flops / cost.bytes
     assert cost.barriers == 7
 
 
 def test_tiles_read_the_cache_again() -> None:
-    """20 tokens in tiles of 16 are two reads of the cache."""
+    """20 tokens in tiles of 16 are two reads of the cache, the second one from near at hand."""
     one, two = (pass_cost(MODEL, n, 0, 1, 0, tile=16) for n in (16, 20))
 
-    assert one.kv_read_bytes == 64 * 8.5
-    assert two.kv_read_bytes == 64 * 10.5 * 2
+    assert (one.kv_read_bytes, one.kv_again_bytes) == (64 * 8.5, 0)
+    assert (two.kv_read_bytes, two.kv_again_bytes) == (64 * 10.5, 64 * 10.5)
+    first = dataclasses.replace(two, kv_again_bytes=0.0)
+    again = [predict(c, MODEL, MACHINE).memory_s for c in (two, first)]
+    assert again[0] - again[1] == pytest.approx(64 * 10.5 / 400e9)  # 336 bytes a layer: in L1
 
 
 def test_without_logits() -> None:
