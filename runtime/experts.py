@@ -96,6 +96,7 @@ def _product(
     units: np.ndarray,
     share: int,
 ) -> None:
+    g.before_experts(w, to.lists, units, share)
     form = w.format
     rows = x.forms[form.activation(g.target, w.depth)]
     x_bytes = w.depth // 32 * BLOCK_BYTES if form.quantised else 4 * rows.stride

@@ -293,6 +293,11 @@ class Graph:
         )
         return PreparedRows(data, width)
 
+    def before_experts(
+        self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
+    ) -> None:
+        """A product by experts follows: for graphs that look at what enters it."""
+
     def _product(
         self,
         name: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -38,13 +38,18 @@ class Constraint(Protocol):
         ...
 
 
-class _Plan:
+G = TypeVar("G", bound=Graph)
+
+
+class _Plan(Generic[G]):
     """A graph, its native tape and what it is good for."""
 
-    def __init__(self, session: Session, name: str, most_tokens: int, logits: np.ndarray) -> None:
+    def __init__(
+        self, session: Session, name: str, most_tokens: int, logits: np.ndarray, kind: type[G]
+    ) -> None:
         engine = session.engine
         network = engine.network
-        self.graph = Graph(
+        self.graph = kind(
             name,
             engine.target,
             engine.threads,
@@ -83,12 +88,13 @@ class Session:
         self.last_phase: PhaseEvent | None = None
         self.on_progress: Callable[[int, int, float], None] | None = None
         self.profile = False
-        self._score: tuple[_Plan, np.ndarray] | None = None  # and its logits, when first needed
+        # For `score`, when it is first needed: its plan, and the logits of that.
+        self._score: tuple[_Plan[Graph], np.ndarray] | None = None
         self._touched: list[int] = []  # experts that each layer's passes took since `_reset`
         self._logits_at = -1  # number of tokens whose last one this session's logits belong to
         choice = engine.choice
-        self._decode = _Plan(self, "decode", 1, choice.logits)
-        self._prefill = _Plan(self, "prefill", min(PREFILL_CHUNK, context), choice.logits)
+        self._decode = _Plan(self, "decode", 1, choice.logits, Graph)
+        self._prefill = _Plan(self, "prefill", min(PREFILL_CHUNK, context), choice.logits, Graph)
         tape = Tape("choose", engine.threads)
         choose_ops(tape, self._decode.graph.state, choice)
         self._choose: NativeTape = tape.finish(engine.library, engine.pool)
@@ -190,7 +196,7 @@ class Session:
         choice = self.engine.choice
         if self._score is None:
             rows = np.zeros((SCORE_CHUNK, choice.logits.shape[1]), np.float32)
-            self._score = _Plan(self, "score", SCORE_CHUNK, rows), rows
+            self._score = _Plan(self, "score", SCORE_CHUNK, rows, Graph), rows
         plan, rows = self._score
         for at in range(0, len(ids), SCORE_CHUNK):
             part = ids[at : at + SCORE_CHUNK]
@@ -199,6 +205,24 @@ class Session:
                 self.tokens.extend(part)
                 self._pass(plan, part, len(part))
             yield rows[: len(part), : choice.n_vocab]
+
+    def plan(self, name: str, kind: type[G]) -> _Plan[G]:
+        """A prefill laid down by another kind of graph, for `follow`."""
+        most = min(PREFILL_CHUNK, self.context)
+        return _Plan(self, name, most, self.engine.choice.logits, kind)
+
+    def follow(self, plan: _Plan[G], ids: Sequence[int]) -> Iterator[int]:
+        """Append `ids` in passes of `plan`, without logits; yields each pass's number of tokens."""
+        self._check_ids(ids)
+        if len(self.tokens) + len(ids) > self.context:
+            raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
+        for at in range(0, len(ids), plan.most_tokens):
+            part = ids[at : at + plan.most_tokens]
+            with self.engine.lock:
+                self.engine.pool.clear_stop()
+                self.tokens.extend(part)
+                self._pass(plan, part, 0)
+            yield len(part)
 
     # --- passes
 

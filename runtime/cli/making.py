@@ -37,6 +37,14 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
     )
     _add_chunks(perplexity, positive)
 
+    imatrix = add_verb("imatrix", "find out what matters most in a model's weights, from a text")
+    imatrix.add_argument("model", metavar="MODEL", help="GGUF file, nano, or synthetic:…")
+    imatrix.add_argument("file", metavar="FILE", help="the text, in UTF-8")
+    imatrix.add_argument(
+        "-o", "--output", default="imatrix.gguf", metavar="OUT", help="file to write (imatrix.gguf)"
+    )
+    _add_chunks(imatrix, positive)
+
 
 def _add_chunks(verb: argparse.ArgumentParser, positive: Positive) -> None:
     verb.add_argument(

@@ -203,7 +203,8 @@ def _weights(info: TensorInfo, chosen: Chosen, importance: Importance | None, re
         return None
     matrices = info.shape[0] if len(info.shape) == 3 else 1
     weights = importance.of(info.name, matrices, info.shape[-1])
-    if weights is None:
+    # The head and the embedding table are never in one.
+    if weights is None and info.name not in ("output.weight", "token_embd.weight"):
         report.unmatched.append(info.name)
     return weights
 

@@ -1,0 +1,43 @@
+"""``triplepoint imatrix``: what matters most in a model's weights, from a text."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ..imatrix import collect
+from ..perplexity import text_ids
+from .engines import load_engine
+from .output import Output
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Read the text and write the file."""
+    args.context = args.chunk
+    try:
+        with load_engine(args, output) as engine:
+            found = collect(
+                engine,
+                text_ids(args.file, engine.tokenizer),
+                args.chunk,
+                most=args.chunks,
+                on_chunk=lambda done, of: output.progress.loading(done / of, "reading the text"),
+            )
+    finally:
+        output.progress.clear()
+    found.write(args.output, Path(args.file).name)
+    output.line(
+        f"{args.output}: {len(found.sums)} matrices, {found.chunks} chunks of {found.size} tokens"
+    )
+    if found.unused_experts:
+        output.line(f"{found.unused_experts} experts were sent no token: give a longer text")
+    output.json(
+        {
+            "path": args.output,
+            "matrices": len(found.sums),
+            "chunks": found.chunks,
+            "chunk_size": found.size,
+            "unused_experts": found.unused_experts,
+        }
+    )
+    return 0
