@@ -47,7 +47,17 @@ def run_start(agent: Agent[Any], task: str) -> RunStart:
         },
         versions=_versions(),
         tools=agent.tools.schemas(),
+        regime_map=_regime_map(agent),
     )
+
+
+def _regime_map(agent: Agent) -> dict[str, Any]:
+    """Empty for an engine that has no cost model, such as one on another machine."""
+    if getattr(agent.engine, "cost", None) is None:
+        return {}
+    from .regime_map import regime_map
+
+    return regime_map(agent.session)
 
 
 def _machine(engine: Engine | RemoteEngine) -> MachineRecord:

@@ -18,7 +18,16 @@ from .pool import EMPTY
 
 _HEAD = {"v", "seq", "ts", "run", "event"}
 KEPT: dict[str, set[str]] = {
-    "run_start": {"parent", "target", "threads", "kv", "machine", "versions", "semconv"},
+    "run_start": {
+        "parent",
+        "target",
+        "threads",
+        "kv",
+        "machine",
+        "versions",
+        "semconv",
+        "regime_map",
+    },
     "message": {"role", "turn", "step"},
     "phase": {
         *("turn", "step", "phase", "purpose", "predicted", "observed", "tokens", "kv_before"),
@@ -59,7 +68,7 @@ KEPT: dict[str, set[str]] = {
 BLANKED: dict[str, set[str]] = {
     "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
     "message": {"content", "content_sha256", "ids", "thinking"},
-    "phase": {"token_ids"},
+    "phase": {"token_ids", "dropped"},
     "tool": {"arguments", "result", "result_sha256", "error"},
     "turn_end": {"answer", "answer_sha256"},
     "run_end": {"message", "answer", "answer_sha256"},
@@ -136,6 +145,8 @@ class Redactor:
                 key: item if key in _NOT_SECRET else self.config(item)
                 for key, item in value.items()
             }
+        if isinstance(value, list | tuple):
+            return [self.config(item) for item in value]
         if isinstance(value, bool | int | float):
             return value
         return blank(value)
@@ -162,6 +173,7 @@ _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
     ("tool", "arguments"): Redactor.arguments,
     ("message", "ids"): lambda _, value: None,
     ("phase", "token_ids"): lambda _, value: [],
+    ("phase", "dropped"): Redactor.config,
 }
 
 

@@ -88,16 +88,17 @@ def of_runs(trace: Trace) -> list[RunSpan]:
 
 def _run(trace: Trace) -> RunSpan:
     first = trace.events[0]
-    cursor = nanoseconds(first.ts)  # nothing begins before what was recorded before it
-    run = RunSpan(first.run, trace.header, start=cursor, close=trace.end)
+    latest = free = nanoseconds(first.ts)  # last record; end of the last phase or tool
+    run = RunSpan(first.run, trace.header, start=latest, close=trace.end)
     for event in trace.events:
-        now = max(nanoseconds(event.ts), cursor)
+        latest = now = max(nanoseconds(event.ts), latest)
         if isinstance(event, PhaseEvent | ToolEvent):
             took = event.wall_s if isinstance(event, PhaseEvent) else event.duration_s
-            start = max(now - nanoseconds(took), cursor)
-            step = _step(_turn(run, event.turn, start), event.step, start)
+            turn = _turn(run, event.turn, max(now - nanoseconds(took), free))
+            start = max(now - nanoseconds(took), free, turn.start)
+            step = _step(turn, event.step, start)
             step.leaves.append(Leaf(event, start, now))
-            step.end = now
+            step.end = turn.end = free = now
         elif isinstance(event, MessageEvent | TurnEnd):
             turn = _turn(run, event.turn, now)
             turn.end = now
@@ -105,17 +106,15 @@ def _run(trace: Trace) -> RunSpan:
                 turn.close = event
             elif event.role == "user" and not turn.question:
                 turn.question = event.content
-        cursor = now
-    for turn in run.turns:
-        turn.end = max([turn.end, *(step.end for step in turn.steps)])
-    run.end = cursor
+    run.end = latest
     return run
 
 
 def _turn(run: RunSpan, number: int, at: int) -> TurnSpan:
     """The turn that is running, or a new one that begins now."""
     if not run.turns or run.turns[-1].number != number:
-        run.turns.append(TurnSpan(number, start=at, end=at))
+        before = run.turns[-1].end if run.turns else at
+        run.turns.append(TurnSpan(number, start=max(at, before), end=max(at, before)))
     return run.turns[-1]
 
 

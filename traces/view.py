@@ -1,0 +1,236 @@
+"""Traces as one HTML page that needs no network: ``triplepoint trace view``.
+
+Everything in a trace is foreign text. Here control characters become escapes, and the page's data
+is JSON in which nothing can end its element; in the page every text is set as text, never as
+markup; and a content security policy allows the page's own script and style by their hashes, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from . import timeline
+from .events import MessageEvent, PhaseEvent, RunStart, ToolEvent
+from .reader import Trace
+from .spans import Leaf, RunSpan, of_runs
+from .text import printable
+
+Json = dict[str, Any]
+
+_ASSETS = Path(__file__).with_name("assets")
+_SCRIPTS = ("view_dom.js", "view_charts.js", "view.js")
+_PHASE_FIELDS = (
+    *("turn", "step", "phase", "purpose", "predicted", "observed", "regime", "predicted_regime"),
+    *("tokens", "passes", "kv_before", "kv_after", "cached_tokens", "wall_s", "flops", "bytes"),
+    *("mfu", "mbu", "dispatch_share", "limit_share", "threads", "plan", "memory_level", "experts"),
+    *("ttft_s", "tokens_per_s", "predicted_s", "constraint", "max_tokens", "sampling", "source"),
+)
+_TOOL_FIELDS = ("turn", "step", "name", "duration_s", "effect", "decision", "decided_by", "asked_s")
+
+
+def page(traces: Iterable[Trace]) -> str:
+    """The page for the runs of these traces, in their order."""
+    pool = Texts()
+    runs = [
+        Run(one, span, pool).data()
+        for trace in traces
+        for one, span in zip(trace.runs, of_runs(trace), strict=True)
+    ]
+    script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+    style = (_ASSETS / "view.css").read_text(encoding="utf-8")
+    policy = (
+        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "POLICY": policy,
+        "STYLE": style,
+        "SCRIPT": script,
+        "DATA": embedded({"texts": pool.texts, "runs": runs}),
+    }
+    text = (_ASSETS / "view.html").read_text(encoding="utf-8")
+    # One pass over the template: nothing that was put in is looked at again.
+    head, *rest = text.split("%%")
+    return head + "".join(parts[part] if i % 2 == 0 else part for i, part in enumerate(rest))
+
+
+def embedded(value: Any) -> str:
+    """JSON that may stand inside a ``script`` element: it has no ``<``, ``>`` or ``&``."""
+    text = json.dumps(_clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _source(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _clean(value: Any) -> Any:
+    """The value with texts that are safe to show, and numbers that JSON has."""
+    if isinstance(value, str):
+        return printable(value, block=True)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {printable(str(key)): _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    if value is None or isinstance(value, bool | int):
+        return value
+    return printable(str(value), block=True)
+
+
+class Texts:
+    """Long texts of a page, each once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        """The text's place in the list."""
+        if text not in self._numbers:
+            self._numbers[text] = len(self.texts)
+            self.texts.append(text)
+        return self._numbers[text]
+
+
+class Run:
+    """What the page is told of one run: messages and calls (items), phases and calls (leaves)."""
+
+    def __init__(self, trace: Trace, span: RunSpan, pool: Texts) -> None:
+        self._trace = trace
+        self._span = span
+        self._pool = pool
+        self._items: list[Json] = []
+        self._leaves: list[Json] = []
+
+    def data(self) -> Json:
+        """The run as JSON."""
+        turns = []
+        for turn in self._span.turns:
+            first_leaf, first_item = len(self._leaves), len(self._items)
+            self._add_turn(turn.number, list(turn.leaves))
+            turns.append(
+                {
+                    "number": turn.number,
+                    "question": self._pool.number(turn.question),
+                    "start": self._ms(turn.start),
+                    "end": self._ms(turn.end),
+                    "answered": turn.close is not None,
+                    "leaves": [first_leaf, len(self._leaves)],
+                    "items": [first_item, len(self._items)],
+                }
+            )
+        return {
+            **self._about(),
+            "turns": turns,
+            "items": self._items,
+            "leaves": self._leaves,
+            "end": self._ms(self._span.end),
+        }
+
+    def _about(self) -> Json:
+        trace, header = self._trace, self._trace.header
+        end = trace.end
+        return {
+            "file": trace.path.name if trace.path else "",
+            "run": self._span.run,
+            "began": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(self._span.start / 1e9)),
+            "redacted": trace.redacted,
+            "status": end.status if end else "unfinished",
+            "message": end.message if end else "",
+            "totals": asdict(timeline.totals(trace)),
+            "transitions": len(trace.transitions),
+            "header": _header(header) if header else None,
+        }
+
+    def _add_turn(self, number: int, leaves: list[Leaf]) -> None:
+        """The items of a turn in the order of the conversation, linked with its leaves."""
+        messages = [
+            event
+            for event in self._trace.events
+            if isinstance(event, MessageEvent) and event.turn == number
+        ]
+        fed: dict[int, int] = {}  # step to the last item that its prefill read
+        said: dict[int, int] = {}  # step to the item that its decode wrote
+        order: list[MessageEvent | Leaf] = [
+            *messages,
+            *(leaf for leaf in leaves if isinstance(leaf.event, ToolEvent)),
+        ]
+        order.sort(key=lambda part: (part if isinstance(part, MessageEvent) else part.event).seq)
+        calls: dict[int, int] = {}  # id of a tool's leaf to its item
+        for part in order:
+            if isinstance(part, Leaf):
+                if isinstance(part.event, ToolEvent):
+                    calls[id(part)] = self._item("tool", part.event, "")
+                    # Its result is read at the beginning of the next step.
+                    fed[part.event.step + 1] = calls[id(part)]
+            elif part.role == "assistant":
+                said[part.step] = self._item("assistant", part, part.content)
+            elif part.role != "tool":  # a tool's message repeats its result
+                fed[part.step] = self._item(part.role, part, part.content)
+        for leaf in leaves:
+            event = leaf.event
+            if isinstance(event, ToolEvent):
+                item = calls[id(leaf)]
+            else:
+                item = (fed if event.phase == "prefill" else said).get(event.step)
+            self._leaf(leaf, item)
+
+    def _item(self, role: str, event: MessageEvent | ToolEvent, text: str) -> int:
+        item: Json = {"role": role, "turn": event.turn, "step": event.step, "leaf": None}
+        if isinstance(event, ToolEvent):
+            item["call"] = timeline.call_text(event.name, event.arguments)
+            item["error"] = event.error
+            text = event.result
+        self._items.append({**item, "text": self._pool.number(text)})
+        return len(self._items) - 1
+
+    def _leaf(self, leaf: Leaf, item: int | None) -> None:
+        event = leaf.event
+        body: Json = {"start": self._ms(leaf.start), "end": self._ms(leaf.end), "item": item}
+        if isinstance(event, PhaseEvent):
+            body |= {"kind": "phase", **{name: getattr(event, name) for name in _PHASE_FIELDS}}
+            body["layers"] = [layer.model_dump() for layer in event.layers]
+        else:
+            body |= {"kind": "tool", **{name: getattr(event, name) for name in _TOOL_FIELDS}}
+            body |= {"arguments": json.dumps(event.arguments, indent=1, default=str)}
+            body |= {"error": event.error, "characters": len(event.result)}
+        if item is not None:
+            mine = self._items[item]
+            # A call's own leaf is the call; a message's the phase that read or wrote it.
+            if mine["leaf"] is None or body["kind"] == "tool":
+                mine["leaf"] = len(self._leaves)
+        self._leaves.append(body)
+
+    def _ms(self, ns: int) -> float:
+        return (ns - self._span.start) / 1e6
+
+
+def _header(header: RunStart) -> Json:
+    model = header.model
+    return {
+        "model": model.name,
+        "architecture": model.architecture,
+        "quant": model.quant,
+        "parameters": model.parameters,
+        "sha256": model.sha256,
+        "target": header.target,
+        "threads": header.threads,
+        "kv": header.kv,
+        "cpu": header.machine.cpu,
+        "cores": header.machine.cores,
+        "context": header.config.get("context"),
+        "parent": header.parent,
+        "map": header.regime_map,
+    }
