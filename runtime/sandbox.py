@@ -38,7 +38,7 @@ MAX_PARTS = 40_000  # of a value with all that it holds
 MAX_DEPTH = 100  # of lists in lists
 MAX_BITS = 4096  # of an integer
 MAX_WORDS = 10_000  # lexed from the template; those that models ship have about a thousand
-MAX_NODES = 3000  # of the parsed template; those that models ship have a few hundred
+MAX_NODES = 2000  # of the parsed template; those that models ship have a few hundred
 
 _CHARS_A_STEP = 128  # touching that much text takes about as long as a call
 _ITEMS_A_STEP = 8
@@ -107,6 +107,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         )
         self.steps = 0  # set before each render
         self.text = 0
+        self.names: frozenset[str] = frozenset()  # in the template that was compiled last
         self._now = now
         self.filters = {name: self._metered_filter(name, FILTERS[name]) for name in _FILTERS}
         self.filters |= {
@@ -175,8 +176,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super()._parse(source, name, filename)
 
     def _generate(self, source: nodes.Template, *args: Any, **kwargs: Any) -> str:
-        if (size := sum(1 for _ in source.find_all(nodes.Node))) > MAX_NODES:
-            raise OutOfStepsError(f"it has {size:,} parts (at most {MAX_NODES:,})")
+        parts = list(islice(source.find_all(nodes.Node), MAX_NODES + 1))
+        if len(parts) > MAX_NODES:
+            raise OutOfStepsError(f"it has more than {MAX_NODES:,} parts")
+        self.names = frozenset(n.name for n in parts if isinstance(n, nodes.Name))
         return super()._generate(Metered().visit(source), *args, **kwargs)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:

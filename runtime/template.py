@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
-from jinja2.meta import find_undeclared_variables
 
 from ..errors import TemplateError
 from .sandbox import MAX_TEXT, RefusalError, Sandbox
@@ -50,18 +49,19 @@ class ChatTemplate:
                 f"{MAX_SOURCE:,} is the most that is accepted"
             )
         self.source = source
+        self.variables: frozenset[str] = frozenset()
+        """Names that the template reads and that may come from outside."""
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._sandbox = Sandbox(now or datetime.now())
         self._lock = threading.Lock()  # the sandbox counts the steps of one render at a time
         try:
-            self.variables = frozenset(find_undeclared_variables(self._sandbox.parse(source)))
-            """Names that the template reads without setting them."""
             code = self._sandbox.compile(source, name=_NAME, filename=_NAME)
             self._template = self._sandbox.template_class.from_code(
                 self._sandbox, code, self._sandbox.make_globals(None)
             )
         except Exception as error:  # whatever a stranger's text does to lexer and compiler
             raise _explain("the chat template cannot be compiled", error) from error
+        self.variables = self._sandbox.names
 
     def render(
         self,
