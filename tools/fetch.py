@@ -16,6 +16,7 @@ import threading
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ToolError
@@ -25,6 +26,8 @@ from .paths import shown
 from .tool import Tool, tool
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 MAX_BYTES = 4 * 2**20  # of a body, decompressed
@@ -146,7 +149,7 @@ class FetchTools:
 
         limits = httpx.Limits(max_connections=1)
         async with httpx.AsyncClient(
-            verify=httpx.create_ssl_context(),  # with SSL_CERT_FILE, if that is set
+            verify=_certificates(),
             trust_env=False,
             follow_redirects=False,
             timeout=None,
@@ -216,6 +219,14 @@ class FetchTools:
             if len(body) > self._max_bytes:
                 return bytes(body[: self._max_bytes]), True
         return bytes(body), False
+
+
+@lru_cache
+def _certificates() -> ssl.SSLContext:
+    """Those that SSL_CERT_FILE names, else the usual ones; reading them takes a while."""
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 def _checked(url: str) -> httpx.URL:

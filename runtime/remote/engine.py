@@ -10,6 +10,8 @@ from urllib.parse import urlsplit, urlunsplit
 from ...errors import EngineError, ModelError
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 CONTEXT = 32768  # tokens, where nothing is said: no such server tells it in a common way
@@ -92,6 +94,7 @@ class RemoteEngine:
         self.silence = silence
         self.tries = tries
         self._key = api_key
+        self._certificates: ssl.SSLContext | None = None
         self._local = _is_loopback(parts.hostname)
         self.target, self.threads, self.kv = "remote", 0, ""
         self.machine = RemoteMachine()
@@ -104,8 +107,14 @@ class RemoteEngine:
         headers = {"User-Agent": "triplepoint"}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
-        limits = httpx.Timeout(timeout or self.silence, connect=CONNECT)
-        return httpx.AsyncClient(headers=headers, timeout=limits, trust_env=not self._local)
+        if self._certificates is None and self.base_url.startswith("https:"):
+            self._certificates = httpx.create_ssl_context()  # reading them takes a while
+        return httpx.AsyncClient(
+            headers=headers,
+            timeout=httpx.Timeout(timeout or self.silence, connect=CONNECT),
+            trust_env=not self._local,
+            verify=False if self._certificates is None else self._certificates,  # http: none
+        )
 
     def close(self) -> None:
         """Nothing is held open between two requests."""

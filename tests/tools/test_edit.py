@@ -309,7 +309,7 @@ def test_a_folder_that_is_swapped_for_a_link_leads_nowhere(
     swapper.start()
     written = 0
     try:
-        while written < 30:
+        while written < 12:
             old, new = ("a", "b") if written % 2 == 0 else ("b", "a")
             with contextlib.suppress(ToolError):
                 edit.edit_file("swap/file", old, new)

@@ -165,6 +165,7 @@ def test_commands(chat: Any, work: Path) -> None:
     assert terminal.shown.count("trace: ") == 2
 
 
+@pytest.mark.slow
 def test_another_model_is_told_what_was_said(chat: Any) -> None:
     """Questions and answers go along, and the chat says so."""
     terminal = chat(text("Blue."))
@@ -184,6 +185,7 @@ def test_another_model_is_told_what_was_said(chat: Any) -> None:
     assert terminal.end() == 0
 
 
+@pytest.mark.slow
 def test_several_lines_and_the_history(chat: Any, env: dict[str, str]) -> None:
     """A backslash goes on in the next line, three quotes hold a block; what was typed is kept."""
     terminal = chat(text("Ok."), text("Ok."))
