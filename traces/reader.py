@@ -197,6 +197,25 @@ class Trace:
                 turn.end = event
         return list(turns.values())
 
+    def to_dataframe(self, table: str = "phases", *, library: str | None = None) -> Any:
+        """One of the trace's tables as a data frame, a row for each phase by default.
+
+        Args:
+            table: ``runs``, ``turns``, ``phases``, ``tools``, ``messages`` or ``layers``; the
+                columns are those of `tables.COLUMNS`.
+            library: ``pandas`` or ``polars``; by default whichever is installed, pandas first.
+
+        Returns:
+            A ``pandas.DataFrame`` or a ``polars.DataFrame``.
+
+        Raises:
+            TraceError: no such library is installed.
+            ValueError: there is no such table.
+        """
+        from .frames import frame
+
+        return frame(self, table, library)
+
     @property
     def runs(self) -> list[Trace]:
         """One trace for each run in the file, in order."""

@@ -1,0 +1,29 @@
+"""Tables of a trace as data frames of pandas or polars, where one of them is installed."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from ..errors import TraceError
+from .reader import Trace
+from .tables import COLUMNS, rows
+
+LIBRARIES = ("pandas", "polars")
+
+
+def frame(trace: Trace, table: str, library: str | None) -> Any:
+    """See `Trace.to_dataframe`."""
+    if library is not None and library not in LIBRARIES:
+        raise ValueError(f"no library {library!r}; there are {', '.join(LIBRARIES)}")
+    wanted = LIBRARIES if library is None else (library,)
+    found = next((name for name in wanted if find_spec(name) is not None), None)
+    if found is None:
+        raise TraceError(
+            f"a data frame needs {' or '.join(wanted)}, which is not installed; "
+            "`tables.rows` gives the same rows as plain dicts"
+        )
+    records = list(rows(trace, table))
+    columns = {name: [row[name] for row in records] for name in COLUMNS[table]}
+    return import_module(found).DataFrame(columns)
