@@ -17,21 +17,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from itertools import accumulate
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Any
 
 from ..errors import TemplateError
 from .formats import format_for, format_of
-from .segments import Marks, Origin, Segment
+from .messages import Message, call_shown, results_as_user, shown_to_template, whole_answer
+from .segments import Marks, Segment
 from .template import ChatTemplate, TemplateRefusalError
 from .thinking import Thinking, thinking_of
 from .tokenizer import Tokenizer
 from .toolcalls import ToolCall, ToolFormat
-
-Role = Literal["system", "user", "assistant", "tool"]
 
 CHATML = """\
 {%- for message in messages %}
@@ -52,26 +51,6 @@ To call a function, write nothing but its name and its arguments, in this form:
 
 _TOOLS_IN_SYSTEM = re.compile(r"""message(?:\.tools\b|\[['"]tools['"]\])""")
 """How Phi-4's template finds the tools: as a text in the system message."""
-
-_ORIGINS: dict[str, Origin] = {"system": "system", "user": "user", "tool": "tool_result"}
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One message of a conversation."""
-
-    role: Role
-    content: str = ""
-    """For an assistant: everything it generated, calls and thinking included."""
-    name: str = ""
-    """Of a tool result: the tool."""
-    call_id: str = ""
-    calls: tuple[ToolCall, ...] = ()
-    """Of an assistant: the calls that it made, which a template may want apart."""
-    said: str | None = None
-    """Of an assistant: what it said beside them; its content where it is not given."""
-    thinking: str = ""
-    """Of an assistant: what it thought before."""
 
 
 class Chat:
@@ -235,7 +214,7 @@ class Chat:
             name = self.tools[0]["function"]["name"]
             if self._shows_calls():
                 call = ToolCall(name, id="c00010100")
-                said["tool_calls"] = [_call_shown(call, 1, Marks())]
+                said["tool_calls"] = [call_shown(call, 1, Marks())]
             then = {"role": "tool", "name": name, "tool_call_id": "c00010100", "content": "x"}
         shown = [{"role": "user", "content": "What?"}, said, then]
         tools = self.tools if self._tells_tools else []
@@ -301,7 +280,7 @@ class Chat:
         shown = [
             self._whole(i, message, marks)
             if whole and message.role == "assistant"
-            else self._shown(i, message, marks, calls)
+            else shown_to_template(message, i, marks, calls=calls)
             for i, message in enumerate(messages)
         ]
         tools = [self._safe(tool, marks) for tool in self.tools]
@@ -311,7 +290,7 @@ class Chat:
                 shown[0]["content"] += "\n\n" + told
             else:
                 shown.insert(0, {"role": "system", "content": told})
-            shown = _results_as_user(shown)
+            shown = results_as_user(shown)
             tools = []
         if tools and self._tools_in_system:
             if not shown or shown[0]["role"] != "system":
@@ -329,39 +308,9 @@ class Chat:
         schemas = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
         return _TOOLS.format(schemas=schemas, example=self.form.example)
 
-    def _shown(self, index: int, message: Message, marks: Marks, calls: bool) -> dict[str, Any]:
-        """The message as the template sees it: a mark for its content."""
-        content = message.content
-        if message.role == "assistant":
-            # Already in the session: only its place matters, so it is never empty.
-            shown: dict[str, Any] = {"role": "assistant"}
-            shown["content"] = marks.put(content, "model", index)
-            if calls and message.calls:
-                shown["tool_calls"] = [_call_shown(call, index, marks) for call in message.calls]
-            return shown
-        mark = marks.put(content, _ORIGINS[message.role], index) if content else ""
-        shown = {"role": message.role, "content": mark}
-        if message.role == "tool":
-            shown |= {"name": message.name, "tool_call_id": message.call_id}
-        return shown
-
     def _whole(self, index: int, message: Message, marks: Marks) -> dict[str, Any]:
-        """An assistant's message that is still to be read: what it said, thought and called."""
-        text = message.content if message.said is None else message.said
-        shown: dict[str, Any] = {"role": "assistant", "content": ""}
-        if text:
-            shown["content"] = marks.put(text, "model", index)
-        if message.thinking:
-            shown["reasoning_content"] = marks.put(message.thinking, "model", index)
-        if message.calls and self._shows_calls():
-            shown["tool_calls"] = [_call_shown(call, index, marks) for call in message.calls]
-        elif message.calls:
-            marked = [
-                replace(call, arguments=_marked(call.arguments, index, marks))
-                for call in message.calls
-            ]
-            shown["content"] += ("\n" if text else "") + self.form.render(marked)
-        return shown
+        form = None if message.calls and self._shows_calls() else self.form
+        return whole_answer(message, index, marks, form)
 
     def _safe(self, value: Any, marks: Marks) -> Any:
         """A schema in which text that holds a control token is marked as a message would be."""
@@ -397,42 +346,6 @@ class Chat:
                     f"the chat template leaves out message {i} ({message.role}); "
                     "another template can be given to the agent (chat_template=…)"
                 )
-
-
-def _call_shown(call: ToolCall, index: int, marks: Marks) -> dict[str, Any]:
-    """A call as templates expect it; a mark stands for each text in its arguments."""
-    function = {"name": call.name, "arguments": _marked(call.arguments, index, marks)}
-    return {"type": "function", "id": call.id, "function": function}
-
-
-def _marked(value: Any, index: int, marks: Marks) -> Any:
-    if isinstance(value, str):
-        return marks.put(value, "model", index)
-    if isinstance(value, Mapping):
-        return {key: _marked(item, index, marks) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_marked(item, index, marks) for item in value]
-    return value
-
-
-def _results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Tool results as what the user says, for a template that knows no tools.
-
-    Results of one turn make one message: such templates want user and assistant in turns.
-    """
-    out: list[dict[str, Any]] = []
-    before = ""
-    for message in shown:
-        if message["role"] == "tool":
-            text = f"<tool_response>\n{message['content']}\n</tool_response>"
-            if before == "tool":
-                out[-1]["content"] += "\n" + text
-            else:
-                out.append({"role": "user", "content": text})
-        else:
-            out.append(message)
-        before = message["role"]
-    return out
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ContextOverflowError, GrammarError, LimitReachedError
@@ -24,6 +24,7 @@ from .grammar import CallGrammar
 from .ledger import Reuse, Span, TokenLedger
 from .reply import Reply, ReplyReader
 from .sampling import GREEDY
+from .thoughts import Mark, Thoughts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,18 +35,6 @@ if TYPE_CHECKING:
 
 
 ANSWER_ROOM = 256  # tokens that a compaction leaves free for the answer
-
-THOUGHT = "thinking"
-"""Label of the tokens that are what a model thought, with the tags around it."""
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place in a conversation."""
-
-    tokens: int
-    cuts: int = 0
-    """How often thinking had been taken out by then."""
 
 
 class LocalTalk:
@@ -80,8 +69,7 @@ class LocalTalk:
         self._tools = tools
         self._opens_thinking = False
         self._wanted = 0  # tokens of room that were missing, when some were
-        self._cuts: list[list[Span]] = []
-        """What was taken out of the ledger, each time where it then was."""
+        self._thoughts = Thoughts(self.ledger)
 
     @property
     def notes(self) -> list[str]:
@@ -103,7 +91,7 @@ class LocalTalk:
 
     def mark(self) -> Mark:
         """See `Talk.mark`."""
-        return Mark(len(self.ledger), len(self._cuts))
+        return self._thoughts.mark()
 
     def rewind(self, mark: Mark) -> None:
         """See `Talk.rewind`."""
@@ -114,10 +102,7 @@ class LocalTalk:
 
     def current(self, mark: Mark) -> Mark:
         """The same place now, after thinking before it was taken out."""
-        at = mark.tokens
-        for cut in self._cuts[mark.cuts :]:
-            at -= sum(min(span.end, at) - span.start for span in cut if span.start < at)
-        return Mark(at, len(self._cuts))
+        return self._thoughts.current(mark)
 
     def seed(self, messages: Sequence[Message]) -> None:
         """Nothing to do: `feed` renders the whole conversation while the ledger is empty."""
@@ -128,7 +113,7 @@ class LocalTalk:
             return None
         self.ledger.ids = list(other.ledger.ids)
         self.ledger.spans = list(other.ledger.spans)
-        self._cuts = list(other._cuts)
+        self._thoughts.cuts = list(other._thoughts.cuts)
         return self.session.prefill(self.ledger.ids, purpose="fork")
 
     def settings(self) -> dict[str, Any]:
@@ -200,7 +185,7 @@ class LocalTalk:
         if ledger.ids and ledger.ids[-1] in self.engine.tokenizer.stop_ids:
             # The model has written its end of turn itself, this one or another.
             _drop_first(shares, self.engine.tokenizer.stop_ids)
-        whole, start = (ledger.ids, ledger.spans), self._drop_thoughts(messages)
+        start = self._thoughts.drop(messages, chat)
         before = len(ledger)
         for segment, ids in shares:
             label = _label(segment, messages)
@@ -210,7 +195,9 @@ class LocalTalk:
             for message in new:  # before the long part, so that a kill does not lose the question
                 run.note(message.role, message.content)
         except BaseException:
-            self._restore(before, whole, start)
+            ledger.truncate(before)
+            if start is not None:
+                self._thoughts.restore()
             raise
         try:
             if start is not None:
@@ -221,7 +208,7 @@ class LocalTalk:
             )
         except BaseException:
             # The messages were not read: as if they had never been sent.
-            self.rewind(Mark(before, len(self._cuts)))
+            self.rewind(Mark(before, len(self._thoughts.cuts)))
             raise
         agent.messages = messages
         self._opens_thinking = chat.opens_thinking(segments)
@@ -279,7 +266,8 @@ class LocalTalk:
         text = tokenizer.decode(ids)
         number = len(run.agent.messages)
         self.ledger.append(ids, "model", message=number)
-        self._mark_thoughts(before, thought, number)
+        opening = self.grammar.opens_thinking if self._opens_thinking else None
+        self._thoughts.label(before, thought, number, self._opens_thinking, opening)
         reply.calls = [
             replace(call, id=call.id or run.call_id(n)) for n, call in enumerate(reply.calls)
         ]
@@ -293,44 +281,6 @@ class LocalTalk:
         silent = set(thought)
         aloud = tokenizer.decode([token for n, token in enumerate(ids) if n not in silent])
         run.keep(message, reply, len(ids), aloud)
-
-    def _mark_thoughts(self, before: int, thought: Sequence[int], message: int) -> None:
-        """Label what was thought, and the tag before it if the template has written that."""
-        if not thought:
-            return
-        start = before
-        if self._opens_thinking:
-            opening = self.grammar.opens_thinking
-            ids = self.ledger.ids[:before]
-            if opening not in ids[-8:]:  # in letters, so where it begins is not known
-                return
-            start = before - 1 - ids[::-1].index(opening)
-        self.ledger.relabel(start, before, message=message, label=THOUGHT)
-        for number in thought:
-            at = before + number
-            self.ledger.relabel(at, at + 1, message=message, label=THOUGHT)
-
-    def _drop_thoughts(self, messages: Sequence[Message]) -> int | None:
-        """Take out of the ledger what the template leaves out; where that began, or None."""
-        asked = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
-        gone = [
-            span
-            for span in self.ledger.spans
-            if span.label == THOUGHT
-            and not self.chat.keeps_thoughts(old=(span.message or 0) < asked)
-        ]
-        if not gone:
-            return None
-        self._cuts.append(gone)
-        return self.ledger.cut(gone)
-
-    def _restore(self, before: int, whole: tuple[list[int], list[Span]], start: int | None) -> None:
-        """The ledger as it was, when nothing of the new messages has reached the session."""
-        if start is None:
-            self.ledger.truncate(before)
-        else:
-            self.ledger.ids, self.ledger.spans = whole
-            self._cuts.pop()
 
     def _measure(self, run: Run, phase: PhaseEvent, reply: Reply, ttft: float | None) -> None:
         """Put a decode into the sums and the trace."""

@@ -195,7 +195,7 @@ class Run:
             aloud: of the message, what was not thinking; all of it if not given.
         """
         self.agent.messages = [*self.agent.messages, message]
-        self.note("assistant", message.content if aloud is None else aloud, message.thinking)
+        self.note("assistant", message.content if aloud is None else aloud, reply.thinking)
         self.answer, self.thinking = reply.answer, reply.thinking
         self.usage.output_tokens += tokens
 

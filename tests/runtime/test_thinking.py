@@ -15,8 +15,8 @@ from triplepoint.runtime.agent import Agent
 from triplepoint.runtime.chat import Chat, Message
 from triplepoint.runtime.engine import Engine
 from triplepoint.runtime.events import PhaseFinished, TextDelta, ThinkingDelta
-from triplepoint.runtime.local import THOUGHT
 from triplepoint.runtime.thinking import Thinking, thinking_of
+from triplepoint.runtime.thoughts import THOUGHT
 from triplepoint.runtime.tokenizer import Tokenizer
 from triplepoint.traces import Trace
 from triplepoint.traces.events import MessageEvent
@@ -66,9 +66,15 @@ def look() -> str:
 TURN = (think("I should look.", call("look")), think("So it is full.", "It is full."))
 
 
+def tokenizer_of(agent: Agent) -> Tokenizer:
+    """The tokenizer of the agent's own engine."""
+    engine: Any = agent.engine
+    return engine.tokenizer
+
+
 def text_of(agent: Agent) -> str:
     """The conversation as the session has it."""
-    return agent.engine.tokenizer.decode(agent.session.tokens, special=True)
+    return tokenizer_of(agent).decode(agent.session.tokens, special=True)
 
 
 def rounds(agent: Agent) -> None:
@@ -119,7 +125,7 @@ def test_what_the_reading_again_cost(scripted: MakeEngine) -> None:
     kept = before[starts[0] :]
     reuse = next(e.reuse for e in events if isinstance(e, PhaseFinished) and e.reuse)
     phase = agent.trace.phases[-2]
-    new = agent.engine.tokenizer.encode(
+    new = tokenizer_of(agent).encode(
         "\n<|im_start|>user\nSure?<|im_end|>\n<|im_start|>assistant\n", special=True
     )
     assert phase.reread_tokens == reuse.reread == len(fed) - len(new)
@@ -223,7 +229,7 @@ def test_the_same_as_the_reference(scripted: MakeEngine) -> None:
     )[0][0]
 
     assert text_of(agent) == whole + "Yes." + END
-    assert agent.session.tokens == agent.engine.tokenizer.encode(text_of(agent), special=True)
+    assert agent.session.tokens == tokenizer_of(agent).encode(text_of(agent), special=True)
 
 
 # What can go wrong.

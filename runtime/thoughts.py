@@ -1,0 +1,103 @@
+"""What a model thought, as tokens of the ledger, and how it leaves the history.
+
+Whether it does is the template's decision (`Chat.keeps_thoughts`). Its tokens are then cut out of
+the ledger; what follows them has to be read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .ledger import Span, TokenLedger
+
+if TYPE_CHECKING:
+    from .chat import Chat
+    from .messages import Message
+
+THOUGHT = "thinking"
+"""Label of the tokens that are what a model thought, with the tags around it."""
+NEAR = 8  # tokens before an answer in which the template's own opening tag is looked for
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A place in a conversation."""
+
+    tokens: int
+    cuts: int = 0
+    """How often thinking had been taken out by then."""
+
+
+class Thoughts:
+    """The thinking in one ledger.
+
+    Attributes:
+        cuts: what was taken out, each time where it then was.
+    """
+
+    def __init__(self, ledger: TokenLedger) -> None:
+        self._ledger = ledger
+        self.cuts: list[list[Span]] = []
+        self._before: tuple[list[int], list[Span]] | None = None
+
+    def mark(self) -> Mark:
+        """The end of the ledger as a place."""
+        return Mark(len(self._ledger), len(self.cuts))
+
+    def current(self, mark: Mark) -> Mark:
+        """The same place now, after what was taken out since."""
+        at = mark.tokens
+        for cut in self.cuts[mark.cuts :]:
+            at -= sum(min(span.end, at) - span.start for span in cut if span.start < at)
+        return Mark(at, len(self.cuts))
+
+    def label(
+        self, before: int, thought: Sequence[int], message: int, opened: bool, opening: int | None
+    ) -> None:
+        """Label what was thought.
+
+        Args:
+            before: where the model's tokens begin.
+            thought: which of them were thinking, by number.
+            message: index of what the model said.
+            opened: whether the template has opened the thinking, so that its tag belongs to it.
+            opening: the id of that tag; without one it cannot be found, and nothing is labelled.
+        """
+        start = before
+        if opened and thought:
+            near = self._ledger.ids[max(0, before - NEAR) : before]
+            if opening not in near:
+                return
+            start = before - 1 - near[::-1].index(opening)
+        if thought:
+            self._ledger.relabel(start, before, message=message, label=THOUGHT)
+        for number in thought:
+            at = before + number
+            self._ledger.relabel(at, at + 1, message=message, label=THOUGHT)
+
+    def drop(self, messages: Sequence[Message], chat: Chat) -> int | None:
+        """Take out what the template leaves out; where that began, or None.
+
+        Args:
+            messages: of the conversation, the new ones included.
+            chat: knows what the template keeps.
+        """
+        asked = max((i for i, m in enumerate(messages) if m.role == "user"), default=0)
+        gone = [
+            span
+            for span in self._ledger.spans
+            if span.label == THOUGHT and not chat.keeps_thoughts(old=(span.message or 0) < asked)
+        ]
+        if not gone:
+            return None
+        self._before = self._ledger.ids, self._ledger.spans
+        self.cuts.append(gone)
+        return self._ledger.cut(gone)
+
+    def restore(self) -> None:
+        """Put back what `drop` took out last."""
+        assert self._before is not None, "nothing was taken out"
+        self._ledger.ids, self._ledger.spans = self._before
+        self.cuts.pop()
