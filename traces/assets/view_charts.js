@@ -88,7 +88,7 @@ function ground(sizes, kvs, bounds, x, y, right, top) {
       if (col < kvs.length && letters[col] === letters[from]) continue;
       const x1 = x(Math.max(edge(kvs, from, right), 0.75)), x2 = x(Math.min(edge(kvs, col, right), right));
       const name = LETTERS[letters[from]] || "unknown";
-      group.append(draw("rect", { x: x1, y: y1, width: x2 - x1 + 0.3, height: y2 - y1 + 0.3, class: name }));
+      group.append(draw("rect", { x: x1, y: y1, width: x2 - x1, height: y2 - y1, class: name }));
       from = col;
     }
   });
