@@ -60,12 +60,12 @@ def refuse_features(gguf: GGUFFile, architecture: str, understood: Collection[st
     for key, (meaning, nothing) in FEATURES.items():
         name = f"{architecture}.{key}"
         value = gguf.metadata.get(name)
-        if key in understood or value is None or value in nothing:
+        if key in understood or value is None:
             continue
-        if key == "attention.sliding_window" and value >= gguf.integer(  # pyright: ignore
-            f"{architecture}.context_length", low=1
-        ):
-            continue  # sees everything
+        if isinstance(value, bool | int | float):
+            seen = gguf.integer(f"{architecture}.context_length", low=1)
+            if value in nothing or (key == "attention.sliding_window" and value >= seen):
+                continue
         raise UnsupportedModelError(
             f"{gguf.path}: {name} asks for {meaning}, which is not supported for {architecture}"
         )

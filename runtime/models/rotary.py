@@ -40,7 +40,13 @@ class Rotation:
 
 def rotated_dims(gguf: GGUFFile, a: str, head_dim: int) -> int:
     """Dims of a head that are rotated."""
-    return gguf.integer(f"{a}.rope.dimension_count", head_dim, low=2, high=head_dim) // 2 * 2
+    dims = gguf.integer(f"{a}.rope.dimension_count", head_dim, low=8, high=head_dim)
+    if dims % 8:
+        raise UnsupportedModelError(
+            f"{gguf.path}: {a}.rope.dimension_count = {dims} is not supported: it must be a "
+            f"multiple of 8"
+        )
+    return dims
 
 
 def plain_rotation(gguf: GGUFFile, a: str, head_dim: int, key: str, base: float) -> Rotation:

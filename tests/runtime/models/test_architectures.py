@@ -233,6 +233,8 @@ REFUSED = [
     ("qwen2", {"qwen2.rope.scaling.type": "dynamic"}, "rope scaling 'dynamic' is not supported"),
     ("qwen3", {"qwen3.attn_logit_softcapping": 50.0}, "bounded attention scores"),
     ("llama", {"llama.attention.kv_lora_rank": 512}, "multi-head latent attention"),
+    ("llama", {"llama.expert_count": [8, 8, 8]}, "llama.expert_count asks for"),
+    ("qwen2", {"qwen2.rope.dimension_count": 20}, "dimension_count = 20 is not supported"),
 ]
 
 
