@@ -166,8 +166,7 @@ def test_same_bits_on_any_threads(engine: Engine) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [None, "generic"])
-@pytest.mark.parametrize("kv", ["bf16", "q8"])
+@pytest.mark.parametrize(("kv", "target"), [("bf16", None), ("q8", "generic")])
 @pytest.mark.parametrize("name", ["mistral", "qwen2", "gemma3", "phi3-long"])
 def test_same_bits_when_quantised(model: MakeModel, name: str, kv: str, target: str | None) -> None:
     """The same holds for int8 weights and each cache, in any chunks, on 1, 2 or 3 threads."""
