@@ -52,7 +52,9 @@ def torch_sums(name: str) -> dict[str, np.ndarray]:
     modules = dict(model.named_modules())
     for tensor in mapping.tensors:
         module = modules.get(tensor.sources[0].removesuffix(".weight")) if tensor.sources else None
-        if isinstance(module, torch.nn.Linear) and tensor.name != "output.weight":
+        if module is None or tensor.name == "output.weight":
+            continue
+        if isinstance(module, torch.nn.Linear):
             module.register_forward_pre_hook(watch(tensor.name))
     ids = some_ids()
     with torch.no_grad():
