@@ -1,4 +1,4 @@
-.PHONY: help venv check test bench
+.PHONY: help venv check test bench runs
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -17,6 +17,9 @@ check: ## what CI checks: lint, format, types, tests
 
 test: ## the tests alone
 	.venv/bin/pytest -q
+
+runs: ## record the runs of examples/runs anew
+	.venv/bin/python -m triplepoint.runtime.recorded
 
 # What `make bench` measures; PEER names an interpreter that has llama-cpp-python.
 MODELS = nano synthetic:qwen3-0.6b:q4_0 synthetic:qwen3-0.6b:q4_k_m synthetic:qwen3-0.6b:q8_0 \

@@ -148,12 +148,6 @@ def to_ascii(logger: object, name: str, line: str) -> str:
     return line.replace("\x7f", "\\u007f")
 
 
-def _dumps(event: object) -> str:
-    return json.dumps(
-        event, ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=_fallback
-    )
-
-
 def _plain(value: Any) -> Any:
     """The value with text keys, and numbers that JSON has no sign for as text."""
     if isinstance(value, Mapping):
@@ -175,3 +169,12 @@ def _fallback(value: object) -> object:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     return str(value)
+
+
+_dumps = json.JSONEncoder(
+    ensure_ascii=True,
+    allow_nan=False,
+    check_circular=False,  # what is circular is nested too deeply, and told so
+    separators=(",", ":"),
+    default=_fallback,
+).encode

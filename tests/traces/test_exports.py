@@ -150,7 +150,8 @@ def test_otlp_is_what_the_protocol_reads(trace: Trace) -> None:
     document = export_otlp.document([trace], content=True)
     for resource in document["resourceSpans"]:  # protobuf's own mapping has bytes as base64
         for span in resource["scopeSpans"][0]["spans"]:
-            span.pop("traceId"), span.pop("spanId"), span.pop("parentSpanId", None)
+            for name in ("traceId", "spanId", "parentSpanId"):
+                span.pop(name, None)
 
     json_format.ParseDict(document, service.ExportTraceServiceRequest())
 
