@@ -170,7 +170,9 @@ def test_a_folder_is_not_a_model(tmp_path: Path) -> None:
 
 def test_unknown_names_say_what_to_do() -> None:
     """The message lists the ways to name a model."""
-    with pytest.raises(ModelError, match=r"no such model: gpt-9.*path to a GGUF file, .*pulled, nano, or"):
+    with pytest.raises(
+        ModelError, match=r"no such model: gpt-9.*path to a GGUF file, .*pulled, nano, or"
+    ):
         resolve_model("gpt-9")
     with pytest.raises(ModelError, match="nonsense"):
         resolve_model("synthetic:nonsense:q4_0")
