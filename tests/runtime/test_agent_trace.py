@@ -15,7 +15,6 @@ from triplepoint.runtime.replay import verify
 from triplepoint.traces import Trace
 
 MakeEngine = Callable[..., Any]
-TURNS = 200
 END = "<|im_end|>"
 CALL = '<tool_call>\n{"name": "read_file", "arguments": {"path": "app.log"}}\n</tool_call>' + END
 LOG = "".join(f"10:{n:02} ERROR disk full on /dev/sda{n}\n" for n in range(12))
@@ -29,15 +28,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "work"
 
 
+@pytest.mark.parametrize("turns", [30, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_turn_costs_as_much_late_as_early(
-    scripted: MakeEngine, folder: Path, tmp_path: Path
+    scripted: MakeEngine, folder: Path, tmp_path: Path, turns: int
 ) -> None:
-    """Over 200 turns that read a file, turn n's lines are as long as turn 2's but for digits."""
-    engine = scripted(*[CALL, f"It is full.{END}"] * TURNS, context=1 << 20)
+    """Over many turns that read a file, turn n's lines are as long as turn 2's but for digits."""
+    engine = scripted(*[CALL, f"It is full.{END}"] * turns, context=1 << 20)
     path = tmp_path / "t.jsonl"
     sizes = []
     with Agent(engine, workspace=folder, trace=path) as agent:
-        for _ in range(TURNS):
+        for _ in range(turns):
             before = path.stat().st_size if path.exists() else 0
             agent.run("What's the error?")
             sizes.append(path.stat().st_size - before)
@@ -46,7 +46,7 @@ def test_a_turn_costs_as_much_late_as_early(
     tool_lines = [line for line in path.read_text().splitlines() if '"event":"tool"' in line]
     assert sum(len(json.loads(line)["result"]) > 0 for line in tool_lines) == 1
     trace = Trace.load(path)
-    assert len(trace.turns) == TURNS
+    assert len(trace.turns) == turns
     assert {tool.result for tool in trace.tools} == {trace.tools[0].result}
     assert trace.tools[0].result.endswith("10:11 ERROR disk full on /dev/sda11")
 
