@@ -59,7 +59,7 @@ function phaseDiagram(run, select) {
   root.append(ground(sizes, kvs, map.bounds, x, y, right, top));
   axes(root, x, y, right, top);
   const path = points.map((p) => `${x(p.kv).toFixed(1)},${y(p.tokens).toFixed(1)}`).join(" ");
-  root.append(draw("polyline", { points: path, class: "path" }));
+  root.append(draw("polyline", { points: path, class: points.length > 80 ? "path dense" : "path" }));
   const marks = new Map();
   for (const point of points) {
     const mark = symbol(kindOf(point.leaf), x(point.kv), y(point.tokens));
