@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .keeping import add_models
 from .making import add_making
+from .regime_arguments import add_regimes
 from .toolbox import add_tool_options
 from .trace_arguments import add_trace
 
@@ -38,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_trace(verbs)
     _add_doctor(verbs)
     _add_bench(verbs)
+    add_regimes(lambda name, summary: _verb(verbs, name, summary), positive)
     add_models(lambda name, summary: _verb(verbs, name, summary))
     add_making(lambda name, summary: _verb(verbs, name, summary), positive)
     return parser
@@ -103,6 +105,14 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
     )
     bench.add_argument(
         "--peer-python", metavar="PATH", help="the interpreter that has llama-cpp-python (this one)"
+    )
+    bench.add_argument(
+        "--predict",
+        nargs="?",
+        const=[1, 4, 16, 64, 256, 1024, 4096],
+        type=numbers,
+        metavar="N,…",
+        help="predict phases of so many tokens at each -d, then measure them",
     )
     bench.add_argument(
         "--kernels",

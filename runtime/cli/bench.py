@@ -30,6 +30,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     form: Form = "json" if args.json else args.output
     if args.kernels is not None:
         return _kernels(args, output, form)
+    if args.predict is not None:
+        from . import predicting
+
+        return predicting.run(args, output, form)
     from ..bench import cases
 
     todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)

@@ -1,0 +1,116 @@
+"""``triplepoint bench --predict``: what the cost model expects, held against the clock."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import EngineError
+from .engines import load_engine
+from .output import Output
+from .regimes import BUSY
+from .tables import Column, Form, Row, rate, show
+
+if TYPE_CHECKING:
+    from ..calibration import Calibration, Checked
+
+DEPTHS = (0, 512, 2048, 8192)  # where -d names none
+_COLUMNS = (
+    Column("tokens", 6),
+    Column("KV", 6),
+    Column("expected ms", 11),
+    Column("measured ms", 11),
+    Column("t/s", 9),
+    Column("error", 7),
+    Column("beside", 7),
+    Column("expected", 8, is_text=True),
+    Column("observed", 8, is_text=True),
+)
+
+
+def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+    """Calibrate, then predict and measure each point; a row as soon as it is known."""
+    from .. import calibration
+
+    engine = load_engine(args, output)
+    depths = args.n_depth if args.n_depth != [0] else DEPTHS
+    room = engine.context - calibration.DECODES - 2
+    points = [(n, depth) for depth in depths for n in args.predict if n and n + depth <= room]
+    if not points:
+        engine.close()
+        raise EngineError(f"nothing to measure: no length fits a context of {engine.context}")
+    found: list[Checked] = []
+    try:
+        fitted = calibration.calibrated(engine, anew=True)
+        if calibration.busy(fitted, engine.machine):
+            output.note(BUSY)
+
+        def rows() -> Iterator[Row]:
+            for point in calibration.check(engine, fitted, points, args.repetitions):
+                found.append(point)
+                yield _row(point)
+
+        show(output, form, list(_COLUMNS), rows())
+    finally:
+        engine.close()
+    if form == "md":
+        _notes(output, fitted, found)
+    return 0
+
+
+def _row(point: Checked) -> Row:
+    seen = point.expected.seen
+    cells = (
+        f"{point.tokens:,}",
+        f"{point.start:,}",
+        f"{point.expected.seconds * 1e3:.3f}",
+        f"{point.seconds * 1e3:.3f}",
+        rate(point.tokens / point.seconds),
+        f"{point.error:+.0%}",
+        f"{point.error_beside:+.0%}",
+        seen.bound,
+        point.bound,
+    )
+    fields = {
+        "n_tokens": point.tokens,
+        "n_depth": point.start,
+        "expected_s": point.expected.seconds,
+        "measured_s": point.seconds,
+        "error": point.error,
+        "error_beside": point.error_beside,
+        "expected_bound": seen.bound,
+        "observed_bound": point.bound,
+    }
+    return Row(cells, fields, {"expected": dataclasses.asdict(point.expected)})
+
+
+def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> None:
+    """The errors together, and what the predictions were made with."""
+    output.line()
+    texts: list[tuple[str, Callable[[Checked], float]]] = [
+        ("limits of the calibration", lambda point: point.error),
+        ("limits beside the measurement", lambda point: point.error_beside),
+    ]
+    for name, value in texts:
+        errors = sorted(abs(value(point)) for point in found)
+        ninth = errors[min(len(errors) - 1, round(0.9 * (len(errors) - 1)))]
+        output.line(
+            f"error with the {name}: median {statistics.median(errors):.1%}, "
+            f"90th percentile {ninth:.1%}, most {errors[-1]:.1%}"
+        )
+    same = sum(point.expected.seen.bound == point.bound for point in found)
+    output.line(f"bound as expected at {same} of {len(found)} points")
+    e, m = fitted.efficiency, fitted.machine
+    output.line(
+        f"calibration: products read at {e.read:.0%} of {m.read_gbps['DRAM']:.1f} GB/s (DRAM) or "
+        f"{m.read_gbps['L3']:.0f} GB/s (L3) and multiply at {e.products:.0%} of "
+        f"{m.int8_gops:,.0f} GOP/s, "
+        f"attention at {e.attention_read:.0%} and {e.attention:.0%} of {m.bf16_gflops:,.0f} "
+        f"GFLOP/s; a product of few tokens costs as {e.least_tokens:.1f}; rows "
+        f"{e.row_s * 1e6:.2f} µs a token; a barrier {e.barrier_s * 1e6:.2f} µs, in decode "
+        f"{e.decode_barrier_s * 1e6:.2f} µs; waiting "
+        f"{e.waiting:.1%}"
+    )

@@ -1,0 +1,177 @@
+"""``triplepoint regimes``: the phase diagram of a model on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import EngineError
+from ...traces.text import printable
+from .engines import load_engine
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..calibration import Calibration
+    from ..engine import Engine
+    from ..regimes import Picture, Step
+
+_STYLES = {
+    "compute": "black on #ee7f2d",
+    "memory": "black on #3f9fd8",
+    "dispatch": "black on #d678ac",
+}
+BUSY = "other work slowed the measurement: what follows is for a machine as busy as now"
+_COLUMNS = 100  # of the terminal's picture, at most
+_MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Calibrate if that has not been done, and draw."""
+    kind = _kind(args.output)
+    path = _steps(args.trace)
+    engine = load_engine(args, output)
+    try:
+        picture, found = _picture(args, output, engine, path)
+    finally:
+        engine.close()
+    if args.output:
+        from .. import regime_picture
+
+        text = regime_picture.svg(picture) if kind == "svg" else regime_picture.page(picture)
+        Path(args.output).write_text(text, encoding="utf-8")
+    _show(output, picture)
+    if args.output:
+        output.line(args.output)
+    output.json(_document(picture, found))
+    return 0
+
+
+def _kind(name: str | None) -> str:
+    """``svg`` or ``html``, from a file's ending.
+
+    Raises:
+        EngineError: neither; a PNG would need a renderer that is not part of this.
+    """
+    if name is None:
+        return ""
+    kind = Path(name).suffix.lower().lstrip(".")
+    if kind == "png":
+        raise EngineError(f"{name}: PNG is not written; write a .svg and convert that")
+    if kind not in ("svg", "html"):
+        raise EngineError(f"{name}: the picture is written as .svg or .html")
+    return kind
+
+
+def _steps(name: str | None) -> list[Step]:
+    from ...traces.find import resolve
+    from ...traces.reader import Trace
+    from ..regimes import steps
+    from .traces import default_folder
+
+    if name is None:
+        return []
+    found = steps(Trace.load(resolve(name, default_folder())))
+    if not found:
+        raise EngineError(f"{name}: the trace has no phase that an engine of ours measured")
+    return found
+
+
+def _picture(
+    args: argparse.Namespace, output: Output, engine: Engine, path: list[Step]
+) -> tuple[Picture, Calibration]:
+    from .. import calibration
+    from ..regimes import Picture, diagram
+
+    found = calibration.calibrated(engine, anew=args.anew)
+    if calibration.busy(found, engine.machine):
+        output.note(BUSY)
+    measured: list[Any] = []
+    if args.measure:
+        room = engine.context - calibration.DECODES - 2
+        points = [(s, p) for s in _MEASURED[0] for p in _MEASURED[1] if s + p < room]
+        measured = list(calibration.check(engine, found, points))
+    model, machine = engine.model, found.machine
+    name = model.name.removeprefix("synthetic ")
+    notes = [
+        f"{model.architecture} {model.quant}, {model.parameters / 1e6:,.0f} M parameters, "
+        f"{engine.kv} KV cache  ·  {machine.cpu}, {machine.threads} threads, {engine.target}",
+        f"int8 {machine.int8_gops:,.0f} GOP/s, bf16 {machine.bf16_gflops:,.0f} GFLOP/s, read "
+        f"L3 {machine.read_gbps['L3']:,.0f} and DRAM {machine.read_gbps['DRAM']:,.0f} GB/s, "
+        f"measured {found.date[:10]}",
+    ]
+    drawn = diagram(engine.cost, found, engine.context)
+    return Picture(f"The regimes of {name}", notes, drawn, path, measured), found
+
+
+def _show(output: Output, picture: Picture) -> None:
+    """The picture as blocks, and what its marks mean."""
+    if output.as_json:
+        return
+    from ..regime_picture import blocks
+
+    width = min(_COLUMNS, output.console.width) if output.on_terminal else _COLUMNS
+    output.line(picture.title, "bold")
+    for note in picture.notes:
+        output.line(note)
+    output.line()
+    output.line("new tokens")
+    for line in blocks(picture, width):
+        if not output.in_colour:
+            output.line("".join(text for text, _ in line).rstrip())
+            continue
+        for text, bound in line:
+            mark = text if text not in ("c", "m", "d") else " "
+            output.piece(mark if bound else text, _STYLES.get(bound, ""))
+        output.end_line()
+    output.line(f"{'positions in the KV cache before the pass':>{width}}")
+    for bound, style in _STYLES.items():
+        output.piece(f" {bound[0]} ", style)
+        output.piece(f" {bound}-bound   ")
+    output.line()
+    for kv, tokens in picture.diagram.triple_points():
+        output.line(f"* triple point: {2**tokens:.0f} tokens behind {2**kv:,.0f}")
+    for n, step in enumerate(picture.path):
+        if step.number:
+            before = picture.path[n - 1].observed
+            output.line(
+                f"{step.number} {before} → {step.observed}: {step.purpose.replace('_', ' ')}, "
+                f"{step.tokens:,} tokens behind {step.kv_before:,}, {step.rate:,.0f} tok/s"
+            )
+    for point in picture.measured:
+        output.line(
+            f"measured: {point.tokens:,} tokens behind {point.start:,}: "
+            f"{point.tokens / point.seconds:,.0f} tok/s, {point.bound}; "
+            f"expected {point.expected.tokens_per_s:,.0f}, {point.expected.seen.bound}"
+        )
+
+
+def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
+    """The grid and the lines, as numbers."""
+    d = picture.diagram
+    bounds = d.bounds()
+    return {
+        "title": printable(picture.title),
+        "calibration": dataclasses.asdict(found),
+        "kv": [round(float(2**x), 2) for x in d.kv],
+        "tokens": [round(float(2**y), 2) for y in d.tokens],
+        "bounds": ["".join("cmd "[b] if b >= 0 else " " for b in row) for row in bounds],
+        "tokens_per_s": [[float(f"{r:.4g}") for r in row] for row in d.rates],
+        "triple_points": [
+            {"kv": round(2**kv, 1), "tokens": round(2**tokens, 1)}
+            for kv, tokens in d.triple_points()
+        ],
+        "run": [dataclasses.asdict(step) for step in picture.path],
+        "measured": [
+            {
+                "tokens": point.tokens,
+                "kv": point.start,
+                "seconds": point.seconds,
+                "bound": point.bound,
+                "expected_s": point.expected.seconds,
+                "expected_bound": point.expected.seen.bound,
+            }
+            for point in picture.measured
+        ],
+    }

@@ -1,0 +1,188 @@
+"""How long a pass will take: the roofline, corrected by what the kernels of a machine reach.
+
+`costs.py` says the least that the limits allow. A kernel reaches a share of them, reading and
+multiplying overlap only in part, and between kernels there are barriers. With ten measured figures
+(`Efficiency`) the time of a pass is the sum of its parts:
+
+    products   norm(weights / (read share * bandwidth), operations / (share * peak)), where a few
+               tokens cost as many operations as a tile of them
+    head       the same for the output head, one row
+    attention  norm(cache / (read share * bandwidth), operations / (share * peak))
+    rows       tokens * time of one: norms, quantisation, rotation, the choice of a token
+    dispatch   barriers * cost of one + share of the time in kernels that threads wait for others
+
+where norm(a, b) = (a^p + b^p)^(1/p) is their sum for p = 1 (no overlap) and the larger of the two
+for a large p. Products ask for the next weights while they multiply (p = 4), attention waits for
+each page of the cache (p = 1.5). The figures are measured in `calibration.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .costs import (
+    ModelCost,
+    Observation,
+    PassCost,
+    Prediction,
+    again_s,
+    attention_s,
+    linear_s,
+    observe,
+    pass_cost,
+    predict,
+)
+from .machine import MachineProfile
+
+PRODUCTS_OVERLAP = 4.0
+ATTENTION_OVERLAP = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """What a model's kernels reach of a machine's limits. The defaults are typical.
+
+    Attributes:
+        read, attention_read: share of the read bandwidth, of products and of attention.
+        products, attention: share of the arithmetic peak.
+        least_tokens: a product of fewer tokens costs as much arithmetic as one of these.
+        row_s, decode_rows_s: seconds for what is done to each token beside, in a prefill and in a
+            pass of one token.
+        barrier_s, decode_barrier_s: seconds of one barrier, with dispatch and time stamps of its
+            ops, in a prefill and in a pass of one token.
+        waiting: share of the time in kernels that threads wait for each other.
+    """
+
+    read: float = 0.95
+    attention_read: float = 0.8
+    products: float = 0.7
+    attention: float = 0.6
+    least_tokens: float = 6.0
+    row_s: float = 1e-5
+    decode_rows_s: float = 1e-5
+    barrier_s: float = 8e-7
+    decode_barrier_s: float = 5e-7
+    waiting: float = 0.015
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """How an engine cuts its work.
+
+    Attributes:
+        chunk: most tokens of a pass.
+        tile: tokens that share one read of the cache.
+        decode_barriers, prefill_barriers: of one pass.
+    """
+
+    chunk: int
+    tile: int
+    decode_barriers: int
+    prefill_barriers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Seconds that the parts of a phase will take, and what will be seen of it."""
+
+    tokens: int
+    products_s: float
+    head_s: float
+    attention_s: float
+    rows_s: float
+    dispatch_s: float
+    least: Prediction
+
+    @property
+    def seconds(self) -> float:
+        return self.kernel_s + self.dispatch_s
+
+    @property
+    def kernel_s(self) -> float:
+        """What a thread spends in kernels."""
+        return self.products_s + self.head_s + self.attention_s + self.rows_s
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds
+
+    @property
+    def seen(self) -> Observation:
+        """Shares and bound as time stamps will show them."""
+        return observe(self.least, self.seconds, self.kernel_s)
+
+
+def expect(
+    model: ModelCost,
+    machine: MachineProfile,
+    reached: Efficiency,
+    passes: Passes,
+    tokens: int,
+    start: int,
+    batch: int = 1,
+) -> Expectation:
+    """What `tokens` tokens behind `start` cached ones will take, logits for the last.
+
+    More than a chunk are several passes. `batch`: so many sequences at once, each alike.
+    """
+    parts = [0.0] * 5
+    least = [0.0] * 3
+    level, at = "", 0
+    while at < tokens:
+        count = min(passes.chunk, tokens - at)
+        last = int(at + count == tokens)
+        single = count == 1
+        barriers = passes.decode_barriers if single else passes.prefill_barriers
+        cost = pass_cost(
+            model, count, start + at, last, barriers, passes.tile if not single else 1, batch=batch
+        )
+        bound = predict(cost, model, machine)
+        level = bound.level
+        for n, value in enumerate(_pass_seconds(cost, model, machine, reached, count, batch)):
+            parts[n] += value
+        for n, value in enumerate((bound.compute_s, bound.memory_s, bound.dispatch_s)):
+            least[n] += value
+        at += count
+    return Expectation(tokens * batch, *parts, least=Prediction(*least, level=level))
+
+
+def _pass_seconds(
+    cost: PassCost,
+    model: ModelCost,
+    machine: MachineProfile,
+    reached: Efficiency,
+    tokens: int,
+    batch: int,
+) -> tuple[float, float, float, float, float]:
+    """Seconds of one pass: products, head, attention, rows, dispatch."""
+    rate = machine.bandwidth(machine.level_of(cost.bytes))
+    head = bool(cost.weight_bytes > model.layer_bytes(cost.experts_read))
+    body_flops = cost.linear_flops - 2.0 * batch * model.head_weights * head
+    rows = tokens * batch
+    least = 1.0 if rows == 1 else max(1.0, reached.least_tokens / rows)
+    body = linear_s(PassCost(linear_flops=body_flops * least), model, machine)
+    products = _norm(
+        model.layer_bytes(cost.experts_read) / (rate * reached.read),
+        body / reached.products,
+        PRODUCTS_OVERLAP,
+    )
+    last = linear_s(PassCost(linear_flops=2.0 * batch * model.head_weights), model, machine)
+    output = _norm(
+        model.head_bytes / (rate * reached.read), last / reached.products, PRODUCTS_OVERLAP
+    )
+    cached = (cost.kv_read_bytes + cost.kv_write_bytes) / rate + again_s(cost, model, machine)
+    attention = _norm(
+        cached / reached.attention_read,
+        attention_s(cost, model, machine) / reached.attention,
+        ATTENTION_OVERLAP,
+    )
+    each = reached.decode_rows_s if rows == 1 else reached.row_s * rows
+    kernels = products + output * head + attention + each
+    barrier = reached.decode_barrier_s if rows == 1 else reached.barrier_s
+    dispatch = cost.barriers * barrier + reached.waiting * kernels
+    return products, output * head, attention, each, dispatch
+
+
+def _norm(a: float, b: float, p: float) -> float:
+    """Between the larger of two times and their sum: what of them overlaps."""
+    return float((a**p + b**p) ** (1 / p))

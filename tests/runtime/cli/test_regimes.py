@@ -1,0 +1,91 @@
+"""`triplepoint regimes` and `triplepoint bench --predict`, with the embedded model."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from triplepoint.runtime.cli.regimes import BUSY
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.mark.usefixtures("nano")
+def test_the_picture(triplepoint: Run, tmp_path: Path) -> None:
+    """Blocks in the terminal, an SVG or an HTML page in a file, numbers as JSON."""
+    done = triplepoint("regimes", "-o", "map.svg")
+
+    assert done.returncode == 0
+    assert done.stderr in ("", f"triplepoint: {BUSY}\n")
+    assert done.stdout.startswith("The regimes of triplepoint-nano\n")
+    assert "c" * 20 in done.stdout
+    assert done.stdout.endswith("map.svg\n")
+    assert (tmp_path / "map.svg").read_text().startswith("<svg ")
+
+    found = json.loads(triplepoint("regimes", "-o", "map.html", "--anew", "--json").stdout)
+    assert found["calibration"]["passes"]["chunk"] == 512
+    assert len(found["bounds"]) == len(found["tokens"]) == len(found["tokens_per_s"])
+    assert "<svg " in (tmp_path / "map.html").read_text()
+
+
+@pytest.mark.usefixtures("nano")
+def test_a_run_on_it(triplepoint: Run, tmp_path: Path) -> None:
+    """A recorded run is drawn; its phases are in the JSON, transitions numbered from 1."""
+    (tmp_path / "a.txt").write_text("retry\n")
+    triplepoint("run", "Which file mentions retry?", "--trace", "t.jsonl")
+    found = json.loads(triplepoint("regimes", "--trace", "t.jsonl", "--json").stdout)
+
+    assert [step["phase"] for step in found["run"]][:2] == ["prefill", "decode"]
+    numbers = [step["number"] for step in found["run"] if step["number"]]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["-o", "map.png"], "PNG is not written; write a .svg"),
+        (["-o", "map.pdf"], "written as .svg or .html"),
+        (["--trace", "missing.jsonl"], "missing.jsonl"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told(args: list[str], message: str, triplepoint: Run) -> None:
+    """Before anything is measured, one line says what and why."""
+    done = triplepoint("regimes", *args)
+
+    assert done.returncode != 0
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+@pytest.mark.usefixtures("nano")
+def test_predictions_beside_the_clock(triplepoint: Run) -> None:
+    """A row for each point with both times, the error and both bounds; then the errors together."""
+    done = triplepoint("bench", "--predict", "1,8,40", "-d", "0,50", "-r", "2")
+    found = json.loads(
+        triplepoint("bench", "--predict", "4,600", "-d", "99,9", "-r", "1", "--json").stdout
+    )
+
+    assert done.returncode == 0
+    assert done.stderr in ("", f"triplepoint: {BUSY}\n")
+    assert len(re.findall(r"^\| +(?:1|8|40) \| +(?:0|50) \|", done.stdout, re.MULTILINE)) == 6
+    assert "error with the limits of the calibration: median" in done.stdout
+    assert "bound as expected at" in done.stdout
+    assert {(row["n_tokens"], row["n_depth"]) for row in found} == {
+        (4, 99), (600, 99), (4, 9), (600, 9)
+    }  # fmt: skip
+    for row in found:
+        assert row["error"] == pytest.approx(row["expected_s"] / row["measured_s"] - 1)
+        assert row["observed_bound"] in ("compute", "memory", "dispatch")
+
+
+def test_nothing_that_fits_is_told(triplepoint: Run) -> None:
+    """Lengths beyond the context leave nothing to measure."""
+    done = triplepoint("bench", "--predict", "99999")
+
+    assert done.returncode == 1
+    assert "no length fits a context of" in done.stderr
