@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import platform
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...traces.timeline import duration
 from .kept import kept
 from .output import Output
 
+if TYPE_CHECKING:
+    from ..thread_sweep import ThreadSweep
+
+LEVELS = ("L1", "L2", "L3", "DRAM")
 _PACKAGES = (
     "triplepoint",
     "numpy",
@@ -32,10 +37,15 @@ def run(args: argparse.Namespace, output: Output) -> int:
     _show_target(output, target)
     machine = machine_report(target["name"], args.threads, anew=args.measure)
     _show_machine(output, machine)
+    swept = sweep_report(target["name"], args.threads, anew=args.measure)
+    if swept is not None:
+        _show_sweep(output, swept)
     caches = cache_report()
     _show_caches(output, caches)
     _show(output, "versions", list(versions.items()))
-    output.json({"target": target, "machine": machine, "caches": caches, "versions": versions})
+    threads = None if swept is None else dataclasses.asdict(swept)
+    report = {"target": target, "machine": machine, "threads": threads}
+    output.json({**report, "caches": caches, "versions": versions})
     return 0
 
 
@@ -78,6 +88,21 @@ def machine_report(target: str, threads: int | None, *, anew: bool) -> dict[str,
     finally:
         pool.close()
     return {"physical_cores": machine.physical_cores(), **profile.as_dict()}
+
+
+def sweep_report(target: str, threads: int | None, *, anew: bool) -> ThreadSweep | None:
+    """The limits by number of threads: measured if asked for, else as they were kept, if so."""
+    from ...jit.compile import Library, ObjectCache, default_folder
+    from ...jit.targets import resolve
+    from .. import thread_sweep
+
+    library = Library(resolve(target), ObjectCache(default_folder()))
+    if not anew:
+        return thread_sweep.kept(library)
+    found = thread_sweep.sweep(library, None if threads is None else [threads])
+    if threads is None:
+        thread_sweep.keep(found)
+    return found
 
 
 def cache_report() -> list[dict[str, Any]]:
@@ -131,6 +156,28 @@ def _show_machine(output: Output, machine: dict[str, Any]) -> None:
     ]
     threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
     _show(output, f"limits with {threads}, measured {machine['date']}", rows)
+
+
+def _show_sweep(output: Output, found: ThreadSweep) -> None:
+    """A line for each number of threads; in brackets how far apart the repeats were, at most."""
+    seen = found.topology
+    low, high = seen.mhz
+    huge = ", ".join(_size(size) for size in seen.huge_page_bytes) or "none"
+    rows = [
+        ("cores", f"{seen.physical} physical, {seen.usable - seen.physical} SMT, {seen.slow} slow"),
+        ("clock", f"{low:,.0f} to {high:,.0f} MHz as the system says" if high else "not told"),
+        ("pages", f"{_size(seen.page_bytes)}; large {huge}; {seen.transparent or 'not told'}"),
+    ]
+    heads = [*(f"read {level}" for level in LEVELS), "int8", "bf16", "fp32", "barrier", "spread"]
+    rows.append(("threads", "".join(f"{head:>10}" for head in heads)))
+    for p in found.profiles:
+        cells = [f"{p.read_gbps[level]:,.1f}" for level in LEVELS]
+        cells += [f"{rate:,.0f}" for rate in (p.int8_gops, p.bf16_gflops, p.fp32_gflops)]
+        cells += [f"{p.barrier_s * 1e9:,.0f} ns", f"{max(p.spread.values(), default=0):.0%}"]
+        rows.append((str(p.threads), "".join(f"{cell:>10}" for cell in cells)))
+    if found.left_out:
+        rows.append(("left out", f"{', '.join(map(str, found.left_out))}: there was no time"))
+    _show(output, f"by threads, in GB/s and GOP/s, measured {found.date}", rows)
 
 
 def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:

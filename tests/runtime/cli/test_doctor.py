@@ -43,3 +43,23 @@ def test_doctor_for_machines(triplepoint: Run, env: dict[str, str], tmp_path: Pa
     assert found["machine"]["barrier_s"] > 0
     assert found["versions"]["triplepoint"]
     assert any(cache["path"].endswith("/machine") for cache in found["caches"])
+
+
+def test_limits_by_threads(triplepoint: Run, env: dict[str, str], tmp_path: Path) -> None:
+    """--measure adds a line for each number of threads, kept for the next time."""
+    env["XDG_CACHE_HOME"] = str(tmp_path / "cache")
+
+    assert "by threads" not in triplepoint("doctor").stdout
+    done = triplepoint("doctor", "--measure")
+    again = triplepoint("doctor", "--json")
+    found = json.loads(again.stdout)["threads"]
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "by threads, in GB/s and GOP/s, measured " + found["date"] in done.stdout
+    counts = [profile["threads"] for profile in found["profiles"]]
+    assert counts == sorted(set(counts))
+    assert counts[0] == 1
+    for profile in found["profiles"]:
+        assert min(profile["read_gbps"].values()) > 0
+        assert {"int8", "fp32", "barrier"} <= set(profile["spread"])
+    assert found["topology"]["page_bytes"] >= 4096
