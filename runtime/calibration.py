@@ -100,13 +100,18 @@ class Sampler:
         self.limits = limits or Limits(engine.library, engine.pool)
         self._runner = Runner(engine, cases)
 
+    @staticmethod
+    def tile(engine: Engine) -> int:
+        """Tokens that share one read of the cache."""
+        return token_tile(engine.network.config.heads.group)
+
     @property
     def passes(self) -> Passes:
         """How the engine cuts its work."""
         session = self._runner.session
         return Passes(
             chunk=session._prefill.most_tokens,
-            tile=token_tile(self.engine.network.config.heads.group),
+            tile=self.tile(self.engine),
             decode_barriers=session._decode.tape.barriers,
             prefill_barriers=session._prefill.tape.barriers,
         )

@@ -115,6 +115,11 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         help="predict phases of so many tokens at each -d, then measure them",
     )
     bench.add_argument(
+        "--sweep",
+        choices=("prompt", "threads", "kv", "quant", "layers"),
+        help="speed over one quantity, beside published figures for the shape of the curve",
+    )
+    bench.add_argument(
         "--kernels",
         nargs="?",
         const=[],

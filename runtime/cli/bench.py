@@ -34,6 +34,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from . import predicting
 
         return predicting.run(args, output, form)
+    if args.sweep is not None:
+        from . import sweeping
+
+        return sweeping.run(args, output, form)
     from ..bench import cases
 
     todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)

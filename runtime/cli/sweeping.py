@@ -1,0 +1,121 @@
+"""``triplepoint bench --sweep``: the first seed's tables, on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import EngineError
+from .engines import load_engine
+from .output import Output
+from .tables import Column, Form, Row, rate, show
+
+if TYPE_CHECKING:
+    from ..engine import Engine
+    from ..sweeps import Point
+
+_FIRST = {
+    "prompt": "prompt",
+    "threads": "threads",
+    "kv": "positions",
+    "quant": "weights",
+    "layers": "layer",
+}
+_UNDER = {
+    "prompt": "Tokens/s; decode is behind so long a prompt.",
+    "threads": "Tokens/s with a prompt of 1,000 tokens, or what the context holds.",
+    "kv": "Attention for one tile of tokens, on all threads; the seed's is one core.",
+    "quant": "Tokens/s of one shape. Products run in int8 for every quantised format, so there is "
+    "no format for prefill and another for decode, as the seed found: fewer bytes always help "
+    "decode, and prefill pays only for unpacking.",
+    "layers": "The seed saw every ninth layer of a mixture take half the time of its neighbours, "
+    "for its routing; a dense model's layers are alike.",
+}
+
+
+def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+    """Measure one sweep and print it, each figure also as a share of the largest of its column."""
+    points = list(_points(args, output))
+    if not points:
+        raise EngineError("nothing to measure: the context is too small for this sweep")
+    if form == "json":
+        fields = [dataclasses.asdict(p) for p in points]
+        print(json.dumps(fields, indent=2))
+        return 0
+    ours, seeds = _names([p.values for p in points]), _names([p.seed for p in points])
+    columns = [Column(_FIRST[args.sweep], 9)]
+    columns += [Column(name, 20) for name in ours] + [Column(f"seed {name}", 20) for name in seeds]
+    columns.append(Column("note", max(len(p.note) for p in points), is_text=True))
+    rows = [
+        Row(
+            (
+                p.label,
+                *(_cell(name, p.values, [q.values for q in points]) for name in ours),
+                *(_cell(name, p.seed, [q.seed for q in points]) for name in seeds),
+                p.note,
+            ),
+            {"label": p.label, **p.values, **{f"seed {k}": v for k, v in p.seed.items()}},
+        )
+        for p in points
+    ]
+    show(output, form, columns, rows)
+    if form == "md":
+        output.line()
+        output.line(_UNDER[args.sweep])
+        if seeds:
+            output.line(
+                "The seed's columns are Qwen3-30B-A3B in Q4 on other machines: compare the shares "
+                "in brackets, of each column's largest figure."
+            )
+    return 0
+
+
+def _points(args: argparse.Namespace, output: Output) -> Iterator[Point]:
+    from .. import sweeps
+    from ..machine import physical_cores, usable_cores
+    from ..thread_sweep import thread_counts
+
+    def with_(**changes: object) -> Engine:
+        changed = copy.copy(args)
+        for name, value in changes.items():
+            setattr(changed, name, value)
+        return load_engine(changed, output)
+
+    repeat = args.repetitions
+    if args.sweep == "threads":
+        counts = [args.threads] if args.threads else thread_counts(physical_cores(), usable_cores())
+        yield from sweeps.by_threads(lambda n: with_(threads=n), counts, repeat)
+        return
+    if args.sweep == "quant":
+        parts = args.model.split(":")
+        if parts[0] != "synthetic" or len(parts) < 3:
+            raise EngineError(
+                f"{args.model}: --sweep quant takes a synthetic model, such as "
+                f"synthetic:qwen3-0.6b:q4_0, of which every format can be made"
+            )
+        names = {q: ":".join([*parts[:2], q, *parts[3:]]) for q in sweeps.QUANTS}
+        yield from sweeps.by_quant(lambda q: with_(model=names[q]), sweeps.QUANTS, repeat)
+        return
+    with load_engine(args, output) as engine:
+        sweep = {"prompt": sweeps.by_prompt, "kv": sweeps.by_kv, "layers": sweeps.by_layer}
+        yield from sweep[args.sweep](engine, repeat)
+
+
+def _names(rows: Sequence[Mapping[str, float]]) -> list[str]:
+    """Every name, in the order of the first row that has it."""
+    found: dict[str, None] = {}
+    for row in rows:
+        found |= dict.fromkeys(row)
+    return list(found)
+
+
+def _cell(name: str, row: Mapping[str, float], rows: Sequence[Mapping[str, float]]) -> str:
+    """A figure and its share of the column's largest."""
+    if name not in row:
+        return ""
+    most = max(other[name] for other in rows if name in other)
+    return f"{rate(row[name])} ({row[name] / most:.2f})" if most else rate(row[name])
