@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     from .costs import ModelCost
     from .engine import Engine
 
-VERSION = 2
+VERSION = 3
 DEPTH = 1024  # positions in the cache for what is measured with a long one
 DECODES = 8  # passes of one token that are timed together
-REPEATS = 5
+REPEATS = 9
+BEST = 3  # one in so many repeats counts, the fastest: a neighbour only ever adds time
 BUSY = 0.85  # of the best int8 peak: below it someone else was at work
 
 
@@ -76,13 +77,18 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A model's efficiency on a machine, and the limits of the time when it was measured."""
+    """A model's efficiency on a machine, and the limits of the time when it was measured.
+
+    Attributes:
+        steady: the lowest arithmetic peak seen meanwhile, over the highest.
+    """
 
     model: str
     efficiency: Efficiency
     passes: Passes
     machine: MachineProfile
     date: str
+    steady: float = 1.0
 
     def expect(
         self, cost: ModelCost, tokens: int, start: int, machine: MachineProfile | None = None
@@ -177,8 +183,8 @@ def calibrated(engine: Engine, *, anew: bool = False, folder: Path | None = None
 
 
 def busy(found: Calibration, best: MachineProfile) -> bool:
-    """Whether the arithmetic peak was well below what this machine has shown before."""
-    return found.machine.int8_gops < BUSY * best.int8_gops
+    """Whether the arithmetic peak was for a time well below what this machine has shown."""
+    return found.machine.int8_gops * found.steady < BUSY * best.int8_gops
 
 
 def keep(found: Calibration, path: Path) -> None:
@@ -206,14 +212,15 @@ def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEAT
     taken: dict[Case, list[Sample]] = {}
     for point in sorted(points, key=lambda c: -c.depth):  # the cache is filled once
         taken[point] = sampler.take(point, repeat)
-    found = [taken[point] for point in points]
-    machines = [s.machine for samples in found for s in samples]
+    machines = [samples[0].machine for samples in taken.values()]
+    found = [_fastest(taken[point]) for point in points]
     return Calibration(
         model=engine.model.name,
         efficiency=fit(engine.cost, sampler.passes, found),
         passes=sampler.passes,
-        machine=_median_machine(machines),
+        machine=_together(machines),
         date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        steady=min(m.int8_gops for m in machines) / max(m.int8_gops for m in machines),
     )
 
 
@@ -301,23 +308,19 @@ def _share(value: float) -> float:
     return min(1.5, max(0.02, value))
 
 
-def _median_machine(machines: Sequence[MachineProfile]) -> MachineProfile:
-    """Each limit's median."""
+def _fastest(samples: Sequence[Sample]) -> list[Sample]:
+    """The best repeats."""
+    return sorted(samples, key=lambda s: s.wall_s)[: max(1, len(samples) // BEST)]
 
-    def middle(value: Callable[[MachineProfile], float]) -> float:
-        return statistics.median(value(m) for m in machines)
 
-    return dataclasses.replace(
-        machines[-1],
-        read_gbps={
-            level: middle(lambda m, level=level: m.read_gbps[level])
-            for level in machines[-1].read_gbps
-        },
-        int8_gops=middle(lambda m: m.int8_gops),
-        bf16_gflops=middle(lambda m: m.bf16_gflops),
-        fp32_gflops=middle(lambda m: m.fp32_gflops),
-        samples=1,
-    )
+def _together(machines: Sequence[MachineProfile]) -> MachineProfile:
+    """The best of each limit, which a neighbour only ever lowers; of DRAM, which all share, the
+    median."""
+    best = machines[0]
+    for machine in machines[1:]:
+        best = best.merged(machine)
+    dram = statistics.median(machine.read_gbps["DRAM"] for machine in machines)
+    return dataclasses.replace(best, read_gbps={**best.read_gbps, "DRAM": dram}, samples=1)
 
 
 # --- kept
@@ -346,6 +349,7 @@ def _read(path: Path) -> Calibration | None:
             passes=Passes(**fields["passes"]),
             machine=MachineProfile(**fields["machine"]),
             date=str(fields["date"]),
+            steady=float(fields["steady"]),
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None  # absent, damaged or of another version: measured again

@@ -66,9 +66,12 @@ def test_measured_once(engine: Engine, found: Calibration, tmp_path: Path) -> No
 
 def test_a_busy_machine_is_noticed(engine: Engine, found: Calibration) -> None:
     """A peak well below the best that was seen says that others were at work."""
+    found = dataclasses.replace(found, steady=1.0)
     best = dataclasses.replace(engine.machine, int8_gops=found.machine.int8_gops / BUSY)
     assert not busy(found, dataclasses.replace(best, int8_gops=best.int8_gops * 0.99))
     assert busy(found, dataclasses.replace(best, int8_gops=best.int8_gops * 1.01))
+    unsteady = dataclasses.replace(found, steady=0.5)
+    assert busy(unsteady, dataclasses.replace(best, int8_gops=found.machine.int8_gops))
 
 
 def test_predictions_are_held_against_the_clock(engine: Engine, found: Calibration) -> None:
