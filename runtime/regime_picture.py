@@ -100,7 +100,7 @@ def _heading(picture: Picture) -> list[str]:
 
 
 def _ground(d: Diagram, place: _Place) -> list[str]:
-    """Cells of one colour in a row are one rectangle; the nearer a boundary, the paler."""
+    """Cells of one colour in a row are one rectangle; the nearer a boundary, the duller."""
     shade = np.clip(np.ceil(np.sqrt(np.clip(d.lead(), 0, 1)) * SHADES), 1, SHADES).astype(int)
     key = np.argmax(d.shares, axis=0) * 100 + shade
     ys, xs = _edges(d.tokens, place.low, place.most_tokens), _edges(d.kv, 0.0, place.most_kv)
