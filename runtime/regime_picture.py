@@ -1,12 +1,9 @@
-"""The phase diagram as SVG, as an HTML page that needs no network, and as blocks of colour."""
+"""The phase diagram as SVG and as blocks of colour."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import itertools
-import json
 import math
 from collections.abc import Sequence
 
@@ -40,11 +37,11 @@ paint-order:stroke;stroke:#14161a;stroke-width:4px;stroke-opacity:.75}
 def svg(picture: Picture) -> str:
     """The picture as one SVG document: no scripts, no references."""
     d = picture.diagram
-    place = _Place(d)
+    place = Place(d)
     names = _name_places(d, place, picture.path)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{_text(picture.title)}">',
+        f'aria-label="{text_of(picture.title)}">',
         f"<style>{_STYLE}</style>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="14" fill="#14161a"/>',
         f'<clipPath id="plot"><rect x="{LEFT}" y="{TOP}" width="{RIGHT - LEFT}" '
@@ -67,7 +64,7 @@ def svg(picture: Picture) -> str:
     return "\n".join(parts) + "\n"
 
 
-class _Place:
+class Place:
     """Where a length is on the picture."""
 
     def __init__(self, d: Diagram) -> None:
@@ -88,18 +85,18 @@ class _Place:
         return self.y(math.log2(max(1, count)))
 
 
-def _text(text: str) -> str:
+def text_of(text: str) -> str:
     return html.escape(printable(text))
 
 
 def _heading(picture: Picture) -> list[str]:
-    out = [f'<text class="t" x="{LEFT}" y="46">{_text(picture.title)}</text>']
+    out = [f'<text class="t" x="{LEFT}" y="46">{text_of(picture.title)}</text>']
     for n, note in enumerate(picture.notes):
-        out.append(f'<text class="n" x="{LEFT}" y="{70 + 19 * n}">{_text(note)}</text>')
+        out.append(f'<text class="n" x="{LEFT}" y="{70 + 19 * n}">{text_of(note)}</text>')
     return out
 
 
-def _ground(d: Diagram, place: _Place) -> list[str]:
+def _ground(d: Diagram, place: Place) -> list[str]:
     """Cells of one colour in a row are one rectangle; the nearer a boundary, the duller."""
     shade = np.clip(np.ceil(np.sqrt(np.clip(d.lead(), 0, 1)) * SHADES), 1, SHADES).astype(int)
     key = np.argmax(d.shares, axis=0) * 100 + shade
@@ -123,7 +120,7 @@ def _ground(d: Diagram, place: _Place) -> list[str]:
     ]
 
 
-def _inside(d: Diagram, place: _Place) -> str:
+def _inside(d: Diagram, place: Place) -> str:
     """The outline of what fits the context: tokens and positions together are at most as many."""
     points = [(place.x(0.0), place.y(place.low)), (place.x(0.0), place.y(place.most_tokens))]
     for n in range(161):
@@ -139,12 +136,12 @@ def _edges(axis: np.ndarray, first: float, last: float) -> list[float]:
     return [first, *((axis[1:] + axis[:-1]) / 2).tolist(), last]
 
 
-def _polyline(line: Line, place: _Place) -> str:
+def _polyline(line: Line, place: Place) -> str:
     points = [f"{place.x(x):.1f} {place.y(y):.1f}" for x, y in line]
     return "M" + "L".join(points)
 
 
-def _contours(d: Diagram, place: _Place, names: Sequence[_Name], path: Sequence[Step]) -> list[str]:
+def _contours(d: Diagram, place: Place, names: Sequence[_Name], path: Sequence[Step]) -> list[str]:
     """Lines of equal speed, each with its figure where that covers nothing else."""
     out: list[str] = []
     taken = [(x, y, 80.0) for x, y, _ in names]
@@ -180,7 +177,7 @@ def _round(value: float) -> str:
     return f"{value / 1000:g}k" if value >= 10_000 else f"{value:,.10g}"
 
 
-def _boundaries(d: Diagram, place: _Place) -> list[str]:
+def _boundaries(d: Diagram, place: Place) -> list[str]:
     path = "".join(_polyline(line, place) for line in d.boundaries())
     return [
         f'<path d="{path}" fill="none" stroke="#14161a" stroke-opacity=".5" stroke-width="6" '
@@ -190,7 +187,7 @@ def _boundaries(d: Diagram, place: _Place) -> list[str]:
     ]
 
 
-def _axes(d: Diagram, place: _Place) -> list[str]:
+def _axes(d: Diagram, place: Place) -> list[str]:
     out: list[str] = []
     for n in _ticks(2**place.most_kv):
         x = place.kv(n)
@@ -234,7 +231,7 @@ def _names(names: Sequence[_Name]) -> list[str]:
     return out
 
 
-def _name_places(d: Diagram, place: _Place, path: Sequence[Step]) -> list[_Name]:
+def _name_places(d: Diagram, place: Place, path: Sequence[Step]) -> list[_Name]:
     """Where the names go: beside the run's path. Regions too small for one have none."""
     bounds = d.bounds()
     xs = np.array([place.x(float(x)) for x in d.kv])[None, :]
@@ -254,7 +251,7 @@ def _name_places(d: Diagram, place: _Place, path: Sequence[Step]) -> list[_Name]
     return out
 
 
-def _along(path: Sequence[Step], place: _Place) -> list[tuple[float, float]]:
+def _along(path: Sequence[Step], place: Place) -> list[tuple[float, float]]:
     """Points along a run's path."""
     out: list[tuple[float, float]] = []
     for (x1, y1), (x2, y2) in itertools.pairwise(_corners(path, place)):
@@ -265,7 +262,7 @@ def _along(path: Sequence[Step], place: _Place) -> list[tuple[float, float]]:
     return out
 
 
-def _corners(path: Sequence[Step], place: _Place) -> list[tuple[float, float]]:
+def _corners(path: Sequence[Step], place: Place) -> list[tuple[float, float]]:
     """Where phases begin and end."""
     out: list[tuple[float, float]] = []
     for step in path:
@@ -292,7 +289,7 @@ def _widest(region: np.ndarray) -> tuple[int, int]:
     return best
 
 
-def _measured(picture: Picture, place: _Place) -> list[str]:
+def _measured(picture: Picture, place: Place) -> list[str]:
     out: list[str] = []
     for point in picture.measured:
         x, y = place.kv(point.start), place.tokens(point.tokens)
@@ -305,12 +302,12 @@ def _measured(picture: Picture, place: _Place) -> list[str]:
         out.append(
             f'<path d="M{x:.0f} {y - 6:.0f}l6 6l-6 6l-6-6z" fill="{COLOURS[point.bound]}" '
             f'stroke="{"#fff" if agree else "#14161a"}" stroke-width="1.6">'
-            f"<title>{_text(title)}</title></path>"
+            f"<title>{text_of(title)}</title></path>"
         )
     return out
 
 
-def _path(path: Sequence[Step], place: _Place) -> list[str]:
+def _path(path: Sequence[Step], place: Place) -> list[str]:
     """A run: single tokens along the bottom, prefills above, arcs between them."""
     if not path:
         return []
@@ -366,10 +363,10 @@ def _hover(step: Step) -> str:
     )
     if step.predicted != step.observed:
         text += f" (predicted: {step.predicted})"
-    return f"<title>{_text(text)}</title>"
+    return f"<title>{text_of(text)}</title>"
 
 
-def _triple(d: Diagram, place: _Place) -> list[str]:
+def _triple(d: Diagram, place: Place) -> list[str]:
     out: list[str] = []
     for n, (kv, tokens) in enumerate(d.triple_points()):
         x, y = place.x(kv), place.y(tokens)
@@ -401,79 +398,6 @@ def _short(value: float) -> str:
     if value >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:,.10g}"
-
-
-# --- HTML
-
-_SCRIPT = """
-const d=JSON.parse(document.getElementById("data").textContent),s=document.querySelector("svg"),
-o=document.getElementById("tip"),N=["compute","memory","dispatch"];
-s.addEventListener("pointermove",e=>{const m=s.getScreenCTM().inverse(),
-p=new DOMPoint(e.clientX,e.clientY).matrixTransform(m),[l,t,r,b]=d.plot,low=d.low;
-if(p.x<l||p.x>r||p.y<t||p.y>b){o.hidden=true;return}
-const kv=(p.x-l)/(r-l)*d.mostKv,tk=Math.max(0,low+(b-p.y)/(b-t)*(d.mostTokens-low)),
-near=(a,v)=>a.reduce((q,x,i)=>Math.abs(x-v)<Math.abs(a[q]-v)?i:q,0),
-i=near(d.tokens,tk),j=near(d.kv,kv),c=d.cells[i][j];if(!c){o.hidden=true;return}
-const w=c.slice(1),n=w.indexOf(Math.max(...w));
-const f=x=>x.toLocaleString("en",{maximumFractionDigits:0});
-o.textContent=`${f(2**d.tokens[i])} tokens behind ${f(2**d.kv[j])}: ${f(c[0])} tok/s, ${N[n]}\\n`+
-N.map((k,q)=>`${k} ${w[q]} %`).join("   ");o.hidden=false;
-o.style.left=Math.min(e.clientX+16,innerWidth-o.offsetWidth-8)+"px";
-o.style.top=Math.min(e.clientY+16,innerHeight-o.offsetHeight-8)+"px"});
-s.addEventListener("pointerleave",()=>{o.hidden=true});
-"""
-_PAGE_STYLE = (
-    "html,body{margin:0;min-height:100%;background:#0e1013}svg{display:block;margin:auto;"
-    "width:min(100vw,158vh);height:auto}#tip{position:fixed;padding:7px 11px;background:#0e1013ee;"
-    "color:#e8e8e4;border:1px solid #33383f;border-radius:7px;font:13px system-ui,sans-serif;"
-    "white-space:pre;pointer-events:none}"
-)
-
-
-def page(picture: Picture) -> str:
-    """An HTML page with the picture and the values under the pointer."""
-    drawing = svg(picture)
-    style = f"default-src 'none'; style-src 'unsafe-inline'; script-src '{_source(_SCRIPT)}'"
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{style}">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{_text(picture.title)}</title><style>{_PAGE_STYLE}</style></head><body>\n{drawing}"
-        f'<div id="tip" hidden></div><script type="application/json" id="data">'
-        f"{json.dumps(_cells(picture.diagram), separators=(',', ':'))}</script>"
-        f"<script>{_SCRIPT}</script></body></html>\n"
-    )
-
-
-def _source(script: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-
-
-def _cells(d: Diagram) -> dict[str, object]:
-    """Every second point of the grid: speed, and the three shares in per cent."""
-    rows, cols = range(0, len(d.tokens), 2), range(0, len(d.kv), 2)
-    cells = [
-        [
-            None
-            if not d.inside[row, col]
-            else [
-                float(f"{d.rates[row, col]:.4g}"),
-                *(round(100 * float(d.shares[n, row, col])) for n in range(3)),
-            ]
-            for col in cols
-        ]
-        for row in rows
-    ]
-    place = _Place(d)
-    return {
-        "plot": [LEFT, TOP, RIGHT, BOTTOM],
-        "low": place.low,
-        "mostKv": place.most_kv,
-        "mostTokens": place.most_tokens,
-        "tokens": [round(float(d.tokens[row]), 4) for row in rows],
-        "kv": [round(float(d.kv[col]), 4) for col in cols],
-        "cells": cells,
-    }
 
 
 # --- terminal

@@ -37,9 +37,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     finally:
         engine.close()
     if args.output:
-        from .. import regime_picture
+        from ..regime_page import page
+        from ..regime_picture import svg
 
-        text = regime_picture.svg(picture) if kind == "svg" else regime_picture.page(picture)
+        text = svg(picture) if kind == "svg" else page(picture)
         Path(args.output).write_text(text, encoding="utf-8")
     _show(output, picture)
     if args.output:

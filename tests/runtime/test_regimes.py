@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from triplepoint.runtime import regime_picture, regimes
+from triplepoint.runtime import regime_page, regime_picture, regimes
 from triplepoint.runtime.calibration import Calibration
 from triplepoint.runtime.expectation import Efficiency
 from triplepoint.runtime.regimes import Diagram, Picture, diagram, steps
@@ -136,7 +136,7 @@ def test_svg() -> None:
 
 def test_page() -> None:
     """The page has the picture, the values, and a policy that allows its own script alone."""
-    text = regime_picture.page(picture())
+    text = regime_page.page(picture())
 
     assert "default-src 'none'" in text
     assert text.count("<script") == 2
