@@ -182,7 +182,7 @@ FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
     "missing": (missing, 0.03),
     "chat": (chat, 0.04),
 }
-LONG_FAMILIES = {"error": 0.28, "list": 0.12, "search": 0.32, "search_error": 0.28}
+LONG_FAMILIES = {"error": 0.2, "list": 0.23, "search": 0.35, "search_error": 0.22}
 """Those whose tool results can be long, and their shares where they have to be."""
 
 

@@ -42,7 +42,7 @@ def test_commands(triplepoint: Run, nano: Path, folder: Path) -> None:
 
 def test_a_limit_does_not_end_the_chat(triplepoint: Run, nano: Path, folder: Path) -> None:
     """A turn that a limit ends is told, and the next question is answered."""
-    asked = "Which files are here?\nHello!\n"
+    asked = "Which files are here?\nWho are you?\n"
     done = triplepoint("chat", "--dir", folder, "--max-steps", "1", "--json", stdin=asked)
 
     decoder, texts, found = json.JSONDecoder(), done.stdout.strip(), []

@@ -39,7 +39,7 @@ def test_the_model_calls_in_a_format_it_never_saw(
     for opening in form.openings:
         constraint = grammar.constraint()
         reader = ReplyReader(tokenizer, form, tools=tools.schemas())
-        prompt = "<|im_start|>user\nRead app.log<|im_end|>\n<|im_start|>assistant\n"
+        prompt = "<|im_start|>user\nWhich file mentions retry?<|im_end|>\n<|im_start|>assistant\n"
         begun = tokenizer.encode(opening.text, special=True)
         for token in begun:
             constraint.advance(token)
