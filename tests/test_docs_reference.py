@@ -224,7 +224,8 @@ def test_the_options_are_those_of_the_parser() -> None:
             found[verb] |= {option} if mark == CHECK else set()
     for verb in verbs().keys() - found.keys():
         own = [t for t in tables(section(page, verb)) if t[0][0] == "option"]
-        found[verb] = {"`-h`, `--help`", "`--json`"} | {row[0] for t in own for row in t[1:]}
+        common = {"`-h`, `--help`"} if verb == "trace" else {"`-h`, `--help`", "`--json`"}
+        found[verb] = common | {row[0] for t in own for row in t[1:]}
     assert found == expected
 
 
