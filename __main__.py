@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import sys
 
+INTERRUPTED = 130
+
 
 def main() -> int:
     """Run the command line; returns the exit status."""
-    from .runtime.cli import main as run
+    try:
+        from .runtime.cli import main as run
 
-    return run(sys.argv[1:])
+        status = run(sys.argv[1:])
+    except KeyboardInterrupt:  # while modules were imported, or threads and files closed
+        status = INTERRUPTED
+    if status == INTERRUPTED:
+        import signal
+
+        # One more Ctrl-C on the way out would end Python by the signal, not with the status.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return status
 
 
 if __name__ == "__main__":
