@@ -139,7 +139,9 @@ RUNS: dict[str, Callable[[Path], None]] = {"chat": _chat, "search": _search, "se
 
 
 def _root() -> Path:
-    return Path(__file__).parents[1]
+    """The checkout: where this file is, or, if pip installed it without its examples, here."""
+    package = Path(__file__).parents[1]
+    return package if (package / _INCIDENT).is_dir() else Path.cwd()
 
 
 def main(chosen: Sequence[str]) -> None:

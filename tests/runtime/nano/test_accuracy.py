@@ -13,7 +13,7 @@ from triplepoint.runtime.nano.corpus import FAMILIES
 from triplepoint.runtime.nano.held_out import BANDS, Band, cases
 
 MODEL = Path(triplepoint.runtime.nano.__file__).with_name("nano.gguf")
-EXAMPLE = Path(triplepoint.runtime.nano.__file__).parents[2] / "examples" / "incident"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "incident"  # pip does not install it
 QUESTIONS = {
     "What's the error in app.log?": "The error is: payment: connection to db-2 refused after "
     "3 retries",
