@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-INTERRUPTED = 130
+INTERRUPTED = 130  # `Exit.INTERRUPTED`, which may not have been imported yet
 
 
 def main() -> int:

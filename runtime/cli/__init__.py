@@ -1,4 +1,4 @@
-"""The command line: ``triplepoint run``, ``chat``, ``replay``, ``doctor`` and ``bench``."""
+"""The command line: a module for each verb of ``triplepoint``."""
 
 from __future__ import annotations
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import _thread
 import itertools
-import math
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,11 +11,10 @@ import numpy as np
 import pytest
 from helpers import tiny_qwen3 as tiny
 
-from triplepoint.errors import ContextOverflowError, EngineError, PassCancelledError
+from triplepoint.errors import ContextOverflowError, EngineError
 from triplepoint.runtime.engine import Engine
 from triplepoint.runtime.sampling import Sampling
-from triplepoint.runtime.session import PREFILL_CHUNK, Session
-from triplepoint.traces.events import PhaseEvent
+from triplepoint.runtime.session import Session
 
 MakeModel = Callable[[str], Path]
 PROMPT = np.random.default_rng(2).integers(0, tiny.VOCAB, 40).tolist()
@@ -28,13 +24,6 @@ LONG = np.random.default_rng(3).integers(0, tiny.VOCAB, tiny.CONTEXT).tolist()
 @pytest.fixture(scope="module")
 def engine(tiny_model: MakeModel) -> Iterator[Engine]:
     with Engine.load(tiny_model("q8_0"), threads=2) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def slow(tiny_model: MakeModel) -> Iterator[Engine]:
-    """An engine whose prefill of LONG takes a second or so: there is time to stop it."""
-    with Engine.load(tiny_model("f32"), threads=2, target="generic", kv="f32") as engine:
         yield engine
 
 
@@ -332,140 +321,6 @@ def test_seeds(engine: Engine) -> None:
     assert _alone(engine, PROMPT, 5, sampling=Sampling(seed=9)) == _alone(engine, PROMPT, 5)
 
 
-# --- stop
-
-
-def _prefill_for_ever(session: Session, ids: list[int], keep: int = 0) -> None:
-    """Compute the same again and again, until another thread ends it; but not really for ever."""
-    started = time.monotonic()
-    while time.monotonic() - started < 30:
-        session.truncate(keep)
-        session.prefill(ids)
-
-
-def test_stop_ends_a_prefill(slow: Engine) -> None:
-    """stop() from another thread ends a long prefill soon; what was computed stays."""
-    session = slow.session()
-    times: list[float] = []
-
-    def stop() -> None:
-        times.append(time.perf_counter())
-        session.stop()
-
-    timer = threading.Timer(0.05, stop)
-    timer.start()
-    with pytest.raises(PassCancelledError):
-        _prefill_for_ever(session, LONG)
-    took = time.perf_counter() - times[0]
-    timer.join()
-
-    assert took < 2.0  # the promise is 0.2 s; a busy machine may be late
-    assert session.n_cached < len(session.tokens)
-    session.truncate(len(PROMPT))
-    session.prefill([1, 2])
-    assert np.array_equal(session.logits.copy(), _logits(slow, [*LONG[: len(PROMPT)], 1, 2]))
-
-
-def test_a_stopped_prefill_is_finished_by_the_next(slow: Engine) -> None:
-    """The tokens stay in the session: the next call computes those that are missing."""
-    session = slow.session()
-    calls: list[int] = []
-
-    def stop_once(done: int, total: int, rate: float) -> None:
-        calls.append(done)
-        if len(calls) == 1:
-            session.stop()
-
-    session.on_progress = stop_once
-    with pytest.raises(PassCancelledError):
-        session.prefill(LONG[:1200])
-    assert session.tokens == LONG[:1200]
-    assert 0 < session.n_cached < 1200
-    session.prefill([])
-
-    assert session.n_cached == 1200
-    assert np.array_equal(session.logits.copy(), _logits(slow, LONG[:1200]))
-
-
-def test_stop_ends_a_decode(engine: Engine, session: Session) -> None:
-    """stop() between two tokens ends the decode; what was sampled is kept and can go on."""
-    session.prefill(PROMPT)
-    ids: list[int] = []
-
-    def stop_after_four(token: int) -> None:
-        ids.append(token)
-        if len(ids) == 4:
-            session.stop()
-
-    with pytest.raises(PassCancelledError):
-        list(map(stop_after_four, session.decode(max_tokens=100)))
-
-    assert session.tokens == PROMPT + ids
-    assert len(ids) == 4
-    assert ids + list(session.decode(max_tokens=4)) == _alone(engine, PROMPT, 8)
-
-
-def test_a_cancelled_pass_leaves_no_logits(slow: Engine) -> None:
-    """Logits that a stopped pass may have begun to overwrite are not taken for those before it."""
-    session = slow.session()
-    session.prefill(PROMPT)
-    want = list(session.decode(max_tokens=1))
-    session.truncate(len(PROMPT))
-
-    timer = threading.Timer(0.02, session.stop)
-    timer.start()
-    with pytest.raises(PassCancelledError):
-        _prefill_for_ever(session, LONG[:2000], keep=len(PROMPT))
-    timer.join()
-    session.truncate(len(PROMPT))
-    with pytest.raises(EngineError, match="not been computed"):
-        _ = session.logits
-    assert list(session.decode(max_tokens=1)) == want
-
-
-def test_keyboard_interrupt(slow: Engine) -> None:
-    """Ctrl-C during a pass comes out as KeyboardInterrupt, soon, and leaves the session usable."""
-    session = slow.session()
-    timer = threading.Timer(0.1, _thread.interrupt_main)
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
-        _prefill_for_ever(session, LONG)
-    timer.join()
-    session.truncate(0)
-    session.prefill(PROMPT)
-
-    assert np.array_equal(session.logits.copy(), _logits(slow, PROMPT))
-
-
-def test_a_stop_that_comes_too_early_is_forgotten(engine: Engine, session: Session) -> None:
-    """stop() while nothing runs does not end what is started later."""
-    session.stop()
-    session.prefill(PROMPT)
-    session.stop()
-    assert session.score([1, 2]).shape == (2, tiny.VOCAB)
-    session.truncate(len(PROMPT))
-    session.stop()
-    assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
-
-
-def test_progress(engine: Engine) -> None:
-    """Between the chunks of a long prefill the caller hears how far it is and how fast."""
-    session = engine.session()
-    heard: list[tuple[int, int, float]] = []
-    session.on_progress = lambda done, total, rate: heard.append((done, total, rate))
-    session.prefill(LONG[: 2 * PREFILL_CHUNK + 10])
-    total = 2 * PREFILL_CHUNK + 10
-
-    assert [(done, n) for done, n, _ in heard] == [
-        (PREFILL_CHUNK, total),
-        (2 * PREFILL_CHUNK, total),
-    ]
-    assert all(rate > 0 for *_, rate in heard)
-    heard.clear()
-    session.prefill([1])
-    assert not heard
-
-
 # --- several sessions on one engine
 
 
@@ -520,79 +375,3 @@ def test_sessions_in_threads(engine: Engine) -> None:
 
     assert not any(thread.is_alive() for thread in both)
     assert not wrong
-
-
-# --- the account of each phase
-
-
-def _sane(phase: PhaseEvent, engine: Engine) -> None:
-    assert phase.wall_s > 0
-    assert phase.flops > 0
-    assert phase.bytes > 0
-    for share in (phase.mfu, phase.mbu):
-        assert 0 <= share < 1.5  # a limit measured on a busy machine may be a little low
-    assert 0 <= phase.dispatch_share <= 1
-    assert 0 <= phase.limit_share < 1.5
-    assert math.isfinite(phase.tokens_per_s)
-    assert 1 <= phase.threads <= engine.threads  # fewer where a core was taken: `crowding`
-    assert phase.memory_level in ("L1", "L2", "L3", "DRAM")
-    assert phase.predicted in ("compute", "memory", "dispatch")
-    assert phase.observed in ("compute", "memory", "dispatch")
-
-
-def test_phase_of_a_prefill(engine: Engine, session: Session) -> None:
-    """Tokens, positions before and after, what was reused, and a cost that fits the model."""
-    session.prefill(PROMPT[:15])
-    phase = session.prefill(PROMPT[15:], purpose="tool_result")
-    _sane(phase, engine)
-
-    assert phase is session.last_phase
-    assert (phase.phase, phase.purpose, phase.plan) == ("prefill", "tool_result", "prefill")
-    assert (phase.kv_before, phase.kv_after, phase.cached_tokens) == (15, 40, 15)
-    assert phase.token_ids == PROMPT[15:]
-    assert phase.tokens == 25
-    # 2 operations for each weight of the body and token, the head once, and attention.
-    c = engine.cost
-    linear = 2 * (25 * c.body_weights + c.head_weights)
-    attention = 4 * tiny.LAYERS * tiny.HEADS * tiny.HEAD_DIM * sum(range(16, 41))
-    assert phase.flops == linear + attention
-    assert phase.sampling is None
-
-
-def test_phase_of_one_token(engine: Engine, session: Session) -> None:
-    """A prefill of a single token runs on the decode plan, and says so."""
-    phase = session.prefill([5])
-    _sane(phase, engine)
-    assert (phase.phase, phase.plan) == ("prefill", "decode")
-
-
-def test_phase_of_a_decode(engine: Engine, session: Session) -> None:
-    """Sampled tokens with the stop token, the settings of the decode, and its cost."""
-    session.prefill(PROMPT)
-    settings = Sampling(temperature=0.5, seed=3)
-    ids = list(session.decode(max_tokens=6, stop=[1000, 2], sampling=settings, purpose="answer"))
-    phase = session.last_phase
-    assert phase is not None
-    _sane(phase, engine)
-
-    assert (phase.phase, phase.purpose, phase.plan) == ("decode", "answer", "decode")
-    assert phase.token_ids == ids
-    assert phase.tokens == len(ids)
-    assert (phase.kv_before, phase.kv_after) == (40, 40 + len(ids) - 1)
-    assert phase.sampling == settings.as_dict()
-    assert (phase.max_tokens, phase.stop, phase.constraint) == (6, [2, 1000], None)
-    # The first token comes from the prefill's logits: one pass fewer than tokens.
-    c = engine.cost
-    passes = len(ids) - 1
-    assert phase.bytes > passes * (c.body_bytes + c.head_bytes)
-
-
-def test_weights_are_counted_by_hand(engine: Engine) -> None:
-    """The cost model's weights are those of the file's matrices, the tied head apart."""
-    shapes = tiny.shapes()
-    body = sum(s[0] * s[1] for name, s in shapes.items() if name.startswith("blk") and len(s) == 2)
-
-    assert engine.cost.body_weights == body
-    assert engine.cost.head_weights == tiny.VOCAB * tiny.WIDTH
-    assert engine.cost.quantised
-    assert engine.cost.kv_bytes == tiny.LAYERS * 2 * tiny.KV_HEADS * tiny.HEAD_DIM * 2
