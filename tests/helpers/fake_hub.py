@@ -18,8 +18,16 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from triplepoint.runtime.hub.http import Patience
+from triplepoint.runtime.hub.names import ModelName
+from triplepoint.runtime.hub.settings import Settings
+
+ONE = ModelName("org/one")
+FILE = "One-Q4_K_M.gguf"
+HURRIED = Patience(connect_s=2, read_s=0.3, window_s=0.2, slowest=1000, tries=4, pause_s=0.001)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_secret"
 
@@ -259,3 +267,15 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         else:
             self.wfile.write(body)
+
+
+def visible(settings: Settings) -> list[Path]:
+    """Files that another program would take for whole."""
+    found = [p for p in settings.cache.rglob("*") if p.is_file() and ".locks" not in p.parts]
+    return [p for p in found if "snapshots" in p.parts or (
+        p.parent.name == "blobs" and not p.name.endswith(".incomplete"))]  # fmt: skip
+
+
+def part_of(settings: Settings) -> Path:
+    (part,) = settings.cache.rglob("*.incomplete")
+    return part

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from helpers.fake_hub import FakeHub, FakeRepo, serving
+from helpers.fake_hub import FILE, HURRIED, ONE, FakeHub, FakeRepo, serving
 
-from triplepoint.runtime.hub.http import Patience
+from triplepoint.runtime.hub.names import ModelName
+from triplepoint.runtime.hub.pull import Pulled, pull
 from triplepoint.runtime.hub.settings import Settings
 
-HURRIED = Patience(connect_s=2, read_s=0.3, window_s=0.2, slowest=1000, tries=4, pause_s=0.001)
 DATA = np.random.default_rng(1).bytes(300_000)
 
 
@@ -68,3 +69,18 @@ def settings(hub: FakeHub, tmp_path: Path) -> Settings:
 @pytest.fixture
 def recorder() -> Recorder:
     return Recorder()
+
+
+@pytest.fixture
+def data(hub: FakeHub) -> bytes:
+    return hub.repos["org/one"].files[FILE]
+
+
+@pytest.fixture
+def get(settings: Settings, recorder: Any) -> Callable[..., Pulled]:
+    """Pull with little patience."""
+
+    def run(name: ModelName = ONE, **options: Any) -> Pulled:
+        return pull(name, settings, recorder, patience=HURRIED, **options)
+
+    return run
