@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.agents import LOG
 
 from triplepoint.errors import ContextOverflowError
 from triplepoint.runtime.gguf import GGUFFile
@@ -242,3 +243,13 @@ def scripted(tokenizer: Tokenizer) -> MakeEngine:
         return ScriptedEngine(tokenizer, replies, context)
 
     return make
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A workspace with a log and a folder."""
+    root = tmp_path / "work"
+    (root / "logs").mkdir(parents=True)
+    (root / "app.log").write_text(LOG)
+    (root / "logs" / "old.log").write_text("all fine\n")
+    return root

@@ -1,0 +1,31 @@
+"""What the tests of the agent share: calls as a model writes them, and whole runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from triplepoint.runtime.agent import Agent
+from triplepoint.runtime.events import (
+    AgentEvent,
+    RunFinished,
+)
+from triplepoint.runtime.result import RunResult
+
+MakeEngine = Callable[..., Any]
+END = "<|im_end|>"
+LOG = "10:00 start\n10:05 ERROR disk full\n"
+
+
+def call(name: str, **arguments: Any) -> str:
+    """A tool call as the model writes it."""
+    body = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+def run_all(agent: Agent, task: str) -> tuple[list[AgentEvent], RunResult]:
+    """All events of a run, and its result."""
+    events = list(agent.stream(task))
+    assert isinstance(events[-1], RunFinished)
+    return events, events[-1].result
