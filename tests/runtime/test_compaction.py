@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import agents
 
 from triplepoint import Agent, AgentError, ContextOverflowError, Engine, PhaseFinished
 from triplepoint.runtime.events import Notice
@@ -18,8 +18,7 @@ MakeEngine = Callable[..., Any]
 
 
 def call(name: str, **arguments: Any) -> str:
-    body = json.dumps({"name": name, "arguments": arguments})
-    return f"<tool_call>\n{body}\n</tool_call>{END}"
+    return agents.call(name, **arguments) + END
 
 
 @pytest.fixture

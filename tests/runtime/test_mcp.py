@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.agents import call
 
 from triplepoint import Agent, Policy, Rule
 from triplepoint.tools.mcp import McpServers, ServerConfig
@@ -17,11 +17,6 @@ pytest.importorskip("mcp", reason="the mcp extra is not installed")
 
 HOSTILE = Path(__file__).parents[1] / "helpers" / "mcp_hostile.py"
 END = "<|im_end|>"
-
-
-def call(name: str, **arguments: Any) -> str:
-    body = json.dumps({"name": name, "arguments": arguments})
-    return f"<tool_call>\n{body}\n</tool_call>"
 
 
 def test_an_agent_calls_a_server(scripted: Callable[..., Any]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.agents import call
 
 from triplepoint.errors import ContextOverflowError, PassCancelledError
 from triplepoint.runtime.agent import Agent
@@ -51,11 +51,6 @@ DROPS_ALL = DROPS_OLD.replace(" and loop.index0 < ns.last", "")
 def think(thought: str, then: str) -> str:
     """A turn that thinks first."""
     return f"<think>\n{thought}\n</think>\n\n{then}{END}"
-
-
-def call(name: str, **arguments: Any) -> str:
-    """A tool call as the model writes it."""
-    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
 def look() -> str:
