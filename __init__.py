@@ -33,9 +33,8 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from .runtime.agent import Agent
-    from .runtime.engine import Engine
-    from .runtime.events import (
+    from .runtime.agent.agent import Agent
+    from .runtime.agent.events import (
         AgentEvent,
         Notice,
         PhaseFinished,
@@ -46,10 +45,11 @@ if TYPE_CHECKING:
         ToolCallFinished,
         ToolCallStarted,
     )
-    from .runtime.remote import RemoteEngine
-    from .runtime.result import RunResult, Usage
-    from .runtime.sampling import Sampling
-    from .runtime.session import Session
+    from .runtime.agent.remote import RemoteEngine
+    from .runtime.agent.result import RunResult, Usage
+    from .runtime.inference.engine import Engine
+    from .runtime.inference.sampling import Sampling
+    from .runtime.inference.session import Session
     from .tools import (
         CommandTools,
         EditTools,
@@ -69,9 +69,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
-    "runtime.agent": ("Agent",),
-    "runtime.engine": ("Engine",),
-    "runtime.events": (
+    "runtime.agent.agent": ("Agent",),
+    "runtime.inference.engine": ("Engine",),
+    "runtime.agent.events": (
         "AgentEvent",
         "Notice",
         "PhaseFinished",
@@ -82,10 +82,10 @@ _PLACES = {
         "ToolCallFinished",
         "ToolCallStarted",
     ),
-    "runtime.remote": ("RemoteEngine",),
-    "runtime.result": ("RunResult", "Usage"),
-    "runtime.sampling": ("Sampling",),
-    "runtime.session": ("Session",),
+    "runtime.agent.remote": ("RemoteEngine",),
+    "runtime.agent.result": ("RunResult", "Usage"),
+    "runtime.inference.sampling": ("Sampling",),
+    "runtime.inference.session": ("Session",),
     "tools": (
         "CommandTools",
         "EditTools",

@@ -37,7 +37,7 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session", autouse=True)
 def quick_profiles() -> None:
     """Measure a machine once and not three times: the tests load engines of many kinds."""
-    from triplepoint.runtime import machine
+    from triplepoint.runtime.physics import machine
 
     machine.SAMPLES = 1
 

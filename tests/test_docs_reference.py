@@ -17,7 +17,7 @@ from helpers.pages import names, read, section, table_of, tables
 import triplepoint
 from triplepoint import Agent, Engine, RemoteEngine, Sampling, errors
 from triplepoint.jit.targets import TARGETS
-from triplepoint.runtime import events as agent_events
+from triplepoint.runtime.agent import events as agent_events
 from triplepoint.runtime.cli.arguments import build_parser
 from triplepoint.runtime.cli.status import Exit
 from triplepoint.traces import events

@@ -56,7 +56,7 @@ def test_importing_loads_nothing_heavy() -> None:
 
 def test_one_copy_in_memory() -> None:
     """The public class is the class of its module, loaded once."""
-    from triplepoint.runtime import engine
+    from triplepoint.runtime.inference import engine
 
     assert triplepoint.Engine is engine.Engine
     assert [m for m in sys.modules if m.endswith("runtime.engine")] == [engine.__name__]

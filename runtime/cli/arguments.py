@@ -12,7 +12,7 @@ from .toolbox import add_tool_options
 from .trace_arguments import add_trace
 
 if TYPE_CHECKING:
-    from ..bench import Case
+    from ..bench.runner import Case
 
 EPILOG = """\
 exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file problem,
@@ -207,7 +207,7 @@ def numbers(text: str) -> list[int]:
 
 def tests(text: str) -> list[Case]:
     """Names of benchmark rows with commas between them."""
-    from ..bench import case_of
+    from ..bench.runner import case_of
 
     try:
         return [case_of(name) for name in text.split(",")]

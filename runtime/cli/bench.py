@@ -18,11 +18,11 @@ from .output import Output
 from .tables import Column, Form, Row, between, percent, rate, show
 
 if TYPE_CHECKING:
-    from ..bench import Case, Result
-    from ..bench_against import Match
-    from ..bench_kernels import KernelResult
-    from ..engine import Engine
-    from ..machine import MachineProfile
+    from ..bench.against import Match
+    from ..bench.kernels import KernelResult
+    from ..bench.runner import Case, Result
+    from ..inference.engine import Engine
+    from ..physics.machine import MachineProfile
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from . import sweeping
 
         return sweeping.run(args, output, form)
-    from ..bench import cases
+    from ..bench.runner import cases
 
     todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)
     if not todo:
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def _speed(
     args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
 ) -> None:
-    from .. import bench
-    from ..limits import Limits
+    from ..bench import runner as bench
+    from ..physics.limits import Limits
 
     limits = Limits(engine.library, engine.pool)
     results = bench.run(engine, todo, repeat=args.repetitions, limits=limits)
@@ -122,7 +122,7 @@ def _speed_row(engine: Engine, result: Result) -> Row:
 
 def _breakdown(output: Output, results: Sequence[Result]) -> None:
     """A second table: what the threads' time of each row went into."""
-    from ..bench import PARTS
+    from ..bench.runner import PARTS
 
     columns = [Column("test", 15), *(Column(part, 9) for part in PARTS)]
     rows = [Row((r.case.name, *(f"{r.spent[part]:.1%}" for part in PARTS)), {}) for r in results]
@@ -136,8 +136,8 @@ def _breakdown(output: Output, results: Sequence[Result]) -> None:
 def _against(
     args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
 ) -> None:
-    from ..bench_against import Contest, Peer
-    from ..limits import Limits
+    from ..bench.against import Contest, Peer
+    from ..physics.limits import Limits
 
     limits = Limits(engine.library, engine.pool)
     with Peer(args.peer_python or sys.executable) as peer:
@@ -210,7 +210,7 @@ def _match_row(engine: Engine, peer: str, match: Match) -> Row:
 
 def _kernels(args: argparse.Namespace, output: Output, form: Form) -> int:
     from ...jit import targets
-    from .. import bench_kernels
+    from ..bench import kernels as bench_kernels
 
     name = args.target or os.environ.get("TRIPLEPOINT_TARGET")
     chosen = targets.runnable() if name == "all" else [targets.resolve(name)]

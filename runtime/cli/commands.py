@@ -16,9 +16,9 @@ from .output import Output
 from .status import explain
 
 if TYPE_CHECKING:
-    from ..agent import Agent
-    from ..engine import Engine
-    from ..remote import RemoteEngine
+    from ..agent.agent import Agent
+    from ..agent.remote import RemoteEngine
+    from ..inference.engine import Engine
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ToolError
-from ..events import (
+from ..agent.events import (
     AgentEvent,
     Notice,
     RunFinished,
@@ -24,15 +24,15 @@ from .transcript import show_call, show_result
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
-    from ..agent import Agent, RunResult
-    from ..engine import Engine
-    from ..remote import RemoteEngine
+    from ..agent.agent import Agent, RunResult
+    from ..agent.remote import RemoteEngine
+    from ..inference.engine import Engine
     from .output import Output
 
 
 def begin(engine: Engine | RemoteEngine, args: argparse.Namespace, output: Output) -> Agent:
     """The agent that the arguments describe."""
-    from ..agent import MAX_STEPS, MAX_TOKENS, Agent
+    from ..agent.agent import MAX_STEPS, MAX_TOKENS, Agent
 
     agent = Agent(
         engine,

@@ -14,7 +14,7 @@ from .kept import kept
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..thread_sweep import ThreadSweep
+    from ..physics.thread_sweep import ThreadSweep
 
 LEVELS = ("L1", "L2", "L3", "DRAM")
 _PACKAGES = (
@@ -76,7 +76,7 @@ def machine_report(target: str, threads: int | None, *, anew: bool) -> dict[str,
     from ...jit.compile import Library, ObjectCache, default_folder
     from ...jit.pool import Pool
     from ...jit.targets import resolve
-    from .. import machine
+    from ..physics import machine
 
     library = Library(resolve(target), ObjectCache(default_folder()))
     pool = Pool(library, threads or machine.physical_cores())
@@ -94,7 +94,7 @@ def sweep_report(target: str, threads: int | None, *, anew: bool) -> ThreadSweep
     """The limits by number of threads: measured if asked for, else as they were kept, if so."""
     from ...jit.compile import Library, ObjectCache, default_folder
     from ...jit.targets import resolve
-    from .. import thread_sweep
+    from ..physics import thread_sweep
 
     library = Library(resolve(target), ObjectCache(default_folder()))
     if not anew:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..engine import Engine
-    from ..remote import RemoteEngine
+    from ..agent.remote import RemoteEngine
+    from ..inference.engine import Engine
 
 
 def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngine:
@@ -22,8 +22,8 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
     """
     if not args.model.startswith(("http://", "https://")):
         return load_engine(args, output)
-    from ..remote import RemoteEngine
-    from ..remote.engine import CONTEXT
+    from ..agent.remote import RemoteEngine
+    from ..agent.remote.engine import CONTEXT
 
     address, _, name = args.model.partition("#")
     key = os.environ.get("TRIPLEPOINT_API_KEY")
@@ -32,7 +32,7 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
 
 def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     """Load the model with the threads, target, KV format and context that were asked for."""
-    from ..engine import Engine
+    from ..inference.engine import Engine
 
     keep = getattr(args, "keep_packed", False)
     try:

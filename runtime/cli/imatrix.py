@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..imatrix import collect
-from ..perplexity import text_ids
+from ..evaluate.imatrix import collect
+from ..evaluate.perplexity import text_ids
 from .engines import load_engine
 from .output import Output
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...traces.text import printable
 from ...traces.timeline import duration, rate
-from ..events import (
+from ..agent.events import (
     AgentEvent,
     Notice,
     PhaseFinished,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from rich.live import Live
 
     from ...traces.events import PhaseEvent
-    from ..agent import Agent
-    from ..result import RunResult
+    from ..agent.agent import Agent
+    from ..agent.result import RunResult
     from .output import Output
 
 _REFRESH = 8  # times a second

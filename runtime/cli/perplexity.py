@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ..perplexity import Perplexity, perplexity, text_ids
+from ..evaluate.perplexity import Perplexity, perplexity, text_ids
 from .engines import load_engine
 from .output import Output
 

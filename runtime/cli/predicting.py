@@ -15,7 +15,7 @@ from .regimes import BUSY
 from .tables import Column, Form, Row, rate, show
 
 if TYPE_CHECKING:
-    from ..calibration import Calibration, Checked
+    from ..bench.calibration import Calibration, Checked
 
 DEPTHS = (0, 512, 2048, 8192)  # where -d names none
 _COLUMNS = (
@@ -33,7 +33,7 @@ _COLUMNS = (
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Calibrate, then predict and measure each point; a row as soon as it is known."""
-    from .. import calibration
+    from ..bench import calibration
 
     engine = load_engine(args, output)
     depths = args.n_depth if args.n_depth != [0] else DEPTHS

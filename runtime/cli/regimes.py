@@ -13,9 +13,9 @@ from .engines import load_engine
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..calibration import Calibration
-    from ..engine import Engine
-    from ..regimes import Picture, Step
+    from ..bench.calibration import Calibration
+    from ..inference.engine import Engine
+    from ..regimes.diagram import Picture, Step
 
 _STYLES = {
     "compute": "black on #ee7f2d",
@@ -37,8 +37,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     finally:
         engine.close()
     if args.output:
-        from ..regime_page import page
-        from ..regime_picture import svg
+        from ..regimes.page import page
+        from ..regimes.picture import svg
 
         text = svg(picture) if kind == "svg" else page(picture)
         Path(args.output).write_text(text, encoding="utf-8")
@@ -68,7 +68,7 @@ def _kind(name: str | None) -> str:
 def _steps(name: str | None) -> list[Step]:
     from ...traces.find import resolve
     from ...traces.reader import Trace
-    from ..regimes import steps
+    from ..regimes.diagram import steps
     from .traces import default_folder
 
     if name is None:
@@ -82,8 +82,8 @@ def _steps(name: str | None) -> list[Step]:
 def _picture(
     args: argparse.Namespace, output: Output, engine: Engine, path: list[Step]
 ) -> tuple[Picture, Calibration]:
-    from .. import calibration
-    from ..regimes import Picture, diagram
+    from ..bench import calibration
+    from ..regimes.diagram import Picture, diagram
 
     found = calibration.calibrated(engine, anew=args.anew)
     if calibration.busy(found, engine.machine):
@@ -110,7 +110,7 @@ def _show(output: Output, picture: Picture) -> None:
     """The picture as blocks, and what its marks mean."""
     if output.as_json:
         return
-    from ..regime_picture import blocks
+    from ..regimes.picture import blocks
 
     width = min(_COLUMNS, output.console.width) if output.on_terminal else _COLUMNS
     output.line(picture.title, "bold")

@@ -17,8 +17,8 @@ from .transcript import show_header, show_turn
 
 if TYPE_CHECKING:
     from ...traces.events import RunStart
-    from ..engine import Engine
-    from ..replay import PhaseCheck, VerifyReport
+    from ..inference.engine import Engine
+    from ..replay.replay import PhaseCheck, VerifyReport
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Run the model again on every run of the trace; 1 when a token differs."""
-    from .. import replay
+    from ..replay import replay
 
     reports = []
     for number, one in enumerate(trace.runs):
@@ -124,7 +124,7 @@ def _engine_of(
     header: RunStart, args: argparse.Namespace, output: Output
 ) -> tuple[Engine, list[str]]:
     """The engine that the run had, as far as this machine has it; and notes on what it has not."""
-    from ..machine import usable_cores
+    from ..physics.machine import usable_cores
 
     asked = argparse.Namespace(**vars(args))
     asked.model = args.model or _model_of(header)

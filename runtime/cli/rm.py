@@ -21,7 +21,7 @@ from .pull import show_choice
 from .status import Exit
 
 if TYPE_CHECKING:
-    from ..packed_copy import PackedCopy
+    from ..weights.packed_copy import PackedCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _doomed(text: str, settings: Settings, output: Output) -> _Doomed:
 
 def _packed(models: list[Found]) -> list[PackedCopy]:
     """Copies of the packed weights of these models."""
-    from ..packed_copy import copies
+    from ..weights.packed_copy import copies
 
     files = {str(path.resolve()) for one in models for path in one.paths}
     return [copy for copy in copies() if copy.model in files]

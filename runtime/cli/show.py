@@ -21,8 +21,8 @@ _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read the header and print what is in it."""
-    from ..engine import resolve_model
     from ..hub.facts import facts_of
+    from ..inference.engine import resolve_model
 
     path = resolve_model(model_path(args.name, output))
     facts = facts_of(path, os.environ.get("TRIPLEPOINT_TARGET"))

@@ -15,8 +15,8 @@ from .output import Output
 from .tables import Column, Form, Row, rate, show
 
 if TYPE_CHECKING:
-    from ..engine import Engine
-    from ..sweeps import Point
+    from ..bench.sweeps import Point
+    from ..inference.engine import Engine
 
 _FIRST = {
     "prompt": "prompt",
@@ -75,9 +75,9 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
 
 def _points(args: argparse.Namespace, output: Output) -> Iterator[Point]:
-    from .. import sweeps
-    from ..machine import physical_cores, usable_cores
-    from ..thread_sweep import thread_counts
+    from ..bench import sweeps
+    from ..physics.machine import physical_cores, usable_cores
+    from ..physics.thread_sweep import thread_counts
 
     def with_(**changes: object) -> Engine:
         changed = copy.copy(args)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
-from ..gguf_types import GGMLType, ValueType
-from ..gguf_write import GGUFWriter
+from ..gguf.types import GGMLType, ValueType
+from ..gguf.write import GGUFWriter
 from ..quantize.mixes import MIXES
 from ..quantize.quantize import row_maker, whole_file
 from ..quantize.rows import RowMaker

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
-from ..gguf_types import GGMLType
+from ..gguf.types import GGMLType
 
 MAX_HEADER = 100 << 20  # bytes, as the format's own reader allows
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
-from ..byte_bpe import word_splits
-from ..gguf_types import TokenType
-from ..pretokenizers import PRE_TOKENIZERS
+from ..gguf.types import TokenType
+from ..tokens.byte_bpe import word_splits
+from ..tokens.pretokenizers import PRE_TOKENIZERS
 from .safetensors import read_json
 from .sentencepiece_model import read_model
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ModelError, TriplepointError
-from ..gguf import GGMLType, GGUFFile, MetadataValue
+from ..gguf.file import GGMLType, GGUFFile, MetadataValue
 
 KV_FORMATS = ("bf16", "q8", "f32")
 
@@ -136,7 +136,7 @@ def unsupported_quant(label: str) -> str | None:
 def _problems(gguf: GGUFFile, architecture: str, types: dict[str, TypeShare]) -> list[str]:
     """Everything that is known to be unsupported, not only what comes first."""
     from ...jit.kernels.panels import FORMATS
-    from ..tokenizer import Tokenizer
+    from ..tokens.tokenizer import Tokenizer
 
     found = []
     if not architecture:
@@ -158,7 +158,7 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     from ...jit.compile import Library, ObjectCache
     from ...jit.kernels.kvcache import PAGE, page_bytes
     from .. import models
-    from ..weights import WeightLoader
+    from ..weights.loader import WeightLoader
 
     weights = WeightLoader(gguf, Library(targets.resolve(target), ObjectCache(None)))
     config = models.build(gguf, weights).config

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ModelError
-from .. import filehash
+from ..gguf import filehash
 from .cache import CachedFile, CachedRepo
 from .names import MAIN, ModelName
 from .settings import Settings

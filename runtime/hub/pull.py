@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ModelError, UnsupportedModelError
-from .. import filehash
+from ..gguf import filehash
 from .cache import CachedRepo
 from .download import Download
 from .find import checked, find

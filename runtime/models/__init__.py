@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...errors import UnsupportedModelError
-from ..gguf import GGUFFile
-from ..weights import WeightLoader
+from ..gguf.file import GGUFFile
+from ..weights.loader import WeightLoader
 from .decoder import Decoder
 from .gemma2 import Gemma2
 from .gemma3 import Gemma3

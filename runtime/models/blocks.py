@@ -7,9 +7,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from ..graph import Graph
-from ..rows import AttentionRule, Row
-from ..weights import Matrix
+from ..forward.graph import Graph
+from ..forward.rows import AttentionRule, Row
+from ..weights.loader import Matrix
 
 
 @dataclass(slots=True)

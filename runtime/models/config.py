@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...errors import GGUFError, UnsupportedModelError
-from ..gguf import GGUFFile
-from ..rows import HeadShape
+from ..forward.rows import HeadShape
+from ..gguf.file import GGUFFile
 
 
 @dataclass(frozen=True, slots=True)

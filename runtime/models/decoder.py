@@ -15,10 +15,10 @@ from typing import ClassVar
 import numpy as np
 
 from ...errors import UnsupportedModelError
-from ..gguf import GGUFFile
-from ..graph import Graph
-from ..rows import AttentionRule, Row, padded
-from ..weights import Matrix, WeightLoader
+from ..forward.graph import Graph
+from ..forward.rows import AttentionRule, Row, padded
+from ..gguf.file import GGUFFile
+from ..weights.loader import Matrix, WeightLoader
 from .blocks import Attention, Block, FeedForward, GatedFFN
 from .config import Config, read_config, refuse_features
 from .rotary import Rotation, read_rotation

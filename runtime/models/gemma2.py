@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..rows import AttentionRule
+from ..forward.rows import AttentionRule
 from .gemma3 import GLOBAL, Gemma3
 from .rotary import Rotation, read_rotation
 

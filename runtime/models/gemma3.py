@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..graph import Graph
-from ..rows import AttentionRule, Row
+from ..forward.graph import Graph
+from ..forward.rows import AttentionRule, Row
 from .blocks import Block, GatedFFN
 from .decoder import Decoder, Name
 from .rotary import Rotation, plain_rotation, read_rotation

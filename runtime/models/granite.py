@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..rows import AttentionRule
+from ..forward.rows import AttentionRule
 from .decoder import Decoder
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..rows import AttentionRule
+from ..forward.rows import AttentionRule
 from .decoder import Decoder
 
 

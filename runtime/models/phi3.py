@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..rows import AttentionRule
+from ..forward.rows import AttentionRule
 from .blocks import FeedForward, GatedFFN
 from .decoder import Decoder, Name
 from .rotary import Rotation, long_and_short, read_rotation

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .. import experts
-from ..graph import Graph
-from ..rows import Row
-from ..weights import Matrix
+from ..forward import experts
+from ..forward.graph import Graph
+from ..forward.rows import Row
+from ..weights.loader import Matrix
 from .config import Config
 from .decoder import Name
 from .qwen3 import Qwen3

@@ -16,8 +16,8 @@ import numpy as np
 
 from ...errors import UnsupportedModelError
 from ...jit.kernels.rope import frequencies, tables_of
-from ..gguf import GGUFFile
-from ..weights import WeightLoader
+from ..gguf.file import GGUFFile
+from ..weights.loader import WeightLoader
 
 SCALINGS = ("none", "linear", "yarn", "longrope")
 

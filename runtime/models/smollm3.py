@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..rows import AttentionRule
+from ..forward.rows import AttentionRule
 from .decoder import Decoder
 
 NO_ROPE_STEP = 4

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..prompt import SYSTEM_PROMPT
+from ..agent.prompt import SYSTEM_PROMPT
 from .files import Call
 from .writer import Round
 

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..gguf import GGUFFile
+from ..gguf.file import GGUFFile
 from .batches import Encoder
 from .bpe import Vocabulary
 from .corpus import FAMILIES, Round
 from .held_out import BANDS, Case, cases
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..inference.engine import Engine
 
 Judge = Callable[[Case, bool], bool]
 """(case, whether to show a wrong one) to whether the model gets it right."""
@@ -75,7 +75,7 @@ def run_agent(engine: Engine, item: Round) -> tuple[list[tuple[str, dict[str, ob
     from ...errors import AgentError
     from ...tools import FileTools
     from ...traces.events import ToolEvent
-    from ..agent import Agent
+    from ..agent.agent import Agent
 
     with tempfile.TemporaryDirectory() as folder:
         for name, text in item.files.texts.items():
@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--misses", type=int, default=0, help="wrong cases to show of each")
     args = parser.parse_args()
     if args.engine:
-        from ..engine import Engine
+        from ..inference.engine import Engine
 
         judge, encoder = agent_judge(Engine.load(args.engine))
     else:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..gguf import GGUFFile
+from ..gguf.file import GGUFFile
 from .batches import Encoder
 from .bpe import Vocabulary
 from .export import read_weights

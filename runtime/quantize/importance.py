@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ModelError
-from ..gguf import GGUFFile
-from ..gguf_types import MAGIC, GGMLType
+from ..gguf.file import GGUFFile
+from ..gguf.types import MAGIC, GGMLType
 
 FLOOR = 1e-4  # of the mean: a column that nothing entered still has to come back
 _MOST_VALUES = 1 << 28

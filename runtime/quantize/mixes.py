@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ...errors import ModelError
-from ..gguf_types import GGMLType, TensorInfo
+from ..gguf.types import GGMLType, TensorInfo
 
 F32, F16, BF16 = GGMLType.F32, GGMLType.F16, GGMLType.BF16
 FLOATS = (F32, F16, BF16)

@@ -16,10 +16,10 @@ from ...errors import ModelError, UnsupportedModelError
 from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.pool import Pool
 from ...jit.targets import resolve
-from ..gguf import GGUFFile
-from ..gguf_types import GGMLType, TensorInfo, ValueType
-from ..gguf_write import GGUFWriter
-from ..machine import physical_cores
+from ..gguf.file import GGUFFile
+from ..gguf.types import GGMLType, TensorInfo, ValueType
+from ..gguf.write import GGUFWriter
+from ..physics.machine import physical_cores
 from .importance import Importance
 from .mixes import FLOATS, Chosen, Mix, choose, mix_of
 from .rows import MADE, RowMaker

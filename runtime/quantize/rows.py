@@ -17,7 +17,7 @@ from ...jit.kernels.panels import FORMATS
 from ...jit.kernels.quantise_store import KTYPES
 from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, Tape
-from ..gguf_types import GGMLType
+from ..gguf.types import GGMLType
 
 PIECE = 1 << 21  # weights that are made at a time: 8 MiB of float32
 _UNIT = 32 * quantise.LANES  # weights that a unit of the smallest kernel takes

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from triplepoint.runtime.agent import Agent
-from triplepoint.runtime.events import (
+from triplepoint.runtime.agent.agent import Agent
+from triplepoint.runtime.agent.events import (
     AgentEvent,
     RunFinished,
 )
-from triplepoint.runtime.result import RunResult
+from triplepoint.runtime.agent.result import RunResult
 
 MakeEngine = Callable[..., Any]
 END = "<|im_end|>"

@@ -13,9 +13,9 @@ import gguf
 import numpy as np
 
 from triplepoint.runtime.convert.mapping import map_checkpoint
-from triplepoint.runtime.gguf_types import GGMLType
-from triplepoint.runtime.gguf_write import GGUFWriter
-from triplepoint.runtime.synthetic_weights import K_QUANTS, random_weights
+from triplepoint.runtime.gguf.types import GGMLType
+from triplepoint.runtime.gguf.write import GGUFWriter
+from triplepoint.runtime.synthetic.weights import K_QUANTS, random_weights
 
 VOCAB, CONTEXT = 300, 512
 _BASE: dict[str, Any] = {

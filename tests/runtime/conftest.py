@@ -17,11 +17,11 @@ import pytest
 from helpers.agents import LOG
 
 from triplepoint.errors import ContextOverflowError
-from triplepoint.runtime.gguf import GGUFFile
-from triplepoint.runtime.gguf_types import TokenType
-from triplepoint.runtime.gguf_write import GGUFWriter
-from triplepoint.runtime.grammar import Constraint, Mask
-from triplepoint.runtime.tokenizer import Tokenizer
+from triplepoint.runtime.conversation.grammar import Constraint, Mask
+from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.types import TokenType
+from triplepoint.runtime.gguf.write import GGUFWriter
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces.events import PhaseEvent
 
 ROOT = Path(__file__).parents[2]

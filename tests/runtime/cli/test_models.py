@@ -17,10 +17,10 @@ import pytest
 from helpers.fake_hub import FakeHub, FakeRepo, serving
 
 from triplepoint import Engine
-from triplepoint.runtime import packed_copy
 from triplepoint.runtime.cli import main
-from triplepoint.runtime.engine import NANO
 from triplepoint.runtime.hub.watch import size_text
+from triplepoint.runtime.inference.engine import NANO
+from triplepoint.runtime.weights import packed_copy
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Terminal = Callable[..., tuple[int, str]]

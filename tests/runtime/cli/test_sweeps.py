@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from triplepoint.runtime import sweeps
-from triplepoint.runtime.sweeps import SEED_KV, SEED_PROMPT, SEED_THREADS
+from triplepoint.runtime.bench import sweeps
+from triplepoint.runtime.bench.sweeps import SEED_KV, SEED_PROMPT, SEED_THREADS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

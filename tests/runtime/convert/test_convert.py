@@ -15,8 +15,8 @@ from helpers.checkpoints import byte_tokenizer, split_regex, stored, write_check
 
 from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.convert.convert import convert
-from triplepoint.runtime.engine import Engine
-from triplepoint.runtime.gguf import GGUFFile
+from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.inference.engine import Engine
 
 SLOW = [name for name in tiny_models.CONFIGS if name not in ("llama", "gemma3")]
 ORACLE = "torch and transformers are not installed"

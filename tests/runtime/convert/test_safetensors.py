@@ -12,7 +12,7 @@ from helpers.checkpoints import safetensors, write_shards
 
 from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.convert.safetensors import Checkpoint
-from triplepoint.runtime.gguf_types import GGMLType
+from triplepoint.runtime.gguf.types import GGMLType
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.convert.vocabulary import PROBE, TokenizerData, read_tokenizer
-from triplepoint.runtime.gguf import GGUFFile
-from triplepoint.runtime.gguf_types import TokenType
-from triplepoint.runtime.gguf_write import GGUFWriter
-from triplepoint.runtime.tokenizer import Tokenizer
+from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.types import TokenType
+from triplepoint.runtime.gguf.write import GGUFWriter
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 SIZE = 330
 TEKKEN = (

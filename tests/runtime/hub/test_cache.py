@@ -18,9 +18,8 @@ from helpers.tiny_qwen3 import write_tiny
 
 from triplepoint import Engine
 from triplepoint.errors import ModelError
-from triplepoint.runtime.engine import NANO, resolve_model
-from triplepoint.runtime.gguf import GGMLType
-from triplepoint.runtime.gguf_write import GGUFWriter
+from triplepoint.runtime.gguf.file import GGMLType
+from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.hub.cache import CachedRepo, cached_repos
 from triplepoint.runtime.hub.facts import facts_of, unsupported_quant
 from triplepoint.runtime.hub.find import NotPulledError, find, models_of
@@ -29,6 +28,7 @@ from triplepoint.runtime.hub.pull import pull
 from triplepoint.runtime.hub.remove import remove
 from triplepoint.runtime.hub.settings import Settings
 from triplepoint.runtime.hub.variants import ChoiceError
+from triplepoint.runtime.inference.engine import NANO, resolve_model
 
 ONE = ModelName("org/one")
 OTHER = "f" * 40

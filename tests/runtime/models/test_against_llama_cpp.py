@@ -17,7 +17,7 @@ from helpers import peer_logits
 from helpers import tiny_models as tiny
 from helpers.qwen3_numpy import divergence
 
-from triplepoint.runtime.engine import Engine
+from triplepoint.runtime.inference.engine import Engine
 
 pytestmark = pytest.mark.slow
 

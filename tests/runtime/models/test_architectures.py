@@ -11,8 +11,8 @@ import pytest
 from helpers import tiny_models as tiny
 
 from triplepoint.errors import UnsupportedModelError
-from triplepoint.runtime.engine import Engine
-from triplepoint.runtime.session import Session
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.session import Session
 
 IDS = np.random.default_rng(1).integers(0, tiny.VOCAB, 150).tolist()
 STEPS = 64

@@ -7,10 +7,10 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 import triplepoint.runtime.nano
+from triplepoint.runtime.agent.prompt import SYSTEM_PROMPT
 from triplepoint.runtime.nano.chatml import round_segments, system_segments
 from triplepoint.runtime.nano.corpus import FAMILIES, Round, rounds
 from triplepoint.runtime.nano.files import Call, MemoryFiles
-from triplepoint.runtime.prompt import SYSTEM_PROMPT
 from triplepoint.tools import FileTools
 
 TEMPLATE = Path(triplepoint.runtime.nano.__file__).with_name("template.jinja")

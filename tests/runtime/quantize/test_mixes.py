@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triplepoint.errors import ModelError
-from triplepoint.runtime.gguf_types import GGMLType, TensorInfo
+from triplepoint.runtime.gguf.types import GGMLType, TensorInfo
 from triplepoint.runtime.quantize.mixes import MIXES, Chosen, choose, mix_of
 
 

@@ -13,10 +13,10 @@ from helpers.tiny_qwen3 import write_tiny
 from helpers.tiny_qwen3moe import write_tiny as write_tiny_moe
 
 from triplepoint.errors import GGUFError, ModelError
-from triplepoint.runtime.engine import NANO, Engine
-from triplepoint.runtime.gguf import GGUFFile
+from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.inference.engine import NANO, Engine
 from triplepoint.runtime.quantize.quantize import quantize, whole_file
-from triplepoint.runtime.tokenizer import Tokenizer
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 TEXT = (
     "<|im_start|>user\nWhat's the error in app.log?<|im_end|>\n<|im_start|>assistant\n"

@@ -1,0 +1,1 @@
+"""The agent: feed, ask, act, until there is an answer."""

@@ -1,0 +1,503 @@
+"""The agent: answers questions about files by calling tools, one conversation on one session.
+
+agent = Agent(Engine.load("nano"), workspace="examples/incident")
+result = agent.run("What's the error in app.log?")
+print(result.answer, result.trace.path)
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+
+from typing_extensions import TypeVar
+
+from ...errors import AgentError, LimitReachedError
+from ...tools import FileTools, Policy, Tool, ToolSet, formats
+from ...tools import tool as make_tool
+from ...tools.policy import Mode
+from ...traces.reader import Trace
+from ...traces.writer import new_run_id
+from ..conversation.chat import Message
+from .compaction import dropped_text, moved
+from .events import AgentEvent, RunFinished
+from .header import run_start
+from .local import LocalTalk
+from .loop import Run
+from .output import OutputType
+from .prompt import SYSTEM_PROMPT, WORKING_PROMPT
+from .result import RunResult
+from .results import Results
+
+if TYPE_CHECKING:
+    from ...tools import Effect
+    from ...traces.events import PhaseEvent
+    from ..conversation.chat import Chat
+    from ..conversation.grammar import CallGrammar
+    from ..conversation.ledger import TokenLedger
+    from ..inference.engine import Engine
+    from ..inference.sampling import Sampling
+    from ..inference.session import Session
+    from .remote import RemoteEngine
+    from .talk import Talk
+
+Output = TypeVar("Output", default=str)
+
+ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
+
+_BUSY = "this agent is running already; finish or close that stream first"
+
+MAX_STEPS = 8
+MAX_TOKENS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """The settings of an agent; they are in the header of its trace."""
+
+    max_steps: int = MAX_STEPS
+    max_tokens: int = MAX_TOKENS
+    context: int | None = None
+    system: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sampling: Sampling | None = None
+    timeout: float | None = None
+    output: Mapping[str, Any] | None = None
+    """JSON schema that answers must fit."""
+    compact: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("max_steps", "max_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.timeout is not None and not self.timeout > 0:
+            raise ValueError(f"timeout must be above 0 seconds, not {self.timeout}")
+
+
+class Agent(Generic[Output]):
+    """An agent and its conversation. Every run goes on where the one before it ended.
+
+    Args:
+        engine: the model that answers: an `Engine`, or a `RemoteEngine` for another server.
+        workspace: folder that the file tools may look at; none without it.
+        tools: further tools: functions, `Tool` objects, or what iterates over them.
+        system: the system message; by default the one for questions about files, if there are
+            tools at all.
+        max_steps: times the model is asked in one run, at most.
+        max_tokens: tokens that it generates in one run, at most.
+        timeout: seconds that one run may take; none without it.
+        policy: which calls may run: a `Policy`, or "read-only" (only tools that just read) or
+            "yes" (all).
+        result_tokens: tokens of one tool result, at most; by default a share of the context.
+        context: tokens that the conversation may hold; by default what the engine was loaded for.
+        trace: file that the trace is appended to; by default a new one in the user's state folder;
+            False keeps it in memory.
+        redact: write neither text nor token ids to that file.
+        profile: record the time of each layer in every phase.
+        thinking: for models that can think before they answer: whether to; None leaves it to them.
+        chat_template: Jinja text to use instead of the model's own.
+        sampling: how tokens are picked; greedy by default.
+        compact: when the context is full, take old results of tools out of it and say so, instead
+            of ending the run.
+        output_type: what answers are to be: a pydantic model, a dataclass, ``list[int]``, …;
+            text without it. The model cannot write anything else, and `RunResult.output` has it.
+            A JSON schema will do too; then the output is what `json.loads` gives.
+
+    Raises:
+        TemplateError: the model's chat template cannot be used.
+        GrammarError: no grammar can be made from a tool's schema, or from that of the answer.
+        AgentError: output_type has no schema.
+        ToolError: the workspace is no folder.
+        EngineError: the context is larger than the engine's.
+
+    Attributes:
+        session, ledger, messages: the conversation as the engine has it, token by token with
+            origins, and as messages.
+    """
+
+    def __init__(
+        self,
+        engine: Engine | RemoteEngine,
+        *,
+        workspace: str | Path | None = None,
+        tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None = None,
+        system: str | None = None,
+        max_steps: int = MAX_STEPS,
+        max_tokens: int = MAX_TOKENS,
+        timeout: float | None = None,
+        policy: Policy | Mode = "read-only",
+        result_tokens: int | None = None,
+        context: int | None = None,
+        trace: str | Path | bool | None = None,
+        redact: bool = False,
+        profile: bool = False,
+        thinking: bool | None = None,
+        chat_template: str | None = None,
+        sampling: Sampling | None = None,
+        compact: bool = False,
+        output_type: type[Output] | Mapping[str, Any] | None = None,
+    ) -> None:
+        self.engine = engine
+        self.workspace = None if workspace is None else Path(workspace)
+        size = engine.context if context is None else context
+        self.results = Results(result_tokens or _tokens(size), self._count)
+        self._files = () if workspace is None else FileTools(workspace, max_chars=_share(size))
+        self._given = [one if isinstance(one, Tool) else Tool(one) for one in _flat(tools)]
+        self.policy = policy if isinstance(policy, Policy) else Policy(policy)
+        self.output = None if output_type is None else OutputType(output_type)
+        self._output_type = output_type
+        self._system, self._result_tokens = system, result_tokens
+        self._chat_template, self._profile = chat_template, profile
+        self.config = AgentConfig(
+            max_steps,
+            max_tokens,
+            context,
+            "",
+            {} if thinking is None else {"enable_thinking": thinking},
+            sampling,
+            timeout,
+            None if self.output is None else self.output.schema,
+            compact,
+        )
+        self.tools, self.talk = self._begin()
+        self._marks: list[tuple[Any, int]] = []
+        self.messages: list[Message] = []
+        self.on_progress: Callable[[int, int, float], None] | None = None
+        """Called during a long prefill with tokens done, tokens in all and tokens a second."""
+        self.turn = 0
+        self.last_result: RunResult[Output] | None = None
+        """The result of the last run that ended, also of one that a limit ended."""
+        self._trace_path = trace
+        self._redact = redact
+        self._trace: Trace | None = None
+        self._running = False
+        self.stopping = False
+        """Whether `stop` was called during the current run."""
+
+    @property
+    def trace(self) -> Trace:
+        """The trace of the conversation; begun when first needed."""
+        if self._trace is None:
+            self._trace = self._begin_trace()
+        return self._trace
+
+    def tool(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        effect: Effect = "read",
+        preview: Callable[..., str] | None = None,
+    ) -> Any:
+        """Give the agent one more tool, as a decorator; see `triplepoint.tool`.
+
+        Raises:
+            AgentError: the conversation has begun; the model has been told of its tools.
+        """
+
+        def add(decorated: Callable[..., Any]) -> Tool[..., Any]:
+            if self.turn:
+                raise AgentError("tools are given before the first question, and stay the same")
+            made = make_tool(name=name, effect=effect, preview=preview)(decorated)
+            self._given.append(made)
+            try:
+                self.tools, self.talk = self._begin()
+            except BaseException:
+                self._given.remove(made)
+                raise
+            return made
+
+        return add if function is None else add(function)
+
+    def run(self, task: str) -> RunResult[Output]:
+        """Answer a question.
+
+        Raises:
+            LimitReachedError: steps, tokens or repeated calls ended the run before an answer;
+                `last_result` has what there was of it.
+            ContextOverflowError: something did not fit in the context; says how long what was.
+            PassCancelledError: `stop` was called.
+            AgentError: the conversation cannot go on, or the answer does not fit output_type.
+            TraceError: the trace cannot be written.
+        """
+        result = None
+        for event in self.stream(task):
+            if isinstance(event, RunFinished):
+                result = event.result
+        assert result is not None, "a stream that did not raise ends in RunFinished"
+        if result.status == "limit":
+            raise LimitReachedError(result.message)
+        return result
+
+    def stream(self, task: str) -> Iterator[AgentEvent]:
+        """Answer a question, and yield what happens as it happens.
+
+        The last event is `RunFinished`, also when a limit ended the run. Leaving the iterator
+        early, Ctrl-C and `stop` end the run as cancelled and keep the conversation.
+
+        Raises:
+            As `run`, except for LimitReachedError.
+        """
+        if self._running:
+            raise AgentError(_BUSY)
+        self._running = True
+        self.stopping = False
+        try:
+            yield from Run(self, task).events()
+        finally:
+            self._running = False
+
+    async def run_async(self, task: str) -> RunResult[Output]:
+        """As `run`, in an event loop; cancelling it ends the run and keeps the conversation."""
+        result = None
+        async for event in self.stream_async(task):
+            if isinstance(event, RunFinished):
+                result = event.result
+        assert result is not None, "a stream that did not raise ends in RunFinished"
+        if result.status == "limit":
+            raise LimitReachedError(result.message)
+        return result
+
+    async def stream_async(self, task: str) -> AsyncIterator[AgentEvent]:
+        """As `stream`, in an event loop; leaving it ends the run and keeps the conversation."""
+        from .asynchronous import in_thread
+
+        async for event in in_thread(lambda: self.stream(task), self.stop):
+            yield event
+
+    def undo(self) -> str:
+        """Forget the last question and everything since; returns the question.
+
+        Nothing is computed again: the tokens before it are still there. What tools have changed
+        stays changed.
+
+        Raises:
+            AgentError: there is none, or a run goes on.
+        """
+        if self._running or not self._marks:
+            raise AgentError("there is no question to take back" if not self._running else _BUSY)
+        mark, messages = self._marks.pop()
+        asked = [one.content for one in self.messages[messages:] if one.role == "user"]
+        self.talk.rewind(mark)
+        self.messages = self.messages[:messages]
+        return asked[0] if asked else ""
+
+    def seed(self, turns: Iterable[tuple[str, str]]) -> None:
+        """Begin with questions and answers of another conversation, as if they were this one's.
+
+        Raises:
+            AgentError: the conversation has begun.
+        """
+        if self.turn or self.messages:
+            raise AgentError("a conversation that has begun cannot be given another past")
+        pairs = list(turns)
+        if pairs and self.config.system:
+            self.messages.append(Message("system", self.config.system))
+        for question, answer in pairs:
+            self.messages += [Message("user", question), Message("assistant", answer)]
+        self.talk.seed(self.messages)
+
+    def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
+        """Another agent that goes on from here, with the same tools; this one stays as it is.
+
+        The engine reads the conversation once more for it, unless it can share what it has.
+
+        Raises:
+            AgentError: a run goes on.
+        """
+        if self._running:
+            raise AgentError(_BUSY)
+        config = self.config
+        other = Agent(
+            self.engine,
+            workspace=self.workspace,
+            tools=list(self._given),
+            system=self._system,
+            max_steps=config.max_steps,
+            max_tokens=config.max_tokens,
+            timeout=config.timeout,
+            policy=self.policy,
+            result_tokens=self._result_tokens,
+            context=config.context,
+            trace=trace,
+            redact=self._redact,
+            profile=self._profile,
+            thinking=config.options.get("enable_thinking"),
+            chat_template=self._chat_template,
+            sampling=config.sampling,
+            compact=config.compact,
+            output_type=self._output_type,
+        )
+        other.on_progress = self.on_progress
+        if self.messages:
+            other.messages, other.turn = list(self.messages), self.turn
+            other._marks = list(self._marks)
+            start = run_start(other, "")
+            start.parent = self.trace.events[0].run
+            other.trace.write(start)
+            phase = other.talk.adopt(self.talk)
+            if phase is not None:
+                phase.turn = other.turn
+                other.trace.write(phase)
+        return other
+
+    def compact(self) -> str:
+        """Take the results of tools before the last question out of the context; says which.
+
+        What follows the first of them is read once more. What was taken out is in the trace.
+
+        Raises:
+            AgentError: there is none, a run goes on, or the model runs in another server.
+        """
+        if self._running:
+            raise AgentError(_BUSY)
+        phase = self.make_room(None)
+        if phase is None:
+            raise AgentError("there is no older result of a tool to take out")
+        phase.turn = self.turn
+        self.trace.write(phase)
+        return dropped_text(phase)
+
+    def make_room(self, room: int | None) -> PhaseEvent | None:
+        """Compact the conversation for so many tokens (None: as far as it goes); for runs."""
+        asked = [i for i, one in enumerate(self.messages) if one.role == "user"]
+        # Within a run the results so far are old too: the model has answered to them.
+        before = len(self.messages) if self._running or not asked else asked[-1]
+        marks = [(self._local.current(mark), n) for mark, n in self._marks]
+        lengths = [(mark, n, mark.tokens) for mark, n in marks]
+        spans = list(self._local.ledger.spans)
+        phase = self._local.compact(before, room)
+        if phase is not None:
+            self._marks = [
+                (replace(mark, tokens=moved(at, spans, phase.dropped)), n)
+                for mark, n, at in lengths
+            ]
+        return phase
+
+    def mark(self) -> None:
+        """Remember where a question begins, for `undo`; a run does so."""
+        self._marks.append((self.talk.mark(), len(self.messages)))
+
+    def stop(self) -> None:
+        """End the running phase, from any thread; the run ends as cancelled."""
+        self.stopping = True  # also between two phases, where there is no pass to end
+        self.talk.stop()
+
+    def close(self) -> None:
+        """Close the trace file; the conversation is over."""
+        if self._trace is not None:
+            self._trace.close()
+
+    def __enter__(self) -> Agent[Output]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def notes(self) -> list[str]:
+        """What had to be done because the model file or a tool's schema lack something."""
+        notes = list(self.talk.notes)
+        if refused := self.policy.refused(self.tools):
+            notes.append(
+                f"the policy is {self.policy.mode}, so no call of {', '.join(refused)} will run"
+            )
+        return notes
+
+    # The conversation as an engine of ours has it.
+
+    @property
+    def session(self) -> Session:
+        """The tokens in the engine, and their KV cache."""
+        return self._local.session
+
+    @property
+    def ledger(self) -> TokenLedger:
+        """The same tokens, and whose they are."""
+        return self._local.ledger
+
+    @property
+    def chat(self) -> Chat:
+        """How the model is talked to."""
+        return self._local.chat
+
+    @property
+    def grammar(self) -> CallGrammar:
+        """What its calls may be made of."""
+        return self._local.grammar
+
+    @property
+    def _local(self) -> LocalTalk:
+        if not isinstance(self.talk, LocalTalk):
+            raise AgentError("the model runs in another server: its tokens are not known here")
+        return self.talk
+
+    def _begin(self) -> tuple[ToolSet, Talk]:
+        """The tools and an empty conversation in which the model is told of them."""
+        from .remote import RemoteEngine
+
+        more = list(self._given)
+        if any(one.effect in ("net", "exec") for one in more):  # results of any length
+            more.append(self.results.tool())
+        tools = ToolSet((*self._files, *more))
+        system = self._system
+        if system is None:
+            reads = all(one.effect == "read" for one in tools)
+            system = (SYSTEM_PROMPT if reads else WORKING_PROMPT) if len(tools) else ""
+        if self.output is not None:
+            system = f"{system}\n\n{self.output.prompt}".lstrip()
+        self.config = replace(self.config, system=system)
+        if isinstance(self.engine, RemoteEngine):
+            from .remote.talk import RemoteTalk
+
+            return tools, RemoteTalk(self.engine, self.config, tools.schemas())
+        talk = LocalTalk(self.engine, self.config, tools.schemas(), self._chat_template)
+        talk.session.profile = self._profile
+        return tools, talk
+
+    def _count(self, text: str) -> int:
+        return self.talk.count(text)
+
+    def _begin_trace(self) -> Trace:
+        run = new_run_id()
+        if self._trace_path is False:
+            return Trace()
+        path = self._trace_path
+        if path is None or path is True:
+            from platformdirs import user_state_path
+
+            path = user_state_path("triplepoint", appauthor=False) / "traces" / f"{run}.jsonl"
+        trace = Trace.to_file(path, run=run, redact=self._redact)
+        weakref.finalize(self, trace.close)
+        return trace
+
+
+def _share(context: int) -> int:
+    """Characters that one result of a file tool may have where `context` tokens fit.
+
+    Half as many characters as tokens: a few results fit even where a token is little more than a
+    character, and what is left out can be read on.
+    """
+    return min(formats.MAX_CHARS, max(1024, context // 2))
+
+
+def _tokens(context: int) -> int:
+    """Tokens that one result of any other tool may have."""
+    return min(4096, max(256, context // 4))
+
+
+def _flat(tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None) -> Iterator[ToolLike]:
+    """The tools in order: one, many, or groups of them such as `FileTools`."""
+    if tools is None:
+        return
+    if isinstance(tools, Tool) or callable(tools):
+        yield tools
+        return
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise AgentError(f"{tools!r} is not a tool: give functions, Tool objects or groups of them")
+    for item in tools:
+        yield from _flat(item)

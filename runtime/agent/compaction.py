@@ -1,0 +1,92 @@
+"""Making room in a full context: results of tools go, the oldest first, and a note stays.
+
+It works on tokens: everything else stays exactly as it was read and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..conversation.ledger import Span, TokenLedger
+
+if TYPE_CHECKING:
+    from ...traces.events import PhaseEvent
+
+LEAST = 48  # tokens of a result that is worth a note in its place
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A result that was taken out.
+
+    Attributes:
+        message: its index in the conversation.
+        label: the tool that it came from.
+        tokens: how long it was.
+        left: tokens of the note in its place.
+    """
+
+    message: int
+    label: str
+    tokens: int
+    left: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the trace."""
+        return asdict(self)
+
+
+def compacted(
+    ledger: TokenLedger,
+    note_of: Callable[[Span], Sequence[int]],
+    before: int,
+    missing: int | None,
+) -> tuple[TokenLedger, list[Dropped]]:
+    """A ledger without results of tools, and what was taken out.
+
+    Args:
+        ledger: stays as it is.
+        note_of: the tokens that stand in a result's place.
+        before: results of messages from this one on stay.
+        missing: tokens to save; None takes out all.
+    """
+    made = TokenLedger()
+    dropped: list[Dropped] = []
+    saved = 0
+    for span in ledger.spans:
+        ids = ledger.ids[span.start : span.end]
+        old = span.origin == "tool_result" and span.message is not None and span.message < before
+        if old and span.tokens >= LEAST and (missing is None or saved < missing):
+            note = note_of(span)
+            if len(note) < span.tokens:
+                assert span.message is not None
+                dropped.append(Dropped(span.message, span.label, span.tokens, len(note)))
+                saved += span.tokens - len(note)
+                made.append(note, "dropped", message=span.message, label=span.label)
+                continue
+        made.append(ids, span.origin, message=span.message, label=span.label)
+    return made, dropped
+
+
+def moved(position: int, spans: Sequence[Span], dropped: Sequence[Mapping[str, Any]]) -> int:
+    """Where a position of the old ledger is in the new one.
+
+    Args:
+        position: between two spans, as the end of a turn is.
+        spans: of the old ledger.
+        dropped: what was taken out of it.
+    """
+    shorter = {one["message"]: one["tokens"] - one["left"] for one in dropped}
+    gone = {span.message for span in spans if span.end <= position and span.message in shorter}
+    return position - sum(shorter[message] for message in gone if message is not None)
+
+
+def dropped_text(phase: PhaseEvent) -> str:
+    """What a compaction took out, in a few words."""
+    tokens = sum(one["tokens"] - one["left"] for one in phase.dropped)
+    names = ", ".join(f"{one['label'] or 'a result'} {one['tokens']:,}" for one in phase.dropped)
+    count = len(phase.dropped)
+    results = "result" if count == 1 else "results"
+    return f"took {count} {results} of tools out of the context, {tokens:,} tokens less ({names})"

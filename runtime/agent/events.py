@@ -1,0 +1,98 @@
+"""What `Agent.stream` yields while a run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from ...traces.events import PhaseEvent
+    from ..conversation.ledger import Reuse
+    from .result import RunResult
+
+Status = Literal["answered", "limit", "error", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A run begins."""
+
+    run: str
+    """Its identifier, the same as in the trace."""
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that the user should know and that is no error."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of what the model says."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """A piece of what the model thinks before it answers."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStarted:
+    """A call is about to run."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallFinished:
+    """A call has run, or was refused."""
+
+    call_id: str
+    name: str
+    result: str
+    """The text that the model is given, errors included."""
+    error: str | None
+    """Why it failed; None when it did not."""
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseFinished:
+    """A prefill or a decode has ended."""
+
+    phase: PhaseEvent
+    reuse: Reuse | None = None
+    """For a prefill: how much of the context was there already."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The last event of a run that was answered or that a limit ended."""
+
+    result: RunResult[Any]
+
+    @property
+    def status(self) -> Status:
+        """How it ended."""
+        return self.result.status
+
+
+AgentEvent: TypeAlias = (
+    RunStarted
+    | Notice
+    | TextDelta
+    | ThinkingDelta
+    | ToolCallStarted
+    | ToolCallFinished
+    | PhaseFinished
+    | RunFinished
+)

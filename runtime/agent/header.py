@@ -1,0 +1,75 @@
+"""The header of an agent's trace: everything needed to do the run again."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from ...traces.events import MachineRecord, ModelRecord, RunStart
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from .agent import Agent
+    from .remote import RemoteEngine
+
+_PACKAGES = ("triplepoint", "llvmlite", "numpy", "tokenizers", "llguidance", "jinja2")
+
+
+def run_start(agent: Agent[Any], task: str) -> RunStart:
+    """The header of the conversation that begins with ``task``."""
+    engine, config = agent.engine, agent.config
+    model = engine.model
+    return RunStart(
+        task=task,
+        workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
+        model=ModelRecord(
+            name=model.name,
+            sha256=model.sha256,
+            architecture=model.architecture,
+            quant=model.quant,
+            parameters=model.parameters,
+            path=str(model.path),
+        ),
+        target=str(engine.target),
+        threads=engine.threads,
+        kv=engine.kv,
+        machine=_machine(engine),
+        config={
+            "max_steps": config.max_steps,
+            "max_tokens": config.max_tokens,
+            "timeout": config.timeout,
+            "system": config.system,
+            "options": dict(config.options),
+            **agent.talk.settings(),
+            "output": config.output,
+            "policy": agent.policy.describe(),
+            "notes": agent.notes,
+        },
+        versions=_versions(),
+        tools=agent.tools.schemas(),
+        regime_map=_regime_map(agent),
+    )
+
+
+def _regime_map(agent: Agent) -> dict[str, Any]:
+    """Empty for an engine that has no cost model, such as one on another machine."""
+    if getattr(agent.engine, "cost", None) is None:
+        return {}
+    from ..inference.regime_map import regime_map
+
+    return regime_map(agent.session)
+
+
+def _machine(engine: Engine | RemoteEngine) -> MachineRecord:
+    machine = engine.machine
+    return MachineRecord(cpu=machine.cpu, cores=machine.cores, profile=machine.as_dict())
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # run from a checkout, or an optional one
+            continue
+    return found

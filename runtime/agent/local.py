@@ -1,0 +1,342 @@
+"""A conversation on an engine of ours, token by token.
+
+Only new tokens are fed; the `TokenLedger` makes sure of it. A run that ends early leaves messages,
+ledger and session in step, so that the next one can go on.
+
+Where the template leaves thinking out of the history, so does the conversation: the tokens of the
+thinking are taken out, and what follows them is read again with the next message. Tokens are never
+rendered anew, so nothing else changes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ContextOverflowError, GrammarError, LimitReachedError
+from ...traces.events import PhaseEvent
+from ..conversation.chat import Chat, Message, Segment
+from ..conversation.grammar import CallGrammar
+from ..conversation.ledger import Reuse, Span, TokenLedger
+from ..conversation.reply import Reply, ReplyReader
+from ..conversation.thoughts import Mark, Thoughts
+from ..inference.sampling import GREEDY
+from .compaction import compacted, dropped_text
+from .events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..inference.engine import Engine
+    from .agent import AgentConfig
+    from .loop import Run
+
+
+ANSWER_ROOM = 256  # tokens that a compaction leaves free for the answer
+
+
+class LocalTalk:
+    """See `Talk`.
+
+    Attributes:
+        chat, grammar: how this model is talked to, and what its calls may be made of.
+        session, ledger: the tokens as the engine has them, and whose they are.
+
+    Raises:
+        TemplateError: the model's chat template cannot be used.
+        GrammarError: no grammar can be made from a tool's schema.
+        EngineError: the context is larger than the engine's.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        config: AgentConfig,
+        tools: Sequence[Mapping[str, Any]],
+        chat_template: str | None = None,
+    ) -> None:
+        self.engine = engine
+        self.config = config
+        options = dict(config.options)
+        self.chat = Chat(engine.tokenizer, tools=tools, template=chat_template, options=options)
+        self.grammar = CallGrammar(
+            engine.tokenizer, tools, self.chat.form, config.output, self.chat.thinking
+        )
+        self.session = engine.session(context=config.context)
+        self.ledger = TokenLedger()
+        self._tools = tools
+        self._opens_thinking = False
+        self._wanted = 0  # tokens of room that were missing, when some were
+        self._thoughts = Thoughts(self.ledger)
+
+    @property
+    def notes(self) -> list[str]:
+        """See `Talk.notes`."""
+        return [*self.chat.notes, *self.grammar.notes]
+
+    @property
+    def context(self) -> int:
+        """See `Talk.context`."""
+        return self.session.context
+
+    def count(self, text: str) -> int:
+        """Tokens of a text that stands alone."""
+        return len(self.engine.tokenizer.encode(text))
+
+    def stop(self) -> None:
+        """See `Talk.stop`."""
+        self.session.stop()
+
+    def mark(self) -> Mark:
+        """See `Talk.mark`."""
+        return self._thoughts.mark()
+
+    def rewind(self, mark: Mark) -> None:
+        """See `Talk.rewind`."""
+        at = self.current(mark).tokens
+        self.ledger.truncate(at)
+        if len(self.session.tokens) > at:
+            self.session.truncate(at)
+
+    def current(self, mark: Mark) -> Mark:
+        """The same place now, after thinking before it was taken out."""
+        return self._thoughts.current(mark)
+
+    def seed(self, messages: Sequence[Message]) -> None:
+        """Nothing to do: `feed` renders the whole conversation while the ledger is empty."""
+
+    def adopt(self, other: LocalTalk) -> PhaseEvent | None:
+        """Read the other's tokens (see `Talk.adopt`)."""
+        if not len(other.ledger):
+            return None
+        self.ledger.ids = list(other.ledger.ids)
+        self.ledger.spans = list(other.ledger.spans)
+        self._thoughts.cuts = list(other._thoughts.cuts)
+        return self.session.prefill(self.ledger.ids, purpose="fork")
+
+    def settings(self) -> dict[str, Any]:
+        """See `Talk.settings`."""
+        return {
+            "context": self.session.context,
+            "sampling": (self.config.sampling or GREEDY).as_dict(),
+            "format": self.chat.form.name,
+        }
+
+    def compact(self, before: int, room: int | None = None) -> PhaseEvent | None:
+        """Take results of tools out of the context, the oldest first, and read the rest again.
+
+        Only what follows the first of them is computed. A note stands in each one's place, so that
+        the model knows.
+
+        Args:
+            before: results of messages from this one on stay.
+            room: tokens that are to be free then; None takes out all.
+
+        Returns what it cost and took out; None when there was nothing to take out.
+        """
+        made, dropped = compacted(self.ledger, self._note_of, before, self._missing(room))
+        if not dropped:
+            return None
+        first = self.ledger.first_difference(made.ids)
+        assert first is not None, "a note is not what it stands for"
+        self.session.truncate(first.position)
+        self.ledger.ids, self.ledger.spans = made.ids, made.spans
+        phase = self.session.prefill(made.ids[first.position :], purpose="compaction")
+        phase.dropped = [one.as_dict() for one in dropped]
+        return phase
+
+    def _missing(self, room: int | None) -> int | None:
+        """Tokens that have to go for that much room."""
+        if room is None:
+            return None
+        return max(0, len(self.ledger) + room - self.session.context)
+
+    def _note_of(self, span: Span) -> list[int]:
+        name = span.label or "the tool"
+        text = f"[dropped to make room: {span.tokens:,} tokens; call {name} again if needed]"
+        return self.engine.tokenizer.encode(text)
+
+    def feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+        """Prefill the new messages, and nothing else (see `Talk.feed`).
+
+        Where that was asked for, a context that is full is compacted first, and it is said.
+        """
+        try:
+            yield from self._feed(run, new, purpose)
+            return
+        except ContextOverflowError as error:
+            full = error
+        phase = run.agent.make_room(self._wanted) if self.config.compact else None
+        if phase is None:
+            raise full
+        yield Notice(f"the context was full: {dropped_text(phase)}")
+        yield PhaseFinished(run.record(phase, "compaction"))
+        yield from self._feed(run, new, purpose)
+
+    def _feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+        agent, session, ledger, chat = run.agent, self.session, self.ledger, self.chat
+        session.on_progress = agent.on_progress
+        ledger.check(session.tokens)
+        messages = [*agent.messages, *new]
+        segments = chat.extend(messages) if len(ledger) else chat.open(messages)
+        shares = chat.encode(segments, first=not len(ledger))
+        if ledger.ids and ledger.ids[-1] in self.engine.tokenizer.stop_ids:
+            # The model has written its end of turn itself, this one or another.
+            _drop_first(shares, self.engine.tokenizer.stop_ids)
+        start = self._thoughts.drop(messages, chat)
+        before = len(ledger)
+        for segment, ids in shares:
+            label = _label(segment, messages)
+            ledger.append(ids, segment.origin, message=segment.message, label=label)
+        try:
+            self._check_room(before)
+            for message in new:  # before the long part, so that a kill does not lose the question
+                run.note(message.role, message.content)
+        except BaseException:
+            ledger.truncate(before)
+            if start is not None:
+                self._thoughts.restore()
+            raise
+        try:
+            if start is not None:
+                session.truncate(start)
+            reused = session.n_cached
+            phase = session.prefill(
+                ledger.ids[before if start is None else start :], purpose=purpose
+            )
+        except BaseException:
+            # The messages were not read: as if they had never been sent.
+            self.rewind(Mark(before, len(self._thoughts.cuts)))
+            raise
+        agent.messages = messages
+        self._opens_thinking = chat.opens_thinking(segments)
+        run.usage.input_tokens += len(ledger)
+        run.usage.cached_tokens += reused
+        phase.reread_tokens = 0 if start is None else before - start
+        run.usage.reread_tokens += phase.reread_tokens
+        reuse = Reuse(reused, len(ledger), phase.reread_tokens)
+        yield PhaseFinished(run.record(phase, purpose), reuse)
+
+    def ask(self, run: Run) -> Generator[AgentEvent, None, Reply]:
+        """Decode one turn of the model (see `Talk.ask`)."""
+        session, ledger = self.session, self.ledger
+        tokenizer, config = self.engine.tokenizer, self.config
+        left = run.tokens_left()
+        room = session.context - len(ledger)
+        reader = ReplyReader(
+            tokenizer,
+            self.chat.form,
+            thinking=self._opens_thinking,
+            tools=self._tools,
+            tags=self.chat.thinking,
+        )
+        before, last_phase = len(ledger), session.last_phase
+        tokens = session.decode(
+            max_tokens=min(left, room),
+            stop=tokenizer.stop_ids,
+            constraint=self.grammar.constraint(thinking=self._opens_thinking),
+            sampling=config.sampling or GREEDY,
+        )
+        ttft = None
+        try:
+            for token in tokens:
+                run.check_stop()
+                if ttft is None:
+                    ttft = time.perf_counter() - run.began
+                for mode, text in reader.push(token):
+                    yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
+        finally:
+            if isinstance(tokens, Generator):
+                tokens.close()  # a decode that is left early gives its phase now
+            reply = reader.finish()
+            self._keep(run, before, reply, reader.thought)
+            phase = session.last_phase
+            if phase is not None and phase is not last_phase:
+                self._measure(run, phase, reply, ttft)
+        if phase is not None:
+            yield PhaseFinished(phase)
+        self._check_whole(ledger.ids[before:], reply, left, room)
+        return reply
+
+    def _keep(self, run: Run, before: int, reply: Reply, thought: Sequence[int]) -> None:
+        """Take what was generated into ledger and messages, also when it was cut short."""
+        tokenizer, ids = self.engine.tokenizer, self.session.tokens[before:]
+        text = tokenizer.decode(ids)
+        number = len(run.agent.messages)
+        self.ledger.append(ids, "model", message=number)
+        opening = self.grammar.opens_thinking if self._opens_thinking else None
+        self._thoughts.label(before, thought, number, self._opens_thinking, opening)
+        reply.calls = [
+            replace(call, id=call.id or run.call_id(n)) for n, call in enumerate(reply.calls)
+        ]
+        message = Message(
+            "assistant",
+            text,
+            calls=tuple(reply.calls),
+            said=reply.answer,
+            thinking=reply.thinking,
+        )
+        silent = set(thought)
+        aloud = tokenizer.decode([token for n, token in enumerate(ids) if n not in silent])
+        run.keep(message, reply, len(ids), aloud)
+
+    def _measure(self, run: Run, phase: PhaseEvent, reply: Reply, ttft: float | None) -> None:
+        """Put a decode into the sums and the trace."""
+        if run.usage.ttft_s is None:
+            run.usage.ttft_s = phase.ttft_s = ttft
+        run.usage.decode_s += phase.wall_s
+        phase.constraint = self.grammar.name
+        called = reply.calls or reply.cut_call is not None
+        run.record(phase, "tool_call" if called else "answer")
+
+    def _check_room(self, before: int) -> None:
+        session, ledger = self.session, self.ledger
+        if len(ledger) + 1 > session.context:
+            self._wanted = len(ledger) - before + ANSWER_ROOM
+            raise ContextOverflowError(
+                f"{len(ledger) - before:,} new tokens do not fit: "
+                + _how_long(ledger, session.context, before)
+            )
+
+    def _check_whole(self, ids: Sequence[int], reply: Reply, left: int, room: int) -> None:
+        """A turn that was cut is no answer, and a call that was cut never runs."""
+        if reply.broken:
+            raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
+        if ids and ids[-1] in self.engine.tokenizer.stop_ids:
+            return
+        if room <= left:
+            raise ContextOverflowError(
+                "the context is full before the model had finished: "
+                + _how_long(self.ledger, self.session.context, len(self.ledger))
+            )
+        what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
+        raise LimitReachedError(
+            f"{what} was cut after {self.config.max_tokens:,} generated tokens; "
+            "allow more (max_tokens)"
+        )
+
+
+def _drop_first(shares: Sequence[tuple[Segment, list[int]]], tokens: Container[int]) -> None:
+    """Take one of these tokens off the front, if it is there."""
+    for _, ids in shares:
+        if ids:
+            if ids[0] in tokens:
+                del ids[0]
+            return
+
+
+def _label(segment: Segment, messages: Sequence[Message]) -> str:
+    """The tool that a result came from."""
+    return "" if segment.message is None else messages[segment.message].name
+
+
+def _how_long(ledger: TokenLedger, context: int, before: int) -> str:
+    """What takes up the context, for a person who has to make it shorter."""
+    parts = ", ".join(f"{name} {tokens:,}" for name, tokens in ledger.lengths())
+    return (
+        f"the context holds {context:,} tokens, {context - before:,} of them free, and this is "
+        f"{len(ledger):,}: {parts}. Read less at once (a line range, a narrower search), or load "
+        "the model with a longer context"
+    )

@@ -1,0 +1,313 @@
+"""One run of an agent: ask the model, run the tools it calls, until it answers.
+
+    feed the question ─► ask ─► no call: that is the answer
+                          ▲        │ calls
+                          └─ feed ◄┴─ act: validate, decide, run
+
+Feeding and asking is the matter of a `Talk`: an engine of ours or another server. A run that ends
+early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...errors import AgentError, LimitReachedError, PassCancelledError, ToolError
+from ...tools.policy import Decision
+from ...traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
+from ..conversation.chat import Message
+from ..conversation.reply import Reply
+from ..conversation.toolcalls import ToolCall
+from .events import (
+    AgentEvent,
+    Notice,
+    RunFinished,
+    RunStarted,
+    Status,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from .header import run_start
+from .prompt import DENIED, MISFIT, REPEATED_CALL
+from .repeats import Repeats
+from .result import RunResult, Usage
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+MAX_ERROR = 300  # characters of an unexpected exception that the model is told
+
+
+@dataclass
+class Outcome:
+    """What came of one call."""
+
+    result: str
+    """The text that the model is given."""
+    error: str | None = None
+    effect: str = ""
+    decision: Decision | None = None
+    """None for a call that never got as far."""
+
+
+class Run:
+    """One question to an agent, up to its answer."""
+
+    def __init__(self, agent: Agent[Any], task: str) -> None:
+        self.agent = agent
+        self.task = task
+        agent.mark()
+        self.turn = agent.turn = agent.turn + 1
+        self.usage = Usage()
+        self.answer = ""
+        self.thinking = ""
+        self.began = time.perf_counter()
+        self.output: Any = None
+        self._misfits = 0
+        self._expired = False
+        self._repeats = Repeats()
+
+    def events(self) -> Iterator[AgentEvent]:
+        """Run, and yield what happens (see `Agent.stream`)."""
+        agent = self.agent
+        trace = agent.trace
+        if not trace.events:
+            trace.write(run_start(agent, self.task))
+        status: Status = "error"
+        message = ""
+        alarm = self._alarm()
+        try:
+            yield RunStarted(trace.events[0].run, self.turn)
+            if self.turn == 1:
+                yield from map(Notice, agent.notes)
+            yield from self._loop()
+            status = "answered"
+        except LimitReachedError as error:
+            status, message = "limit", str(error)
+        except PassCancelledError as error:
+            if not self._expired:
+                status, message = "cancelled", str(error)
+                raise
+            status, message = "limit", str(self._too_late())
+        except (KeyboardInterrupt, GeneratorExit) as error:
+            status, message = "cancelled", str(error) or "interrupted"
+            raise
+        except BaseException as error:
+            message = str(error) or type(error).__name__
+            raise
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+            self._end(status, message)
+        assert agent.last_result is not None
+        yield RunFinished(agent.last_result)
+
+    def _loop(self) -> Iterator[AgentEvent]:
+        agent, config = self.agent, self.agent.config
+        new = [Message("user", self.task)]
+        if not agent.messages and config.system:
+            new.insert(0, Message("system", config.system))
+        if agent.messages and agent.messages[-1].role != "assistant":
+            agent.messages = [*agent.messages, Message("assistant")]  # stopped before it spoke
+        for step in range(1, config.max_steps + 1):
+            self.usage.steps = step
+            self.check_stop()
+            yield from agent.talk.feed(self, new, "prompt" if step == 1 else "tool_result")
+            reply = yield from agent.talk.ask(self)
+            if not reply.calls:
+                new = self._read_output()
+                if not new:
+                    return
+            elif step < config.max_steps:
+                new = yield from self._act(reply.calls)
+        raise LimitReachedError(
+            f"no answer after {config.max_steps} steps; the last calls were not run. "
+            "Allow more (max_steps), or ask for less at once"
+        )
+
+    def _read_output(self) -> list[Message]:
+        """Read the answer as the declared type; a message for the model when it does not fit.
+
+        Raises:
+            AgentError: it does not fit for the second time.
+        """
+        if self.agent.output is None:
+            return []
+        try:
+            self.output = self.agent.output.read(self.answer)
+        except ValueError as error:
+            if self._misfits:
+                raise AgentError(f"the answer does not fit output_type: {error}") from None
+            self._misfits += 1
+            return [Message("user", MISFIT.format(problem=error))]
+        return []
+
+    # What a talk needs of the run.
+
+    def check_stop(self) -> None:
+        """End the run if it was stopped or its time is up.
+
+        Raises:
+            PassCancelledError: `Agent.stop` was called.
+            LimitReachedError: its time is up.
+        """
+        if self._expired:
+            raise self._too_late()
+        if self.agent.stopping:
+            raise PassCancelledError("stopped; the conversation can go on")
+
+    def tokens_left(self) -> int:
+        """Tokens that may still be generated.
+
+        Raises:
+            LimitReachedError: none.
+        """
+        most = self.agent.config.max_tokens
+        if self.usage.output_tokens >= most:
+            raise LimitReachedError(
+                f"no answer after {most:,} generated tokens; allow more (max_tokens)"
+            )
+        return most - self.usage.output_tokens
+
+    def note(self, role: str, content: str, thinking: str = "") -> None:
+        """Put a message into the trace."""
+        step = self.usage.steps
+        event = MessageEvent(role=role, content=content, turn=self.turn, step=step)
+        event.thinking = thinking
+        self.agent.trace.write(event)
+
+    def record(self, phase: PhaseEvent, purpose: str) -> PhaseEvent:
+        """Put a phase into the trace."""
+        phase.turn, phase.step, phase.purpose = self.turn, self.usage.steps, purpose
+        return self.agent.trace.write(phase)
+
+    def keep(self, message: Message, reply: Reply, tokens: int, aloud: str | None = None) -> None:
+        """Take what the model said into the conversation.
+
+        Args:
+            message: with everything that it generated.
+            reply: the same, read.
+            tokens: how many it took.
+            aloud: of the message, what was not thinking; all of it if not given.
+        """
+        self.agent.messages = [*self.agent.messages, message]
+        self.note("assistant", message.content if aloud is None else aloud, reply.thinking)
+        self.answer, self.thinking = reply.answer, reply.thinking
+        self.usage.output_tokens += tokens
+
+    def call_id(self, number: int) -> str:
+        """The identifier of one of the calls of this step: nine letters, as Mistral wants them."""
+        return f"c{self.turn % 10**4:04}{self.usage.steps % 100:02}{number % 100:02}"
+
+    # Calls.
+
+    def _act(self, calls: Sequence[ToolCall]) -> Generator[AgentEvent, None, list[Message]]:
+        """Run the calls in order; the generator's value is their results as messages."""
+        results: list[Message] = []
+        for number, call in enumerate(calls):
+            self.check_stop()
+            call_id = call.id or self.call_id(number)
+            yield ToolCallStarted(call_id, call.name, call.arguments)
+            began = time.perf_counter()
+            outcome = self._call(call)
+            decision = outcome.decision
+            asked = 0.0 if decision is None else decision.asked_s
+            duration = time.perf_counter() - began - asked
+            event = ToolEvent(
+                turn=self.turn,
+                step=self.usage.steps,
+                name=call.name,
+                arguments=call.arguments,
+                result=outcome.result,
+                error=outcome.error,
+                duration_s=duration,
+                call_id=call_id,
+                effect=outcome.effect,
+                asked_s=asked,
+            )
+            if decision is not None:
+                event.decision, event.decided_by = decision.word, decision.by
+            self.agent.trace.write(event)
+            yield ToolCallFinished(call_id, call.name, outcome.result, outcome.error, duration)
+            results.append(Message("tool", outcome.result, call.name, call_id))
+        return results
+
+    def _call(self, call: ToolCall) -> Outcome:
+        """Validate, decide, run: what the model is told, and what the trace says of it."""
+        if self._repeats.too_often(call):
+            return Outcome(REPEATED_CALL, REPEATED_CALL.removeprefix("error: "))
+        outcome = Outcome("")
+        try:
+            tool = self.agent.tools.get(call.name)
+            if call.problem:
+                raise ToolError(call.problem)
+            outcome.effect = tool.effect
+            arguments = tool.validate(call.arguments)
+            decision = self.agent.policy.decide(tool, arguments, call.arguments)
+            outcome.decision = decision
+            if decision.allowed:
+                result = tool.run(arguments)
+                outcome.result = result if tool.fits else self.agent.results.fit(result)
+            else:
+                outcome.error = DENIED.format(reason=decision.reason)
+        except ToolError as problem:
+            outcome.error = str(problem)
+        except Exception as problem:  # a tool's own bug: the model may find another way
+            outcome.error = f"{type(problem).__name__}: {problem}"[:MAX_ERROR]
+        if outcome.error is not None:
+            outcome.result = self.agent.results.fit(f"error: {outcome.error}")
+        self._repeats.saw(call, outcome.result)
+        return outcome
+
+    # Limits and the end.
+
+    def _alarm(self) -> threading.Timer | None:
+        """What ends the run when its time is up, also within a pass."""
+        seconds = self.agent.config.timeout
+        if seconds is None:
+            return None
+
+        def expire() -> None:
+            self._expired = True
+            self.agent.talk.stop()
+
+        alarm = threading.Timer(seconds, expire)
+        alarm.daemon = True
+        alarm.start()
+        return alarm
+
+    def _too_late(self) -> LimitReachedError:
+        seconds = self.agent.config.timeout
+        return LimitReachedError(f"no answer within {seconds:g} seconds; allow more (timeout)")
+
+    def _end(self, status: Status, message: str) -> None:
+        agent, usage = self.agent, self.usage
+        usage.wall_s = time.perf_counter() - self.began
+        agent.last_result = RunResult(
+            self.answer,
+            status,
+            message,
+            self.turn,
+            usage,
+            agent.trace,
+            self.thinking,
+            self.answer if agent.output is None else self.output,
+        )
+        totals = {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cached_tokens": usage.cached_tokens,
+        }
+        if status == "answered":
+            turn = TurnEnd(turn=self.turn, answer=self.answer)
+            turn.input_tokens, turn.output_tokens = usage.input_tokens, usage.output_tokens
+            turn.cached_tokens, turn.reread_tokens = usage.cached_tokens, usage.reread_tokens
+            turn.ttft_s, turn.tpot_s = usage.ttft_s, usage.tpot_s
+            agent.trace.write(turn)
+        end = RunEnd(status=status, message=message, answer=self.answer, wall_s=usage.wall_s)
+        end.totals = {**totals, "steps": usage.steps, "turn": self.turn}
+        agent.trace.write(end)

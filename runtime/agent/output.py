@@ -1,0 +1,63 @@
+"""Answers of a declared type: its schema for the model and the grammar, and the way back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+from ...errors import AgentError
+from ...tools.schema import without_titles
+
+T = TypeVar("T")
+
+MAX_ERROR = 300  # characters of what is wrong with an answer
+
+_ASK = "Answer with JSON that fits this schema, and nothing else: "
+
+
+class OutputType(Generic[T]):
+    """A type that answers are read as: a pydantic model, a dataclass, ``list[int]``, or a schema.
+
+    Attributes:
+        schema: JSON schema of the answer.
+
+    Raises:
+        AgentError: the type has no schema.
+    """
+
+    def __init__(self, kind: type[T] | Mapping[str, Any]) -> None:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticUserError
+
+        if isinstance(kind, Mapping):
+            self._adapter: TypeAdapter[Any] = TypeAdapter(Any)
+            self.schema: dict[str, Any] = dict(kind)
+            return
+        try:
+            self._adapter = TypeAdapter(kind)
+            self.schema = without_titles(self._adapter.json_schema())
+        except PydanticUserError as error:
+            raise AgentError(f"output_type {kind!r} has no JSON schema: {error}") from None
+
+    @property
+    def prompt(self) -> str:
+        """What the model is told of it."""
+        return _ASK + json.dumps(self.schema, ensure_ascii=False)
+
+    def read(self, text: str) -> T:
+        """The answer as the type.
+
+        Raises:
+            ValueError: it does not fit; says where.
+        """
+        from pydantic import ValidationError
+
+        try:
+            return self._adapter.validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise ValueError(f"{f'{where}: ' if where else ''}{first['msg']}"[:MAX_ERROR]) from None

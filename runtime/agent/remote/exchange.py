@@ -1,0 +1,278 @@
+"""One request to a server and what comes back, in a thread of its own.
+
+The thread runs an event loop, so that a request can be cancelled at any moment, also while the
+server is silent; its connection is closed then, which is how a server learns to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ....errors import ContextOverflowError, EngineError
+
+if TYPE_CHECKING:
+    import httpx
+
+    from .engine import RemoteEngine
+
+T = TypeVar("T")
+
+MAX_LINE = 4 * 2**20  # bytes of one event of a stream
+MAX_STREAM = 256 * 2**20  # bytes of all of them
+MAX_ANSWER = 4 * 2**20  # bytes of an answer that is no stream
+MAX_WAIT = 30.0  # seconds that a server may tell us to wait before the next try
+
+_BUSY = (429, 502, 503, 504)
+_LOOK = 0.05  # seconds between two looks at whether to stop
+_TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")
+
+
+class BusyError(EngineError):
+    """The server is busy or away, and nothing has come yet: the request may be sent again.
+
+    Attributes:
+        wait_s: how long it asked to wait; None when it did not say.
+    """
+
+    def __init__(self, message: str, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
+class Exchange:
+    """A streamed request; iterate `chunks`, and `close` it."""
+
+    def __init__(self, engine: RemoteEngine, body: Mapping[str, Any]) -> None:
+        self._engine = engine
+        self._queue: queue.Queue[tuple[float, dict[str, Any] | BaseException | None]] = (
+            queue.Queue()
+        )
+        self._worker = _Worker(self._read(body), self._ended)
+
+    def chunks(self, check: Callable[[], None]) -> Iterator[tuple[float, dict[str, Any]]]:
+        """Each chunk with the time at which it came (`time.perf_counter`).
+
+        Args:
+            check: called often, also while nothing comes; what it raises ends the request.
+
+        Raises:
+            BusyError: the server cannot take the request now.
+            ContextOverflowError: the conversation is too long for it.
+            EngineError: it refused the request, broke off, or sent what is no such stream.
+        """
+        while True:
+            check()
+            try:
+                at, item = self._queue.get(timeout=_LOOK)
+            except queue.Empty:
+                continue
+            if item is None:
+                return
+            if isinstance(item, BaseException):
+                raise item
+            yield at, item
+
+    def close(self) -> None:
+        """End the request, if it still runs."""
+        self._worker.cancel()
+
+    async def _read(self, body: Mapping[str, Any]) -> None:
+        async with (
+            _told(self._engine),
+            self._engine.client() as client,
+            client.stream(
+                "POST", f"{self._engine.base_url}/chat/completions", json=body
+            ) as response,
+        ):
+            if response.status_code >= 400:
+                raise _refusal(self._engine, response, await _whole(response))
+            came = False
+            try:
+                async for data in _events(response):
+                    chunk = _parsed(self._engine, data)
+                    came = True
+                    self._queue.put((time.perf_counter(), chunk))
+            except BaseException as error:
+                if came and isinstance(error, Exception) and not isinstance(error, EngineError):
+                    raise _broken(self._engine, str(error) or type(error).__name__) from error
+                raise
+
+    def _ended(self, error: BaseException | None) -> None:
+        self._queue.put((time.perf_counter(), error))
+
+
+def fetch_json(engine: RemoteEngine, path: str, *, timeout: float) -> Any:
+    """What ``GET {base_url}{path}`` answers.
+
+    Raises:
+        EngineError: it cannot be had, or is no JSON.
+    """
+
+    async def get() -> Any:
+        async with (
+            _told(engine),
+            engine.client(timeout=timeout) as client,
+            client.stream("GET", f"{engine.base_url}{path}") as response,
+        ):
+            body = await _whole(response)
+            if response.status_code >= 400:
+                raise _refusal(engine, response, body)
+            try:
+                return json.loads(body)
+            except ValueError:
+                raise EngineError(f"{engine.base_url}{path} does not answer in JSON") from None
+
+    answers: queue.Queue[Any] = queue.Queue()
+
+    async def work() -> None:
+        answers.put(await get())
+
+    failures: list[BaseException | None] = []
+    worker = _Worker(work(), failures.append)
+    worker.join()
+    if failures and failures[0] is not None:
+        raise failures[0]
+    return answers.get_nowait()
+
+
+class _Worker:
+    """Runs a coroutine in a thread of its own; tells how it ended."""
+
+    def __init__(
+        self, work: Awaitable[None], ended: Callable[[BaseException | None], None]
+    ) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(_awaited(work))
+        self._ended = ended
+        self._thread = threading.Thread(target=self._run, name="remote", daemon=True)
+        self._thread.start()
+
+    def cancel(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended already
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        self.join()
+
+    def join(self) -> None:
+        while self._thread.is_alive():
+            self._thread.join(0.1)  # in pieces, so that Ctrl-C gets through
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            self._loop.run_until_complete(self._task)
+        except BaseException as problem:
+            error = problem
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+            self._ended(error)
+
+
+async def _awaited(work: Awaitable[None]) -> None:
+    await work
+
+
+@contextlib.asynccontextmanager
+async def _told(engine: RemoteEngine) -> AsyncIterator[None]:
+    """Failures of the network in our words."""
+    import httpx
+
+    url = engine.base_url
+    try:
+        yield
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        raise BusyError(f"cannot reach {url}: {error or 'no answer'}") from None
+    except httpx.TimeoutException:
+        raise EngineError(f"nothing came from {url} for {engine.silence:g} seconds") from None
+    except httpx.RemoteProtocolError as error:
+        raise BusyError(f"{url} broke off before it answered: {error}") from None
+    except httpx.HTTPError as error:
+        raise EngineError(f"{url}: {error or type(error).__name__}") from None
+
+
+async def _events(response: httpx.Response) -> AsyncIterator[str]:
+    """The data of each server-sent event, up to ``[DONE]``, which is yielded too."""
+    held = bytearray()
+    total = 0
+    async for piece in response.aiter_bytes():
+        held += piece
+        total += len(piece)
+        *lines, rest = held.split(b"\n")
+        if len(rest) > MAX_LINE or total > MAX_STREAM:
+            raise EngineError("the stream of the server is longer than any answer")
+        held = bytearray(rest)
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield bytes(line[5:]).decode("utf-8", "replace").strip()
+    if held.startswith(b"data:"):
+        yield bytes(held[5:]).decode("utf-8", "replace").strip()
+
+
+def _parsed(engine: RemoteEngine, data: str) -> dict[str, Any]:
+    """A chunk; ``{"done": true}`` for the end.
+
+    Raises:
+        EngineError: it is none, or tells of an error.
+    """
+    if data == "[DONE]":
+        return {"done": True}
+    try:
+        chunk = json.loads(data)
+    except (ValueError, RecursionError):
+        raise _broken(engine, f"an event that is no JSON: {data[:80]!r}") from None
+    if not isinstance(chunk, dict):
+        raise _broken(engine, f"an event that is no object: {data[:80]!r}")
+    if error := chunk.get("error"):
+        raise EngineError(f"{engine.base_url} failed: {_message(error)}")
+    return chunk
+
+
+def _broken(engine: RemoteEngine, what: str) -> EngineError:
+    return EngineError(f"the stream of {engine.base_url} broke off: {what}")
+
+
+async def _whole(response: httpx.Response) -> bytes:
+    body = bytearray()
+    async for piece in response.aiter_bytes():
+        body += piece
+        if len(body) > MAX_ANSWER:
+            break
+    return bytes(body)
+
+
+def _refusal(engine: RemoteEngine, response: httpx.Response, body: bytes) -> EngineError:
+    """The error that a status and its body tell of."""
+    status = response.status_code
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        data = body.decode("utf-8", "replace").strip()
+    error = data.get("error", data) if isinstance(data, dict) else data
+    told = f"HTTP {status} from {engine.base_url}: {_message(error)}"
+    kind = {str(error.get("type")), str(error.get("code"))} if isinstance(error, dict) else set()
+    if kind & set(_TOO_LONG):
+        return ContextOverflowError(f"{told}. Ask for less, or give the server a longer context")
+    if status in _BUSY:
+        return BusyError(told, _seconds(response.headers.get("retry-after", "")))
+    if status in (401, 403):
+        return EngineError(f"{told}. Does the key fit (api_key)?")
+    return EngineError(told)
+
+
+def _message(error: object) -> str:
+    text = error.get("message", error) if isinstance(error, dict) else error
+    return " ".join(str(text).split())[:300] or "no reason given"
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return min(MAX_WAIT, max(0.0, float(text)))
+    except ValueError:
+        return None

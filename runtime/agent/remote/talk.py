@@ -1,0 +1,310 @@
+"""A conversation with a model in another server (see `Talk`).
+
+The server gets the whole conversation each time, in the same bytes as before, so that it can use
+its own cache of it. What time it takes is measured from here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ....errors import ContextOverflowError, EngineError, LimitReachedError
+from ....traces.events import PhaseEvent
+from ...conversation.chat import Message
+from ...conversation.ledger import Reuse
+from ...conversation.reply import Reply
+from ...inference.sampling import GREEDY
+from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
+from .exchange import BusyError, Exchange
+from .reply import StreamedReply
+
+if TYPE_CHECKING:
+    from ..agent import AgentConfig
+    from ..loop import Run
+    from .engine import RemoteEngine
+
+_NOT_RUN = "error: this call was not run"
+_SILENT = "(interrupted)"  # many templates want user and assistant in turns
+_FIRST_WAIT = 0.5  # seconds before the second try, doubled each time
+_CHARS = 3.5  # characters a token, where the server does not count for us
+
+
+@dataclass
+class _Times:
+    """When things happened, by `time.perf_counter` and by the clock."""
+
+    sent: float
+    first: float | None = None
+    last: float = 0.0
+    first_clock: float = 0.0
+
+
+class RemoteTalk:
+    """See `Talk`.
+
+    Attributes:
+        wire: the conversation in OpenAI's format, as it is sent.
+    """
+
+    def __init__(
+        self, engine: RemoteEngine, config: AgentConfig, tools: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self.engine = engine
+        self.config = config
+        self.wire: list[dict[str, Any]] = []
+        self._tools = list(tools)
+        self._purpose = "prompt"
+        self._told_of_text = False
+
+    @property
+    def notes(self) -> list[str]:
+        """See `Talk.notes`."""
+        return []
+
+    @property
+    def context(self) -> int:
+        """See `Talk.context`."""
+        return self.config.context or self.engine.context
+
+    def count(self, text: str) -> int:
+        """About how many tokens a text has: the tokenizer is in the server."""
+        return int(len(text.encode("utf-8", "surrogatepass")) / _CHARS) + 1
+
+    def stop(self) -> None:
+        """Nothing to do: `ask` looks at the run all the time, and closes the connection."""
+
+    def mark(self) -> int:
+        """See `Talk.mark`."""
+        return len(self.wire)
+
+    def rewind(self, mark: int) -> None:
+        """See `Talk.rewind`."""
+        del self.wire[mark:]
+
+    def seed(self, messages: Sequence[Message]) -> None:
+        """Begin with these messages (see `Talk.seed`)."""
+        self.wire = [{"role": one.role, "content": one.content} for one in messages]
+
+    def adopt(self, other: RemoteTalk) -> None:
+        """Take over what was sent so far (see `Talk.adopt`)."""
+        self.wire = [dict(message) for message in other.wire]
+
+    def settings(self) -> dict[str, Any]:
+        """See `Talk.settings`."""
+        return {
+            "context": self.context,
+            "sampling": (self.config.sampling or GREEDY).as_dict(),
+            "format": "openai",
+            "server": self.engine.base_url,
+        }
+
+    def feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+        """Put the messages in line; they are sent when the model is asked (see `Talk.feed`)."""
+        self._settle(new)
+        if self.wire and self.wire[-1]["role"] == "user":  # it was stopped before it spoke
+            self.wire.append({"role": "assistant", "content": _SILENT})
+        for message in new:
+            run.note(message.role, message.content)
+            if message.role != "tool":
+                self.wire.append({"role": message.role, "content": message.content})
+        run.agent.messages = [*run.agent.messages, *new]
+        self._purpose = purpose
+        yield from ()
+
+    def ask(self, run: Run) -> Generator[AgentEvent, None, Reply]:
+        """Send the conversation and read what streams back (see `Talk.ask`)."""
+        left = run.tokens_left()
+        for attempt in range(1, self.engine.tries + 1):
+            try:
+                return (yield from self._ask_once(run, left))
+            except BusyError as error:
+                if attempt == self.engine.tries:
+                    raise EngineError(f"{error} (tried {attempt} times)") from None
+                wait = error.wait_s
+                if wait is None:
+                    wait = _FIRST_WAIT * 2 ** (attempt - 1)
+                yield Notice(f"{error}; trying again in {wait:.2g} s")
+                _wait(run, wait)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _ask_once(self, run: Run, left: int) -> Generator[AgentEvent, None, Reply]:
+        said = StreamedReply()
+        times = _Times(time.perf_counter())
+        exchange = Exchange(self.engine, self._body(left))
+        try:
+            for at, chunk in exchange.chunks(run.check_stop):
+                pieces = said.take(chunk)
+                if said.pieces and times.first is None:
+                    times.first, times.first_clock = at, time.time()
+                times.last = at
+                for mode, text in pieces:
+                    yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
+            if rest := said.read_text() if self._tools else said.held:
+                yield TextDelta(rest)
+            if said.as_text and not self._told_of_text:
+                self._told_of_text = True
+                yield Notice("the server passes tool calls on as text; they are read from it")
+        except BusyError as error:
+            if said.pieces:
+                raise EngineError(str(error)) from None
+            raise
+        finally:
+            exchange.close()
+            reply = self._reply(said)
+            phases = self._keep(run, said, reply, times)
+        yield from phases
+        self._check_whole(said, reply)
+        return reply
+
+    def _body(self, left: int) -> dict[str, Any]:
+        """The request. History and tools come first and do not change: the server's cache."""
+        body: dict[str, Any] = {
+            "model": self.engine.model.name,
+            "messages": self.wire,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": left,
+        }
+        if self._tools:
+            body["tools"] = self._tools
+        sampling = self.config.sampling or GREEDY
+        body |= {"temperature": 0.0} if sampling.greedy else sampling.as_dict()
+        if self.config.output is not None:
+            schema = {"name": "answer", "schema": dict(self.config.output)}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if self.config.options:
+            body["chat_template_kwargs"] = dict(self.config.options)
+        return body
+
+    def _reply(self, said: StreamedReply) -> Reply:
+        whole = said.finish not in ("", "length")
+        calls = said.tool_calls()
+        reply = Reply(said.answer.strip(), said.thinking.strip(), calls if whole else [])
+        if calls and not whole:
+            reply.cut_call = calls[-1].text
+        return reply
+
+    def _keep(
+        self, run: Run, said: StreamedReply, reply: Reply, times: _Times
+    ) -> list[PhaseFinished]:
+        """Take what was said into the conversation, also when it was cut, and record the phases."""
+        if times.first is None:
+            return []
+        message: dict[str, Any] = {"role": "assistant", "content": said.answer}
+        if reply.calls:
+            message["tool_calls"] = [
+                {
+                    "id": f"call_{len(self.wire)}_{number}",
+                    "type": "function",
+                    "function": {
+                        "name": call.name,
+                        "arguments": "{}" if call.problem else call.text,
+                    },
+                }
+                for number, call in enumerate(reply.calls)
+            ]
+        self.wire.append(message)
+        phases = self._phases(said, reply, times)
+        prefill, decode = phases
+        run.usage.input_tokens += prefill.kv_after
+        run.usage.cached_tokens += prefill.cached_tokens
+        run.usage.decode_s += decode.wall_s
+        if run.usage.ttft_s is None:
+            run.usage.ttft_s = decode.ttft_s = times.first - run.began
+        shown = "".join(
+            [said.answer, *(f"\n{call.name} {call.text}" for call in said.tool_calls())]
+        )
+        run.keep(Message("assistant", shown), reply, decode.tokens)
+        run.record(prefill, self._purpose)
+        run.record(decode, "tool_call" if said.calls else "answer")
+        reuse = Reuse(prefill.cached_tokens, prefill.kv_after)
+        return [PhaseFinished(prefill, reuse), PhaseFinished(decode)]
+
+    def _phases(
+        self, said: StreamedReply, reply: Reply, times: _Times
+    ) -> tuple[PhaseEvent, PhaseEvent]:
+        """The request in two phases, as far as they can be told apart from here.
+
+        The prefill ends with the first piece that comes, so it holds the way there and back and
+        the first token; the decode is the rest.
+        """
+        assert times.first is not None
+        prompt = _number(said.usage, "prompt_tokens")
+        details = said.usage.get("prompt_tokens_details")
+        cached = _number(details, "cached_tokens") if isinstance(details, dict) else 0
+        sampled = _number(said.usage, "completion_tokens")
+        plan = "counted by the server"
+        if not prompt or not sampled:
+            plan = "tokens estimated"
+            prompt = prompt or sum(self.count(str(one)) for one in self.wire[:-1])
+            sampled = sampled or said.pieces
+        cached = min(cached, prompt)
+        if said.pieces > 8 and times.last - times.first < 1e-4 * said.pieces:
+            plan += ", sent all at once"  # so the two phases cannot be told apart
+        common: dict[str, Any] = {"predicted": "unknown", "observed": "unknown"}
+        common |= {"source": "remote", "plan": plan}
+        if said.timings:
+            common["server_timings"] = said.timings
+        prefill = PhaseEvent(
+            phase="prefill",
+            tokens=prompt - cached,
+            kv_before=cached,
+            kv_after=prompt,
+            cached_tokens=cached,
+            wall_s=times.first - times.sent,
+            ts=times.first_clock,
+            **common,
+        )
+        decode = PhaseEvent(
+            phase="decode",
+            tokens=sampled,
+            kv_before=prompt,
+            kv_after=prompt + sampled,
+            cached_tokens=prompt,
+            wall_s=times.last - times.first,
+            sampling=(self.config.sampling or GREEDY).as_dict(),
+            **common,
+        )
+        return prefill, decode
+
+    def _check_whole(self, said: StreamedReply, reply: Reply) -> None:
+        """A turn that was cut is no answer, and a call that was cut never runs."""
+        if not said.finish:
+            what = "it ended in the middle" if said.pieces else "nothing came"
+            raise EngineError(f"the stream of {self.engine.base_url} broke off: {what}")
+        if said.finish != "length":
+            return
+        what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
+        total = _number(said.usage, "prompt_tokens") + _number(said.usage, "completion_tokens")
+        if total >= self.context:
+            raise ContextOverflowError(
+                f"{what} was cut: the context holds {self.context:,} tokens. Ask for less at once"
+            )
+        raise LimitReachedError(
+            f"{what} was cut after {self.config.max_tokens:,} generated tokens; "
+            "allow more (max_tokens)"
+        )
+
+    def _settle(self, new: Sequence[Message]) -> None:
+        """Every call gets a result, in order, or the server would refuse what follows."""
+        if not self.wire or "tool_calls" not in self.wire[-1]:
+            return
+        results = [message for message in new if message.role == "tool"]
+        for number, call in enumerate(self.wire[-1]["tool_calls"]):
+            text = results[number].content if number < len(results) else _NOT_RUN
+            self.wire.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+
+
+def _number(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _wait(run: Run, seconds: float) -> None:
+    until = time.perf_counter() + seconds
+    while (left := until - time.perf_counter()) > 0:
+        run.check_stop()
+        time.sleep(min(left, 0.05))

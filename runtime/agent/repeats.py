@@ -1,0 +1,40 @@
+"""Notices a model that makes the same call again and again."""
+
+from __future__ import annotations
+
+from ...errors import LimitReachedError
+from ..conversation.toolcalls import ToolCall
+
+SAME_CALLS = 2
+"""Times that one call may give one result; after that it is not run again."""
+
+
+class Repeats:
+    """The calls of one run, and how often each gave the same result."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, str]] = {}  # call → times in a row, result
+        self._warned = False
+
+    def too_often(self, call: ToolCall) -> bool:
+        """Whether the call has had its tries; the model is told so once.
+
+        Raises:
+            LimitReachedError: it was told and goes on.
+        """
+        times, _ = self._seen.get(call.key, (0, ""))
+        if times < SAME_CALLS:
+            return False
+        if self._warned:
+            shown = call.text if call.name in call.text else call.key
+            raise LimitReachedError(
+                f"the model repeats one call: {shown}, {times + 2} times; "
+                "ask in other words, or with a stronger model"
+            )
+        self._warned = True
+        return True
+
+    def saw(self, call: ToolCall, result: str) -> None:
+        """The call has given this result; a new result makes it a new call."""
+        times, before = self._seen.get(call.key, (0, result))
+        self._seen[call.key] = (times + 1 if before == result else 1, result)

@@ -1,0 +1,87 @@
+"""How a run of an agent ended, and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic
+
+from typing_extensions import TypeVar
+
+from ...errors import AgentError
+from ...traces.reader import Trace
+from ..conversation.ledger import Reuse
+from .events import Status
+
+if TYPE_CHECKING:
+    from ...traces.events import PhaseEvent
+    from ...traces.reader import Turn
+
+
+@dataclass
+class Usage:
+    """What a run cost."""
+
+    steps: int = 0
+    """Times the model was asked."""
+    input_tokens: int = 0
+    """Tokens of the context over all steps, reused ones included."""
+    cached_tokens: int = 0
+    """Those that were reused."""
+    reread_tokens: int = 0
+    """Those that were read again, because thinking before them was dropped."""
+    output_tokens: int = 0
+    """Sampled tokens, tool calls included."""
+    decode_s: float = 0.0
+    ttft_s: float | None = None
+    """Time to the first sampled token."""
+    wall_s: float = 0.0
+
+    @property
+    def tpot_s(self) -> float | None:
+        """Mean time of a sampled token."""
+        return self.decode_s / self.output_tokens if self.output_tokens else None
+
+    @property
+    def reuse(self) -> Reuse:
+        """How much of the context did not have to be computed again."""
+        return Reuse(self.cached_tokens, self.input_tokens)
+
+
+Output = TypeVar("Output", default=str)
+
+
+@dataclass(frozen=True)
+class RunResult(Generic[Output]):
+    """How a run ended, and the trace of its conversation."""
+
+    answer: str
+    """What the model answered; what there was of it when a limit ended the run."""
+    status: Status
+    message: str
+    """Why it ended, for a status other than ``answered``."""
+    turn: int
+    usage: Usage
+    trace: Trace
+    thinking: str = ""
+    _output: Any = None
+
+    @property
+    def output(self) -> Output:
+        """The answer as the agent's ``output_type``; the text where there is none.
+
+        Raises:
+            AgentError: the run ended without an answer.
+        """
+        if self.status != "answered":
+            raise AgentError(f"there is no answer: {self.message}")
+        return self._output
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The turns of the conversation so far, from the trace."""
+        return self.trace.turns
+
+    @property
+    def phases(self) -> list[PhaseEvent]:
+        """The phases of this run, from the trace."""
+        return [phase for phase in self.trace.phases if phase.turn == self.turn]

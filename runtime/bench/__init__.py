@@ -1,0 +1,1 @@
+"""Measured: passes, kernels, other engines, sweeps."""

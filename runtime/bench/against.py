@@ -1,0 +1,231 @@
+"""Ours beside llama.cpp's speed: the same GGUF, the same rows, taking turns.
+
+Two figures that were measured minutes apart cannot be compared on a machine with neighbours. Here
+each repetition of a row is ours, theirs with flash attention, theirs without, and so on: a ratio is
+of neighbours in time. llama.cpp runs in a process of its own (`peer.py`), which answers only
+when all its threads rest; ours rest as soon as a pass is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import EngineError
+from .runner import Case, Result, Runner, Samples
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..physics.limits import Limits
+
+SCRIPT = Path(__file__).with_name("peer.py")
+GOODBYE_S = 10.0  # patience with a peer that has been asked to end
+INSTALL = (
+    "install it natively (CMAKE_ARGS='-DGGML_NATIVE=ON' pip install llama-cpp-python), and name "
+    "another interpreter that has it with --peer-python"
+)
+
+
+class Peer:
+    """The child process.
+
+    Attributes:
+        name: engine and version; system: what it says about its build.
+        settings: the settings to try; the best one of each row counts.
+        idle_cpu_s: CPU seconds that it has spent while it was our turn.
+    """
+
+    def __init__(self, python: str | Path, script: Path = SCRIPT) -> None:
+        """Start `script` with the interpreter `python`.
+
+        Raises:
+            EngineError: there is no such interpreter.
+        """
+        self._python = str(python)
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        self.name, self.system, self.settings = "", "", []
+        self.idle_cpu_s = 0.0
+        try:
+            self._process = subprocess.Popen(
+                [self._python, str(script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                text=True,
+                encoding="utf-8",
+            )
+        except OSError as error:
+            self._stderr.close()
+            raise EngineError(f"cannot start {self._python}: {error.strerror}") from None
+
+    def load(self, model: Path, context: int, threads: int) -> None:
+        """Have the peer load a GGUF file.
+
+        Raises:
+            EngineError: it cannot.
+        """
+        said = self._ask(op="load", model=str(model), context=context, threads=threads)
+        self.name, self.system = str(said["engine"]), str(said["system"])
+        self.settings = [str(name) for name in said["settings"]]
+
+    def measure(self, setting: str, case: Case, ids: Sequence[int]) -> float:
+        """Seconds of the passes of `case`, with the same tokens as ours."""
+        said = self._ask(
+            op="measure",
+            setting=setting,
+            before=list(ids[: case.start]),
+            ids=list(ids[case.start : case.start + case.tokens]),
+            one_by_one=bool(case.generate),
+        )
+        self.idle_cpu_s += float(said["idle_cpu_s"])
+        return float(said["seconds"])
+
+    def close(self) -> None:
+        """End the child."""
+        process = self._process
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            process.wait(GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        self._stderr.close()
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
+            stdin.write(json.dumps(request) + "\n")
+            stdin.flush()
+            line = stdout.readline()
+        if not line:
+            raise EngineError(f"the peer ended: {self._last_words()}")
+        try:
+            said = json.loads(line)
+        except ValueError:
+            raise EngineError(f"the peer said no JSON: {line[:200]!r}") from None
+        if "error" in said:
+            message = str(said["error"])
+            if message.startswith(("ModuleNotFoundError", "ImportError")):
+                message = f"{self._python} has no usable llama-cpp-python ({message}); {INSTALL}"
+            raise EngineError(message)
+        return said
+
+    def _last_words(self) -> str:
+        """Its status, and the last line that it wrote to stderr."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GOODBYE_S)
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode("utf-8", "replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "no message")
+        return f"status {self._process.returncode}, {said}"
+
+
+@dataclass(frozen=True)
+class Match:
+    """One case: ours, and theirs with each setting. Repetition n of one is next to n of another."""
+
+    case: Case
+    ours: Result
+    theirs: dict[str, Result]
+
+    @property
+    def setting(self) -> str:
+        """The setting of theirs that was fastest here."""
+        return max(self.theirs, key=lambda name: self.theirs[name].median)
+
+    @property
+    def best(self) -> Result:
+        """Theirs with that setting."""
+        return self.theirs[self.setting]
+
+    @property
+    def ratio(self) -> float:
+        """Our median over theirs: above 1, ours is faster."""
+        return self.ours.median / self.best.median
+
+    @property
+    def ratios(self) -> list[float]:
+        """The ratio of each repetition to the one after it."""
+        return [a / b for a, b in zip(self.ours.rates, self.best.rates, strict=True)]
+
+    @property
+    def ratio_spread(self) -> float:
+        """Standard deviation of these; 0 for a single repetition."""
+        return statistics.stdev(self.ratios) if len(self.ratios) > 1 else 0.0
+
+
+class Contest:
+    """Cases that both engines run in turns.
+
+    Depth is prepared once for rows that follow each other with a growing one.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        peer: Peer,
+        todo: Sequence[Case],
+        *,
+        repeat: int = 5,
+        limits: Limits | None = None,
+    ) -> None:
+        """Load the model in the peer.
+
+        Raises:
+            EngineError: a case is too long, or the peer cannot load the model.
+        """
+        from ..physics.limits import Limits
+
+        self.engine, self.peer, self.todo, self.repeat = engine, peer, todo, repeat
+        self._runner = Runner(engine, todo)
+        self._limits = limits or Limits(engine.library, engine.pool)
+        longest = max(case.end for case in todo)
+        peer.load(engine.model.path, longest, engine.threads)
+
+    def run(self) -> Iterator[Match]:
+        """Measure the cases one after another."""
+        for case in self.todo:
+            yield self.match(case)
+
+    def match(self, case: Case) -> Match:
+        """Measure one case: a first round does not count, and prepares the depth."""
+        ours = Samples(case)
+        theirs = {name: Samples(case) for name in self.peer.settings}
+        for n in range(-1, self.repeat):
+            before = self._limits.sample()
+            seconds = self._runner.measure(case)
+            spent = self._runner.spent()
+            limits = before.merged(self._limits.sample())
+            others = {name: self._theirs(name, case) for name in theirs}
+            if n < 0:
+                continue
+            ours.seconds.append(seconds)
+            ours.limits.append(limits)
+            ours.spent.append(spent)
+            for name, other in theirs.items():
+                other.seconds.append(others[name])
+                other.limits.append(limits)
+        found = {name: samples.result(self.engine) for name, samples in theirs.items()}
+        return Match(case, ours.result(self.engine), found)
+
+    def _theirs(self, setting: str, case: Case) -> float:
+        return self.peer.measure(setting, case, self._runner.ids)

@@ -1,0 +1,412 @@
+"""What a model's kernels reach of this machine's limits, measured in a few seconds and kept.
+
+Six kinds of passes, each for the figure that it shows best (`Efficiency`):
+
+    1 token, little cache       share of the bandwidth that products read at; dispatch; rows
+    1 token, a long cache       the same of attention
+    4 tokens                    how few tokens a product's tile costs as much as
+    some hundred tokens         share of the peak that products reach; rows; waiting
+    128 tokens, a long cache    the same of attention
+
+The limits are sampled beside every pass: shares are of what the machine could do just then. The
+bandwidth of a machine with neighbours moves within minutes, so the limits that a prediction is
+made with matter more than these shares; `Calibration.machine` has those of its own time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...jit.kernels.attention import token_tile
+from ..physics.costs import attention_s, linear_s, pass_cost
+from ..physics.expectation import (
+    ATTENTION_OVERLAP,
+    PRODUCTS_OVERLAP,
+    Efficiency,
+    Expectation,
+    Passes,
+    expect,
+)
+from ..physics.limits import Limits
+from ..physics.machine import MachineProfile, profile_folder
+from .runner import Case, Runner, part_of
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..physics.costs import ModelCost
+
+VERSION = 3
+DEPTH = 1024  # positions in the cache for what is measured with a long one
+DECODES = 8  # passes of one token that are timed together
+REPEATS = 9
+BEST = 3  # one in so many repeats counts, the fastest: a neighbour only ever adds time
+BUSY = 0.85  # of the best int8 peak: below it someone else was at work
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed prefill, or the mean of a few passes of one token.
+
+    Attributes:
+        tokens, start: of the pass; tokens in the cache before it.
+        parts: seconds that a thread was in products, head, attention and rows, on average.
+        wall_s: seconds from its start to its end.
+        machine: the limits around it.
+    """
+
+    tokens: int
+    start: int
+    parts: dict[str, float]
+    wall_s: float
+    machine: MachineProfile
+
+    @property
+    def kernel_s(self) -> float:
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A model's efficiency on a machine, and the limits of the time when it was measured.
+
+    Attributes:
+        steady: the lowest arithmetic peak seen meanwhile, over the highest.
+    """
+
+    model: str
+    efficiency: Efficiency
+    passes: Passes
+    machine: MachineProfile
+    date: str
+    steady: float = 1.0
+
+    def expect(
+        self, cost: ModelCost, tokens: int, start: int, machine: MachineProfile | None = None
+    ) -> Expectation:
+        """What a phase will take; with the limits of the calibration unless others are given."""
+        return expect(cost, machine or self.machine, self.efficiency, self.passes, tokens, start)
+
+
+class Sampler:
+    """Times passes of an engine and takes the limits beside them."""
+
+    def __init__(self, engine: Engine, cases: Sequence[Case], limits: Limits | None = None) -> None:
+        """Raises `EngineError` if a case does not fit the context."""
+        self.engine = engine
+        self.limits = limits or Limits(engine.library, engine.pool)
+        self._runner = Runner(engine, cases)
+
+    @staticmethod
+    def tile(engine: Engine) -> int:
+        """Tokens that share one read of the cache."""
+        return token_tile(engine.network.config.heads.group)
+
+    @property
+    def passes(self) -> Passes:
+        """How the engine cuts its work."""
+        session = self._runner.session
+        return Passes(
+            chunk=session._prefill.most_tokens,
+            tile=self.tile(self.engine),
+            decode_barriers=session._decode.tape.barriers,
+            prefill_barriers=session._prefill.tape.barriers,
+        )
+
+    def take(self, case: Case, repeat: int) -> list[Sample]:
+        """Measure so many times in a row, after one time that does not count."""
+        self._runner.measure(case)
+        before = self.limits.sample()
+        self._runner.measure(case)  # the probes have had the caches
+        taken = [self._once(case) for _ in range(repeat)]
+        around = before.merged(self.limits.sample())
+        return [dataclasses.replace(sample, machine=around) for sample in taken]
+
+    def _once(self, case: Case) -> Sample:
+        seconds = self._runner.measure(case)
+        session = self._runner.session
+        phase = session.last_phase
+        assert phase is not None, "a phase has just ended"
+        each = 1.0 / phase.passes if case.generate else 1.0
+        players = session._players()
+        parts: dict[str, float] = dict.fromkeys(_PARTS, 0.0)
+        for plan in (session._decode, session._prefill):
+            work = plan.tape.work_seconds().sum(axis=0) / players
+            for op, value in zip(plan.graph.tape.ops, work, strict=True):
+                parts[_part(op.kernel.source.name, op.name)] += float(value) * each
+        start = case.start + (case.generate - 1) // 2 if case.generate else case.start
+        tokens = 1 if case.generate else case.prompt
+        machine = self.limits.samples[-1]
+        return Sample(tokens, start, parts, seconds / (case.generate or 1), machine)
+
+
+_PARTS = ("products", "head", "attention", "rows")
+
+
+def _part(kernel: str, op: str) -> str:
+    """The part of an `Expectation` that an op belongs to."""
+    part = part_of(kernel)
+    if part == "products":
+        return "products" if op.startswith("blk.") else "head"
+    return part if part == "attention" else "rows"
+
+
+def case(tokens: int, start: int) -> Case:
+    """The benchmark's case for `tokens` tokens behind `start`: single ones are decoded."""
+    if tokens == 1:
+        return Case(generate=DECODES, depth=start)
+    return Case(prompt=tokens, depth=start)
+
+
+def calibrated(engine: Engine, *, anew: bool = False, folder: Path | None = None) -> Calibration:
+    """What was measured for this model on this machine; measured now where nothing is kept.
+
+    What was measured on a busy machine is not kept.
+    """
+    path = _path(engine, folder)
+    kept = None if anew else _read(path)
+    if kept is not None:
+        return kept
+    found = calibrate(engine)
+    if not busy(found, engine.machine):
+        keep(found, path)
+    return found
+
+
+def busy(found: Calibration, best: MachineProfile) -> bool:
+    """Whether the arithmetic peak was for a time well below what this machine has shown."""
+    return found.machine.int8_gops * found.steady < BUSY * best.int8_gops
+
+
+def keep(found: Calibration, path: Path) -> None:
+    """Write a calibration; where that cannot be done it is measured again next time."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(dataclasses.asdict(found), indent=1))
+        os.replace(temporary, path)
+
+
+def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEATS) -> Calibration:
+    """Measure; a few seconds for a model of half a billion parameters."""
+    room = engine.context - DECODES - 2
+    depth = min(DEPTH, room // 2)
+    many = min(256, room)
+    points = [
+        case(1, 0),
+        case(1, depth),
+        case(4, 0),
+        case(min(128, max(1, room - depth)), depth),
+        case(many, 0),
+    ]
+    sampler = Sampler(engine, points, limits)
+    taken: dict[Case, list[Sample]] = {}
+    for point in sorted(points, key=lambda c: -c.depth):  # the cache is filled once
+        taken[point] = sampler.take(point, repeat)
+    machines = [samples[0].machine for samples in taken.values()]
+    found = [_fastest(taken[point]) for point in points]
+    return Calibration(
+        model=engine.model.name,
+        efficiency=fit(engine.cost, sampler.passes, found),
+        passes=sampler.passes,
+        machine=_together(machines),
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        steady=min(m.int8_gops for m in machines) / max(m.int8_gops for m in machines),
+    )
+
+
+def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> Efficiency:
+    """The figures that explain the five kinds of passes, each the median over its repeats.
+
+    taken: single tokens with little cache, with a long one; a few tokens; some tens with a long
+    cache; some hundred with none.
+    """
+    single, deep, few, tens, many = taken
+    ideal = Efficiency(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def least(s: Sample) -> Expectation:
+        return expect(model, s.machine, ideal, passes, s.tokens, s.start)
+
+    products = _median(many, lambda s: _compute(model, s) / s.parts["products"])
+    read = _median(single, lambda s: _weights_s(model, s) / s.parts["products"])
+    attention_read = _median(deep, lambda s: least(s).attention_s / s.parts["attention"])
+    attention = _median(tens, lambda s: _attention_share(model, passes, s, attention_read))
+    few_tokens = _median(few, lambda s: _least_tokens(model, s, read, products))
+    row_s = _median(many, lambda s: s.parts["rows"] / s.tokens)
+    waiting = _median(many, lambda s: _lost(s, 0.0) / s.kernel_s)
+    waiting = min(0.05, max(0.0, waiting))
+    barrier_s = _median(few, lambda s: _lost(s, waiting) / passes.prefill_barriers)
+    decode_s = _median(single, lambda s: _lost(s, waiting) / passes.decode_barriers)
+    return Efficiency(
+        read=_share(read),
+        attention_read=_share(attention_read),
+        products=_share(products),
+        attention=_share(attention),
+        least_tokens=min(16.0, max(1.0, few_tokens)),
+        row_s=row_s,
+        decode_rows_s=_median(single, lambda s: s.parts["rows"]),
+        barrier_s=max(1e-8, barrier_s),
+        decode_barrier_s=max(1e-8, decode_s),
+        waiting=waiting,
+    )
+
+
+def _compute(model: ModelCost, s: Sample) -> float:
+    """Least seconds of arithmetic of the layers' products."""
+    cost = pass_cost(model, s.tokens, s.start, 0, 0, s.tokens)
+    return linear_s(cost, model, s.machine)
+
+
+def _weights_s(model: ModelCost, s: Sample) -> float:
+    """Least seconds to read the layers' weights."""
+    cost = pass_cost(model, s.tokens, s.start, 1, 0, s.tokens)
+    level = s.machine.level_of(cost.bytes)
+    return model.layer_bytes(cost.experts_read) / s.machine.bandwidth(level)
+
+
+def _attention_share(model: ModelCost, passes: Passes, s: Sample, read: float) -> float:
+    """Share of the arithmetic peak, once what reading takes is taken off."""
+    ideal = Efficiency(1.0, read, 1.0, 1e6, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    reading = expect(model, s.machine, ideal, passes, s.tokens, s.start).attention_s
+    cost = pass_cost(model, s.tokens, s.start, 1, 0, s.tokens)
+    rest = _without(s.parts["attention"], reading, ATTENTION_OVERLAP)
+    return attention_s(cost, model, s.machine) / rest
+
+
+def _least_tokens(model: ModelCost, s: Sample, read: float, products: float) -> float:
+    """Tokens whose arithmetic explains what reading does not."""
+    rest = _without(s.parts["products"], _weights_s(model, s) / read, PRODUCTS_OVERLAP)
+    return rest / (_compute(model, s) / s.tokens / products)
+
+
+def _without(time_s: float, other_s: float, p: float) -> float:
+    """What makes `time_s` together with `other_s`; at least a tenth of it."""
+    rest = max(0.0, time_s**p - other_s**p)
+    return max(0.1 * time_s, float(rest ** (1 / p)))
+
+
+def _lost(s: Sample, waiting: float) -> float:
+    """Seconds outside kernels beyond a share of those inside."""
+    return max(0.0, s.wall_s - s.kernel_s * (1 + waiting))
+
+
+def _median(samples: Sequence[Sample], value: Callable[[Sample], float]) -> float:
+    return statistics.median(value(s) for s in samples)
+
+
+def _share(value: float) -> float:
+    """A share that can be divided by; a little more than 1 where a probe was disturbed."""
+    return min(1.5, max(0.02, value))
+
+
+def _fastest(samples: Sequence[Sample]) -> list[Sample]:
+    """The best repeats."""
+    return sorted(samples, key=lambda s: s.wall_s)[: max(1, len(samples) // BEST)]
+
+
+def _together(machines: Sequence[MachineProfile]) -> MachineProfile:
+    """The best of each limit, which a neighbour only ever lowers; of DRAM, which all share, the
+    median."""
+    best = machines[0]
+    for machine in machines[1:]:
+        best = best.merged(machine)
+    dram = statistics.median(machine.read_gbps["DRAM"] for machine in machines)
+    return dataclasses.replace(best, read_gbps={**best.read_gbps, "DRAM": dram}, samples=1)
+
+
+# --- kept
+
+
+def _path(engine: Engine, folder: Path | None) -> Path:
+    key = (
+        VERSION,
+        os.uname().nodename,
+        engine.machine.cpu,
+        engine.target.name,
+        engine.threads,
+        engine.kv,
+        dataclasses.astuple(engine.cost),
+    )
+    name = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+    return (folder or profile_folder()) / f"kernels-{engine.target.name}-{name}.json"
+
+
+def _read(path: Path) -> Calibration | None:
+    try:
+        fields: dict[str, Any] = json.loads(path.read_text())
+        return Calibration(
+            model=str(fields["model"]),
+            efficiency=Efficiency(**fields["efficiency"]),
+            passes=Passes(**fields["passes"]),
+            machine=MachineProfile(**fields["machine"]),
+            date=str(fields["date"]),
+            steady=float(fields["steady"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # absent, damaged or of another version: measured again
+
+
+# --- the prediction held against the clock
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A phase that was predicted, then measured.
+
+    Attributes:
+        expected: with the limits of the calibration.
+        beside: the same with the limits sampled around the measurement.
+        seconds: what was measured, the median of its repeats.
+        bound: what the stamps named.
+    """
+
+    tokens: int
+    start: int
+    expected: Expectation
+    beside: Expectation
+    seconds: float
+    bound: str
+
+    @property
+    def error(self) -> float:
+        """How far the prediction was off: 0.1 for 10 % too much."""
+        return self.expected.seconds / self.seconds - 1
+
+    @property
+    def error_beside(self) -> float:
+        """The same of the prediction with the limits of the moment."""
+        return self.beside.seconds / self.seconds - 1
+
+
+def check(
+    engine: Engine,
+    found: Calibration,
+    points: Sequence[tuple[int, int]],
+    repeat: int = 3,
+    limits: Limits | None = None,
+) -> Iterator[Checked]:
+    """Measure tokens and KV lengths `points` and hold them against what is predicted.
+
+    Raises:
+        EngineError: a point does not fit the context.
+    """
+    from ..physics.costs import observe
+
+    cases = {case(*point): point for point in points}
+    sampler = Sampler(engine, list(cases), limits)
+    for todo in sorted(cases, key=lambda c: (-c.depth, cases[c])):  # the cache is filled once
+        samples = sampler.take(todo, repeat)
+        middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]
+        expected = found.expect(engine.cost, middle.tokens, middle.start)
+        beside = found.expect(engine.cost, middle.tokens, middle.start, middle.machine)
+        seen = observe(beside.least, middle.wall_s, middle.kernel_s)
+        yield Checked(*cases[todo], expected, beside, middle.wall_s, seen.bound)

@@ -1,0 +1,408 @@
+"""Each kernel alone, at the shapes of a real model, beside the peaks of the same feature set.
+
+The ops are laid by the same `Graph` that lays a model's pass, and played by the same threads; the
+ones that are not measured are dropped. Few tokens read their weights or their KV cache from DRAM,
+as a pass does: the tape goes through copies that no cache holds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+
+from ...errors import EngineError
+from ...jit.compile import Library, ObjectCache, default_folder
+from ...jit.kernels.kvcache import KVFormat
+from ...jit.kernels.panels import FORMATS, Format
+from ...jit.kernels.probe import Peak
+from ...jit.kernels.rope import tables
+from ...jit.pool import Pool
+from ...jit.tape import NativeTape, Op, Tape
+from ...jit.targets import CpuTarget
+from ..forward import experts
+from ..forward.choice import Choice, choose_ops
+from ..forward.graph import Graph
+from ..forward.kv import KVCache
+from ..forward.rows import AttentionRule, Buffers, HeadShape, Row, padded
+from ..memory import Arena
+from ..physics.limits import Limits, play
+from ..physics.machine import MachineProfile, physical_cores
+from ..weights.loader import Matrix
+
+KERNELS = ("gemm", "experts", "attention", "prepare", "rope", "argmax")
+SHAPES = ((3072, 1024), (1024, 3072), (9728, 2560))  # rows, depth: two of Qwen3-0.6B, one of 4B
+TOKENS = (1, 13, 252)
+EXPERTS, USED, EXPERT_ROWS, EXPERT_DEPTH = 128, 8, 768, 2048  # Qwen3-30B-A3B
+EXPERT_FORMATS = ("q4_0", "q4_k")
+HEADS = HeadShape(16, 8, 128)
+POSITIONS = ((1, 1024), (1, 4096), (252, 0), (252, 4096))  # tokens, positions before them
+VOCABULARY = 151936
+WIDTH = 1024
+STREAM = 16  # up to so many tokens the weights come from DRAM
+STREAM_BYTES = 128 << 20  # what is streamed at least; more where L3 is large
+TIMES = 32  # ops of one play, for kernels that work in the caches
+PLAY_S = 0.02  # about how long one play of a tape that works in the caches should take
+EPS = 1e-6
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one op computes and must move.
+
+    Attributes:
+        kernel, variant, shape: what it is, how its data are stored, how large they are.
+        tokens, depth: tokens of the pass, positions in the KV cache before them.
+        operations, nbytes: of one op; peak: which arithmetic peak it draws on.
+    """
+
+    kernel: str
+    variant: str
+    shape: str
+    tokens: int
+    depth: int
+    operations: float
+    nbytes: float
+    peak: str
+
+
+@dataclass(frozen=True)
+class KernelResult:
+    """The times of one kernel, in seconds an op, one for each repetition.
+
+    Attributes:
+        level: where its data come from; limits: the limits around each repetition.
+    """
+
+    target: str
+    threads: int
+    work: Work
+    level: str
+    seconds: tuple[float, ...]
+    limits: tuple[MachineProfile, ...]
+
+    @property
+    def median(self) -> float:
+        """Median seconds of one op."""
+        return statistics.median(self.seconds)
+
+    @property
+    def gops(self) -> float:
+        """10^9 operations per second."""
+        return self.work.operations / self.median / 1e9
+
+    @property
+    def gbps(self) -> float:
+        """10^9 bytes per second."""
+        return self.work.nbytes / self.median / 1e9
+
+    @property
+    def bound(self) -> str:
+        """The limit that takes longest: a peak, or the level that is read."""
+        return statistics.mode(max(self._least(limits))[1] for limits in self.limits)
+
+    @property
+    def shares(self) -> list[float]:
+        """Share of that limit that each repetition reached."""
+        pairs = zip(self.limits, self.seconds, strict=True)
+        return [max(self._least(limits))[0] / s for limits, s in pairs]
+
+    @property
+    def share(self) -> float:
+        """Median of these."""
+        return statistics.median(self.shares)
+
+    def _least(self, limits: MachineProfile) -> list[tuple[float, str]]:
+        """Seconds that the arithmetic and the bytes take at least."""
+        return [
+            (self.work.operations / peak_rate(limits, self.work.peak), self.work.peak),
+            (self.work.nbytes / limits.bandwidth(self.level), self.level),
+        ]
+
+
+def peak_rate(limits: MachineProfile, peak: str) -> float:
+    """Operations per second of a named arithmetic peak."""
+    gops = {"int8": limits.int8_gops, "bf16": limits.bf16_gflops, "fp32": limits.fp32_gflops}
+    return gops[peak] * 1e9
+
+
+def run(
+    target: CpuTarget,
+    *,
+    threads: int | None = None,
+    kernels: Sequence[str] = (),
+    repeat: int = 5,
+) -> Iterator[KernelResult]:
+    """Measure the kernels of one feature set, each with a first repetition that does not count.
+
+    Args:
+        kernels: some of `KERNELS`; none of them: all.
+
+    Raises:
+        EngineError: there is no such kernel.
+    """
+    unknown = [name for name in kernels if name not in KERNELS]
+    if unknown:
+        raise EngineError(f"unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
+    library = Library(target, ObjectCache(default_folder()))
+    pool = Pool(library, threads or physical_cores())
+    try:
+        bench = _Bench(library, pool)
+        for name in kernels or KERNELS:
+            for laid in getattr(bench, name)():
+                yield bench.measure(laid, repeat)
+    finally:
+        pool.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """Ops that do `work` so many times; `apart`: each time on data of its own.
+
+    `cache` is kept because its pages are known to the kernels by address only.
+    """
+
+    work: Work
+    ops: list[Op]
+    times: int
+    apart: bool
+    cache: KVCache | None = None
+
+
+class _Bench:
+    """Lays the ops of each kernel, and plays them."""
+
+    def __init__(self, library: Library, pool: Pool) -> None:
+        self.library, self.pool, self.target = library, pool, library.target
+        self.limits = Limits(library, pool)
+        self.first = self.limits.sample()
+        self.random = np.random.default_rng(1)
+        self.stream_bytes = max(STREAM_BYTES, 4 * self.first.caches["L3"])
+        self.buffers = Buffers()
+        self._bytes: np.ndarray | None = None
+
+    def measure(self, laid: _Laid, repeat: int) -> KernelResult:
+        """Play the ops between samples of the limits."""
+        work, tape = laid.work, self._tape(laid.ops)
+        level = self.first.level_of(work.nbytes * (laid.times if laid.apart else 1))
+        play(tape)
+        seconds, limits, before = [], [], self.limits.sample()
+        for _ in range(repeat):
+            if level != "DRAM":
+                play(tape)  # the limits' probes have had the caches
+            seconds.append(play(tape) / laid.times)
+            after = self.limits.sample()
+            limits.append(before.merged(after))
+            before = after
+        name = str(self.target)
+        return KernelResult(name, self.pool.threads, work, level, tuple(seconds), tuple(limits))
+
+    # --- the kernels
+
+    def gemm(self) -> Iterator[_Laid]:
+        """Products with weights of every format."""
+        for form in FORMATS.values():
+            for rows, depth in SHAPES:
+                for tokens in TOKENS:
+                    yield self._gemm(form, rows, depth, tokens)
+
+    def _gemm(self, form: Format, rows: int, depth: int, tokens: int) -> _Laid:
+        size = rows // (2 * self.target.lanes) * (depth // form.block)
+        size *= form.panel_block_bytes(self.target.lanes)
+        peak = "int8" if form.quantised else "fp32"
+        work = Work(
+            "gemm", form.name, f"{rows}x{depth}", tokens, 0, 2.0 * rows * depth * tokens,
+            float(size + 4 * tokens * (rows + depth)), peak,
+        )  # fmt: skip
+        graph = self._graph(tokens)
+        x = Row(self._activations(tokens, padded(depth)), depth)
+        matrices = [
+            self._matrix(form, rows, depth, size, n) for n in range(self._copies(work, size))
+        ]
+        ready = graph.norm(x, np.ones(x.stride, np.float32), EPS, matrices[:1], "norm")
+        for matrix in matrices:
+            graph.matmul(matrix, ready, "gemm")
+        return _Laid(work, self._keep(graph, "gemm"), len(matrices), apart=True)
+
+    def experts(self) -> Iterator[_Laid]:
+        """Routing, and the fused gate and up products of the experts that were chosen."""
+        for name in EXPERT_FORMATS:
+            for tokens in TOKENS:
+                yield self._experts(FORMATS[name], tokens)
+
+    def _experts(self, form: Format, tokens: int) -> _Laid:
+        units = EXPERT_ROWS // self.target.lanes
+        blocks = EXPERT_DEPTH // form.block
+        size = units * blocks * form.panel_block_bytes(self.target.lanes)
+        touched = EXPERTS * (1 - (1 - USED / EXPERTS) ** tokens)
+        work = Work(
+            "experts", form.name, f"{USED}/{EXPERTS}x{2 * EXPERT_ROWS}x{EXPERT_DEPTH}", tokens, 0,
+            4.0 * EXPERT_ROWS * EXPERT_DEPTH * tokens * USED,
+            touched * size + 4.0 * tokens * (EXPERT_DEPTH + USED * EXPERT_ROWS), "int8",
+        )  # fmt: skip
+        panels = self._data(EXPERTS * size)[: EXPERTS * size]
+        matrix = Matrix(form, EXPERT_ROWS, EXPERT_DEPTH, units, True, (), panels, EXPERTS)
+        graph = self._graph(tokens)
+        x = Row(self._activations(tokens, EXPERT_DEPTH), EXPERT_DEPTH)
+        ready = graph.norm(x, np.ones(EXPERT_DEPTH, np.float32), EPS, [matrix], "norm")
+        times = max(1, int(self.stream_bytes / work.nbytes))
+        for n in range(times):
+            # Each time other experts: those of the last time are in the caches.
+            scores = self.random.standard_normal((tokens, padded(EXPERTS)), np.float32)
+            to = experts.route(graph, Row(scores, EXPERTS), USED, matrix, matrix)
+            experts.silu_mul(graph, matrix, ready, to, f"experts.{n}")
+        return _Laid(work, self._keep(graph, "experts", "route", "group"), times, apart=True)
+
+    def attention(self) -> Iterator[_Laid]:
+        """Attention over a KV cache of every format."""
+        for kv in get_args(KVFormat):
+            for tokens, before in POSITIONS:
+                size = self._cache_bytes(kv, before + tokens)
+                seen = tokens * (before + (tokens + 1) / 2)
+                work = Work(
+                    "attention", kv, _heads(), tokens, before,
+                    4.0 * HEADS.heads * HEADS.head_dim * seen,
+                    size + 8.0 * tokens * HEADS.heads * HEADS.head_dim,
+                    self._attention_peak(kv),
+                )  # fmt: skip
+                yield self._attend(work, self._copies(work, size), apart=True)
+
+    def _attention_peak(self, kv: KVFormat) -> Peak:
+        if kv == "q8":
+            return "int8"
+        return "bf16" if kv == "bf16" and self.target.has_bf16_dot else "fp32"
+
+    def rope(self) -> Iterator[_Laid]:
+        """Rotation and the write to the cache."""
+        for kv in get_args(KVFormat):
+            for tokens in (1, 252):
+                values = (HEADS.heads * 2 + HEADS.kv_heads * 2) * HEADS.head_dim * 4
+                nbytes = tokens * float(values) + self._cache_bytes(kv, tokens)
+                work = Work("rope", kv, _heads(), tokens, 0, 0.0, nbytes, "fp32")
+                yield self._attend(work, TIMES, apart=False)
+
+    def prepare(self) -> Iterator[_Laid]:
+        """RMSNorm and quantisation."""
+        for form in _preparations(self.target):
+            for tokens in (1, 252):
+                graph = self._graph(tokens)
+                x = Row(self._activations(tokens, WIDTH), WIDTH)
+                matrix = Matrix(form, 32, WIDTH, 1, False, (), np.empty(0, np.uint8))
+                for _ in range(TIMES):
+                    graph.norm(x, np.ones(WIDTH, np.float32), EPS, [matrix], "prepare")
+                nbytes = tokens * WIDTH * (4.0 + (40 / 32 if form.quantised else 4.0))
+                work = Work("prepare", form.name, str(WIDTH), tokens, 0, 0.0, nbytes, "fp32")
+                yield _Laid(work, self._keep(graph, "prepare"), TIMES, apart=False)
+
+    def argmax(self) -> Iterator[_Laid]:
+        """The greedy choice; its few last candidates are counted with it."""
+        graph, choice = self._graph(1), Choice(VOCABULARY)
+        choice.logits[:] = self.random.standard_normal(choice.logits.shape, np.float32)
+        for _ in range(TIMES):
+            choose_ops(graph.tape, graph.state, choice)
+        work = Work("argmax", "f32", str(VOCABULARY), 1, 0, 0.0, 4.0 * VOCABULARY, "fp32")
+        yield _Laid(work, self._keep(graph, "argmax"), TIMES, apart=False)
+
+    # --- how it is done
+
+    def _graph(self, tokens: int, cache: KVCache | None = None) -> Graph:
+        if cache is None:
+            cache = KVCache("bf16", 1, HEADS.kv_heads, HEADS.head_dim, 1, _tables(1))
+        threads = self.pool.threads
+        graph = Graph("bench", self.target, threads, tokens, self.buffers, HEADS, cache)
+        graph.set_pass(tokens, 0, 0)
+        return graph
+
+    def _keep(self, graph: Graph, *names: str) -> list[Op]:
+        """The ops called so; the others are played once, so that these have their inputs."""
+
+        def wanted(op: Op) -> bool:
+            return op.name.rpartition(".")[2] in names or op.name.startswith(names)
+
+        rest = [op for op in graph.tape.ops if not wanted(op)]
+        if rest:
+            play(self._tape(rest))
+        return [op for op in graph.tape.ops if wanted(op)]
+
+    def _tape(self, ops: list[Op]) -> NativeTape:
+        tape = Tape("bench", self.pool.threads)
+        tape.ops = ops
+        return tape.finish(self.library, self.pool)
+
+    def _copies(self, work: Work, size: int) -> int:
+        """Ops on data of their own that make one play."""
+        if work.tokens <= STREAM:
+            return max(1, self.stream_bytes // size)
+        at_half_peak = work.operations / (0.5 * peak_rate(self.first, work.peak))
+        return max(1, min(self.stream_bytes // size, int(PLAY_S / at_half_peak)))
+
+    def _attend(self, work: Work, layers: int, *, apart: bool) -> _Laid:
+        """Attention in so many layers, of which the ops of the work's kernel are kept."""
+        tokens, end = work.tokens, work.depth + work.tokens
+        kv: KVFormat = work.variant  # pyright: ignore[reportAssignmentType]
+        cache = KVCache(kv, layers, HEADS.kv_heads, HEADS.head_dim, end, _tables(end))
+        cache.reserve(end)
+        self._fill(cache)
+        graph = self._graph(tokens, cache)
+        graph.set_pass(tokens, work.depth, 0)
+        ones = np.ones(HEADS.head_dim, np.float32)
+        rule = AttentionRule(HEADS.head_dim**-0.5)
+        q = Row(self._activations(tokens, HEADS.heads * HEADS.head_dim), 0)
+        k = Row(self._activations(tokens, HEADS.kv_heads * HEADS.head_dim), 0)
+        for layer in range(layers):
+            with graph.layer(layer):
+                graph.attend(q, k, k, rule, norms=(ones, ones), eps=EPS)
+        return _Laid(work, self._keep(graph, work.kernel), layers, apart, cache)
+
+    def _activations(self, tokens: int, width: int) -> np.ndarray:
+        x = self.buffers.get(f"x{width}", tokens, width)[:tokens]
+        x[:] = self.random.standard_normal(x.shape, np.float32)
+        return x
+
+    def _matrix(self, form: Format, rows: int, depth: int, size: int, number: int) -> Matrix:
+        at = number * size
+        panels = self._data(at + size)[at : at + size]
+        return Matrix(form, rows, depth, rows // (2 * self.target.lanes), False, (), panels)
+
+    def _data(self, size: int) -> np.ndarray:
+        """At least `size` bytes that make small normal numbers in every float format."""
+        if self._bytes is None or len(self._bytes) < size:
+            size = max(size, self.stream_bytes)
+            self._bytes = Arena(size).take(size)
+            self._bytes[:] = np.resize(self._some_bytes(1 << 20), size)
+        return self._bytes
+
+    def _some_bytes(self, count: int) -> np.ndarray:
+        return self.random.integers(0x20, 0x40, count, np.uint8)
+
+    def _fill(self, cache: KVCache) -> None:
+        """Write to every page: one that was never written may be one shared page of zeros."""
+        some = self._some_bytes(1 << 20)
+        for address in cache.pages[cache.pages != 0]:
+            for at in range(0, cache.page_bytes, len(some)):
+                size = min(len(some), cache.page_bytes - at)
+                ctypes.memmove(int(address) + at, some.ctypes.data, size)
+
+    def _cache_bytes(self, kv: KVFormat, positions: int) -> int:
+        cache = KVCache(kv, 1, HEADS.kv_heads, HEADS.head_dim, 1, _tables(1))
+        return int(cache.bytes_per_position * positions)
+
+
+def _tables(positions: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [tables(-(-positions // 256) * 256, HEADS.head_dim, 1e6)]
+
+
+def _heads() -> str:
+    return f"{HEADS.heads}/{HEADS.kv_heads}x{HEADS.head_dim}"
+
+
+def _preparations(target: CpuTarget) -> list[Format]:
+    """One format for each way in which activations are prepared."""
+    ways: dict[Any, Format] = {}
+    for form in FORMATS.values():
+        ways.setdefault(form.activation(target, WIDTH).kind, form)
+    return list(ways.values())

@@ -1,0 +1,167 @@
+"""llama.cpp behind a pipe, to be measured beside triplepoint: see `against.py`.
+
+This file is run as a script by an interpreter that has llama-cpp-python, which need not be ours:
+it uses only that package and the standard library, and runs on Python 3.8.
+
+Each line of stdin is a JSON object, each is answered by one line on stdout:
+
+    {"op": "load", "model": PATH, "context": N, "threads": T}
+        {"engine": NAME, "system": TEXT, "settings": [NAME, …]}
+    {"op": "measure", "setting": NAME, "before": [id, …], "ids": [id, …], "one_by_one": BOOL}
+        {"seconds": S, "idle_cpu_s": C}
+    anything that fails
+        {"error": TEXT}
+
+`before` is put into the KV cache without being timed; of it, what is there already stays. Then the
+passes over `ids` are timed: batches of up to 512 tokens, or single tokens. C is the CPU time that
+this process spent between its last answer and this request, when it should have spent none.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SETTINGS = {"flash attention": 1, "no flash attention": 0}
+BATCH = 512
+SETTLED_S = 0.001  # CPU seconds within LOOK_S that count as rest
+LOOK_S = 0.01
+PATIENCE_S = 3.0
+
+
+class Peer:
+    """A loaded model with one context for each setting, made when it is first used."""
+
+    def __init__(self, path: str, context: int, threads: int) -> None:
+        import ctypes
+
+        import llama_cpp  # pyright: ignore[reportMissingImports]
+
+        self.lib = lib = llama_cpp
+        lib.llama_backend_init()
+        self.silent = lib.llama_log_callback(lambda level, text, user: None)
+        lib.llama_log_set(self.silent, ctypes.c_void_p(0))
+        params = lib.llama_model_default_params()
+        params.n_gpu_layers = 0
+        self.model = lib.llama_model_load_from_file(os.fsencode(path), params)
+        if not self.model:
+            raise RuntimeError(f"llama.cpp cannot load {path}")
+        self.context, self.threads = context, threads
+        self.contexts: dict = {}
+        self.cached: dict = {name: [] for name in SETTINGS}
+
+    def about(self) -> dict:
+        """What is measured."""
+        system = self.lib.llama_print_system_info().decode("utf-8", "replace").strip()
+        name = "llama.cpp (llama-cpp-python " + self.lib.__version__ + ")"
+        return {"engine": name, "system": system, "settings": list(SETTINGS)}
+
+    def measure(self, setting: str, before: list, ids: list, one_by_one: bool) -> float:
+        """Seconds of the passes over `ids` after `before`."""
+        # One token first, untimed: whoever ran in between has had the caches.
+        self._fill(setting, before[:-1])
+        self._decode(setting, before[-1:] or ids[:1])
+        if not before:
+            self._fill(setting, [])
+        parts = [[i] for i in ids] if one_by_one else self._batches(ids)
+        started = time.perf_counter()
+        for part in parts:
+            self._pass(setting, part)
+        self.lib.llama_synchronize(self.contexts[setting])
+        return time.perf_counter() - started
+
+    def _fill(self, setting: str, ids: list) -> None:
+        """Leave exactly `ids` in the cache."""
+        lib, context, have = self.lib, self._open(setting), self.cached[setting]
+        same = 0
+        for a, b in zip(ids, have):  # noqa: B905 - Python 3.9 knows no strict
+            if a != b:
+                break
+            same += 1
+        memory = lib.llama_get_memory(context)
+        if same < len(have) and not lib.llama_memory_seq_rm(memory, 0, same, -1):
+            # Some kinds of memory cannot forget a part.
+            lib.llama_memory_clear(memory, True)
+            same = 0
+        self.cached[setting] = ids[:same]
+        self._decode(setting, ids[same:])
+
+    def _decode(self, setting: str, ids: list) -> None:
+        for part in self._batches(ids):
+            self._pass(setting, part)
+        self.lib.llama_synchronize(self.contexts[setting])
+
+    def _batches(self, ids: list) -> list:
+        return [ids[at : at + BATCH] for at in range(0, len(ids), BATCH)]
+
+    def _pass(self, setting: str, ids: list) -> None:
+        array = (self.lib.llama_token * len(ids))(*ids)
+        batch = self.lib.llama_batch_get_one(array, len(ids))
+        status = self.lib.llama_decode(self.contexts[setting], batch)
+        if status:
+            raise RuntimeError(f"llama_decode failed with {status} on {len(ids)} tokens")
+        self.cached[setting] += ids
+
+    def _open(self, setting: str):
+        if setting not in self.contexts:
+            params = self.lib.llama_context_default_params()
+            params.n_ctx = self.context
+            params.n_batch = params.n_ubatch = BATCH
+            params.n_threads = params.n_threads_batch = self.threads
+            if hasattr(params, "flash_attn_type"):
+                params.flash_attn_type = SETTINGS[setting]
+            else:  # before October 2025
+                params.flash_attn = bool(SETTINGS[setting])
+            context = self.lib.llama_init_from_model(self.model, params)
+            if not context:
+                raise RuntimeError(f"llama.cpp gives no context of {self.context} tokens")
+            self.contexts[setting] = context
+        return self.contexts[setting]
+
+
+def settle() -> None:
+    """Wait until no thread of this process spins any more: the other engine's turn is next."""
+    patient_until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < patient_until:
+        used = time.process_time()
+        time.sleep(LOOK_S)
+        if time.process_time() - used < SETTLED_S:
+            return
+
+
+def answer(peer, request: dict, idle_cpu_s: float):
+    """The peer, and what is answered to one request."""
+    if request["op"] == "load":
+        peer = Peer(request["model"], request["context"], request["threads"])
+        return peer, peer.about()
+    if request["op"] == "measure" and peer is not None:
+        wanted = (request[name] for name in ("setting", "before", "ids", "one_by_one"))
+        return peer, {"seconds": peer.measure(*wanted), "idle_cpu_s": idle_cpu_s}
+    raise ValueError(f"no such request: {request['op']!r}")
+
+
+def main() -> None:
+    """Answer until stdin ends."""
+    # This file's folder is ours: what lies in it must not stand in for anyone's import.
+    sys.path[:] = [p for p in sys.path if os.path.abspath(p or os.curdir) != HERE]
+    # Whatever a library prints goes to stderr; stdout carries answers.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    peer, rested_at = None, time.process_time()
+    for line in sys.stdin:
+        idle = time.process_time() - rested_at
+        try:
+            peer, said = answer(peer, json.loads(line), idle)
+            settle()
+        except Exception as error:
+            said = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(said) + "\n")
+        answers.flush()
+        rested_at = time.process_time()
+
+
+if __name__ == "__main__":
+    main()

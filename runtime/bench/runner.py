@@ -1,0 +1,274 @@
+"""Speed of a model on this machine, in the rows of llama.cpp's ``llama-bench``.
+
+``pp512`` is a prefill of 512 random tokens, ``tg32`` a decode of 32; ``@ d2048`` means with that
+many tokens in the KV cache already. Only the passes are timed: no tokenising, no text, no grammar.
+
+Every repetition stands between two samples of this machine's limits (`limits.py`). From them and
+from the operations and bytes that the model needs follows the least time that the repetition could
+have taken; the share of the limit is that time over the time it took.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..physics.costs import PassCost, Prediction, decode_cost, pass_cost, predict
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..physics.limits import Limits
+    from ..physics.machine import MachineProfile
+
+
+# What a pass spends its time on.
+PARTS = ("products", "attention", "rope", "prepare", "other", "barriers", "outside")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: ``prompt`` tokens to prefill or ``generate`` tokens to decode, after ``depth``."""
+
+    prompt: int = 0
+    generate: int = 0
+    depth: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that one repetition computes."""
+        return self.prompt or self.generate
+
+    @property
+    def start(self) -> int:
+        """Tokens in the KV cache before: a decode needs one at least."""
+        return self.depth if self.prompt else max(self.depth, 1)
+
+    @property
+    def end(self) -> int:
+        """Most tokens that the session ever holds: a decode samples one more than it computes."""
+        return self.start + self.tokens + 1
+
+    @property
+    def name(self) -> str:
+        """``pp512``, ``tg32 @ d2048``."""
+        test = f"pp{self.prompt}" if self.prompt else f"tg{self.generate}"
+        return f"{test} @ d{self.depth}" if self.depth else test
+
+
+def case_of(name: str) -> Case:
+    """The case that a name such as ``pp512``, ``tg32@1024`` or ``tg32 @ d1024`` stands for.
+
+    Raises:
+        ValueError: it is not such a name.
+    """
+    found = re.fullmatch(r"(pp|tg)([0-9]{1,9})(?:\s*@\s*d?([0-9]{1,9}))?", name.strip())
+    if found is None or int(found[2]) < 1:
+        raise ValueError(f"{name!r} is not a test like pp512, tg32 or tg32@1024")
+    count, depth = int(found[2]), int(found[3] or 0)
+    return Case(prompt=count, depth=depth) if found[1] == "pp" else Case(0, count, depth)
+
+
+def cases(prompts: Sequence[int], generates: Sequence[int], depths: Sequence[int]) -> list[Case]:
+    """The cases in llama-bench's order: all tests at the first depth, then at the next."""
+    return [
+        case
+        for depth in depths or (0,)
+        for case in (
+            *(Case(prompt=n, depth=depth) for n in prompts if n > 0),
+            *(Case(generate=n, depth=depth) for n in generates if n > 0),
+        )
+    ]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The times of one case, in seconds, one for each repetition.
+
+    Attributes:
+        limits: this machine's limits around each repetition.
+        least: the least seconds that those allowed each repetition.
+        bound: what that least time is spent on: ``compute``, or the level that is read.
+        spent: by `PARTS`, the median share of the threads' time.
+    """
+
+    case: Case
+    seconds: tuple[float, ...]
+    limits: tuple[MachineProfile, ...] = ()
+    least: tuple[float, ...] = ()
+    bound: str = ""
+    spent: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def rates(self) -> list[float]:
+        """Tokens per second of each repetition."""
+        return [self.case.tokens / s for s in self.seconds]
+
+    @property
+    def median(self) -> float:
+        """Median tokens per second."""
+        return statistics.median(self.rates)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the tokens per second; 0 for a single repetition."""
+        return statistics.stdev(self.rates) if len(self.seconds) > 1 else 0.0
+
+    @property
+    def shares(self) -> list[float]:
+        """Share of the limit that each repetition reached."""
+        return [least / s for least, s in zip(self.least, self.seconds, strict=True)]
+
+    @property
+    def share(self) -> float:
+        """Median share of the limit; 0 where none was measured."""
+        return statistics.median(self.shares) if self.least else 0.0
+
+
+class Runner:
+    """Times cases on a session of its own; every case sees the same tokens from position 0 on.
+
+    Attributes:
+        ids: random tokens, as many as the longest case needs.
+    """
+
+    def __init__(self, engine: Engine, todo: Sequence[Case], *, seed: int = 1) -> None:
+        """Raises `EngineError` if a case is longer than the model's context."""
+        chance = random.Random(seed)
+        longest = max(case.end for case in todo)
+        self.engine = engine
+        self.session = engine.session(context=longest)
+        self.ids = [chance.randrange(engine.tokenizer.n_vocab) for _ in range(longest)]
+        self._known = 0  # tokens of the session that are the first of `ids`
+
+    def spent(self) -> dict[str, float]:
+        """Where the time of the last measurement went: shares of the threads' time, by `PARTS`.
+
+        The ops' own stamps give work and waiting; what no op has had is `outside`: Python, and
+        threads on their way into a pass.
+        """
+        session, phase = self.session, self.session.last_phase
+        assert phase is not None
+        total = phase.wall_s * phase.threads
+        shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        for plan in (session._decode, session._prefill):
+            work = plan.tape.work_seconds().sum(axis=0) / total
+            for op, share in zip(plan.graph.tape.ops, work, strict=True):
+                shares[part_of(op.kernel.source.name)] += float(share)
+            shares["barriers"] += float(plan.tape.wait_seconds().sum()) / total
+        shares["outside"] = max(0.0, 1.0 - sum(shares.values()))
+        return shares
+
+    def measure(self, case: Case) -> float:
+        """Seconds of the case's passes."""
+        session, start = self.session, case.start
+        self._fill(start - 1 if start else 0)
+        # One token first, on the clock of nobody: whatever ran before has had the caches.
+        session.prefill(self.ids[len(session.tokens) : len(session.tokens) + 1])
+        if case.generate:
+            self._known = start
+            return self._decode(case.generate)
+        session.truncate(start)
+        new = self.ids[start : start + case.prompt]
+        self._known = start + case.prompt
+        return session.prefill(new).wall_s
+
+    def _fill(self, tokens: int) -> None:
+        """Leave exactly the first `tokens` of `ids` in the session."""
+        kept = min(tokens, self._known)
+        self.session.truncate(kept)
+        if tokens > kept:
+            self.session.prefill(self.ids[kept:tokens])
+        self._known = tokens
+
+    def _decode(self, passes: int) -> float:
+        """Seconds of so many single-token passes; the first sampled token needs no pass."""
+        for _ in self.session.decode(max_tokens=passes + 1, stop=()):
+            pass
+        phase = self.session.last_phase
+        assert phase is not None, "the engine gives a phase for every decode that has ended"
+        return phase.wall_s * passes / (phase.kv_after - phase.kv_before)
+
+
+def part_of(kernel: str) -> str:
+    """The one of `PARTS` that a kernel belongs to."""
+    if kernel.startswith("gemm"):
+        return "products"
+    return {"attention": "attention", "rope_store": "rope", "prepare": "prepare"}.get(
+        kernel, "other"
+    )
+
+
+@dataclass
+class Samples:
+    """What a case's repetitions give while it is measured."""
+
+    case: Case
+    seconds: list[float] = field(default_factory=list)
+    limits: list[MachineProfile] = field(default_factory=list)
+    spent: list[dict[str, float]] = field(default_factory=list)
+
+    def result(self, engine: Engine) -> Result:
+        """The times, and beside each the least that the limits around it allowed."""
+        needed = [least(engine, self.case, limits) for limits in self.limits]
+        bounds = [n.level if n.memory_s > n.compute_s else "compute" for n in needed]
+        return Result(
+            self.case,
+            tuple(self.seconds),
+            tuple(self.limits),
+            tuple(max(n.compute_s, n.memory_s) for n in needed),
+            statistics.mode(bounds) if bounds else "",
+            {part: statistics.median(s[part] for s in self.spent) for part in PARTS}
+            if self.spent
+            else {},
+        )
+
+
+def run(
+    engine: Engine, todo: Sequence[Case], *, repeat: int = 5, limits: Limits | None = None
+) -> Iterator[Result]:
+    """Measure the cases one after another, each with a first repetition that does not count.
+
+    Raises:
+        EngineError: a case is longer than the model's context.
+    """
+    from ..physics.limits import Limits
+
+    if not todo:
+        return
+    runner = Runner(engine, todo)
+    limits = limits or Limits(engine.library, engine.pool)
+    for case in todo:
+        samples = Samples(case)
+        runner.measure(case)
+        before = limits.sample()
+        for _ in range(repeat):
+            samples.seconds.append(runner.measure(case))
+            samples.spent.append(runner.spent())
+            after = limits.sample()
+            samples.limits.append(before.merged(after))
+            before = after
+        yield samples.result(engine)
+
+
+def least(engine: Engine, case: Case, limits: MachineProfile) -> Prediction:
+    """The least times that the limits allow for what the model needs in a case.
+
+    That is every weight once a pass, every cached key and value once a pass, and no barrier.
+    """
+    cost = engine.cost
+    if case.generate:
+        total = decode_cost(cost, case.start, case.generate, barriers=0)
+        return predict(total, cost, limits, case.generate)
+    from ..inference.session import PREFILL_CHUNK
+
+    total, passes = PassCost(), 0
+    for at in range(0, case.prompt, PREFILL_CHUNK):
+        tokens = min(PREFILL_CHUNK, case.prompt - at)
+        last = int(at + tokens == case.prompt)
+        total += pass_cost(cost, tokens, case.start + at, last, barriers=0, tile=tokens)
+        passes += 1
+    return predict(total, cost, limits, passes)

@@ -1,0 +1,177 @@
+"""The tables of the project's first seed, measured on this machine: speed over one quantity each.
+
+The seed measured Qwen3-30B-A3B in Q4 on a Ryzen 9 7900 (12 cores) and an M3 Ultra (28 cores), with
+another engine. Its figures are here for the shape of a curve, never for the value: each is shown as
+a share of the largest of its column, beside ours.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .runner import Case, Runner
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+
+PROMPTS = (13, 36, 81, 182, 461, 1096, 1795, 4239, 8134)
+POSITIONS = (10, 100, 1000, 10_000, 17_000)
+DECODES = 16  # passes of one token that are timed together
+THREADS_PROMPT = 1000
+QUANT_PROMPTS = (81, 1096)
+QUANTS = ("q4_0", "q4_k_m", "q8_0")
+LAYERS_PROMPT = 1954
+
+# By prompt length: prefill and decode on the Ryzen, prefill and decode on the M3 Ultra, tokens/s.
+SEED_PROMPT = {
+    13: (47.4, 21.7, 34.9, 28.1),
+    36: (68.6, 21.6, 103.9, 28.0),
+    81: (76.0, 21.6, 171.4, 27.9),
+    182: (87.9, 21.5, 244.4, 26.2),
+    461: (88.5, 22.4, 342.3, 28.1),
+    1096: (89.8, 21.6, 347.7, 26.5),
+    1795: (87.2, 20.8, 309.2, 25.2),
+    4239: (79.5, 18.3, 223.5, 21.7),
+    8134: (69.0, 15.2, 152.2, 17.6),
+}
+# By threads on the Ryzen: prefill and decode, tokens/s; above 12 they share cores.
+SEED_THREADS = {
+    1: (9.7, 5.4),
+    2: (19.5, 10.3),
+    4: (38.2, 16.8),
+    6: (54.3, 17.8),
+    8: (68.6, 21.6),
+    10: (80.3, 21.6),
+    12: (89.7, 21.6),
+    14: (63.8, 20.8),
+    16: (71.4, 20.5),
+    20: (76.3, 20.1),
+    24: (79.9, 18.9),
+}
+# By cached positions, on one core of the Ryzen: GFLOP/s of attention, and where the cache lay.
+SEED_KV = {
+    10: (92.0, "L1"),
+    100: (84.0, "L2"),
+    1000: (91.0, "L3"),
+    10_000: (56.0, "DRAM"),
+    17_000: (45.0, "DRAM"),
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One row of a sweep.
+
+    Attributes:
+        label: what was varied, e.g. a prompt length.
+        values: what was measured, by name.
+        seed: the seed's own figures for the same, by name; empty where it has none.
+        note: a word on the row, such as the cache level.
+    """
+
+    label: str
+    values: Mapping[str, float]
+    seed: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+def _rate(runner: Runner, case: Case, repeat: int) -> float:
+    """Median tokens per second, after one measurement that does not count."""
+    runner.measure(case)
+    return case.tokens / statistics.median(runner.measure(case) for _ in range(repeat))
+
+
+def by_prompt(engine: Engine, repeat: int, lengths: Sequence[int] = PROMPTS) -> Iterator[Point]:
+    """Prefill of a prompt, then decode behind it; what does not fit the context is left out."""
+    fits = [n for n in lengths if n + DECODES + 2 <= engine.context]
+    cases = [(Case(prompt=n), Case(generate=DECODES, depth=n)) for n in fits]
+    if not cases:
+        return
+    runner = Runner(engine, [case for pair in cases for case in pair])
+    for n, (prefill, decode) in zip(fits, cases, strict=True):
+        found = {"prefill": _rate(runner, prefill, repeat), "decode": _rate(runner, decode, repeat)}
+        names = ("Ryzen prefill", "Ryzen decode", "M3 prefill", "M3 decode")
+        yield Point(str(n), found, dict(zip(names, SEED_PROMPT.get(n, ()), strict=False)))
+
+
+def by_threads(
+    load: Callable[[int], Engine], counts: Sequence[int], repeat: int, prompt: int = THREADS_PROMPT
+) -> Iterator[Point]:
+    """The same prompt and decode with each number of threads, on an engine of its own."""
+    for count in counts:
+        with load(count) as engine:
+            length = min(prompt, engine.context - DECODES - 2)
+            prefill, decode = Case(prompt=length), Case(generate=DECODES, depth=length)
+            runner = Runner(engine, [prefill, decode])
+            found = {
+                "prefill": _rate(runner, prefill, repeat),
+                "decode": _rate(runner, decode, repeat),
+            }
+        names = ("Ryzen prefill", "Ryzen decode")
+        yield Point(str(count), found, dict(zip(names, SEED_THREADS.get(count, ()), strict=False)))
+
+
+def by_kv(engine: Engine, repeat: int, positions: Sequence[int] = POSITIONS) -> Iterator[Point]:
+    """Attention's GFLOP/s for one tile of tokens, by positions in the cache.
+
+    The level is the nearest that holds what a layer has cached of so many positions.
+    """
+    from ..physics.costs import pass_cost
+    from .calibration import Sampler
+
+    tile = Sampler.tile(engine)
+    fits = [n for n in positions if n + tile + 2 <= engine.context]
+    if not fits:
+        return
+    cases = {n: Case(prompt=tile, depth=n) for n in fits}
+    sampler = Sampler(engine, list(cases.values()))
+    for n in fits:
+        cost = pass_cost(engine.cost, tile, n, 1, 0, tile)
+        spent = [s.parts["attention"] for s in sampler.take(cases[n], repeat)]
+        gflops = cost.attention_flops / statistics.median(spent) / 1e9
+        level = engine.machine.level_of(cost.kv_read_bytes / engine.cost.layers)
+        size = cost.kv_read_bytes / engine.cost.layers / 2**20
+        seed, seed_level = SEED_KV.get(n, (0.0, ""))
+        note = f"{size:.2f} MiB a layer: {level}" + (f"; seed {seed_level}" if seed_level else "")
+        yield Point(str(n), {"GFLOP/s": gflops}, {"Ryzen": seed} if seed else {}, note)
+
+
+def by_quant(load: Callable[[str], Engine], quants: Sequence[str], repeat: int) -> Iterator[Point]:
+    """Prefill and decode of one shape in several weight formats."""
+    for quant in quants:
+        with load(quant) as engine:
+            found: dict[str, float] = {}
+            lengths = [n for n in QUANT_PROMPTS if n + DECODES + 2 <= engine.context]
+            cases = [(Case(prompt=n), Case(generate=DECODES, depth=n)) for n in lengths]
+            runner = Runner(engine, [case for pair in cases for case in pair])
+            for n, (prefill, decode) in zip(lengths, cases, strict=True):
+                found[f"prefill {n}"] = _rate(runner, prefill, repeat)
+                found[f"decode {n}"] = _rate(runner, decode, repeat)
+            size = (
+                engine.cost.body_bytes + engine.cost.expert_bytes + engine.cost.head_bytes
+            ) / 1e6
+        yield Point(quant, found, {}, f"{size:,.0f} MB")
+
+
+def by_layer(engine: Engine, repeat: int, prompt: int = LAYERS_PROMPT) -> Iterator[Point]:
+    """Milliseconds of each layer's two halves in one prefill: the median over its repeats."""
+    length = min(prompt, engine.context - 2)
+    runner = Runner(engine, [Case(prompt=length)])
+    runner.session.profile = True
+    rounds = []
+    for n in range(repeat + 1):
+        runner.measure(Case(prompt=length))
+        phase = runner.session.last_phase
+        assert phase is not None, "a prefill has just ended"
+        if n:
+            rounds.append([record for record in phase.layers if record.layer is not None])
+    for same in zip(*rounds, strict=True):
+        values = {
+            "attention ms": statistics.median(record.attention_s for record in same) * 1e3,
+            "ffn ms": statistics.median(record.ffn_s for record in same) * 1e3,
+            "wait ms": statistics.median(record.wait_s for record in same) * 1e3,
+        }
+        yield Point(str(same[0].layer), values)

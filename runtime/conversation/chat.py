@@ -1,0 +1,361 @@
+"""Messages to token ids, through the model's own chat template.
+
+    messages → template with a mark for every content → segments → token ids
+
+The template never sees what a message says: it is rendered with a random mark in each content's
+place, and the marks are then replaced. So nothing in a message can steer the template, and every
+piece of text keeps its origin: control tokens are recognised in the template's text and nowhere
+else. Words are still cut as in the joined text (`Tokenizer.encode_parts`), so a conversation gives
+the ids that it would give as one text.
+
+History is never rendered again. What the model has generated stays as it is; a later turn renders
+the whole conversation with marks, and only what follows the last assistant's mark is new.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import accumulate
+from secrets import token_hex
+from typing import Any
+
+from ...errors import TemplateError
+from ..tokens.segments import Marks, Segment
+from ..tokens.tokenizer import Tokenizer
+from .formats import format_for, format_of
+from .messages import Message, call_shown, results_as_user, shown_to_template, whole_answer
+from .template import ChatTemplate, TemplateRefusalError
+from .thinking import Thinking, thinking_of
+from .toolcalls import ToolCall, ToolFormat
+
+CHATML = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+{%- endfor %}
+{{- '<|im_start|>assistant\\n' }}"""
+"""For a model file without a chat template."""
+
+_TOOLS = """\
+# Tools
+
+You may call one of these functions to answer. Each line is the JSON schema of one:
+{schemas}
+
+To call a function, write nothing but its name and its arguments, in this form:
+{example}"""
+"""For a template that says nothing of tools."""
+
+_TOOLS_IN_SYSTEM = re.compile(r"""message(?:\.tools\b|\[['"]tools['"]\])""")
+"""How Phi-4's template finds the tools: as a text in the system message."""
+
+
+class Chat:
+    """How one model is talked to.
+
+    Args:
+        tokenizer: of the model.
+        tools: OpenAI-style schemas of what the model may call.
+        template: Jinja text; the model's own if not given.
+        options: further variables of the template, e.g. ``{"enable_thinking": False}``.
+        now: the time that a template may write into the system message.
+
+    Raises:
+        TemplateError: the template cannot be compiled.
+
+    Attributes:
+        form: how this model writes tool calls.
+        thinking: the tags around its thinking.
+        notes: what had to be done because the model file or its template lack something.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        tools: Sequence[Mapping[str, Any]] = (),
+        template: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
+    ) -> None:
+        self.notes: list[str] = []
+        self.tools = list(tools)
+        source = template or tokenizer.chat_template
+        if source is None:
+            source = CHATML
+            self.notes.append("the model file has no chat template; ChatML is used")
+        self._tokenizer = tokenizer
+        special = [t for t in (tokenizer.bos, tokenizer.eos) if t is not None]
+        names = {t: tokenizer.decode([t], special=True) for t in special}
+        self._template = ChatTemplate(
+            source,
+            bos=names.get(tokenizer.bos, ""),  # type: ignore[arg-type]
+            eos=names.get(tokenizer.eos, ""),  # type: ignore[arg-type]
+            now=now,
+        )
+        self._options = self._known(options or {})
+        self._keeps: dict[bool, bool] = {}
+        self.form: ToolFormat = format_for(source, tokenizer)
+        self.thinking: Thinking = thinking_of(source, tokenizer)
+        self._tools_in_system = _TOOLS_IN_SYSTEM.search(source) is not None
+        self._takes_calls: bool | None = None  # not known before there is a call
+        self._unsafe = {text for text in _texts(self.tools) if self._holds_control(text)}
+        self._tells_tools = True
+        self._takes_system = True
+        if self.tools:
+            self._probe(named=format_of(source) is not None)
+
+    def open(self, messages: Sequence[Message]) -> list[Segment]:
+        """The whole conversation, up to where the assistant is to speak.
+
+        Raises:
+            TemplateError: the template fails, or leaves a message out.
+        """
+        try:
+            segments = self._render(messages, whole=True)
+        except TemplateRefusalError:
+            if not self._takes_system or not messages or messages[0].role != "system":
+                raise
+            self._takes_system = False
+            segments = self._render(messages, whole=True)
+            self.notes.append(
+                "the chat template takes no system message; it stands before the first question"
+            )
+        self._check_all_there(messages, segments, since=0)
+        return segments
+
+    def extend(self, messages: Sequence[Message]) -> list[Segment]:
+        """What follows the last assistant's own words: its end of turn, and the newer messages.
+
+        Raises:
+            TemplateError: the template fails, or leaves a message out.
+        """
+        last = max(i for i, message in enumerate(messages) if message.role == "assistant")
+        segments = None
+        if any(message.calls for message in messages) and self._shows_calls():
+            segments = self._after(self._render(messages, calls=True), last)
+            if messages[last].calls and segments is not None:
+                segments = self._from_stop(segments)
+        if segments is None:
+            segments = self._after(self._render(messages), last)
+        if segments is None:
+            raise TemplateError(
+                "the chat template leaves out what the assistant said last; "
+                "another template can be given to the agent (chat_template=…)"
+            )
+        self._check_all_there(messages, segments, since=last + 1)
+        return segments
+
+    @staticmethod
+    def _after(segments: list[Segment], last: int) -> list[Segment] | None:
+        """What follows the last piece of a message; None where there is none of it."""
+        places = [i for i, s in enumerate(segments) if s.origin == "model" and s.message == last]
+        return segments[places[-1] + 1 :] if places else None
+
+    def _from_stop(self, segments: list[Segment]) -> list[Segment] | None:
+        """What follows a call that the model has written: from its end of turn on.
+
+        None where the template writes no token that ends a turn before it goes on.
+        """
+        if not segments or not segments[0].trusted:
+            return None
+        text = segments[0].text
+        tokens = self._tokenizer.vocabulary.tokens
+        stops = (text.find(tokens[stop]) for stop in self._tokenizer.stop_ids)
+        place = min((found for found in stops if found >= 0), default=None)
+        return None if place is None else [replace(segments[0], text=text[place:]), *segments[1:]]
+
+    def encode(
+        self, segments: Sequence[Segment], *, first: bool = False
+    ) -> list[tuple[Segment, list[int]]]:
+        """The token ids of each segment; a token over an edge belongs where it begins.
+
+        Args:
+            segments: in order.
+            first: whether they begin the sequence, so that a BOS token may belong before them.
+        """
+        located = self._tokenizer.locate((segment.text, segment.trusted) for segment in segments)
+        shares: list[tuple[Segment, list[int]]] = [(segment, []) for segment in segments]
+        ends = accumulate(len(s.text.encode("utf-8", "surrogatepass")) for s in segments)
+        index, end = 0, next(ends, 0)
+        for token, begin in located:
+            while begin >= end and index + 1 < len(segments):
+                index, end = index + 1, next(ends)
+            shares[index][1].append(token)
+        bos = self._tokenizer.bos
+        begins = bool(located) and located[0][0] == bos
+        if first and bos is not None and self._tokenizer.add_bos and not begins:
+            shares[0][1].insert(0, bos)
+        return shares
+
+    def keeps_thoughts(self, *, old: bool) -> bool:
+        """Whether the template leaves in the history what the assistant thought.
+
+        Args:
+            old: of a turn before the last question; else of this turn, before a tool result.
+        """
+        if old not in self._keeps:
+            self._keeps[old] = self._probe_thoughts(old)
+        return self._keeps[old]
+
+    def _probe_thoughts(self, old: bool) -> bool:
+        """See whether a thought is still there once something follows it."""
+        word = token_hex(8)
+        tags = self.thinking
+        said: dict[str, Any] = {
+            "role": "assistant",
+            "content": f"{tags.opening}\n{word}\n{tags.closing}\n\nIt is.",
+        }
+        then: dict[str, Any] = {"role": "user", "content": "And?"}
+        if not old and self._tells_tools and self.tools:
+            name = self.tools[0]["function"]["name"]
+            if self._shows_calls():
+                call = ToolCall(name, id="c00010100")
+                said["tool_calls"] = [call_shown(call, 1, Marks())]
+            then = {"role": "tool", "name": name, "tool_call_id": "c00010100", "content": "x"}
+        shown = [{"role": "user", "content": "What?"}, said, then]
+        tools = self.tools if self._tells_tools else []
+        try:
+            return word in self._template.render(shown, tools=tools, options=self._options)
+        except TemplateError:
+            return True
+
+    def _known(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options under the names that the template has for them."""
+        known = dict(options)
+        names = self._template.variables
+        if "enable_thinking" in known and "enable_thinking" not in names:
+            wanted = known.pop("enable_thinking")
+            if "thinking" in names:
+                known["thinking"] = wanted
+            else:
+                self.notes.append("the chat template has no switch for thinking; it is left as is")
+        return known
+
+    def opens_thinking(self, segments: Sequence[Segment]) -> bool:
+        """Whether the template has already opened the model's thinking."""
+        return bool(segments) and segments[-1].text.rstrip().endswith(self.thinking.opening)
+
+    def _probe(self, named: bool) -> None:
+        """See whether the template tells the model of its tools, in a format that is known."""
+        text = "".join(s.text for s in self._render([Message("user", "hello")]))
+        if named and all(tool["function"]["name"] in text for tool in self.tools):
+            return
+        self._tells_tools = False
+        self.notes.append(
+            "the chat template tells of tools in no known format; they are told in the system "
+            f"message, in the format {self.form.name}"
+        )
+
+    def _shows_calls(self) -> bool:
+        """Whether the template writes the calls of an assistant's message, after its content."""
+        if self._takes_calls is None:
+            call = ToolCall(
+                self.tools[0]["function"]["name"] if self.tools else "f", id="c00010100"
+            )
+            asked = [Message("user", "hello"), Message("assistant", calls=(call,))]
+            answered = [*asked, Message("tool", "x", call.name, call.id)]
+            try:
+                with_calls = self._after(self._render(answered, calls=True), 1)
+                without = self._after(self._render(answered), 1)
+            except TemplateError:
+                with_calls = without = None
+            self._takes_calls = self._tells_tools and with_calls != without
+        return self._takes_calls
+
+    def _render(
+        self, messages: Sequence[Message], *, calls: bool = False, whole: bool = False
+    ) -> list[Segment]:
+        """The conversation as segments.
+
+        Args:
+            messages: of the conversation.
+            calls: whether calls of assistants are given apart.
+            whole: whether what assistants said is to be read, not only passed over.
+        """
+        marks = Marks()
+        shown = [
+            self._whole(i, message, marks)
+            if whole and message.role == "assistant"
+            else shown_to_template(message, i, marks, calls=calls)
+            for i, message in enumerate(messages)
+        ]
+        tools = [self._safe(tool, marks) for tool in self.tools]
+        if tools and not self._tells_tools:
+            told = self._told(tools)
+            if shown and shown[0]["role"] == "system":
+                shown[0]["content"] += "\n\n" + told
+            else:
+                shown.insert(0, {"role": "system", "content": told})
+            shown = results_as_user(shown)
+            tools = []
+        if tools and self._tools_in_system:
+            if not shown or shown[0]["role"] != "system":
+                shown.insert(0, {"role": "system", "content": ""})
+            functions = [tool["function"] for tool in tools]
+            shown[0]["tools"] = json.dumps(functions, ensure_ascii=False)
+        if not self._takes_system and shown and shown[0]["role"] == "system":
+            system = shown.pop(0)["content"]
+            shown[0]["content"] = f"{system}\n\n{shown[0]['content']}"
+        text = self._template.render(shown, tools=tools, options=self._options)
+        return self._name_tools(marks.split(text))
+
+    def _told(self, tools: Sequence[Mapping[str, Any]]) -> str:
+        """The tools in our own words."""
+        schemas = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+        return _TOOLS.format(schemas=schemas, example=self.form.example)
+
+    def _whole(self, index: int, message: Message, marks: Marks) -> dict[str, Any]:
+        form = None if message.calls and self._shows_calls() else self.form
+        return whole_answer(message, index, marks, form)
+
+    def _safe(self, value: Any, marks: Marks) -> Any:
+        """A schema in which text that holds a control token is marked as a message would be."""
+        if not self._unsafe:
+            return value
+        if isinstance(value, str):
+            return marks.put(value, "tools") if value in self._unsafe else value
+        if isinstance(value, Mapping):
+            return {self._safe(k, marks): self._safe(v, marks) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._safe(item, marks) for item in value]
+        return value
+
+    def _holds_control(self, text: str) -> bool:
+        ids = self._tokenizer.encode(text, special=True)
+        return not self._tokenizer.control_ids.isdisjoint(ids)
+
+    def _name_tools(self, segments: list[Segment]) -> list[Segment]:
+        """Template text that tells of the tools gets the origin ``tools``."""
+        for tool in self.tools[:1]:
+            for i, segment in enumerate(segments):
+                if segment.trusted and tool["function"]["name"] in segment.text:
+                    segments[i] = replace(segment, origin="tools")
+        return segments
+
+    def _check_all_there(
+        self, messages: Sequence[Message], segments: Sequence[Segment], since: int
+    ) -> None:
+        there = {segment.message for segment in segments}
+        for i, message in enumerate(messages[since:], since):
+            if message.content and i not in there:
+                raise TemplateError(
+                    f"the chat template leaves out message {i} ({message.role}); "
+                    "another template can be given to the agent (chat_template=…)"
+                )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a schema, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(key)
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)

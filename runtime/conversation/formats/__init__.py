@@ -1,0 +1,57 @@
+"""The ways in which models write tool calls, one a file, and which of them a model writes.
+
+The template names it in most cases: it shows the model how to call. Where it does not, a token of
+the vocabulary that opens calls tells what the model was trained on. Where there is neither, the
+model is told to write JSON.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..toolcalls import ToolFormat
+from .gemma import FunctionGemma, Gemma, Gemma4
+from .granite import Granite
+from .hermes import Hermes
+from .json_text import JsonText
+from .llama import Llama
+from .mistral import Mistral, MistralArgs
+from .phi import Phi
+from .qwen_coder import QwenCoder
+
+if TYPE_CHECKING:
+    from ...tokens.tokenizer import Tokenizer
+
+FALLBACK = JsonText()
+FORMATS: dict[str, ToolFormat] = {}
+"""Known formats by name. A template is offered to them in this order."""
+
+
+def register(form: ToolFormat) -> None:
+    """Make a format known; one of the same name is replaced."""
+    FORMATS[form.name] = form
+
+
+for _form in (
+    *(QwenCoder(), Hermes(), MistralArgs(), Mistral(), FunctionGemma(), Gemma4()),
+    *(Phi(), Granite(), Llama(), Gemma(), FALLBACK),
+):
+    register(_form)
+
+
+def format_of(template: str) -> ToolFormat | None:
+    """The format that a chat template speaks of; None when it names no known one."""
+    return next((form for form in FORMATS.values() if form.speaks(template)), None)
+
+
+def format_for(template: str, tokenizer: Tokenizer) -> ToolFormat:
+    """The format for a model: by its template, else by its tokens, else JSON in its text."""
+    found = format_of(template)
+    if found is not None:
+        return found
+    marks = tokenizer.vocabulary.all_markers
+    for form in FORMATS.values():
+        tags = [opening.text for opening in form.openings if not opening.kept]
+        if any(tag in marks for tag in tags):
+            return form
+    return FALLBACK

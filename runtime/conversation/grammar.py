@@ -1,0 +1,389 @@
+"""Constrained decoding: free text, or a tool call that cannot be malformed.
+
+The model writes freely until it opens a tool call. From there on a matcher of the `llguidance`
+library allows only what continues a call of a known tool with arguments of its schema, then what
+closes it, then another call or the end of the turn. Where a single token opens calls the matcher
+waits for that; where letters do, it reads along from the beginning of the turn.
+
+Free text costs nothing but one fixed mask: the tokens that are not the model's to write (control
+tokens other than those that end its turn, the tags around tool results) are never allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import weakref
+from collections.abc import Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+from ...errors import GrammarError
+from ..gguf.types import TokenType
+from .formats import FORMATS
+from .thinking import Thinking, thinking_of
+from .toolcalls import ToolFormat, json_rule, quoted, strict
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+    from ..tokens.tokenizer import Tokenizer
+
+Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint32]]"
+
+_BACKGROUND = 20_000  # tokens from which building the matcher's tables takes long enough to notice
+_TEXT = r"/(?s:.*)/"
+
+
+class Constraint(Protocol):
+    """What a decode asks before it samples, and tells after."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the turn has ended: nothing more may come."""
+        ...
+
+    def mask(self) -> Mask | None:
+        """Bit t % 32 of word t // 32 is set when token t may come next; None allows every token.
+
+        Shape ``[ceil(n_vocab / 32)]``. Valid until the next call of this or of `advance`.
+        """
+        ...
+
+    def advance(self, token: int) -> None:
+        """Token was sampled.
+
+        Raises:
+            GrammarError: the mask did not allow it.
+        """
+        ...
+
+
+class CallGrammar:
+    """The grammar of the turns of one agent.
+
+    Args:
+        tokenizer: of the model.
+        tools: OpenAI-style schemas; without any, only free text is allowed.
+        form: how calls are written, or the name of a known format.
+        output: JSON schema that an answer must fit, in place of free text.
+        thinking: the tags around the model's thinking.
+
+    Raises:
+        GrammarError: a schema cannot be made into a grammar; names the tool.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        tools: Sequence[Mapping[str, Any]] = (),
+        form: ToolFormat | str = "hermes",
+        output: Mapping[str, Any] | None = None,
+        thinking: Thinking | None = None,
+    ) -> None:
+        self.form = FORMATS[form] if isinstance(form, str) else form
+        self.tokenizer = tokenizer
+        self.notes: list[str] = []
+        """What the grammar could not hold the model to."""
+        thinking = thinking or thinking_of("", tokenizer)
+        self._tools = list(tools)
+        self._output = output
+        self._tags = tag_ids(tokenizer, (*self.form.tags, *thinking.tags))
+        self._opening_ids = frozenset(
+            self._tags[o.text] for o in self.form.openings if o.text in self._tags and not o.kept
+        )
+        self._letters = [o for o in self.form.openings if o.text not in self._tags or o.kept]
+        """Openings that the matcher has to look for in the text."""
+        self.opens_thinking = self._tags.get(thinking.opening)
+        self.closes_thinking = self._tags.get(thinking.closing)
+        self._thinking = thinking
+        self.free = self._free_mask()
+        self._prototypes: dict[str, LLMatcher] = {}
+        self._failure: GrammarError | None = None
+        self._thread: threading.Thread | None = None
+        if self._tools or output is not None:
+            self._prepare()
+
+    @property
+    def name(self) -> str:
+        """What a trace calls it."""
+        return self.form.name if self._tools else "text"
+
+    def constraint(self, *, thinking: bool = False) -> TurnConstraint:
+        """The constraint of one turn.
+
+        Args:
+            thinking: whether the template has opened the model's thinking already.
+
+        Raises:
+            GrammarError: a schema cannot be made into a grammar.
+        """
+        return TurnConstraint(self, thinking=thinking)
+
+    def watches(self) -> bool:
+        """Whether a matcher reads along from the start, for an answer or for calls in letters."""
+        return self._output is not None or bool(self._tools and self._letters)
+
+    def opens(self, token: int) -> bool:
+        """Whether a token opens calls."""
+        return bool(self._tools) and token in self._opening_ids
+
+    def matcher(self, part: str = "calls") -> LLMatcher:
+        """A fresh matcher: of ``calls`` after the token that opens them, or of a whole ``turn``."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        assert self._prototypes, "a grammar of free text has no matcher"
+        return self._prototypes[part].deep_copy()
+
+    def _prepare(self) -> None:
+        """Build the matcher; beside the first prefill when the vocabulary is large."""
+        if self.tokenizer.n_vocab < _BACKGROUND:
+            self._prototypes = self._compile()
+            return
+        self._thread = threading.Thread(target=self._compile_quietly, name="grammar", daemon=True)
+        self._thread.start()
+
+    def _compile_quietly(self) -> None:
+        try:
+            self._prototypes = self._compile()
+        except GrammarError as error:
+            self._failure = error
+
+    def _compile(self) -> dict[str, LLMatcher]:
+        tables = matcher_tables(self.tokenizer)
+        lenient: list[str] = []
+        made: dict[str, LLMatcher] = {}
+        parts = ["calls"] * bool(self._tools and self._opening_ids) + ["turn"] * self.watches()
+        for part in parts:
+            matcher = self._matcher(tables, part, lenient)
+            if matcher.is_error() and not lenient:
+                self._check_output(tables)
+                lenient = self._not_expressible(tables, part)
+                matcher = self._matcher(tables, part, lenient)
+            if matcher.is_error():
+                reason = _first_line(matcher.get_error())
+                raise GrammarError(f"no grammar can be made from the tools together: {reason}")
+            made[part] = matcher
+        return made
+
+    def _matcher(self, tables: LLTokenizer, part: str, lenient: Container[str]) -> LLMatcher:
+        from llguidance import LLMatcher
+
+        return LLMatcher(tables, self._lark(self._tools, part, lenient), log_level=0)
+
+    def _check_output(self, tables: LLTokenizer) -> None:
+        """See whether the schema of the answer alone can be made into a grammar."""
+        from llguidance import LLMatcher
+
+        if self._output is None:
+            return
+        if problem := LLMatcher.validate_grammar(self._lark([], "turn"), tables):
+            raise GrammarError(
+                f"no grammar can be made from the schema of the answer: {_first_line(problem)}; "
+                "simplify output_type"
+            )
+
+    def _not_expressible(self, tables: LLTokenizer, part: str) -> list[str]:
+        """Names of the tools whose schemas hold more than a grammar can express."""
+        from llguidance import LLMatcher
+
+        names: list[str] = []
+        for tool in self._tools:
+            name = tool["function"]["name"]
+            problem = LLMatcher.validate_grammar(self._lark([tool], part), tables)
+            if not problem:
+                continue
+            if LLMatcher.validate_grammar(self._lark([tool], part, [name]), tables):
+                raise GrammarError(
+                    f"tool {name}: no grammar can be made from its schema: "
+                    f"{_first_line(problem)}; simplify its parameters"
+                )
+            names.append(name)
+            self.notes.append(
+                f"tool {name}: a part of its schema is checked only once the call is written: "
+                f"{_first_line(problem)}"
+            )
+        return names
+
+    def _lark(
+        self, tools: Sequence[Mapping[str, Any]], part: str, lenient: Container[str] = ()
+    ) -> str:
+        calls = self.form.grammar(tools, self._tag, lenient) if tools else ""
+        if part == "calls":
+            return f"start: calls\n{calls}"
+        turn = self._watch() if self._output is None else self._answer(self._output, bool(tools))
+        return f"{turn}\n{calls}"
+
+    def _answer(self, output: Mapping[str, Any], calls: bool) -> str:
+        """The rules of a turn that is an answer of a schema, or calls."""
+        choices = ["answer"]
+        kept = iter(range(len(self.form.openings)))
+        for opening in self.form.openings if calls else ():
+            rest = f"kept_{next(kept)}" if opening.kept else "calls"
+            word = quoted(opening.text) if opening.kept else self._tag(opening.text)
+            choices.append(f"{word} {rest}")
+        blank = r"BLANK: /\n{1,2}/"
+        rules = [f"start: BLANK? ({' | '.join(choices)})", blank]
+        return "\n".join([*rules, f"answer: {json_rule(strict(output))}"])
+
+    def _watch(self) -> str:
+        """The rules of a turn in which letters may open a call: text up to the first opening.
+
+        Where thinking is told by letters too, a turn begins anew after it.
+        """
+        thought = ""
+        if self.closes_thinking is None:
+            tags = [re.escape(tag).replace("/", r"\/") for tag in self._thinking.tags[:2]]
+            thought = rf"(\s*{'(?s:.*)'.join(tags)})?"
+        heads = {
+            "anywhere": "(?s:.*)",
+            "line": rf"({thought}\s*|(?s:.*)\n[ \t]*)",
+            "turn": rf"{thought}\s*",
+        }
+        choices, opened, none_of = ["TEXT"], [], []
+        kept = [opening for opening in self.form.openings if opening.kept]
+        for i, opening in enumerate(self._letters):
+            rest = f"kept_{kept.index(opening)}" if opening.kept else "calls"
+            choices.append(f"opened_{i} {rest}")
+            head = f"/{heads[opening.place]}/"
+            opened.append(f"opened_{i}[lazy]: {head} {quoted(opening.text)}")
+            none_of.append(f"~({head} {quoted(opening.text)} {_TEXT})")
+        # A token that opens calls ends the text, which no letters say.
+        choices += [f"TEXT? <[{token}]> calls" for token in sorted(self._opening_ids)]
+        text = f"TEXT: {' & '.join([_TEXT, *none_of])}"
+        return "\n".join([f"start: {' | '.join(choices)}", *opened, text])
+
+    def _tag(self, text: str) -> str:
+        """A tag in the grammar: its token where there is one, else its letters."""
+        token = self._tags.get(text)
+        return json.dumps(text) if token is None else f"<[{token}]>"
+
+    def _free_mask(self) -> Mask | None:
+        """What free text may be made of; None when that is every token."""
+        tokenizer = self.tokenizer
+        vocabulary = tokenizer.vocabulary
+        refused = {*vocabulary.hidden, *vocabulary.ids_of(TokenType.UNUSED)} - tokenizer.stop_ids
+        refused |= set(self._tags.values())
+        refused -= {self._tags[tag] for tag in self._thinking.tags if tag in self._tags}
+        if self._tools:
+            refused -= self._opening_ids
+        if not refused:
+            return None
+        allowed = np.zeros(-(-tokenizer.n_vocab // 32) * 32, np.uint8)
+        allowed[: tokenizer.n_vocab] = 1
+        allowed[list(refused)] = 0
+        return np.packbits(allowed, bitorder="little").view(np.uint32)
+
+
+class TurnConstraint:
+    """The constraint of one turn of the model (see `Constraint`).
+
+    thinking (free) ─► text: free, or watched by a matcher of the turn ─► call: a matcher of calls
+    """
+
+    def __init__(self, grammar: CallGrammar, *, thinking: bool = False) -> None:
+        self._grammar = grammar
+        self._stops = grammar.tokenizer.stop_ids
+        self._words = np.empty(-(-grammar.tokenizer.n_vocab // 32), np.uint32)
+        self._matcher: LLMatcher | None = None
+        self._thinking = thinking and grammar.closes_thinking is not None
+        self._fresh = True
+        """Whether nothing was said yet, so that thinking may begin."""
+        self.done = False
+        if grammar.watches() and not self._thinking:
+            self._matcher = grammar.matcher("turn")
+
+    @property
+    def in_call(self) -> bool:
+        """Whether a matcher constrains every further token."""
+        return self._matcher is not None
+
+    def mask(self) -> Mask | None:
+        """Which tokens may come next (see `Constraint.mask`)."""
+        if self._matcher is None:
+            return self._grammar.free
+        self._matcher.unsafe_compute_mask_ptr(self._words.ctypes.data, self._words.nbytes)
+        self._check("the grammar of tool calls failed")
+        begin = self._grammar.opens_thinking
+        if self._fresh and begin is not None and self._grammar.watches():
+            self._words[begin // 32] |= np.uint32(1 << begin % 32)
+        return self._words
+
+    def advance(self, token: int) -> None:
+        """Token was sampled (see `Constraint.advance`)."""
+        grammar = self._grammar
+        if self._thinking:
+            if token == grammar.closes_thinking:
+                self._thinking = False
+                self._matcher = grammar.matcher("turn") if grammar.watches() else None
+            elif grammar.opens(token):
+                self._thinking = False
+                self._matcher = grammar.matcher("calls")
+        elif self._fresh and self._matcher is not None and token == grammar.opens_thinking:
+            self._thinking, self._matcher = True, None
+        elif self._matcher is not None:
+            self._matcher.consume_token(token)
+            self._check(f"token {token} breaks the grammar of tool calls")
+        elif grammar.opens(token):
+            self._matcher = grammar.matcher("calls")
+        self._fresh = False
+        self.done = self.done or token in self._stops
+
+    def _check(self, what: str) -> None:
+        assert self._matcher is not None
+        if self._matcher.is_error():
+            raise GrammarError(f"{what}: {_first_line(self._matcher.get_error())}")
+
+
+def tag_ids(tokenizer: Tokenizer, tags: Sequence[str]) -> dict[str, int]:
+    """Those of the tags that are one token, with its id."""
+    ids = {tag: tokenizer.encode(tag, special=True) for tag in tags}
+    return {tag: found[0] for tag, found in ids.items() if len(found) == 1}
+
+
+_tables: weakref.WeakKeyDictionary[Tokenizer, LLTokenizer] = weakref.WeakKeyDictionary()
+_tables_lock = threading.Lock()
+
+
+def matcher_tables(tokenizer: Tokenizer) -> LLTokenizer:
+    """The matcher's view of a vocabulary; made once a tokenizer (0.5 s for 150,000 tokens)."""
+    with _tables_lock:
+        if tokenizer not in _tables:
+            _tables[tokenizer] = _build_tables(tokenizer)
+        return _tables[tokenizer]
+
+
+def _build_tables(tokenizer: Tokenizer) -> LLTokenizer:
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    if not tokenizer.stop_ids:
+        raise GrammarError(
+            "the model's vocabulary has no token that ends a turn, so no call can end; "
+            "set tokenizer.ggml.eos_token_id in its file"
+        )
+    stops = sorted(tokenizer.stop_ids)
+    return LLTokenizer(TokenizerWrapper(_Vocabulary(tokenizer, stops[0])), eos_token=stops)
+
+
+class _Vocabulary:
+    """What llguidance asks of a tokenizer. Special tokens match by id only, never as text."""
+
+    def __init__(self, tokenizer: Tokenizer, eos: int) -> None:
+        self._tokenizer = tokenizer
+        self.eos_token_id = eos
+        self.bos_token_id = tokenizer.bos
+        self.special_token_ids = sorted(tokenizer.control_ids)
+        self.tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8")
+        return self._tokenizer.encode(text)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().split("\n")[0][:300]

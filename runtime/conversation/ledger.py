@@ -1,0 +1,194 @@
+"""The token ledger: every token of a session, in order, with where it came from.
+
+That turn n + 1 extends turn n token by token is what lets the KV cache be used again whole, so it
+is checked at every turn, and a break is named down to its first token. Only one thing is ever taken
+out: thinking that the model's template leaves out of the history. What follows it is read again,
+and how much that was is in the trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import AgentError
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens of one origin in a row."""
+
+    start: int
+    end: int
+    origin: str
+    """``template``, ``system``, ``tools``, ``user``, ``tool_result`` or ``model``; ``dropped`` for
+    the note in the place of a result that was taken out."""
+    message: int | None = None
+    """Index of the message that they are the content of."""
+    label: str = ""
+    """What to call it, e.g. the tool of a result."""
+
+    @property
+    def tokens(self) -> int:
+        """How many they are."""
+        return self.end - self.start
+
+    @property
+    def field(self) -> str:
+        """What of its message it is."""
+        if self.message is None:
+            return "tool schemas" if self.origin == "tools" else "template text"
+        return "generated tokens" if self.origin == "model" else "content"
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """How much of a context did not have to be computed again."""
+
+    reused: int
+    total: int
+    reread: int = 0
+    """Tokens that were read again because thinking before them was dropped."""
+
+    def __str__(self) -> str:
+        text = f"reused {self.reused:,} of {self.total:,} tokens"
+        if self.reread:
+            text += f", read {self.reread:,} again without the thinking before them"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """The first token at which a sequence leaves the ledger."""
+
+    position: int
+    expected: int | None
+    """The ledger's token; None when it ends there."""
+    found: int | None
+    """The sequence's token; None when it ends there."""
+    span: Span | None
+
+    def __str__(self) -> str:
+        where = "past the end of the conversation"
+        if self.span is not None:
+            whose = "" if self.span.message is None else f" of message {self.span.message}"
+            where = f"in the {self.span.field}{whose} ({self.span.label or self.span.origin})"
+        return (
+            f"token {self.position} differs, {where}: "
+            f"{_id(self.expected)} in the ledger, {_id(self.found)} in the session"
+        )
+
+
+class TokenLedger:
+    """The tokens of one session."""
+
+    def __init__(self) -> None:
+        self.ids: list[int] = []
+        self.spans: list[Span] = []
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def append(
+        self, ids: Sequence[int], origin: str, *, message: int | None = None, label: str = ""
+    ) -> None:
+        """Add tokens; those that go on with the last span lengthen it."""
+        if not ids:
+            return
+        start = len(self.ids)
+        self.ids.extend(ids)
+        last = self.spans[-1] if self.spans else None
+        if last and (last.origin, last.message, last.label) == (origin, message, label):
+            self.spans[-1] = Span(last.start, len(self.ids), origin, message, label)
+        else:
+            self.spans.append(Span(start, len(self.ids), origin, message, label))
+
+    def relabel(self, start: int, end: int, *, message: int, label: str) -> None:
+        """Give the tokens from `start` to `end` another message and label."""
+        spans: list[Span] = []
+        for span in self.spans:
+            first, last = max(span.start, start), min(span.end, end)
+            if first >= last:
+                spans.append(span)
+                continue
+            inside = replace(span, start=first, end=last, message=message, label=label)
+            before, after = replace(span, end=first), replace(span, start=last)
+            spans += [part for part in (before, inside, after) if part.tokens]
+        self.spans = spans
+
+    def cut(self, spans: Sequence[Span]) -> int:
+        """Take these spans out; returns where the first of them began.
+
+        Tokens before that are where they were; those after it have moved.
+        """
+        ids, kept = self.ids, self.spans
+        self.ids, self.spans = [], []
+        for span in kept:
+            if span not in spans:
+                part = ids[span.start : span.end]
+                self.append(part, span.origin, message=span.message, label=span.label)
+        return min(span.start for span in spans)
+
+    def truncate(self, length: int) -> None:
+        """Take back everything from position ``length`` on: a turn that did not happen."""
+        assert 0 <= length <= len(self.ids), (length, len(self.ids))
+        del self.ids[length:]
+        while self.spans and self.spans[-1].start >= length:
+            self.spans.pop()
+        if self.spans and self.spans[-1].end > length:
+            last = self.spans[-1]
+            self.spans[-1] = Span(last.start, length, last.origin, last.message, last.label)
+
+    def first_difference(self, tokens: Sequence[int]) -> Miss | None:
+        """Where ``tokens`` stops being exactly the ledger; None when it is the ledger."""
+        if self.ids == tokens:
+            return None
+        both = enumerate(zip(self.ids, tokens, strict=False))
+        shorter = min(len(self.ids), len(tokens))
+        position = next((i for i, (ours, theirs) in both if ours != theirs), shorter)
+        return Miss(
+            position,
+            self.ids[position] if position < len(self.ids) else None,
+            tokens[position] if position < len(tokens) else None,
+            self.span_at(position),
+        )
+
+    def check(self, tokens: Sequence[int]) -> None:
+        """Make sure that a session holds exactly these tokens, so that a turn can extend it.
+
+        Raises:
+            AgentError: it does not; names the first differing token, its message and field.
+        """
+        if miss := self.first_difference(tokens):
+            raise AgentError(
+                f"the session is not what the conversation was: {miss}; "
+                "start a new agent, or leave the session of a running one alone"
+            )
+
+    def span_at(self, position: int) -> Span | None:
+        """The span that holds a position."""
+        return next((s for s in self.spans if s.start <= position < s.end), None)
+
+    def lengths(self) -> list[tuple[str, int]]:
+        """How long what is, in order: the parts of the prompt, then question and results."""
+        totals: dict[str, int] = {}
+        for span in self.spans:
+            name = _PARTS.get(span.origin, span.origin)
+            if span.origin in ("user", "tool_result"):
+                name = f"{span.label or name} (message {span.message})"
+            totals[name] = totals.get(name, 0) + span.tokens
+        return list(totals.items())
+
+
+_PARTS = {
+    "system": "system and tools",
+    "tools": "system and tools",
+    "template": "template",
+    "model": "what the model wrote",
+    "user": "question",
+    "tool_result": "tool result",
+}
+
+
+def _id(token: int | None) -> str:
+    return "nothing" if token is None else f"token id {token}"

@@ -1,0 +1,114 @@
+"""The messages of a conversation, and how a chat template sees them: with marks for their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from ..tokens.segments import Marks, Origin
+from .toolcalls import ToolCall, ToolFormat
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+_ORIGINS: dict[str, Origin] = {"system": "system", "user": "user", "tool": "tool_result"}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation."""
+
+    role: Role
+    content: str = ""
+    """For an assistant: everything it generated, calls and thinking included."""
+    name: str = ""
+    """Of a tool result: the tool."""
+    call_id: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    """Of an assistant: the calls that it made, which a template may want apart."""
+    said: str | None = None
+    """Of an assistant: what it said beside them; its content where it is not given."""
+    thinking: str = ""
+    """Of an assistant: what it thought before."""
+
+
+def shown_to_template(
+    message: Message, index: int, marks: Marks, *, calls: bool = False
+) -> dict[str, Any]:
+    """The message with a mark for its content; with `calls`, those of an assistant are apart."""
+    content = message.content
+    if message.role == "assistant":
+        # Already in the session: only its place matters, so it is never empty.
+        shown: dict[str, Any] = {"role": "assistant"}
+        shown["content"] = marks.put(content, "model", index)
+        if calls and message.calls:
+            shown["tool_calls"] = [call_shown(call, index, marks) for call in message.calls]
+        return shown
+    mark = marks.put(content, _ORIGINS[message.role], index) if content else ""
+    shown = {"role": message.role, "content": mark}
+    if message.role == "tool":
+        shown |= {"name": message.name, "tool_call_id": message.call_id}
+    return shown
+
+
+def whole_answer(
+    message: Message, index: int, marks: Marks, form: ToolFormat | None
+) -> dict[str, Any]:
+    """An assistant's message that is still to be read: what it said, thought and called.
+
+    Args:
+        message: of an assistant.
+        index: its number in the conversation.
+        marks: where its texts are kept.
+        form: how its calls are written into the text; None for a template that writes them.
+    """
+    text = message.content if message.said is None else message.said
+    shown: dict[str, Any] = {"role": "assistant", "content": ""}
+    if text:
+        shown["content"] = marks.put(text, "model", index)
+    if message.thinking:
+        shown["reasoning_content"] = marks.put(message.thinking, "model", index)
+    if message.calls and form is None:
+        shown["tool_calls"] = [call_shown(call, index, marks) for call in message.calls]
+    elif message.calls and form is not None:
+        marked = [
+            replace(call, arguments=_marked(call.arguments, index, marks)) for call in message.calls
+        ]
+        shown["content"] += ("\n" if text else "") + form.render(marked)
+    return shown
+
+
+def call_shown(call: ToolCall, index: int, marks: Marks) -> dict[str, Any]:
+    """A call as templates expect it; a mark stands for each text in its arguments."""
+    function = {"name": call.name, "arguments": _marked(call.arguments, index, marks)}
+    return {"type": "function", "id": call.id, "function": function}
+
+
+def _marked(value: Any, index: int, marks: Marks) -> Any:
+    if isinstance(value, str):
+        return marks.put(value, "model", index)
+    if isinstance(value, Mapping):
+        return {key: _marked(item, index, marks) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_marked(item, index, marks) for item in value]
+    return value
+
+
+def results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tool results as what the user says, for a template that knows no tools.
+
+    Results of one turn make one message: such templates want user and assistant in turns.
+    """
+    out: list[dict[str, Any]] = []
+    before = ""
+    for message in shown:
+        if message["role"] == "tool":
+            text = f"<tool_response>\n{message['content']}\n</tool_response>"
+            if before == "tool":
+                out[-1]["content"] += "\n" + text
+            else:
+                out.append({"role": "user", "content": text})
+        else:
+            out.append(message)
+        before = message["role"]
+    return out

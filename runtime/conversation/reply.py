@@ -1,0 +1,244 @@
+"""Reads what the model says, token by token: thinking, answer, tool calls.
+
+A tag counts where the model wrote it as its own token. Only in a vocabulary that lacks the token
+is the tag looked for in the text, so a model that quotes ``<tool_call>`` from a file calls nothing.
+Formats without tags begin a call with letters, at the places that they name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..tokens.tokenizer import Tokenizer
+from .formats.json_text import calls_in
+from .grammar import tag_ids
+from .thinking import Thinking, thinking_of
+from .toolcalls import Opening, ToolCall, ToolFormat
+
+Mode = Literal["answer", "thinking", "call"]
+
+_FENCE = re.compile(r"\s*```\w*\s*$")
+
+
+@dataclass
+class Reply:
+    """What the model said in one turn."""
+
+    answer: str = ""
+    """Text outside of thinking and calls, without the blank space around it."""
+    thinking: str = ""
+    calls: list[ToolCall] = field(default_factory=list)
+    cut_call: str | None = None
+    """Text of a call that never ended: it must not run."""
+    broken: list[str] = field(default_factory=list)
+    """Why calls could not be read; empty whenever the grammar held."""
+
+
+class ReplyReader:
+    """Reads one turn of the model.
+
+    Args:
+        tokenizer: of the model.
+        form: how it writes tool calls.
+        thinking: whether the template has opened its thinking already.
+        tools: OpenAI-style schemas of the tools there are. With them, an answer that is nothing but
+            a call of one of them, as JSON, is that call.
+        tags: where thinking begins and ends; what the vocabulary has tokens for by default.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        form: ToolFormat,
+        *,
+        thinking: bool = False,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tags: Thinking | None = None,
+    ) -> None:
+        self._form, self._tools = form, tools
+        self._stops = tokenizer.stop_ids
+        tags = tags or thinking_of("", tokenizer)
+        modes: dict[str, Mode] = {o.text: "call" for o in form.openings if not o.kept}
+        modes |= {tags.opening: "thinking", tags.closing: "answer"}
+        modes |= dict.fromkeys(tags.around or (), "answer")
+        if form.closing:
+            modes[form.closing] = "answer"
+        ids = tag_ids(tokenizer, (*modes, *form.inner))
+        self._token_tags = {token: tag for tag, token in ids.items()}
+        self._text_tags = [tag for tag in modes if tag not in ids]
+        self._kept = [opening for opening in form.openings if opening.kept]
+        self._modes = modes
+        self._mode: Mode = "thinking" if thinking else "answer"
+        self._stream = tokenizer.stream()
+        self._held = ""  # the end of the text, while it may be the beginning of a tag
+        self._line = ""  # of the answer, since its last line break
+        self._texts: dict[Mode, list[str]] = {"answer": [], "thinking": [], "call": []}
+        self._reply = Reply()
+        self._blank = ""  # blank space at the end of what was said, while nothing follows it
+        self._begun: set[Mode] = set()
+        self._ended = False
+        self._bare = False  # whether the call began without a tag, so that none ends it
+        self._tokenizer = tokenizer
+        self._count = 0
+        self._thought: list[int] = []
+        self._apart = True  # whether thinking and answer share no token
+
+    def push(self, token: int) -> list[tuple[Mode, str]]:
+        """The pieces of text that a sampled token completes, and what each of them is."""
+        was = self._mode
+        pieces = self._push(token)
+        self._mark(token, was, pieces)
+        self._count += 1
+        return pieces
+
+    @property
+    def thought(self) -> list[int]:
+        """Which tokens were thinking, by number: its tags and the blank space after it included.
+
+        Empty where nothing was thought, and where a token holds the end of the thinking and the
+        beginning of the answer.
+        """
+        return self._thought if self._apart and self._texts["thinking"] else []
+
+    def _mark(self, token: int, was: Mode, pieces: list[tuple[Mode, str]]) -> None:
+        if token in self._stops:
+            return  # it ends the turn, whatever the turn was at
+        if self._mode == "thinking" and "answer" not in self._begun:
+            self._thought = list(range(self._count + 1))  # a tag in letters takes several tokens
+        elif "thinking" in (was, self._mode):
+            self._thought.append(self._count)
+            self._apart = self._apart and not any(mode == "answer" for mode, _ in pieces)
+        elif self._thought and self._mode == "answer" and "answer" not in self._begun:
+            self._thought += [self._count] * (not self._tokenizer.decode([token]).strip())
+
+    def finish(self) -> Reply:
+        """What was said, after the last token."""
+        self._read(self._stream.flush(), ends=True)
+        reply = self._reply
+        if self._mode == "call":
+            body = "".join(self._texts["call"])
+            if self._ended and (self._bare or not self._form.closing):
+                self._parse(body)
+            else:
+                reply.cut_call = body
+        reply.answer = "".join(self._texts["answer"])
+        reply.thinking = "".join(self._texts["thinking"])
+        called = reply.calls or reply.cut_call is not None
+        if called and self._kept:
+            reply.answer = _FENCE.sub("", reply.answer)  # of the fence that the call stood in
+        if not called and self._ended and not reply.broken and self._tools:
+            reply.calls = calls_in(reply.answer, self._tools)
+            reply.answer = "" if reply.calls else reply.answer
+        return reply
+
+    def _push(self, token: int) -> list[tuple[Mode, str]]:
+        self._ended = self._ended or token in self._stops
+        tag = self._token_tags.get(token)
+        if tag is not None and self._mode == "call" and tag in self._form.inner:
+            text = self._stream.flush() + tag  # control tokens show no text of their own
+        elif tag is not None and self._counts(tag):
+            pieces = self._read(self._stream.flush(), ends=True)
+            self._turn(tag)
+            return pieces
+        else:
+            text = self._stream.push(token)
+        return self._read(text) if self._text_tags or self._kept else self._take(text)
+
+    def _read(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
+        """Take a text in which tags may stand as letters."""
+        pieces: list[tuple[Mode, str]] = []
+        text = self._held + text
+        self._held = ""
+        while found := self._next(text):
+            place, tag = found
+            pieces += self._take(text[:place])
+            self._turn(tag)
+            text = text[place:] if isinstance(tag, Opening) else text[place + len(tag) :]
+        if not ends:
+            keep = max((_overlap(text, tag) for tag in self._sought()), default=0)
+            text, self._held = text[: len(text) - keep], text[len(text) - keep :]
+        return pieces + self._take(text)
+
+    def _sought(self) -> list[str]:
+        """What may begin in the text from here on."""
+        tags = [tag for tag in self._text_tags if self._counts(tag)]
+        return tags + ([o.text for o in self._kept] if self._mode == "answer" else [])
+
+    def _next(self, text: str) -> tuple[int, str | Opening] | None:
+        """The first tag or opening in a text, and where it is."""
+        places: list[tuple[int, str | Opening]] = []
+        for tag in self._text_tags:
+            if self._counts(tag) and (place := text.find(tag)) >= 0:
+                places.append((place, tag))
+        if self._mode == "answer":
+            places += [(p, o) for o in self._kept if (p := self._find(o, text)) is not None]
+        return min(places, key=lambda found: found[0], default=None)
+
+    def _find(self, opening: Opening, text: str) -> int | None:
+        """Where an opening stands at a place where it counts."""
+        place = text.find(opening.text)
+        while place >= 0:
+            before = self._line + text[:place]
+            if opening.place == "line":
+                before = before.rpartition("\n")[2]
+            if not before.strip() and (opening.place != "turn" or "answer" not in self._begun):
+                return place
+            place = text.find(opening.text, place + 1)
+        return None
+
+    def _counts(self, tag: str) -> bool:
+        """Inside a call only its end counts: an argument may hold any other tag."""
+        if self._mode == "call":
+            return tag == self._form.closing and not self._bare
+        return tag != self._form.closing
+
+    def _take(self, text: str) -> list[tuple[Mode, str]]:
+        """Take a text without tags."""
+        mode = self._mode
+        if mode == "call":
+            self._texts["call"].append(text)
+            return []
+        if mode == "answer":
+            self._line = (self._line + text).rpartition("\n")[2]
+        text = self._blank + text
+        if mode not in self._begun:
+            text = text.lstrip()  # templates put blank lines before an answer and a thought
+        said = text.rstrip()
+        self._blank = text[len(said) :]
+        if not said:
+            return []
+        self._begun.add(mode)
+        self._texts[mode].append(said)
+        return [(mode, said)]
+
+    def _turn(self, tag: str | Opening) -> None:
+        """A tag was met."""
+        if tag == self._form.closing:
+            self._parse("".join(self._texts["call"]))
+        self._texts["call"].clear()
+        self._blank = self._line = ""
+        self._bare = isinstance(tag, Opening)
+        self._mode = "call" if isinstance(tag, Opening) else self._modes[tag]
+
+    def _parse(self, body: str) -> None:
+        try:
+            calls = self._form.parse(body, self._tools)
+        except ValueError as error:
+            if not self._bare:
+                self._reply.broken.append(str(error))
+                return
+            calls = []
+        names = {tool["function"]["name"] for tool in self._tools}
+        if self._bare and not (calls and all(not names or call.name in names for call in calls)):
+            self._texts["answer"].append(body)  # an answer that only begins as a call would
+        else:
+            self._reply.calls += calls
+
+
+def _overlap(text: str, tag: str) -> int:
+    """Length of the longest end of ``text`` that begins ``tag``."""
+    longest = min(len(text), len(tag) - 1)
+    return next((n for n in range(longest, 0, -1) if tag.startswith(text[-n:])), 0)

@@ -1,0 +1,117 @@
+"""Renders a model's chat template: Jinja text from its GGUF file, in the `sandbox`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import jinja2
+
+from ...errors import TemplateError
+from .sandbox import MAX_TEXT, RefusalError, Sandbox
+
+MAX_SOURCE = 64 << 10
+"""Longest template, in characters; the longest that models ship are about half of it."""
+STEPS = 12_000
+"""Steps of one render (see `sandbox`), and those that each message and tool adds.
+
+The templates that models ship take a few hundred; using all of them up takes about 50 ms."""
+STEPS_EACH = 500
+
+_NAME = "<chat template>"
+
+
+class TemplateRefusalError(TemplateError):
+    """The template itself refused the conversation, through ``raise_exception``."""
+
+
+class ChatTemplate:
+    """A chat template, compiled.
+
+    Args:
+        source: Jinja text.
+        bos, eos: text of the tokens that begin and end a sequence; templates write them.
+        now: what ``strftime_now`` formats; the time of this call if not given. Fixed, so that what
+            is rendered later in a conversation agrees with what was rendered first.
+
+    Raises:
+        TemplateError: the source is too long or does not compile.
+    """
+
+    def __init__(
+        self, source: str, *, bos: str = "", eos: str = "", now: datetime | None = None
+    ) -> None:
+        if len(source) > MAX_SOURCE:
+            raise TemplateError(
+                f"the chat template has {len(source):,} characters; "
+                f"{MAX_SOURCE:,} is the most that is accepted"
+            )
+        self.source = source
+        self.variables: frozenset[str] = frozenset()
+        """Names that the template reads and that may come from outside."""
+        self._tokens = {"bos_token": bos, "eos_token": eos}
+        self._sandbox = Sandbox(now or datetime.now())
+        self._lock = threading.Lock()  # the sandbox counts the steps of one render at a time
+        try:
+            code = self._sandbox.compile(source, name=_NAME, filename=_NAME)
+            self._template = self._sandbox.template_class.from_code(
+                self._sandbox, code, self._sandbox.make_globals(None)
+            )
+        except Exception as error:  # whatever a stranger's text does to lexer and compiler
+            raise _explain("the chat template cannot be compiled", error) from error
+        self.variables = self._sandbox.names
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The text of a conversation, up to where the assistant is to speak.
+
+        Args:
+            messages: plain JSON data: role, content and what else the template reads.
+            tools: OpenAI-style schemas.
+            options: further variables of the template, e.g. ``enable_thinking``.
+
+        Raises:
+            TemplateRefusalError: the template does not accept this conversation.
+            TemplateError: it failed, took too many steps, or reached for what it may not.
+        """
+        variables = {
+            **self._tokens,
+            **(options or {}),
+            "messages": [dict(message) for message in messages],
+            "tools": [dict(tool) for tool in tools] if tools else None,
+            "add_generation_prompt": True,
+        }
+        with self._lock:
+            self._sandbox.steps = STEPS + STEPS_EACH * (len(messages) + len(tools or ()))
+            self._sandbox.text = MAX_TEXT
+            try:
+                return self._template.render(variables)
+            except RefusalError as error:
+                raise TemplateRefusalError(
+                    f"the chat template refuses this conversation: {error}"
+                ) from error
+            except Exception as error:
+                raise _explain("the chat template failed", error) from error
+
+
+def _explain(what: str, error: Exception) -> TemplateError:
+    """Which line of the template did what."""
+    line = error.lineno if isinstance(error, jinja2.TemplateSyntaxError) else 0
+    trace = error.__traceback__
+    while trace is not None:  # jinja maps the frames of a template to its own lines
+        if trace.tb_frame.f_code.co_filename == _NAME:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    reason = "it nests too deeply" if isinstance(error, RecursionError) else str(error)[:300]
+    where = f", line {line}" if line else ""
+    return TemplateError(
+        f"{what}{where}: {reason or type(error).__name__}; another template can be given to the "
+        "agent (chat_template=…)"
+    )

@@ -1,0 +1,42 @@
+"""Where a model's thinking begins and ends in what it writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..tokens.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """The tags around a model's thinking."""
+
+    opening: str = "<think>"
+    closing: str = "</think>"
+    around: tuple[str, str] | None = None
+    """Tags around the answer that follows, which are no part of it."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """All of them, the opening and the closing one first."""
+        return (self.opening, self.closing, *(self.around or ()))
+
+
+KNOWN = (
+    Thinking("<think>", "</think>", ("<response>", "</response>")),
+    Thinking(),
+    Thinking("[THINK]", "[/THINK]"),
+    Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
+    Thinking("<seed:think>", "</seed:think>"),
+)
+
+
+def thinking_of(template: str, tokenizer: Tokenizer) -> Thinking:
+    """The tags that a template speaks of, else those that are tokens of the vocabulary."""
+    for known in KNOWN:
+        if all(tag in template for tag in known.tags):
+            return known
+    marks = tokenizer.vocabulary.all_markers
+    return next((known for known in KNOWN if all(t in marks for t in known.tags)), Thinking())

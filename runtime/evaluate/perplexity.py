@@ -1,0 +1,229 @@
+"""How well a model foretells a text, and how far two models are apart on it.
+
+The windows are llama.cpp's, so that figures compare: the text is cut into chunks of `size` tokens,
+each read with an empty cache; where the model wants it, the first token of each chunk gives way to
+the one that begins a text. What the second half of a chunk's tokens say of the token after them is
+scored.
+
+    perplexity = exp(mean of -log p(token)),  its error = perplexity · deviation / sqrt(n - 1)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import ModelError
+from ..inference.engine import Engine
+from ..inference.session import Session
+from ..tokens.tokenizer import Tokenizer
+
+
+@dataclass(slots=True)
+class Mean:
+    """A running mean and the error of it."""
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, values: np.ndarray) -> None:
+        wide = values.astype(np.float64)
+        self.count += wide.size
+        self.total += float(wide.sum())
+        self.squares += float((wide * wide).sum())
+
+    @property
+    def value(self) -> float:
+        return self.total / self.count if self.count else math.nan
+
+    @property
+    def error(self) -> float:
+        """Standard error; 0 where there are too few values to tell."""
+        if self.count < 2:
+            return 0.0
+        spread = self.squares / self.count - self.value**2
+        return math.sqrt(max(0.0, spread) / (self.count - 1))
+
+
+@dataclass(slots=True)
+class Divergence:
+    """How far a model's answers are from a base model's, over the scored tokens.
+
+    Attributes:
+        kl: of the Kullback-Leibler divergence from base to model, in nats.
+        same_top: of whether both hold the same token for the likeliest.
+        base: of -log p(token) in the base model.
+        values: every single divergence, for the median and the largest.
+    """
+
+    kl: Mean = field(default_factory=Mean)
+    same_top: Mean = field(default_factory=Mean)
+    base: Mean = field(default_factory=Mean)
+    values: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, base: np.ndarray, model: np.ndarray, targets: np.ndarray) -> None:
+        """Log probabilities of both, float64 [n, n_vocab], and what came next."""
+        kl = np.maximum((np.exp(base) * (base - model)).sum(1), 0.0)
+        self.kl.add(kl)
+        self.values.append(kl)
+        self.same_top.add((base.argmax(1) == model.argmax(1)).astype(np.float64))
+        self.base.add(-base[np.arange(len(targets)), targets])
+
+    def quantile(self, share: float) -> float:
+        """The divergence that `share` of the tokens stay below."""
+        return float(np.quantile(np.concatenate(self.values), share))
+
+
+@dataclass(slots=True)
+class Perplexity:
+    """What was found.
+
+    Attributes:
+        nll: of -log p(token); chunks, size: how many chunks of how many tokens.
+        divergence: from the base model, if there was one.
+    """
+
+    size: int
+    chunks: int = 0
+    nll: Mean = field(default_factory=Mean)
+    divergence: Divergence | None = None
+
+    @property
+    def value(self) -> float:
+        return math.exp(self.nll.value)
+
+    @property
+    def error(self) -> float:
+        return self.value * self.nll.error
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found: dict[str, Any] = {"perplexity": self.value, "error": self.error}
+        found |= {"tokens": self.nll.count, "chunks": self.chunks, "chunk_size": self.size}
+        if self.divergence is not None:
+            d = self.divergence
+            found |= {
+                "base_perplexity": math.exp(d.base.value),
+                "kl": d.kl.value,
+                "kl_error": d.kl.error,
+                "kl_median": d.quantile(0.5),
+                "kl_99": d.quantile(0.99),
+                "kl_max": d.quantile(1.0),
+                "same_top": d.same_top.value,
+                "same_top_error": d.same_top.error,
+            }
+        return found
+
+
+def perplexity(
+    engine: Engine,
+    ids: Sequence[int],
+    size: int = 512,
+    *,
+    base: Engine | None = None,
+    most: int | None = None,
+    on_chunk: Callable[[Perplexity], None] | None = None,
+) -> Perplexity:
+    """Score the tokens `ids` of a text (`text_ids`) in chunks of `size`, at most `most` of them.
+
+    base: another model of the same vocabulary, to measure the divergence from; on_chunk: hears the
+    estimate so far after each chunk.
+
+    Raises:
+        ModelError: the text is shorter than a chunk, or the vocabularies differ.
+    """
+    found = Perplexity(size)
+    session, beside = engine.session(size), None
+    if base is not None:
+        _check_same_vocabulary(engine, base)
+        found.divergence, beside = Divergence(), base.session(size)
+    for chunk in chunks_of(ids, size, engine.tokenizer, most):
+        _score(session, beside, chunk, found)
+        found.chunks += 1
+        if on_chunk:
+            on_chunk(found)
+    return found
+
+
+def text_ids(path: str | Path, tokenizer: Tokenizer) -> list[int]:
+    """Token ids of the text in a file, after the token that begins a text if the model wants one.
+
+    One line end at the end is left out, as llama.cpp leaves it out.
+
+    Raises:
+        ModelError: the file cannot be read as UTF-8.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ModelError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ModelError(
+            f"{path} is not UTF-8 text: {error.reason} at byte {error.start}"
+        ) from error
+    ids = tokenizer.encode(text.removesuffix("\n"))
+    return [tokenizer.bos, *ids] if tokenizer.add_bos and tokenizer.bos is not None else ids
+
+
+def chunks_of(
+    ids: Sequence[int], size: int, tokenizer: Tokenizer, most: int | None = None
+) -> list[list[int]]:
+    """Whole chunks of `size` tokens; each begins as the model wants a text to begin.
+
+    Raises:
+        ModelError: there is not even one.
+    """
+    if size < 4:
+        raise ModelError(f"chunks of {size} tokens are too short; ask for at least 4")
+    count = len(ids) // size
+    if not count:
+        raise ModelError(
+            f"the text has {len(ids)} tokens, a chunk needs {size}; give a longer text, or "
+            f"shorter chunks (-c)"
+        )
+    chunks = [list(ids[n * size : (n + 1) * size]) for n in range(min(count, most or count))]
+    if tokenizer.add_bos and tokenizer.bos is not None:
+        for chunk in chunks:
+            chunk[0] = tokenizer.bos
+    return chunks
+
+
+def _check_same_vocabulary(engine: Engine, base: Engine) -> None:
+    ours, theirs = engine.choice.n_vocab, base.choice.n_vocab
+    if ours != theirs or engine.tokenizer.vocabulary.tokens != base.tokenizer.vocabulary.tokens:
+        raise ModelError(
+            f"{engine.model.name} and {base.model.name} have different vocabularies: their "
+            "answers cannot be compared"
+        )
+
+
+def _score(session: Session, beside: Session | None, chunk: list[int], found: Perplexity) -> None:
+    """One chunk from an empty cache: the first half is read, the second scored."""
+    first = len(chunk) // 2
+    scored, targets = chunk[first:-1], np.array(chunk[first + 1 :])
+    for each in (session, beside):
+        if each is not None:
+            each.truncate(0)
+            each.prefill(chunk[:first])
+    others = beside.scores(scored) if beside is not None else None
+    done = 0
+    for rows in session.scores(scored):
+        wanted = targets[done : done + len(rows)]
+        done += len(rows)
+        model = log_probabilities(rows)
+        found.nll.add(-model[np.arange(len(rows)), wanted])
+        if others is not None and found.divergence is not None:
+            found.divergence.add(log_probabilities(next(others)), model, wanted)
+
+
+def log_probabilities(logits: np.ndarray) -> np.ndarray:
+    """Logits float32 [n, n_vocab] -> log softmax, float64."""
+    shifted = logits - logits.max(1, keepdims=True)
+    total = np.exp(shifted).sum(1, dtype=np.float64, keepdims=True)
+    return shifted - np.log(total)

@@ -1,0 +1,1 @@
+"""Equations of a forward pass become ops on a tape."""

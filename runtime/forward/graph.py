@@ -1,0 +1,349 @@
+"""Lays a forward pass on the tape, so that a model's code reads like its equations.
+
+A `Graph` is one pass of up to `most_tokens` tokens for one session. It decides which kernel, which
+buffer and which sharing of work each step gets; the model says only what is computed.
+
+Two plans come out of the same code. In *decode* (one token) every thread prepares the shared
+input of a product for itself, since that is cheaper than a barrier, and a KV head's rotation and
+attention stay on one thread: five barriers a layer. In *prefill* the tokens are shared out and
+all meet in between."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ...jit.compile import spec
+from ...jit.kernels import activations, argmax, attention, embed, gemm, gemm_k, rope
+from ...jit.kernels.kvcache import layer_offsets
+from ...jit.pool import aligned
+from ...jit.tape import DYNAMIC, EACH, STATIC, PerThread, Tape
+from ...jit.targets import CpuTarget
+from ..weights.loader import Matrix
+from .kv import KVCache
+from .rows import ALIGN, AttentionRule, Buffers, HeadShape, Prepared, PreparedRows, Row, padded
+
+# Slots of a pass's state (int64), read by kernels while they run.
+TOKENS, START, OUT_FIRST, OUT_COUNT = range(4)
+ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(4, 7)
+ONE, ZERO, PARTS = range(7, 10)
+PAIRS, CAP_UNITS = range(10, 12)
+STATE_SLOTS = 16
+CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
+
+
+class Graph:
+    """One pass on its way to the tape."""
+
+    def __init__(
+        self,
+        name: str,
+        target: CpuTarget,
+        threads: int,
+        most_tokens: int,
+        buffers: Buffers,
+        heads: HeadShape,
+        kv: KVCache,
+    ) -> None:
+        self.target = target
+        self.most_tokens = most_tokens
+        self.decode = most_tokens == 1
+        self.heads = heads
+        self.kv = kv
+        self.tape = Tape(name, threads)
+        self.buffers = buffers
+        self.state = aligned(STATE_SLOTS, np.int64)
+        self.state[ONE], self.state[PARTS] = 1, argmax.PARTS
+        self.ids = aligned(max(16, most_tokens), np.int32)
+        self.touched: list[np.ndarray] = []  # for each layer with experts, how many a pass took
+        self._layer = 0
+
+    # --- what the session sets before a pass
+
+    def set_pass(self, tokens: int, start: int, outputs: int) -> None:
+        """This pass has `tokens` tokens from position `start`; the last `outputs` give logits."""
+        state, tile = self.state, attention.token_tile(self.heads.group)
+        state[TOKENS], state[START] = tokens, start
+        state[OUT_FIRST], state[OUT_COUNT] = tokens - outputs, outputs
+        state[ROPE_UNITS] = -(-tokens // rope.TOKENS) * self.heads.kv_heads
+        state[ATTENTION_UNITS] = -(-tokens // tile) * self.heads.kv_heads
+        state[HEAD_UNITS] = self._head_units if outputs else 0
+        state[CAP_UNITS] = outputs * argmax.PARTS
+        state[PAIRS] = tokens * self.pairs
+        for count in self.touched:
+            count[0] = 0
+
+    _head_units = 0
+    pairs = 1  # rows a token where experts have one each
+
+    # --- what the model says
+
+    @contextlib.contextmanager
+    def layer(self, index: int) -> Iterator[None]:
+        self._layer = index
+        with self.tape.part(f"blk.{index}."):
+            yield
+
+    def embedding(
+        self,
+        table: np.ndarray,
+        matrix_format: str,
+        width: int,
+        scale: float = 1.0,
+        *,
+        own: bool = False,
+    ) -> Row:
+        """Rows of the embedding table for the ids of this pass, times `scale`.
+
+        `own`: in decode every thread gets them for itself, for a model that adds to them by
+        `add_norm` only: what is done to them needs no barrier then.
+        """
+        form = embed.FORMATS[matrix_format]
+        own = own and self.decode
+        x = self.row("x", width, own=own)
+        blocks = width // form.block
+        args = [table, self.ids, x.data, blocks * form.file_bytes, blocks, x.stride]
+        kernel = spec(embed.embed, fmt=matrix_format, **({"scale": scale} if scale != 1 else {}))
+        mode = EACH if own else STATIC
+        self.tape.op("embed", kernel, args, self.units(TOKENS), mode=mode, barrier=not own)
+        return x
+
+    def norm(
+        self, x: Row, weight: np.ndarray, eps: float, into: Sequence[Matrix], name: str
+    ) -> Prepared:
+        """RMSNorm of `x`, made ready to be multiplied by the matrices `into`."""
+        return self._prepare(name, x, into, weight, eps, outputs=False)
+
+    def ready(self, x: Row, into: Sequence[Matrix], name: str) -> Prepared:
+        """`x` as it is, made ready to be multiplied by the matrices `into`."""
+        return self._prepare(name, x, into, None, 0.0, outputs=False)
+
+    def matmul(self, w: Matrix, x: Prepared, name: str, *, last: bool = True) -> Row:
+        """w x. `last` is False when another product of the same input follows: no barrier yet."""
+        out = self.row(name, w.rows)
+        self._product(name, w, x, out, "store", barrier=last)
+        return out
+
+    def add_matmul(self, x: Row, w: Matrix, y: Prepared, name: str) -> None:
+        """x += w y."""
+        self._product(name, w, y, x, "add")
+
+    def silu_mul(self, w: Matrix, x: Prepared, name: str) -> Row:
+        """silu(gate x) * (up x) for a gate/up matrix."""
+        out = self.row(name, w.rows)
+        if w.up is None:
+            self._product(name, w, x, out, "silu_mul")
+        else:
+            self._product(f"{name}.gate", w, x, out, "store")
+            self._product(name, w.up, x, out, "after_silu")
+        return out
+
+    def gelu_mul(self, w: Matrix, x: Prepared, name: str) -> Row:
+        """gelu(gate x) * (up x), gelu by tanh."""
+        out = self.row(name, w.rows)
+        if w.up is None:
+            self._product(name, w, x, out, "gelu_mul")
+        else:
+            self._product(f"{name}.gate", w, x, out, "store")
+            self._product(name, w.up, x, out, "after_gelu")
+        return out
+
+    def add_norm(self, x: Row, y: Row, weight: np.ndarray, eps: float, name: str) -> None:
+        """x += rmsnorm(y). In prefill the next op must share out the tokens as this one does."""
+        own = isinstance(x.data, PerThread)
+        width = -(-y.width // ALIGN) * ALIGN
+        args = [x.data, y.data, weight, x.stride, y.stride, y.width, width, float(eps)]
+        mode = EACH if own else STATIC
+        kernel = spec(activations.add_norm)
+        self.tape.op(name, kernel, args, self.units(TOKENS), mode=mode, barrier=False)
+
+    def attend(
+        self,
+        q: Row,
+        k: Row,
+        v: Row,
+        rule: AttentionRule,
+        *,
+        norms: tuple[np.ndarray, np.ndarray] | None = None,
+        biases: np.ndarray | None = None,
+        eps: float = 0.0,
+    ) -> Row:
+        """Rotate q and k, append k and v to the cache, attend.
+
+        Before that come the biases (of all query heads, keys and values, one after the other) and
+        the norms of q and k, if there are any.
+        """
+        h, kv = self.heads, self.kv
+        sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
+        rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
+        k_at, v_at = layer_offsets(kv.format, self._layer, h.kv_heads, h.head_dim)
+        cos, sin = kv.tables[rule.table or 0]
+        q_norm, k_norm = norms or (cos, cos)  # unread when there are none
+        bias = cos if biases is None else biases
+        cache = [kv.pages, k_at, v_at]
+        rope_args = [q.data, k.data, v.data, q_norm, k_norm, bias, cos, sin, rotated, *cache,
+                     q.stride, k.stride, float(eps), rule.scale, self.state]  # fmt: skip
+        form = {
+            "rotated": 0 if rule.table is None else 2 * cos.shape[1],
+            "adjacent": rule.adjacent,
+            "bias": biases is not None,
+        }
+        # In decode a KV head's attention follows on the thread that rotated it: no barrier.
+        self.tape.op(
+            "rope",
+            spec(rope.rope_store, **sizes, norm=norms is not None, **form),
+            rope_args,
+            self.units(ROPE_UNITS),
+            barrier=not self.decode,
+        )
+        out = self.row("attention", h.heads * h.head_dim)
+        scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.head_dim))
+        self.tape.op(
+            "attention",
+            spec(attention.attention, **sizes, window=rule.window, cap=rule.cap),
+            [rotated, *cache, out.data, out.stride, scratch, self.state],
+            self.units(ATTENTION_UNITS),
+            mode=STATIC if self.decode else DYNAMIC,
+        )
+        return out
+
+    def logits(
+        self,
+        x: Row,
+        weight: np.ndarray,
+        eps: float,
+        w: Matrix,
+        out: np.ndarray,
+        cap: float = 0.0,
+    ) -> None:
+        """Norm and output head for the tokens that want logits. out: float32 [rows, stride].
+
+        With a cap c the logits are c tanh(logits / c).
+        """
+        if not isinstance(x.data, PerThread):
+            self.tape.ops[-1].barrier = True  # these tokens are shared out otherwise
+        ready = self._prepare("output_norm", x, [w], weight, eps, outputs=True)
+        self._head_units = w.units
+        self._product("output", w, ready, Row(out, w.rows), "store", head=True)
+        if cap:
+            args = [out, out.shape[-1], argmax.PARTS, float(cap)]
+            self.tape.op("soft_cap", spec(activations.soft_cap), args, self.units(CAP_UNITS))
+
+    # --- how it is done
+
+    def _prepare(
+        self,
+        name: str,
+        x: Row,
+        into: Sequence[Matrix],
+        weight: np.ndarray | None,
+        eps: float,
+        outputs: bool,
+    ) -> Prepared:
+        parts = (part for w in into for part in w.parts)
+        wanted = dict.fromkeys(w.format.activation(self.target, w.depth) for w in parts)
+        forms = {}
+        for n, form in enumerate(wanted):
+            last = n == len(wanted) - 1
+            label = name if n == 0 else f"{name}.{form.kind}"
+            forms[form] = self._prepare_form(label, x, form, weight, eps, outputs, last)
+        return Prepared(forms)
+
+    def _prepare_form(
+        self,
+        name: str,
+        x: Row,
+        form: activations.Activation,
+        weight: np.ndarray | None,
+        eps: float,
+        outputs: bool,
+        last: bool,
+    ) -> PreparedRows:
+        quantise = form.kind != "float"
+        if not quantise and weight is None:
+            return PreparedRows(x.data, x.stride)
+        width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantise else x.stride
+        row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantise else 4 * width
+        most = self.most_tokens * x.each
+        own = self.decode
+        if own:
+            data = PerThread(
+                [
+                    self.buffers.get(f"{name}.{t}", most, row_bytes, np.uint8)
+                    for t in range(self.tape.threads)
+                ]
+            )
+        else:
+            data = self.buffers.get(name, most, row_bytes, np.uint8)
+        kernel = spec(
+            activations.prepare, norm=weight is not None, kind=form.kind, group=form.group
+        )
+        first = self.units(OUT_FIRST) if outputs else self.units(ZERO)
+        args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
+                float(eps), form.zero_point, first]  # fmt: skip
+        self.tape.op(
+            name,
+            kernel,
+            args,
+            self.units(OUT_COUNT if outputs else TOKENS if x.each == 1 else PAIRS),
+            mode=EACH if own else STATIC,
+            barrier=last and not own,
+        )
+        return PreparedRows(data, width)
+
+    def before_experts(
+        self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
+    ) -> None:
+        """A product by experts follows: for graphs that look at what enters it."""
+
+    def _product(
+        self,
+        name: str,
+        w: Matrix,
+        x: Prepared,
+        out: Row,
+        epilogue: gemm.Epilogue,
+        *,
+        barrier: bool = True,
+        head: bool = False,
+    ) -> None:
+        count = self.units(OUT_COUNT if head else TOKENS)
+        form = w.format
+        rows = x.forms[form.activation(self.target, w.depth)]
+        sizes = {"fmt": form.name, "epilogue": epilogue}
+        if form.family == "float":
+            kernel = spec(gemm.gemm_float, **sizes)
+            args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
+        elif form.family == "blocks":
+            kernel = spec(gemm.gemm_quant, **sizes, blocks=w.blocks)
+            args = [w.panels, rows.data, out.data, out.stride, count]
+        else:
+            kernel = spec(gemm_k.gemm_k, **sizes, blocks=w.blocks)
+            size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
+            args = [w.panels, rows.data, out.data, out.stride, count, self.scratch("unpack", size)]
+        units = self.units(HEAD_UNITS) if head else np.array([w.units], np.int64)
+        # Decode streams: one contiguous range of panels for each thread reads fastest, and so it
+        # does in prefill until a thread has done its own.
+        mode = STATIC if self.decode else DYNAMIC
+        chunk = max(1, w.units // (CHUNKS * self.tape.threads))
+        self.tape.op(name, kernel, args, units, mode=mode, chunk=chunk, barrier=barrier)
+
+    def scratch(self, name: str, nbytes: int) -> PerThread:
+        """Memory of each thread's own that lasts for one op."""
+        threads = range(self.tape.threads)
+        return PerThread([self.buffers.get(f"{name}.{t}", 1, nbytes, np.uint8) for t in threads])
+
+    def row(self, name: str, width: int, each: int = 1, *, own: bool = False) -> Row:
+        """A buffer for an activation, or one for each thread."""
+        rows = self.most_tokens * each
+        if not own:
+            return Row(self.buffers.get(name, rows, padded(width)), width, each)
+        names = [f"{name}.{t}" for t in range(self.tape.threads)]
+        return Row(
+            PerThread([self.buffers.get(n, rows, padded(width)) for n in names]), width, each
+        )
+
+    def units(self, slot: int) -> np.ndarray:
+        return self.state[slot : slot + 1]

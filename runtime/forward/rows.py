@@ -1,0 +1,101 @@
+"""What a graph's steps hand to each other: activations, and the memory that they lie in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...jit.kernels.activations import Activation
+from ...jit.pool import aligned
+from ...jit.tape import PerThread
+
+ALIGN = 64  # float32 rows are padded to this many values, so that no kernel has a tail
+
+
+def padded(width: int) -> int:
+    return -(-width // ALIGN) * ALIGN
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A float32 activation [most_tokens * each, stride], of which `width` values count.
+
+    `each` is the number of rows of one token: more than one where experts have one each. A row that
+    every thread computes for itself is `PerThread`.
+    """
+
+    data: np.ndarray | PerThread
+    width: int
+    each: int = 1
+
+    @property
+    def stride(self) -> int:
+        data = self.data.buffers[0] if isinstance(self.data, PerThread) else self.data
+        return data.strides[0] // data.itemsize
+
+    def part(self, first: int, width: int) -> Row:
+        """Columns first … first + width of it."""
+        assert isinstance(self.data, np.ndarray), "a part of what each thread has"
+        return Row(self.data[:, first : first + width], width, self.each)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An activation ready for products, in every form that its matrices ask for."""
+
+    forms: dict[Activation, PreparedRows]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRows:
+    """int8 blocks or float32 rows, shared or one for each thread."""
+
+    data: np.ndarray | PerThread
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadShape:
+    """Sizes of attention in one model."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+    @property
+    def group(self) -> int:
+        return self.heads // self.kv_heads
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRule:
+    """How the heads of a layer attend.
+
+    Attributes:
+        scale: what q k is multiplied by.
+        table: which of the session's rotary tables; None: positions are not told.
+        adjacent: whether pairs are the dims (2 i, 2 i + 1), as in llama's files, or halves apart.
+        window: positions that a token sees, itself among them; 0: all.
+        cap: c in the bound c tanh(score / c); 0: none.
+    """
+
+    scale: float
+    table: int | None = 0
+    adjacent: bool = False
+    window: int = 0
+    cap: float = 0.0
+
+
+class Buffers:
+    """Named scratch arrays that all passes of an engine share (one pass runs at a time)."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[tuple[str, int], np.ndarray] = {}
+
+    def get(self, name: str, rows: int, width: int, dtype: type = np.float32) -> np.ndarray:
+        """An array of at least `rows` rows of exactly `width` values."""
+        have = self._arrays.get((name, width))
+        if have is None or len(have) < rows:
+            have = self._arrays[name, width] = aligned((rows, width), dtype)
+        return have

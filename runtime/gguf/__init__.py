@@ -1,0 +1,1 @@
+"""The GGUF file format: read, check, write."""

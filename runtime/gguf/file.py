@@ -1,0 +1,240 @@
+"""GGUF files, mapped and checked.
+
+The whole header is checked when a file is opened, and nothing in it is believed: a damaged or
+hostile file ends in a `GGUFError` that names the field and its byte offset. String arrays (a
+vocabulary has 150,000 strings) are only walked over; they are decoded when somebody asks for them.
+
+Tensor data and numeric arrays are views on the mapping. A file that *shrinks* while it is mapped
+would end the process with SIGBUS when a lost page is touched; Python cannot catch that. So whoever
+is about to read much of the file calls `GGUFFile.check_unchanged()` first, and the engine copies
+the weights out of the mapping when it packs them. What remains is the moment between check and
+read, which only someone who can already write to the model file can use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ...errors import GGUFError, ModelError
+from .header import HeaderReader, shown
+from .types import GGMLType, MetadataValue, StringArray, TensorInfo, ValueType
+
+__all__ = ["GGMLType", "GGUFFile", "MetadataValue", "StringArray", "TensorInfo", "ValueType"]
+
+
+class GGUFFile:
+    """An open, checked GGUF file; a context manager.
+
+    Attributes:
+        path: as given to `open`.
+        version: 2 or 3.
+        alignment: bytes; every tensor's offset in the data section is a multiple of it.
+        metadata: values by key. Numeric arrays are read-only numpy views on the mapping, string
+            arrays are `StringArray` (decoded on first use), nested arrays are lists.
+        tensors: tensor table by name, in file order.
+        nbytes: size of the file, of all its parts together if it is split.
+        parts: the files that it is made of; one, unless it is split.
+    """
+
+    def __init__(self, path: Path, buffer: mmap.mmap, status: os.stat_result) -> None:
+        """Use `GGUFFile.open`. Takes over `buffer`, which maps the whole file."""
+        header = HeaderReader(buffer)
+        header.read()
+        self.path = path
+        self.parts: tuple[Path, ...] = (path,)
+        self.nbytes = len(buffer)
+        self.version = header.version
+        self.alignment = header.alignment
+        self.metadata = header.metadata
+        self.tensors = header.tensors
+        self._types = header.metadata_types
+        self._offsets = header.metadata_offsets
+        self._ends = header.metadata_ends
+        self._buffer: mmap.mmap | None = buffer
+        self._identity = _identity(status)
+        self._sha256: str | None = None
+
+    @classmethod
+    def open(cls, path: str | Path) -> GGUFFile:
+        """Map the file at `path` and check its header; the other parts too if it is split.
+
+        Raises GGUFError when the file is damaged and ModelError when it cannot be opened.
+        """
+        file = cls.open_one(path)
+        if "split.count" not in file.metadata:
+            return file
+        from .split import join
+
+        return join(file)
+
+    @classmethod
+    def open_one(cls, path: str | Path) -> GGUFFile:
+        """Map the file at `path` alone, whatever it is a part of."""
+        path = Path(path)
+        # O_NONBLOCK: opening a FIFO would wait for a writer.
+        flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+        flags |= getattr(os, "O_BINARY", 0)
+        try:
+            descriptor = os.open(path, flags)
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ModelError(f"cannot open the model file {path}: {reason}") from error
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ModelError(f"the model path {path} is not a regular file")
+            if status.st_size == 0:
+                raise GGUFError("the file is empty", field="magic", offset=0)
+            buffer = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(descriptor)
+        return cls(path, buffer, status)
+
+    def __enter__(self) -> GGUFFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the mapping. It lives on while views of tensor data or arrays do."""
+        self._buffer = None
+
+    @property
+    def _mapping(self) -> mmap.mmap:
+        if self._buffer is None:
+            raise ModelError(f"{self.path} has been closed")
+        return self._buffer
+
+    def data(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """The stored bytes of tensor `name`: uint8 [nbytes], a read-only view on the mapping."""
+        info = self.tensors.get(name)
+        if info is None:
+            raise ModelError(f"{self.path} has no tensor {shown(name)}")
+        return np.frombuffer(self._mapping, np.uint8, info.nbytes, info.offset)
+
+    def release(self, name: str) -> None:
+        """Give the memory of tensor `name` back; its bytes are read from the file when needed.
+
+        Only whole pages go, and only where the system knows how.
+        """
+        info = self.tensors[name]
+        first = -(-info.offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        last = (info.offset + info.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+        if last > first and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def sha256(self) -> str:
+        """Hex digest of the whole file; computed on first use."""
+        if self._sha256 is None:
+            self.check_unchanged()
+            self._sha256 = hashlib.sha256(self._mapping).hexdigest()
+        return self._sha256
+
+    def check_unchanged(self) -> None:
+        """Raise ModelError when the file was changed, replaced or cut since it was opened."""
+        try:
+            now = _identity(os.stat(self.path))
+        except OSError as error:
+            message = f"the model file {self.path} is gone: {error.strerror}; load it again"
+            raise ModelError(message) from error
+        for what, before, after in zip(("file", "size", "time"), self._identity, now, strict=True):
+            if before != after:
+                message = f"the model file {self.path} was changed while in use"
+                raise ModelError(f"{message} ({what}: {before}, now {after}); load it again")
+
+    # --- typed metadata ---------------------------------------------------------------------
+
+    def integer(
+        self, key: str, default: int | None = None, *, low: int = 0, high: int = 2**31 - 1
+    ) -> int:
+        """The whole number at `key`, from `low` to `high`; `default` when the key is missing.
+
+        Raises GGUFError for another type, a value out of range, or (without default) no such key.
+        """
+        value = self._typed(key, (int,), "a whole number", default)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.refuse(key, f"must be a whole number, is {self._types[key].name}")
+        if not low <= value <= high:
+            self.refuse(key, f"{value} is not between {low} and {high}")
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """The finite number at `key`, as float; `default` when the key is missing."""
+        value = self._typed(key, (int, float), "a number", default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.refuse(key, f"must be a number, is {self._types[key].name}")
+        if not np.isfinite(value):
+            self.refuse(key, f"{value} is not finite")
+        return float(value)
+
+    def string(self, key: str, default: str | None = None) -> str:
+        """The string at `key`; `default` when the key is missing."""
+        value = self._typed(key, (str,), "a string", default)
+        assert isinstance(value, str), (key, value)
+        return value
+
+    def boolean(self, key: str, default: bool | None = None) -> bool:
+        """The truth value at `key`; `default` when the key is missing."""
+        value = self._typed(key, (bool,), "a boolean", default)
+        assert isinstance(value, bool), (key, value)
+        return value
+
+    def _typed(
+        self, key: str, kinds: tuple[type, ...], expected: str, default: object
+    ) -> MetadataValue | object:
+        if key not in self.metadata:
+            if default is None:
+                raise GGUFError("missing", field=f"metadata {shown(key)}", offset=0)
+            return default
+        value = self.metadata[key]
+        if not isinstance(value, kinds):
+            self.refuse(key, f"must be {expected}, is {self._types[key].name}")
+        return value
+
+    def strings(self, key: str) -> StringArray | None:
+        """The array of strings at `key`, None when the key is missing."""
+        value = self.metadata.get(key)
+        if value is not None and not isinstance(value, StringArray):
+            self.refuse(key, "must be an array of strings")
+        return value
+
+    def numbers(self, key: str, count: int) -> np.ndarray[tuple[int], np.dtype[Any]] | None:
+        """The array of numbers at `key`, None when the key is missing.
+
+        Raises GGUFError when it is no numeric array or has fewer than `count` elements.
+        """
+        value = self.metadata.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, np.ndarray):
+            self.refuse(key, "must be an array of numbers")
+        if len(value) < count:
+            self.refuse(key, f"has {len(value)} elements, {count} are needed")
+        return value
+
+    def stored(self, key: str) -> tuple[ValueType, bytes]:
+        """The value at `key` as the file holds it: its type, and its bytes without the type."""
+        return self._types[key], self._mapping[self._offsets[key] : self._ends[key]]
+
+    def refuse(self, key: str, message: str) -> NoReturn:
+        """Raise the GGUFError that says what is wrong with the value at `key`, and where it is."""
+        raise GGUFError(message, field=f"metadata {shown(key)}", offset=self._offsets.get(key, 0))
+
+
+def _identity(status: os.stat_result) -> tuple[tuple[int, int], int, int]:
+    """What shows that a file was replaced, cut or written to."""
+    return (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns

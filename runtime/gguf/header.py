@@ -1,0 +1,339 @@
+"""Reads and checks the header of a GGUF file: counts, metadata, tensor table.
+
+    magic u32 | version u32 | n_tensors u64 | n_kv u64 | n_kv × (key, type, value)
+    | n_tensors × (name, n_dims, dims, type, offset) | padding | tensor data
+
+Nothing read here is believed before it is compared with the size of the file. The limits below
+bound time and memory for a large hostile file too; real files are far below them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from itertools import pairwise
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from ...errors import GGUFError
+from .types import (
+    DEFAULT_ALIGNMENT,
+    MAGIC,
+    MAX_DIMS,
+    STRUCT_CODES,
+    VERSIONS,
+    WITHDRAWN,
+    GGMLType,
+    MetadataValue,
+    StringArray,
+    TensorInfo,
+    ValueType,
+)
+
+MAX_TENSORS = 1 << 17
+MAX_METADATA = 1 << 16
+MAX_KEY = 65_535  # bytes, from the GGUF specification
+MAX_NAME = 127  # bytes: ggml is built with 64, some forks with 128, both count a final NUL
+MAX_STRING = 1 << 26  # bytes of one string: chat templates have some 10 kB
+MAX_TEXT = 1 << 28  # bytes of all keys, names and single strings together
+MAX_STRINGS = 1 << 24  # strings in all arrays together: vocabularies have up to 300,000
+MAX_DEPTH = 4  # arrays in arrays
+MAX_NESTED = 1 << 16  # arrays inside arrays, in the whole file
+MAX_ALIGNMENT = 1 << 16
+
+MIN_METADATA_BYTES = 8 + 1 + 4 + 1  # key length, one letter, type, one byte of value
+MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # name length, one letter, n_dims, one dim, type, offset
+
+_u32 = struct.Struct("<I").unpack_from
+_u64 = struct.Struct("<Q").unpack_from
+_SCALARS = {kind: struct.Struct("<" + code) for kind, code in STRUCT_CODES.items()}
+_DTYPES = {kind: np.dtype(code).newbyteorder("<") for kind, code in STRUCT_CODES.items()}
+
+
+def shown(name: str) -> str:
+    """`name` as a message shows it: quoted, control characters escaped, not longer than a line."""
+    return repr(name if len(name) <= 80 else name[:77] + "...")
+
+
+class _Entry(NamedTuple):
+    """One line of the tensor table as it stands in the file, and where its parts stand."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: GGMLType
+    offset: int  # from the start of the data
+    name_at: int
+    offset_at: int
+
+
+class HeaderReader:
+    """Walks the header of the mapped file once; `read()` fills the attributes."""
+
+    def __init__(self, buffer: mmap.mmap) -> None:
+        self._buffer = buffer
+        self._size = len(buffer)
+        self._pos = 0
+        self._nested = self._strings = self._text = 0  # so far, against the limits above
+        self.version = 0
+        self.alignment = DEFAULT_ALIGNMENT
+        self.metadata: dict[str, MetadataValue] = {}
+        self.metadata_offsets: dict[str, int] = {}  # where each value starts
+        self.metadata_ends: dict[str, int] = {}  # and where it ends
+        self.metadata_types: dict[str, ValueType] = {}
+        self.tensors: dict[str, TensorInfo] = {}
+
+    def read(self) -> None:
+        """Read everything. Raises GGUFError at the first thing that is wrong."""
+        self._read_magic()
+        at = self._pos
+        n_tensors = self._count("tensor count", MAX_TENSORS)
+        n_metadata = self._count("metadata count", MAX_METADATA)
+        # At least this much must follow; said here, because here is the field that is wrong.
+        rest = self._size - self._pos
+        if n_metadata * MIN_METADATA_BYTES > rest:
+            self._fail(f"{n_metadata} entries cannot fit in {rest} bytes", "metadata count", at + 8)
+        if n_tensors * MIN_TENSOR_BYTES > rest - n_metadata * MIN_METADATA_BYTES:
+            self._fail(f"{n_tensors} tensors cannot fit in {rest} bytes", "tensor count", at)
+        for index in range(n_metadata):
+            self._read_metadata(index)
+        self._read_alignment()
+        self._read_tensors(n_tensors)
+
+    # --- the pieces -------------------------------------------------------------------------
+
+    def _fail(self, message: str, field: str, offset: int) -> NoReturn:
+        raise GGUFError(message, field=field, offset=offset)
+
+    def _need(self, count: int, field: str) -> int:
+        """Check that `count` bytes follow; move over them and return where they start."""
+        start = self._pos
+        if count > self._size - start:
+            have = self._size - start
+            self._fail(f"needs {count} bytes, but the file ends after {have} more", field, start)
+        self._pos = start + count
+        return start
+
+    def _u32(self, field: str) -> int:
+        return _u32(self._buffer, self._need(4, field))[0]
+
+    def _u64(self, field: str) -> int:
+        return _u64(self._buffer, self._need(8, field))[0]
+
+    def _count(self, field: str, limit: int) -> int:
+        count = self._u64(field)
+        if count > limit:
+            self._fail(f"{count} is more than the limit of {limit}", field, self._pos - 8)
+        return count
+
+    def _bytes(self, field: str, limit: int) -> bytes:
+        """A length and that many bytes. Faults are reported at the length."""
+        at = self._pos
+        length = self._u64(f"{field} length")
+        left = self._size - self._pos
+        if length > left:
+            message = f"{length} bytes, but the file ends after {left} more"
+            self._fail(message, f"{field} length", at)
+        if length > limit:
+            self._fail(f"{length} bytes, the limit is {limit}", f"{field} length", at)
+        self._text += length
+        if self._text > MAX_TEXT:
+            self._fail(f"more than {MAX_TEXT} bytes of text", f"{field} length", at)
+        start = self._need(length, field)
+        return self._buffer[start : start + length]
+
+    def _name(self, field: str, limit: int) -> str:
+        """A string that identifies something: must not be empty and must be UTF-8."""
+        at = self._pos
+        raw = self._bytes(field, limit)
+        if not raw:
+            self._fail("empty", field, at)
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            self._fail("not valid UTF-8", field, at + 8 + error.start)
+
+    def _read_magic(self) -> None:
+        start = self._need(4, "magic")
+        magic = self._buffer[start : start + 4]
+        if magic == MAGIC[::-1]:
+            self._fail("a big-endian GGUF file; this reader takes little-endian", "magic", start)
+        if magic != MAGIC:
+            self._fail(f"not a GGUF file: it starts with {magic!r}", "magic", start)
+        self.version = self._u32("version")
+        if self.version in VERSIONS:
+            return
+        at = self._pos - 4
+        swapped = int.from_bytes(self.version.to_bytes(4, "little"), "big")
+        if swapped in VERSIONS:
+            message = f"a big-endian GGUF file (version {swapped}); this reader takes little-endian"
+            self._fail(message, "version", at)
+        known = " and ".join(map(str, VERSIONS))
+        self._fail(f"GGUF version {self.version}; versions {known} are read", "version", at)
+
+    # --- metadata ---------------------------------------------------------------------------
+
+    def _read_metadata(self, index: int) -> None:
+        at = self._pos
+        key = self._name(f"metadata {index} key", MAX_KEY)
+        field = f"metadata {shown(key)}"
+        if key in self.metadata:
+            self._fail("this key comes twice", field, at)
+        kind = self._value_type(field)
+        self.metadata_offsets[key] = self._pos
+        self.metadata_types[key] = kind
+        self.metadata[key] = self._value(kind, field)
+        self.metadata_ends[key] = self._pos
+
+    def _value_type(self, field: str) -> ValueType:
+        tag = self._u32(f"{field} type")
+        try:
+            return ValueType(tag)
+        except ValueError:
+            self._fail(f"unknown value type {tag}", f"{field} type", self._pos - 4)
+
+    def _value(self, kind: ValueType, field: str) -> MetadataValue:
+        if kind is ValueType.STRING:
+            return self._bytes(field, MAX_STRING).decode("utf-8", "replace")
+        if kind is ValueType.ARRAY:
+            return self._array(field, 1)
+        code = _SCALARS[kind]
+        (value,) = code.unpack_from(self._buffer, self._need(code.size, field))
+        return bool(value) if kind is ValueType.BOOL else value
+
+    def _array(self, field: str, depth: int) -> MetadataValue:
+        if depth > MAX_DEPTH:
+            self._fail(f"arrays nested more than {MAX_DEPTH} deep", field, self._pos)
+        kind = self._value_type(f"{field} element")
+        at = self._pos
+        count = self._u64(f"{field} count")
+        smallest = {ValueType.STRING: 8, ValueType.ARRAY: 12}.get(kind) or _DTYPES[kind].itemsize
+        left = self._size - self._pos
+        if count > left // smallest:
+            message = f"{count} elements of {smallest} bytes or more, but the file has {left} left"
+            self._fail(message, f"{field} count", at)
+        if kind is ValueType.STRING:
+            return self._string_array(field, count, at)
+        if kind is ValueType.ARRAY:
+            self._nested += count
+            if self._nested > MAX_NESTED:
+                message = f"more than {MAX_NESTED} arrays inside arrays"
+                self._fail(message, f"{field} count", at)
+            return [self._array(f"{field}[{i}]", depth + 1) for i in range(count)]
+        start = self._need(count * smallest, field)
+        values = np.frombuffer(self._buffer, _DTYPES[kind], count, start)
+        return values != 0 if kind is ValueType.BOOL else values
+
+    def _string_array(self, field: str, count: int, at: int) -> StringArray:
+        """Walk over `count` strings without decoding them: some 50 ns for each."""
+        self._strings += count
+        if self._strings > MAX_STRINGS:
+            self._fail(f"more than {MAX_STRINGS} strings in arrays", f"{field} count", at)
+        buffer, start, pos = self._buffer, self._pos, self._pos
+        try:
+            for _ in range(count):
+                pos += 8 + _u64(buffer, pos)[0]
+        except (struct.error, IndexError, OverflowError):  # walked past the end of the file
+            pos = self._size + 1
+        if pos > self._size:
+            self._find_bad_string(field, count)
+        self._pos = pos
+        return StringArray(buffer, start, pos, count)
+
+    def _find_bad_string(self, field: str, count: int) -> NoReturn:
+        """Walk again, slowly, to say which string runs past the file."""
+        for index in range(count):
+            at = self._pos
+            length = self._u64(f"{field}[{index}] length")
+            left = self._size - self._pos
+            if length > left:
+                message = f"{length} bytes, but the file ends after {left} more"
+                self._fail(message, f"{field}[{index}] length", at)
+            self._pos += length
+        raise AssertionError(f"{field}: the fast walk failed, the slow one did not")
+
+    def _read_alignment(self) -> None:
+        key = "general.alignment"
+        if key not in self.metadata:
+            return
+        value, at = self.metadata[key], self.metadata_offsets[key]
+        if self.metadata_types[key] is not ValueType.UINT32 or not isinstance(value, int):
+            kind = self.metadata_types[key].name
+            self._fail(f"must be UINT32, is {kind}", f"metadata '{key}'", at)
+        if not 8 <= value <= MAX_ALIGNMENT or value & (value - 1):
+            message = f"{value} is not a power of two from 8 to {MAX_ALIGNMENT}"
+            self._fail(message, f"metadata '{key}'", at)
+        self.alignment = value
+
+    # --- tensors ----------------------------------------------------------------------------
+
+    def _read_tensors(self, count: int) -> None:
+        entries: dict[str, _Entry] = {}
+        for index in range(count):
+            entry = self._read_entry(index)
+            if entry.name in entries:
+                message = "this tensor name comes twice"
+                self._fail(message, f"tensor {shown(entry.name)}", entry.name_at)
+            entries[entry.name] = entry
+        # Only now is it known where the data starts.
+        data_start = -(-self._pos // self.alignment) * self.alignment
+        for entry in entries.values():
+            self.tensors[entry.name] = self._place(entry, data_start)
+        for before, after in pairwise(sorted(self.tensors.values(), key=lambda t: t.offset)):
+            overlap = before.offset + before.nbytes - after.offset
+            if overlap > 0:
+                message = f"overlaps tensor {shown(before.name)} by {overlap} bytes"
+                field = f"tensor {shown(after.name)} offset"
+                self._fail(message, field, entries[after.name].offset_at)
+
+    def _place(self, entry: _Entry, data_start: int) -> TensorInfo:
+        start, nbytes = data_start + entry.offset, entry.type.nbytes(entry.shape)
+        field = f"tensor {shown(entry.name)} offset"
+        if entry.offset % self.alignment:
+            message = f"{entry.offset} is not a multiple of the alignment {self.alignment}"
+            self._fail(message, field, entry.offset_at)
+        if start + nbytes > self._size:
+            message = f"its {nbytes} bytes from byte {start} on run past the file's {self._size}"
+            self._fail(message, field, entry.offset_at)
+        return TensorInfo(entry.name, entry.shape, entry.type, start, nbytes)
+
+    def _read_entry(self, index: int) -> _Entry:
+        name_at = self._pos
+        name = self._name(f"tensor {index} name", MAX_NAME)
+        field = f"tensor {shown(name)}"
+        shape, dims_at = self._dims(field)
+        kind = self._tensor_type(field)
+        if shape[-1] % kind.block_size:
+            blocks = f"{kind.name} blocks of {kind.block_size}"
+            message = f"rows of {shape[-1]} do not divide into {blocks}"
+            self._fail(message, f"{field} dimension 0", dims_at)
+        offset = self._u64(f"{field} offset")
+        return _Entry(name, shape, kind, offset, name_at, self._pos - 8)
+
+    def _dims(self, field: str) -> tuple[tuple[int, ...], int]:
+        """(shape in numpy order, where the dimensions start)."""
+        n_dims = self._u32(f"{field} n_dims")
+        if not 1 <= n_dims <= MAX_DIMS:
+            message = f"{n_dims} dimensions, 1 to {MAX_DIMS} are allowed"
+            self._fail(message, f"{field} n_dims", self._pos - 4)
+        dims_at, count, dims = self._pos, 1, []
+        for axis in range(n_dims):
+            dim = self._u64(f"{field} dimension {axis}")
+            if dim == 0:
+                self._fail("zero", f"{field} dimension {axis}", self._pos - 8)
+            count *= dim
+            if count >= 1 << 63:
+                message = f"the product of the dimensions overflows at {dim}"
+                self._fail(message, f"{field} dimension {axis}", self._pos - 8)
+            dims.append(dim)
+        return tuple(reversed(dims)), dims_at
+
+    def _tensor_type(self, field: str) -> GGMLType:
+        tag = self._u32(f"{field} type")
+        try:
+            return GGMLType(tag)
+        except ValueError:
+            message = f"unknown tensor type {tag}"
+            if tag in WITHDRAWN:
+                message += f" ({WITHDRAWN[tag]}, withdrawn: convert the model again)"
+            self._fail(message, f"{field} type", self._pos - 4)

@@ -1,0 +1,125 @@
+"""A model that is split into several GGUF files, read as one.
+
+Tools that split a model call its parts ``NAME-00001-of-00003.gguf`` and so on. The first part has
+the model's metadata, each has a table of its own tensors, and each says which part it is:
+``split.no`` (from 0), ``split.count``, and ``split.tensors.count``, the tensors of all parts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import GGUFError, ModelError
+from .file import GGUFFile, ValueType
+from .header import shown
+
+_NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+
+
+class SplitGGUFFile(GGUFFile):
+    """All parts of a split model as one `GGUFFile`; a tensor's offset counts in its own part."""
+
+    def __init__(self, parts: list[GGUFFile]) -> None:
+        """Use `GGUFFile.open` with the first part."""
+        first = parts[0]
+        self.path, self.version, self.alignment = first.path, first.version, first.alignment
+        self.metadata = first.metadata
+        self.nbytes = sum(part.nbytes for part in parts)
+        self.parts = tuple(part.path for part in parts)
+        self._types, self._offsets = first._types, first._offsets
+        self._files = parts
+        self._sha256 = None
+        self._buffer = None
+        self._part_of: dict[str, GGUFFile] = {}
+        self.tensors = {}
+        for part in parts:
+            for name, info in part.tensors.items():
+                if name in self.tensors:
+                    other = self._part_of[name].path.name
+                    message = f"{part.path}: this tensor is in {other} too"
+                    raise GGUFError(message, field=f"tensor {shown(name)}", offset=info.offset)
+                self.tensors[name] = info
+                self._part_of[name] = part
+        total = first.integer("split.tensors.count", len(self.tensors))
+        if total != len(self.tensors):
+            found = f"{len(self.tensors)} tensors in all parts together"
+            first.refuse("split.tensors.count", f"{total}, but there are {found}")
+
+    def close(self) -> None:
+        """Let go of all mappings."""
+        for part in self._files:
+            part.close()
+
+    def data(self, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+        """The stored bytes of tensor `name`: uint8 [nbytes], a read-only view on the mapping."""
+        part = self._part_of.get(name)
+        if part is None:
+            raise ModelError(f"{self.path} and its other parts have no tensor {shown(name)}")
+        return part.data(name)
+
+    def stored(self, key: str) -> tuple[ValueType, bytes]:
+        """The value at `key` as the first part holds it."""
+        return self._files[0].stored(key)
+
+    def release(self, name: str) -> None:
+        """Give the memory of tensor `name` back; its bytes are read from the file when needed."""
+        self._part_of[name].release(name)
+
+    def sha256(self) -> str:
+        """Hex digest of the hex digests of all parts, joined; computed on first use."""
+        if self._sha256 is None:
+            joined = "".join(part.sha256() for part in self._files)
+            self._sha256 = hashlib.sha256(joined.encode()).hexdigest()
+        return self._sha256
+
+    def check_unchanged(self) -> None:
+        """Raise ModelError when a part was changed, replaced or cut since it was opened."""
+        for part in self._files:
+            part.check_unchanged()
+
+
+def join(first: GGUFFile) -> GGUFFile:
+    """The whole model of which `first` is a part: itself, or a `SplitGGUFFile`.
+
+    Raises:
+        ModelError: it is not the first part, or another one is missing.
+        GGUFError: the parts do not belong together.
+    """
+    count = first.integer("split.count", 1, low=0, high=99_999)
+    if count <= 1:
+        return first
+    number = first.integer("split.no", 0, high=count - 1)
+    match = _NAME.fullmatch(first.path.name)
+    if match is None or int(match["count"]) != count or int(match["number"]) != number + 1:
+        raise ModelError(
+            f"{first.path} is part {number + 1} of {count} of a model, but its name does not end "
+            f"in -{number + 1:05}-of-{count:05}.gguf, so the others cannot be found; rename it back"
+        )
+    paths = [
+        first.path.with_name(f"{match['stem']}-{n:05}-of-{count:05}.gguf")
+        for n in range(1, count + 1)
+    ]
+    if number:
+        raise ModelError(f"{first.path} is part {number + 1} of {count}; open {paths[0].name}")
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise ModelError(
+            f"{first.path} is part 1 of {count} of a model; {', '.join(missing[:3])}{more} "
+            f"{'is' if len(missing) == 1 else 'are'} missing beside it"
+        )
+    return SplitGGUFFile([first, *(_part(path, n, count) for n, path in enumerate(paths) if n)])
+
+
+def _part(path: Path, number: int, count: int) -> GGUFFile:
+    """Open part `number` (from 0) and check that it is that."""
+    part = GGUFFile.open_one(path)
+    for key, expected in (("split.count", count), ("split.no", number)):
+        found = part.integer(key, low=0, high=99_999)
+        if found != expected:
+            part.refuse(key, f"{path}: {found}, the first part and the name say {expected}")
+    return part

@@ -1,0 +1,1 @@
+"""A loaded model and its sessions: prefill, decode, and their accounts."""

@@ -1,0 +1,271 @@
+"""A loaded model, ready to run: kernels, packed weights, threads, the machine's profile."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import get_args
+
+from ...errors import EngineError, ModelError
+from ...jit import targets
+from ...jit.compile import Library, ObjectCache, default_folder
+from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
+from ...jit.pool import Pool
+from .. import models
+from ..forward.choice import Choice
+from ..forward.kv import KVCache
+from ..forward.rows import Buffers
+from ..gguf.file import GGUFFile
+from ..gguf.filehash import sha256_of_parts
+from ..physics.costs import ModelCost
+from ..physics.machine import MachineProfile, physical_cores, profile
+from ..tokens.tokenizer import Tokenizer
+from ..weights.loader import WeightLoader
+from ..weights.packed_copy import Kept, pack_or_map
+from .crowding import Crowding
+from .session import Session
+
+DEFAULT_CONTEXT = (
+    32768  # positions, if the model has as many: a page costs nothing until it is used
+)
+NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """Facts about the model file.
+
+    Attributes:
+        quant: the type that most weights have, e.g. ``Q4_0``.
+        parameters: weights in all tensors.
+        context_length: positions that the model was trained for.
+        nbytes: size of the file, or of all parts of a split one.
+        parts: the files of a split model; `path` is the first.
+    """
+
+    name: str
+    path: Path
+    architecture: str
+    quant: str
+    parameters: int
+    n_layers: int
+    context_length: int
+    nbytes: int
+    parts: tuple[Path, ...] = ()
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the file; of the digests of its parts if it is split. Remembered on disk."""
+        return sha256_of_parts(self.parts or (self.path,))
+
+
+class Engine:
+    """Runs one model. Sessions of an engine share its weights and take turns on its threads.
+
+    Attributes:
+        model: facts about the model file.
+        tokenizer: text to ids and back.
+        target: the CPU feature set that the kernels were generated for.
+        machine: measured limits of this machine.
+        threads: threads that play a pass.
+        crowding: leaves out threads whose core another process has.
+        kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
+        kept: the packed copy of the weights on disk, if one was asked for.
+    """
+
+    def __init__(
+        self,
+        gguf: GGUFFile,
+        library: Library,
+        pool: Pool,
+        kv: KVFormat,
+        context: int | None,
+        progress: Callable[[float], None] | None,
+        keep_packed: bool,
+    ) -> None:
+        """Use `Engine.load`."""
+        self.library, self.pool = library, pool
+        self.crowding = Crowding(pool)
+        self.target = library.target
+        self.threads = pool.threads
+        self.kv: KVFormat = kv
+        self.tokenizer = Tokenizer.from_gguf(gguf)
+        weights = WeightLoader(gguf, library)
+        self.network = models.build(gguf, weights)
+        # Measured first: what it reads for that is free again before the weights need room.
+        self.machine: MachineProfile = profile(library, pool)
+        self.kept: Kept | None = None
+        if keep_packed:
+            self.weights, self.kept = pack_or_map(weights, pool, progress)
+        else:
+            self.weights = weights.pack_all(pool, progress)
+        config = self.network.config
+        self.model = _info(gguf, config.layers, config.context)
+        self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context
+        if self.context > config.context:
+            raise EngineError(
+                f"a context of {self.context} tokens was asked for, but {self.model.name} was made "
+                f"for {config.context}; ask for at most that"
+            )
+        self.buffers = Buffers()
+        self.choice = Choice(config.n_vocab)
+        self.lock = threading.RLock()
+        self.logits_of: Session | None = None  # whose pass wrote the logits last
+        self._gguf = gguf  # the embedding table is read from its mapping
+        self._tables = self.network.tables(-(-self.context // PAGE) * PAGE, self.context)
+
+    @classmethod
+    def load(
+        cls,
+        model: str | Path = "nano",
+        *,
+        threads: int | None = None,
+        target: str | None = None,
+        kv: str = "bf16",
+        context: int | None = None,
+        progress: Callable[[float], None] | None = None,
+        keep_packed: bool = False,
+    ) -> Engine:
+        """Load a model.
+
+        Args:
+            model: ``nano`` (the embedded one), a path to a GGUF file, the name of a model that
+                `triplepoint pull` brought, such as ``Qwen/Qwen3-4B-GGUF:Q4_K_M``, or
+                ``synthetic:NAME:QUANT`` (real shapes, random weights).
+            threads: threads of a pass; default: the physical cores this process may use.
+            target: CPU feature set, e.g. ``avx2``; default: the best of this machine.
+            kv: format of the KV cache: ``bf16``, ``q8`` (int8: half the bytes, faster the longer
+                the context) or ``f32``.
+            context: most positions of a session; default: what the model was made for, at most
+                32,768.
+            progress: hears the share of the weights that is packed, 0 to 1.
+            keep_packed: keep the packed weights on disk, as large as the model's file, and map them
+                from there the next time; `Engine.kept` says what became of it.
+
+        Raises:
+            ModelError: the file cannot be found, is damaged, or cannot be run.
+            TargetError: the target is unknown or cannot run here.
+            EngineError: another setting makes no sense.
+        """
+        if kv not in get_args(KVFormat):
+            known = ", ".join(get_args(KVFormat))
+            raise EngineError(f"unknown KV cache format {kv!r}; known: {known}")
+        if context is not None and context < 1:
+            raise EngineError(f"a context of {context} tokens is too small; ask for at least 1")
+        count = threads if threads is not None else physical_cores()
+        if not 1 <= count <= 256:
+            raise EngineError(f"{count} threads make no sense; ask for 1 to 256")
+        chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
+        gguf = GGUFFile.open(resolve_model(model))
+        models.architecture_of(gguf)
+        library = Library(chosen, ObjectCache(default_folder()))
+        pool = Pool(library, count)
+        try:
+            return cls(gguf, library, pool, kv, context, progress, keep_packed)  # pyright: ignore[reportArgumentType]
+        except BaseException:
+            pool.close()
+            raise
+
+    def session(self, context: int | None = None) -> Session:
+        """A new conversation with an empty KV cache of `context` positions."""
+        size = self.context if context is None else context
+        if not 1 <= size <= self.context:
+            raise EngineError(
+                f"a session of {size} tokens does not fit a context of {self.context}"
+            )
+        c = self.network.config
+        h = c.heads
+        cache = KVCache(self.kv, c.layers, h.kv_heads, h.head_dim, size, self._tables)
+        return Session(self, cache, size)
+
+    @cached_property
+    def cost(self) -> ModelCost:
+        """The model as the cost model sees it."""
+        *in_layers, head = self.network.matrices
+        body = [m for m in in_layers if not m.experts]
+        experts = [m for m in in_layers if m.experts]
+        h = self.network.config.heads
+        layers = self.network.config.layers
+        return ModelCost(
+            layers=layers,
+            heads=h.heads,
+            head_dim=h.head_dim,
+            body_weights=sum(m.parameters for m in body),
+            head_weights=head.parameters,
+            body_bytes=sum(m.nbytes for m in body),
+            head_bytes=head.nbytes,
+            kv_bytes=page_bytes(self.kv, layers, h.kv_heads, h.head_dim) / PAGE,
+            quantised=head.format.quantised,
+            int8_cache=self.kv == "q8",
+            expert_weights=sum(m.parameters for m in experts),
+            expert_bytes=sum(m.nbytes for m in experts),
+            experts=self.network.config.experts,
+            experts_used=self.network.config.experts_used,
+            windows=tuple(window for window in self.network.windows if window),
+            kv_heads=h.kv_heads,
+        )
+
+    def close(self) -> None:
+        """End the threads; the engine runs no more passes."""
+        self.pool.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def resolve_model(model: str | Path) -> Path:
+    """The file that a model's name stands for.
+
+    Raises:
+        ModelError: there is no such model.
+    """
+    name = str(model)
+    if name == "nano":
+        if not NANO.exists():
+            raise ModelError(f"the embedded model is missing ({NANO}); install triplepoint again")
+        return NANO
+    if name.startswith("synthetic:"):
+        from ..synthetic.write import synthetic_path
+
+        return synthetic_path(name)
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    from ..hub.names import is_hub_name, parse_name
+
+    if is_hub_name(name):
+        from ..hub.find import find
+        from ..hub.settings import Settings
+
+        return find(parse_name(name), Settings.from_environ()).paths[0]
+    raise ModelError(
+        f"no such model: {name}; give a path to a GGUF file, the name of a model that was pulled, "
+        f"nano, or synthetic:NAME:QUANT"
+    )
+
+
+def _info(gguf: GGUFFile, layers: int, context: int) -> ModelInfo:
+    totals: dict[str, int] = {}
+    for tensor in gguf.tensors.values():
+        count = 1
+        for n in tensor.shape:
+            count *= int(n)
+        totals[tensor.type.name] = totals.get(tensor.type.name, 0) + count
+    return ModelInfo(
+        name=gguf.string("general.name", "") or gguf.path.stem,
+        path=gguf.path,
+        architecture=gguf.string("general.architecture"),
+        quant=max(totals, key=lambda name: totals[name]),
+        parameters=sum(totals.values()),
+        n_layers=layers,
+        context_length=context,
+        nbytes=gguf.nbytes,
+        parts=gguf.parts,
+    )

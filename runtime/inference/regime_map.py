@@ -1,0 +1,56 @@
+"""The bounds that the cost model names, by size of a pass: the ground of the phase diagram."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from ...jit.kernels.attention import token_tile
+from ..physics.costs import pass_cost, predict
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .session import Session
+
+_STEP = 2**0.5  # between neighbouring lengths
+_known: WeakKeyDictionary[Engine, dict[str, Any]] = WeakKeyDictionary()
+
+
+def regime_map(session: Session) -> dict[str, Any]:
+    """For `tokens` in a pass and `kv` positions before it, the first letter of the bound.
+
+    The passes are those that the session would make: at most as many tokens as its prefill takes
+    at once, and as many positions as fit. Computed once for an engine.
+    """
+    engine = session.engine
+    if engine not in _known:
+        _known[engine] = _compute(session)
+    return _known[engine]
+
+
+def _compute(session: Session) -> dict[str, Any]:
+    engine, plans = session.engine, (session._decode, session._prefill)
+    tokens = _lengths(1, plans[1].most_tokens)
+    kv = _lengths(1, session.context)
+    tile = token_tile(engine.network.config.heads.group)
+
+    def bound(count: int, start: int) -> str:
+        barriers = plans[count > 1].tape.barriers
+        cost = pass_cost(engine.cost, count, start, 1, barriers, tile)
+        return predict(cost, engine.cost, engine.machine).bound[0]
+
+    return {
+        "tokens": tokens,
+        "kv": kv,
+        "bounds": ["".join(bound(n, at) for at in kv) for n in tokens],
+    }
+
+
+def _lengths(first: int, last: int) -> list[int]:
+    """Whole numbers from first to last, spaced evenly on a logarithmic axis."""
+    found, exact = [first], float(first)
+    while found[-1] < last:
+        exact *= _STEP
+        if (number := min(round(exact), last)) > found[-1]:
+            found.append(number)
+    return found

@@ -1,0 +1,1 @@
+"""What this machine can do, what a pass costs, and which bound holds."""

@@ -1,0 +1,112 @@
+"""This machine's limits by number of threads: what each one more brings, and what it costs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...jit.compile import Library
+from ...jit.pool import Pool
+from .machine import MachineProfile, cpu_name, measure, profile_folder, usable_cores
+from .topology import Topology, topology
+
+VERSION = 1
+SECONDS = 16.0  # after which no further number of threads is begun
+_MOST = 8  # numbers of threads
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ThreadSweep:
+    """Profiles by number of threads.
+
+    Attributes:
+        machine: what it was measured on, in hex: host, CPU, cores and feature set.
+        profiles: for each number of threads the limits, with the spread of their repeats.
+        left_out: numbers of threads for which there was no time.
+    """
+
+    machine: str
+    date: str
+    topology: Topology
+    profiles: tuple[MachineProfile, ...]
+    left_out: tuple[int, ...] = ()
+
+
+def thread_counts(physical: int, usable: int) -> list[int]:
+    """1, 2, 4, … up to all cores; with the physical ones, and one more where SMT begins."""
+    found = {1, physical, usable}
+    found |= {2**n for n in range(1, usable.bit_length()) if 2**n <= usable}
+    if usable > physical:
+        found.add(physical + 1)
+    inner = sorted(found - {1, physical, usable})
+    return sorted({1, physical, usable, *inner[: _MOST - 3]})
+
+
+def sweep(
+    library: Library,
+    counts: Sequence[int] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> ThreadSweep:
+    """Measure with each number of threads, about half a second each, 20 s at most."""
+    seen = topology()
+    todo = list(counts or thread_counts(seen.physical, seen.usable))
+    started, found = clock(), []
+    while todo and (not found or clock() - started < SECONDS):
+        pool = Pool(library, todo.pop(0))
+        try:
+            found.append(measure(library, pool))
+        finally:
+            pool.close()
+    at_work = topology()  # the clock rate right after work, not of a sleeping core
+    return ThreadSweep(
+        machine=machine_id(library),
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        topology=at_work,
+        profiles=tuple(found),
+        left_out=tuple(todo),
+    )
+
+
+def machine_id(library: Library) -> str:
+    """Tells this machine and feature set from others."""
+    key = f"{platform.node()}|{cpu_name()}|{usable_cores()}|{library.target}|{VERSION}"
+    return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+
+def keep(found: ThreadSweep, folder: Path | None = None) -> None:
+    """Write it to the cache; where that cannot be done, it is only shown."""
+    path = _path(found.machine, folder)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(dataclasses.asdict(found), indent=1))
+        os.replace(temporary, path)
+
+
+def kept(library: Library, folder: Path | None = None) -> ThreadSweep | None:
+    """What was kept of this machine; None if nothing was, or it cannot be read."""
+    try:
+        fields = json.loads(_path(machine_id(library), folder).read_text())
+        seen = fields["topology"]
+        seen["mhz"] = tuple(seen["mhz"])
+        seen["huge_page_bytes"] = tuple(seen["huge_page_bytes"])
+        return ThreadSweep(
+            machine=fields["machine"],
+            date=fields["date"],
+            topology=Topology(**seen),
+            profiles=tuple(MachineProfile(**profile) for profile in fields["profiles"]),
+            left_out=tuple(fields["left_out"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _path(machine: str, folder: Path | None) -> Path:
+    return (folder or profile_folder()) / f"threads-{machine}.json"

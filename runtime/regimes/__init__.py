@@ -1,0 +1,1 @@
+"""The phase diagram of a model on a machine."""

@@ -1,0 +1,454 @@
+"""The phase diagram as SVG and as blocks of colour."""
+
+from __future__ import annotations
+
+import html
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...traces.text import printable
+from ..physics.costs import Bound
+from .diagram import BOUNDS, Diagram, Line, Picture, Step
+
+COLOURS = {"compute": "#ee7f2d", "memory": "#3f9fd8", "dispatch": "#d678ac"}
+WORDS = {
+    "compute": ("compute", "arithmetic is the limit"),
+    "memory": ("memory", "reading is the limit"),
+    "dispatch": ("dispatch", "barriers and waiting"),
+}
+WIDTH, HEIGHT = 1200, 760
+LEFT, TOP, RIGHT, BOTTOM = 86, 118, 1170, 668
+SHADES = 12
+_Name = tuple[float, float, Bound]  # x, y, what
+_STYLE = """
+text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#e8e8e4}
+.t{font-size:25px;font-weight:650}.n{font-size:13.5px;fill:#9aa0a8}.k{font-size:13px;fill:#9aa0a8}
+.a{font-size:14px;fill:#c4c8cd}.c{font-size:12px;fill:#fff;fill-opacity:.82;paint-order:stroke;
+stroke:#14161a;stroke-width:3px;stroke-opacity:.55}.r{font-size:21px;font-weight:650;fill:#fff;
+fill-opacity:.93;letter-spacing:.03em}.s{font-size:13px;fill:#fff;fill-opacity:.72}
+.num{font-size:12.5px;font-weight:700;fill:#14161a}.tp{font-size:14px;font-weight:650;fill:#fff;
+paint-order:stroke;stroke:#14161a;stroke-width:4px;stroke-opacity:.75}
+"""
+
+
+def svg(picture: Picture) -> str:
+    """The picture as one SVG document: no scripts, no references."""
+    d = picture.diagram
+    place = Place(d)
+    names = _name_places(d, place, picture.path)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{text_of(picture.title)}">',
+        f"<style>{_STYLE}</style>",
+        f'<rect width="{WIDTH}" height="{HEIGHT}" rx="14" fill="#14161a"/>',
+        f'<clipPath id="plot"><rect x="{LEFT}" y="{TOP}" width="{RIGHT - LEFT}" '
+        f'height="{BOTTOM - TOP}" rx="8"/></clipPath>',
+        *_heading(picture),
+        f'<g clip-path="url(#plot)"><rect x="{LEFT}" y="{TOP}" width="{RIGHT - LEFT}" '
+        f'height="{BOTTOM - TOP}" fill="#1c1f24"/>',
+        f'<clipPath id="fits"><path d="{_inside(d, place)}"/></clipPath><g clip-path="url(#fits)">',
+        *_ground(d, place),
+        *_contours(d, place, names, picture.path),
+        *_boundaries(d, place),
+        "</g></g>",
+        *_axes(d, place),
+        *_names(names),
+        *_measured(picture, place),
+        *_path(picture.path, place),
+        *_triple(d, place),
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+class Place:
+    """Where a length is on the picture."""
+
+    def __init__(self, d: Diagram) -> None:
+        self.most_kv, self.most_tokens = float(d.kv[-1]), float(d.tokens[-1])
+        self.low = -0.45  # a little room below one token, for runs of single ones
+
+    def x(self, log_kv: float) -> float:
+        return LEFT + (RIGHT - LEFT) * log_kv / self.most_kv
+
+    def y(self, log_tokens: float) -> float:
+        share = (log_tokens - self.low) / (self.most_tokens - self.low)
+        return BOTTOM - (BOTTOM - TOP) * share
+
+    def kv(self, positions: int) -> float:
+        return self.x(math.log2(max(1, positions)))
+
+    def tokens(self, count: int) -> float:
+        return self.y(math.log2(max(1, count)))
+
+
+def text_of(text: str) -> str:
+    return html.escape(printable(text))
+
+
+def _heading(picture: Picture) -> list[str]:
+    out = [f'<text class="t" x="{LEFT}" y="46">{text_of(picture.title)}</text>']
+    for n, note in enumerate(picture.notes):
+        out.append(f'<text class="n" x="{LEFT}" y="{70 + 19 * n}">{text_of(note)}</text>')
+    return out
+
+
+def _ground(d: Diagram, place: Place) -> list[str]:
+    """Cells of one colour in a row are one rectangle; the nearer a boundary, the duller."""
+    shade = np.clip(np.ceil(np.sqrt(np.clip(d.lead(), 0, 1)) * SHADES), 1, SHADES).astype(int)
+    key = np.argmax(d.shares, axis=0) * 100 + shade
+    ys, xs = _edges(d.tokens, place.low, place.most_tokens), _edges(d.kv, 0.0, place.most_kv)
+    paths: dict[int, list[str]] = {}
+    for row in range(len(d.tokens)):
+        y1, y2 = place.y(ys[row + 1]), place.y(ys[row])
+        start = 0
+        for col in range(1, len(d.kv) + 1):
+            if col < len(d.kv) and key[row, col] == key[row, start]:
+                continue
+            x1, x2 = place.x(xs[start]), place.x(xs[col])
+            box = f"M{x1:.0f} {y1:.0f}H{x2:.0f}V{y2:.0f}H{x1:.0f}z"
+            paths.setdefault(int(key[row, start]), []).append(box)
+            start = col
+    return [
+        f'<path fill="{COLOURS[BOUNDS[n // 100]]}" '
+        f'fill-opacity="{0.36 + 0.44 * (n % 100) / SHADES:.2f}" shape-rendering="crispEdges" '
+        f'd="{"".join(boxes)}"/>'
+        for n, boxes in sorted(paths.items())
+    ]
+
+
+def _inside(d: Diagram, place: Place) -> str:
+    """The outline of what fits the context: tokens and positions together are at most as many."""
+    points = [(place.x(0.0), place.y(place.low)), (place.x(0.0), place.y(place.most_tokens))]
+    for n in range(161):
+        kv = place.most_kv * n / 160
+        left = max(1.0, d.context - 2**kv)
+        points.append((place.x(kv), place.y(min(place.most_tokens, math.log2(left)))))
+    points.append((place.x(place.most_kv), place.y(place.low)))
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + "z"
+
+
+def _edges(axis: np.ndarray, first: float, last: float) -> list[float]:
+    """Between neighbours, and at both ends."""
+    return [first, *((axis[1:] + axis[:-1]) / 2).tolist(), last]
+
+
+def _polyline(line: Line, place: Place) -> str:
+    points = [f"{place.x(x):.1f} {place.y(y):.1f}" for x, y in line]
+    return "M" + "L".join(points)
+
+
+def _contours(d: Diagram, place: Place, names: Sequence[_Name], path: Sequence[Step]) -> list[str]:
+    """Lines of equal speed, each with its figure where that covers nothing else."""
+    out: list[str] = []
+    taken = [(x, y, 80.0) for x, y, _ in names]
+    taken += [(place.x(x) - 40, place.y(y), 90.0) for x, y in d.triple_points()]
+    taken += [(x, y, 8.0) for x, y in _along(path, place)]
+    for level, lines in d.contours():
+        shape = "".join(_polyline(line, place) for line in lines)
+        out.append(
+            f'<path d="{shape}" fill="none" stroke="#fff" stroke-opacity=".42" stroke-width="1.1"/>'
+        )
+        line = max(lines, key=len)
+        for share in (0.5, 0.35, 0.65, 0.2, 0.8):
+            x, y = line[int((len(line) - 1) * share)]
+            x, y, half = place.x(x), place.y(y), 36.0
+            free = all(abs(x - a) > half + w or abs(y - b) > 24 for a, b, w in taken)
+            fits = _fits(d, line[int((len(line) - 1) * share)])
+            if free and fits and LEFT + half < x < RIGHT - half and TOP + 14 < y < BOTTOM - 12:
+                taken.append((x, y, half))
+                out.append(
+                    f'<text class="c" text-anchor="middle" x="{x:.0f}" y="{y + 4:.0f}">'
+                    f"{_round(level)} tok/s</text>"
+                )
+                break
+    return out
+
+
+def _fits(d: Diagram, point: tuple[float, float]) -> bool:
+    return bool(2 ** point[0] + 2 ** point[1] < 0.9 * d.context)
+
+
+def _round(value: float) -> str:
+    """20,000 as 20k."""
+    return f"{value / 1000:g}k" if value >= 10_000 else f"{value:,.10g}"
+
+
+def _boundaries(d: Diagram, place: Place) -> list[str]:
+    path = "".join(_polyline(line, place) for line in d.boundaries())
+    return [
+        f'<path d="{path}" fill="none" stroke="#14161a" stroke-opacity=".5" stroke-width="6" '
+        f'stroke-linejoin="round"/>',
+        f'<path d="{path}" fill="none" stroke="#fff" stroke-width="2.4" stroke-linejoin="round" '
+        f'stroke-linecap="round"/>',
+    ]
+
+
+def _axes(d: Diagram, place: Place) -> list[str]:
+    out: list[str] = []
+    for n in _ticks(2**place.most_kv):
+        x = place.kv(n)
+        out.append(
+            f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{BOTTOM}" y2="{BOTTOM + 6}" stroke="#9aa0a8"/>'
+            f'<text class="k" text-anchor="middle" x="{x:.0f}" y="{BOTTOM + 23}">{_short(n)}</text>'
+        )
+    for n in _ticks(2**place.most_tokens):
+        y = place.tokens(n)
+        out.append(
+            f'<line x1="{LEFT - 6}" x2="{LEFT}" y1="{y:.0f}" y2="{y:.0f}" stroke="#9aa0a8"/>'
+            f'<text class="k" text-anchor="end" x="{LEFT - 11}" y="{y + 4.5:.0f}">'
+            f"{_short(n)}</text>"
+        )
+    middle = (TOP + BOTTOM) // 2
+    out.append(
+        f'<text class="a" text-anchor="middle" x="{(LEFT + RIGHT) // 2}" y="{BOTTOM + 48}">'
+        f"positions in the KV cache before the pass</text>"
+    )
+    out.append(
+        f'<text class="a" text-anchor="middle" transform="translate(28 {middle}) rotate(-90)">'
+        f"new tokens</text>"
+    )
+    return out
+
+
+def _ticks(most: float) -> list[int]:
+    """Powers of four: 1, 4, 16, …"""
+    return [4**n for n in range(int(math.log(most, 4) + 1e-6) + 1)]
+
+
+def _names(names: Sequence[_Name]) -> list[str]:
+    """Each regime's name at the widest place of its region."""
+    out: list[str] = []
+    for x, y, name in names:
+        word, why = WORDS[name]
+        out.append(f'<text class="r" text-anchor="middle" x="{x:.0f}" y="{y:.0f}">{word}</text>')
+        out.append(
+            f'<text class="s" text-anchor="middle" x="{x:.0f}" y="{y + 19:.0f}">{why}</text>'
+        )
+    return out
+
+
+def _name_places(d: Diagram, place: Place, path: Sequence[Step]) -> list[_Name]:
+    """Where the names go: beside the run's path. Regions too small for one have none."""
+    bounds = d.bounds()
+    xs = np.array([place.x(float(x)) for x in d.kv])[None, :]
+    ys = np.array([place.y(float(y)) for y in d.tokens])[:, None]
+    free = np.ones(bounds.shape, bool)
+    for x, y in _along(path, place):
+        free &= (np.abs(xs - x) > 95) | (ys - y > 14) | (y - ys > 34)
+    out: list[_Name] = []
+    for n, name in enumerate(BOUNDS):
+        region = bounds == n
+        if region.sum() < 0.004 * region.size:
+            continue
+        room = region & free
+        row, col = _widest(room if room.any() else region)
+        x = min(max(float(xs[0, col]), LEFT + 95), RIGHT - 95)
+        out.append((x, float(ys[row, 0]), name))
+    return out
+
+
+def _along(path: Sequence[Step], place: Place) -> list[tuple[float, float]]:
+    """Points along a run's path."""
+    out: list[tuple[float, float]] = []
+    for (x1, y1), (x2, y2) in itertools.pairwise(_corners(path, place)):
+        for n in range(21):
+            t = n / 20
+            # The curve of `_path`: level in x at both ends, straight in y.
+            out.append((x1 + (x2 - x1) * t * t * (3 - 2 * t), y1 + (y2 - y1) * t))
+    return out
+
+
+def _corners(path: Sequence[Step], place: Place) -> list[tuple[float, float]]:
+    """Where phases begin and end."""
+    out: list[tuple[float, float]] = []
+    for step in path:
+        y = place.tokens(1 if step.phase == "decode" else step.tokens)
+        out.append((place.kv(step.kv_before), y))
+        if step.phase == "decode":
+            out.append((place.kv(step.kv_after), y))
+    return out
+
+
+def _widest(region: np.ndarray) -> tuple[int, int]:
+    """The cell of a region that is farthest from its edge."""
+    left = np.pad(region, 1)
+    best = (0, 0)
+    while left.any():
+        cells = np.argwhere(left)
+        middle = cells.mean(axis=0)
+        nearest = cells[np.argmin(((cells - middle) ** 2).sum(axis=1))]
+        best = (int(nearest[0]) - 1, int(nearest[1]) - 1)
+        inner = left.copy()
+        inner[1:-1, 1:-1] &= left[:-2, 1:-1] & left[2:, 1:-1] & left[1:-1, :-2] & left[1:-1, 2:]
+        inner[0], inner[-1], inner[:, 0], inner[:, -1] = False, False, False, False
+        left = inner
+    return best
+
+
+def _measured(picture: Picture, place: Place) -> list[str]:
+    out: list[str] = []
+    for point in picture.measured:
+        x, y = place.kv(point.start), place.tokens(point.tokens)
+        rate, expected = point.tokens / point.seconds, point.expected.tokens_per_s
+        agree = point.bound == point.expected.seen.bound
+        title = (
+            f"{point.tokens:,} tokens behind {point.start:,}: {rate:,.0f} tok/s, {point.bound}; "
+            f"expected {expected:,.0f} tok/s, {point.expected.seen.bound}"
+        )
+        out.append(
+            f'<path d="M{x:.0f} {y - 6:.0f}l6 6l-6 6l-6-6z" fill="{COLOURS[point.bound]}" '
+            f'stroke="{"#fff" if agree else "#14161a"}" stroke-width="1.6">'
+            f"<title>{text_of(title)}</title></path>"
+        )
+    return out
+
+
+def _path(path: Sequence[Step], place: Place) -> list[str]:
+    """A run: single tokens along the bottom, prefills above, arcs between them."""
+    if not path:
+        return []
+    legs, marks, numbers = [], [], []
+    last: tuple[float, float] | None = None
+    for step in path:
+        single = step.phase == "decode"
+        y = place.tokens(1 if single else step.tokens)
+        x1, x2 = place.kv(step.kv_before), place.kv(step.kv_after)
+        x2 = x2 if single else x1
+        if last is None:
+            legs.append(f"M{x1:.1f} {y:.1f}")
+        else:
+            middle = (last[1] + y) / 2
+            legs.append(f"C{last[0]:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y:.1f}")
+            if step.number:
+                numbers.append(_number(step.number, (last[0] + x1) / 2, middle))
+        if single:
+            legs.append(f"L{x2:.1f} {y:.1f}")
+            marks.append(
+                f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}" '
+                f'stroke="{COLOURS.get(step.observed, "#fff")}" stroke-width="5.5" '
+                f'stroke-linecap="round">{_hover(step)}</line>'
+            )
+        else:
+            marks.append(
+                f'<circle cx="{x1:.1f}" cy="{y:.1f}" r="7.5" stroke="#fff" stroke-width="2" '
+                f'fill="{COLOURS.get(step.observed, "#fff")}">{_hover(step)}</circle>'
+            )
+        last = (x2, y)
+    shape = "".join(legs)
+    return [
+        f'<path d="{shape}" fill="none" stroke="#14161a" stroke-opacity=".6" stroke-width="8" '
+        f'stroke-linejoin="round"/>',
+        f'<path d="{shape}" fill="none" stroke="#fff" stroke-width="3" stroke-linejoin="round" '
+        f'stroke-linecap="round"/>',
+        *marks,
+        *numbers,
+    ]
+
+
+def _number(number: int, x: float, y: float) -> str:
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="10.5" fill="#fff"/>'
+        f'<text class="num" text-anchor="middle" x="{x:.1f}" y="{y + 4.4:.1f}">{number}</text>'
+    )
+
+
+def _hover(step: Step) -> str:
+    text = (
+        f"{step.purpose.replace('_', ' ')}: {step.tokens:,} tokens behind {step.kv_before:,}, "
+        f"{step.rate:,.0f} tok/s, {step.observed}"
+    )
+    if step.predicted != step.observed:
+        text += f" (predicted: {step.predicted})"
+    return f"<title>{text_of(text)}</title>"
+
+
+def _triple(d: Diagram, place: Place) -> list[str]:
+    out: list[str] = []
+    for n, (kv, tokens) in enumerate(d.triple_points()):
+        x, y = place.x(kv), place.y(tokens)
+        title = (
+            f"{2**tokens:.0f} tokens behind {2**kv:,.0f}: compute, memory and dispatch are equal"
+        )
+        out.append(
+            f'<g><title>{title}</title><circle cx="{x:.1f}" cy="{y:.1f}" r="15" fill="none" '
+            f'stroke="#fff" stroke-opacity=".5" stroke-width="1.5"/>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="#14161a" stroke="#fff" '
+            f'stroke-width="3"/></g>'
+        )
+        if n == 0:
+            end = x > (LEFT + RIGHT) / 2
+            out.append(
+                f'<text class="tp" text-anchor="{"end" if end else "start"}" '
+                f'x="{x - 21 if end else x + 21:.0f}" y="{y - 10:.0f}">triple point</text>'
+            )
+    return out
+
+
+def _short(value: float) -> str:
+    """1,024 as 1k, 16,384 as 16k; others as they are."""
+    for unit, size in (("k", 1024), ("M", 1024**2)):
+        if value >= size and value % size == 0:
+            found = value / size
+            if found < 1024:
+                return f"{found:g}{unit}"
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:,.10g}"
+
+
+# --- terminal
+
+
+def blocks(picture: Picture, width: int, rows: int = 20) -> list[list[tuple[str, str]]]:
+    """Lines of (text, bound or ""): one cell each, tokens upwards, KV to the right."""
+    d = picture.diagram
+    bounds = d.bounds()
+    marks = _marks(picture, width - 8, rows)
+    lines: list[list[tuple[str, str]]] = []
+    labels: dict[int, int] = {}
+    for n in _ticks(2 ** float(d.tokens[-1])):
+        at = round(math.log2(n) / float(d.tokens[-1]) * (rows - 1))
+        labels[rows - 1 - at] = n
+    for row in range(rows):
+        line = [(f"{_short(labels[row]) if row in labels else '':>6} ", "")]
+        for col in range(width - 8):
+            i = _nearest(d.tokens, (rows - 1 - row) / (rows - 1))
+            j = _nearest(d.kv, col / (width - 9))
+            bound = int(bounds[i, j])
+            name = BOUNDS[bound] if bound >= 0 else ""
+            line.append((marks.get((row, col), name[:1] or " "), name))
+        lines.append(line)
+    axis = [" "] * width
+    for n in _ticks(2 ** float(d.kv[-1])):
+        at = 7 + round(math.log2(n) / float(d.kv[-1]) * (width - 9))
+        for k, letter in enumerate(_short(n)):
+            if at + k < width:
+                axis[at + k] = letter
+    lines.append([("".join(axis).rstrip(), "")])
+    return lines
+
+
+def _marks(picture: Picture, width: int, rows: int) -> dict[tuple[int, int], str]:
+    """Where the triple points are, and the numbered transitions of the run."""
+    d = picture.diagram
+    found: dict[tuple[int, int], str] = {}
+
+    def at(kv: float, tokens: float) -> tuple[int, int]:
+        row = rows - 1 - round(tokens / float(d.tokens[-1]) * (rows - 1))
+        return row, round(kv / float(d.kv[-1]) * (width - 1))
+
+    for step in picture.path:
+        tokens = 0.0 if step.phase == "decode" else math.log2(step.tokens)
+        place = at(math.log2(max(1, step.kv_before)), tokens)
+        found[place] = str(step.number % 10) if step.number else "o"
+    for kv, tokens in d.triple_points():
+        found[at(kv, tokens)] = "*"
+    return found
+
+
+def _nearest(axis: np.ndarray, share: float) -> int:
+    return int(np.argmin(np.abs(axis - share * axis[-1])))

@@ -1,0 +1,157 @@
+"""The library of recorded runs, `examples/runs`: what is in it, and how it is recorded.
+
+    python -m triplepoint.runtime.replay.recorded [NAME …]     records them anew, all by default
+
+They are traces like any other: they can be shown, verified and replayed. Those of the embedded
+model name its hash, so they are recorded anew when it changes.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ...errors import TraceError
+from ...traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
+from ...traces.reader import Trace
+from ..agent.agent import Agent
+from ..agent.header import run_start
+from ..inference.engine import Engine
+
+SUFFIX = ".jsonl"
+SYNTHETIC = "synthetic:qwen3-0.6b:q4_0:layers=2"
+_INCIDENT = "examples/incident"
+
+CHAT = (
+    "Which files are in this folder?",
+    "What is on line 2 of notes.txt?",
+    "What's the error in worker.log?",
+)
+SEARCHES = (
+    "Which file mentions retry?",
+    "Which file mentions db-2?",
+    "Which file mentions timeout?",
+    "Which file mentions payment?",
+)
+
+
+def folder() -> Path:
+    """Where the recorded runs are: in a checkout, not in what pip installs."""
+    return _root() / "examples" / "runs"
+
+
+def names() -> list[str]:
+    """The recorded runs that are there."""
+    return sorted(path.stem for path in folder().glob(f"*{SUFFIX}"))
+
+
+def load(name: str) -> Trace:
+    """A recorded run.
+
+    Raises:
+        TraceError: there is none of that name; says which there are.
+    """
+    path = folder() / f"{name}{SUFFIX}"
+    if name not in names():
+        known = ", ".join(names()) or "none: they are in a checkout's examples/runs"
+        raise TraceError(f"no recorded run {name!r}; there are {known}")
+    return Trace.load(path)
+
+
+def record(name: str, path: Path) -> Trace:
+    """Record one of `RUNS` into a file, which is replaced; gives what is in it."""
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch) / f"{name}{SUFFIX}"
+        RUNS[name](made)
+        trace = Trace.load(made)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    header = trace.header
+    assert header is not None, "a recorded run begins with its header"
+    # Where this was recorded is nobody's business.
+    header.workspace = _INCIDENT if header.workspace else ""
+    header.model.path = ""
+    with Trace.to_file(path, run=header.run) as copy:
+        for event in trace.events:
+            copy.write(event)
+    return Trace.load(path)
+
+
+def _chat(path: Path) -> None:
+    _ask(CHAT, path)
+
+
+def _search(path: Path) -> None:
+    _ask(SEARCHES, path)
+
+
+def _ask(questions: Sequence[str], path: Path) -> None:
+    """Questions in a row to the embedded model, about the example folder."""
+    workspace = _root() / _INCIDENT
+    with Engine.load("nano") as engine, Agent(engine, workspace=workspace, trace=path) as agent:
+        for question in questions:
+            for _ in agent.stream(question):
+                pass
+
+
+def _seed(path: Path) -> None:
+    """The shape that the project was started from, in made-up tokens on real matrices:
+
+    a prompt of 220 tokens, a call of 30, a result of 5,000, an answer of 60.
+    """
+    chance = random.Random(1)
+    with (
+        Engine.load(SYNTHETIC, context=8192) as engine,
+        Agent(engine, system="", trace=path) as agent,
+    ):
+        session, trace = agent.session, agent.trace
+
+        def feed(count: int, purpose: str, step: int) -> None:
+            ids = [chance.randrange(engine.tokenizer.n_vocab) for _ in range(count)]
+            note(session.prefill(ids, purpose=purpose), step)
+
+        def say(count: int, purpose: str, step: int) -> None:
+            for _ in session.decode(max_tokens=count, purpose=purpose):
+                pass
+            assert session.last_phase is not None
+            note(session.last_phase, step)
+
+        def note(phase: PhaseEvent, step: int) -> None:
+            phase.turn, phase.step = 1, step
+            trace.write(phase)
+
+        trace.write(run_start(agent, "made-up tokens"))
+        text = "(220 made-up tokens; nothing in this run means anything but its sizes and times)"
+        trace.write(MessageEvent(role="user", content=text, turn=1, step=1))
+        feed(220, "prompt", 1)
+        say(30, "tool_call", 1)
+        trace.write(ToolEvent(name="made_up", result="(5,000 made-up tokens)", turn=1, step=1))
+        feed(5000, "tool_result", 2)
+        say(60, "answer", 2)
+        trace.write(TurnEnd(turn=1, answer="(60 made-up tokens)"))
+        trace.write(RunEnd(status="answered", answer="(60 made-up tokens)"))
+
+
+RUNS: dict[str, Callable[[Path], None]] = {"chat": _chat, "search": _search, "seed": _seed}
+
+
+def _root() -> Path:
+    """The checkout: where this file is, or, if pip installed it without its examples, here."""
+    package = Path(__file__).parents[2]
+    return package if (package / _INCIDENT).is_dir() else Path.cwd()
+
+
+def main(chosen: Sequence[str]) -> None:
+    """Record and say how large the files are."""
+    for name in chosen or list(RUNS):
+        path = folder() / f"{name}{SUFFIX}"
+        trace = record(name, path)
+        size = path.stat().st_size / 1024
+        print(f"{path}: {len(trace.turns)} turns, {len(trace.phases)} phases, {size:,.0f} KiB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

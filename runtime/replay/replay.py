@@ -1,0 +1,258 @@
+"""Replay: run a recorded trace again on the model, and compare what comes out.
+
+A trace holds for each prefill the ids that were fed in and for each decode the ids that were
+sampled, so a replay is the same sequence of session calls with the recorded tool results already
+inside the recorded prompts: no tool runs, nothing is tokenised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import TYPE_CHECKING, cast
+
+from ...errors import ContextOverflowError, ReplayError
+from ...traces.events import PhaseEvent, RunStart
+
+if TYPE_CHECKING:
+    from ...traces.reader import Trace
+    from ..conversation.grammar import CallGrammar, Constraint
+    from ..inference.engine import Engine
+    from ..inference.sampling import Sampling
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first sampled token that is not the recorded one."""
+
+    position: int
+    """Index among the tokens of its phase, from 0."""
+    recorded: int | None
+    """The id in the trace; None when the replay went on where the recording had ended."""
+    replayed: int | None
+    """The id that came now; None when the replay ended first."""
+    recorded_text: str
+    replayed_text: str
+
+
+@dataclass(frozen=True)
+class PhaseCheck:
+    """One phase that was run again."""
+
+    number: int
+    """Index among the phases of its run, from 1."""
+    recorded: PhaseEvent
+    replayed: PhaseEvent
+    difference: Difference | None = None
+
+    @property
+    def same(self) -> bool:
+        """The same tokens came out."""
+        return self.difference is None
+
+
+@dataclass
+class VerifyReport:
+    """What a verification found; `ok` is True when every phase gave the recorded tokens."""
+
+    run: str
+    notes: list[str]
+    """Settings that differ but may give the same tokens all the same."""
+    total: int
+    """Phases in the recorded run."""
+    phases: list[PhaseCheck] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Every recorded phase was run again with the same tokens."""
+        return len(self.phases) == self.total and all(phase.same for phase in self.phases)
+
+    @property
+    def first_difference(self) -> PhaseCheck | None:
+        """The phase at which the replay left the recording."""
+        return next((phase for phase in self.phases if not phase.same), None)
+
+
+def verify(
+    trace: Trace,
+    engine: Engine,
+    *,
+    run: int = -1,
+    on_phase: Callable[[PhaseCheck], None] | None = None,
+) -> VerifyReport:
+    """Run one run of a trace again and compare the sampled tokens of every phase.
+
+    Ends at the first phase that differs: what follows it has another history.
+
+    Args:
+        trace: a loaded trace.
+        engine: an engine with the model of the trace.
+        run: which run of the trace, counted as list indices are; the last one by default.
+        on_phase: called after each phase.
+
+    Raises:
+        ReplayError: the trace and the engine do not fit; the message names the field.
+    """
+    chosen = trace.runs[run] if trace.runs else trace
+    header = chosen.header
+    if header is None:
+        raise ReplayError(f"{trace.path}: it has no run_start event, so no model to run again")
+    if header.redacted:
+        raise ReplayError(
+            f"{trace.path}: the trace is redacted, so it has no token ids to run again or compare; "
+            "record one without --redact"
+        )
+    report = VerifyReport(header.run, check_settings(header, engine), total=len(chosen.phases))
+    replay = Replay(engine, header)
+    for number, phase in enumerate(chosen.phases, 1):
+        check = replay.check(number, phase)
+        report.phases.append(check)
+        if on_phase is not None:
+            on_phase(check)
+        if not check.same:
+            break
+    return report
+
+
+def check_settings(header: RunStart, engine: Engine) -> list[str]:
+    """Compare a trace's header with an engine; returns notes on what differs but may be tried.
+
+    Raises:
+        ReplayError: the model is another one.
+    """
+    check_replayable(header)
+    model = engine.model
+    if header.model.sha256 and header.model.sha256 != model.sha256:
+        raise ReplayError(
+            f"model.sha256 differs: the trace was recorded with {header.model.name} "
+            f"({header.model.sha256[:12]}…), this is {model.name} ({model.sha256[:12]}…); "
+            "give the recorded model with -m"
+        )
+    now = {"target": str(engine.target), "kv": engine.kv, "threads": engine.threads}
+    recorded = {"target": header.target, "kv": header.kv, "threads": header.threads}
+    return [
+        f"{name} differs: recorded {recorded[name]}, now {value}"
+        for name, value in now.items()
+        if recorded[name] and recorded[name] != value
+    ]
+
+
+def check_replayable(header: RunStart) -> None:
+    """Whether the run's tokens are in the trace at all.
+
+    Raises:
+        ReplayError: the model ran in another server.
+    """
+    if server := header.config.get("server"):
+        raise ReplayError(
+            f"the model ran in another server ({server}), whose tokens are not in the trace; "
+            "only runs of a local model can be run again"
+        )
+
+
+class Replay:
+    """A session that a recorded run's phases are run on, in their order."""
+
+    def __init__(self, engine: Engine, header: RunStart) -> None:
+        self._engine = engine
+        self._tools = header.tools
+        self._output = header.config.get("output")
+        self._session = engine.session(context=header.config.get("context"))
+        self._grammars: dict[str, CallGrammar] = {}
+        self._constraint: tuple[tuple[int, int], Constraint | None] | None = None
+
+    def check(self, number: int, phase: PhaseEvent) -> PhaseCheck:
+        """Run one phase again.
+
+        Raises:
+            ReplayError: the phase does not follow from those before it; says where.
+        """
+        try:
+            if phase.phase == "prefill":
+                return self._prefill(number, phase)
+            return self._decode(number, phase)
+        except ContextOverflowError as error:
+            raise ReplayError(f"context differs: phase {number} does not fit; {error}") from error
+
+    def _prefill(self, number: int, phase: PhaseEvent) -> PhaseCheck:
+        """Feed those of the recorded ids that the session does not hold yet."""
+        session = self._session
+        if phase.kv_before < session.n_cached:  # the run dropped part of its context here
+            session.truncate(phase.kv_before)
+        new = phase.kv_after - len(session.tokens)
+        if phase.kv_before != session.n_cached or not 0 <= new <= len(phase.token_ids):
+            raise ReplayError(
+                f"phase {number} ({phase.purpose}): kv_before {phase.kv_before}, kv_after "
+                f"{phase.kv_after} and {len(phase.token_ids)} token_ids do not follow the phases "
+                f"before it, which made {len(session.tokens)} tokens; the trace lacks a phase"
+            )
+        ids = phase.token_ids[len(phase.token_ids) - new :]
+        return PhaseCheck(number, phase, session.prefill(ids, purpose=phase.purpose))
+
+    def _decode(self, number: int, phase: PhaseEvent) -> PhaseCheck:
+        """Sample as many tokens as were recorded, under the same grammar."""
+        recorded = phase.token_ids
+        if not recorded:  # interrupted before its first token
+            return PhaseCheck(number, phase, phase)
+        sampled = self._session.decode(
+            max_tokens=len(recorded),
+            stop=phase.stop,
+            constraint=self._grammar(phase),
+            sampling=_sampling(phase),
+            purpose=phase.purpose,
+        )
+        difference = None
+        with contextlib.closing(cast("Generator[int]", sampled)):
+            for position, (was, now) in enumerate(zip_longest(recorded, sampled)):
+                if was != now:
+                    difference = self._difference(position, was, now)
+                    break
+        replayed = self._session.last_phase
+        assert replayed is not None, "the engine gives a phase for every decode that has ended"
+        return PhaseCheck(number, phase, replayed, difference)
+
+    def _grammar(self, phase: PhaseEvent) -> Constraint | None:
+        """The constraint of the phase: one for all decodes of a model turn, as in the run."""
+        if phase.constraint is None:
+            return None
+        turn = (phase.turn, phase.step)
+        if self._constraint is None or self._constraint[0] != turn:
+            said = self._engine.tokenizer.decode(self._session.tokens[-4:], special=True)
+            opened = said.rstrip().endswith("<think>")
+            grammar = self._call_grammar(phase.constraint)
+            self._constraint = (turn, grammar.constraint(thinking=opened))
+        return self._constraint[1]
+
+    def _call_grammar(self, name: str) -> CallGrammar:
+        from ..conversation.formats import FORMATS
+        from ..conversation.grammar import CallGrammar
+
+        if name not in self._grammars:
+            if name != "text" and name not in FORMATS:
+                raise ReplayError(f"constraint differs: this version has no grammar {name!r}")
+            tools = [] if name == "text" else self._tools
+            form = "hermes" if name == "text" else name
+            self._grammars[name] = CallGrammar(self._engine.tokenizer, tools, form, self._output)
+        return self._grammars[name]
+
+    def _difference(self, position: int, was: int | None, now: int | None) -> Difference:
+        return Difference(position, was, now, self._text(was), self._text(now))
+
+    def _text(self, token: int | None) -> str:
+        if token is None or not 0 <= token < self._engine.tokenizer.n_vocab:
+            return ""
+        return self._engine.tokenizer.token_bytes(token).decode("utf-8", "backslashreplace")
+
+
+def _sampling(phase: PhaseEvent) -> Sampling:
+    """The recorded way to pick tokens; greedy when nothing was recorded."""
+    from ..inference.sampling import GREEDY, Sampling
+
+    if not phase.sampling:
+        return GREEDY
+    try:
+        return Sampling(**phase.sampling)
+    except (TypeError, ValueError) as error:
+        raise ReplayError(f"sampling differs: this version cannot do it ({error})") from error

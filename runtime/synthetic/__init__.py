@@ -1,0 +1,1 @@
+"""Models of real shapes with made-up weights."""

@@ -1,0 +1,123 @@
+"""Random weights, made as a GGUF file stores them: mean 0 and deviation 0.02, in any type."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..gguf.types import GGMLType
+
+PIECE = 1 << 22  # bytes made at a time: stays in the cache between making and writing
+DEVIATION = 0.02
+
+# Deviation of the weights of a K-quant block under d = 1.
+K_QUANTS = {
+    GGMLType.Q2_K: 13.98,
+    GGMLType.Q3_K: 43.34,
+    GGMLType.Q4_K: 243.5,
+    GGMLType.Q5_K: 490.3,
+    GGMLType.Q6_K: 1365.0,
+    GGMLType.IQ4_XS: 1246.2,
+}
+# Where a block of it has its fp16 scale, if that is not at its start.
+SCALE_AT = {GGMLType.Q2_K: 80, GGMLType.Q3_K: 108, GGMLType.Q6_K: 208}
+# What a quant is on average, and so what a block's dmin takes off.
+AVERAGE = {GGMLType.Q2_K: 1.5, GGMLType.Q4_K: 7.5, GGMLType.Q5_K: 15.5}
+
+
+def random_weights(
+    name: str, shape: tuple[int, ...], kind: GGMLType
+) -> Iterator[np.ndarray[Any, np.dtype[Any]]]:
+    """The stored bytes of one tensor in pieces; the same for the same name every time."""
+    rng = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
+    if len(shape) == 1:
+        yield (1 + DEVIATION * rng.standard_normal(shape)).astype(np.float32)
+        return
+    blocks = kind.nbytes(shape) // kind.type_size
+    step = PIECE // kind.type_size // 8 * 8  # whole 64-bit words of random bits for every type
+    for start in range(0, blocks, step):
+        count = min(step, blocks - start)
+        if kind in (GGMLType.Q4_0, GGMLType.Q8_0):
+            yield _random_blocks(rng, kind, count)
+        elif kind in K_QUANTS:
+            yield _random_k_blocks(rng, kind, count)
+        else:
+            yield _normal_table(kind).take(_random_bits(rng, 2 * count).view(np.uint16))
+
+
+def _random_bits(
+    rng: np.random.Generator, nbytes: int
+) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    words = rng.integers(0, 2**64, -(-nbytes // 8), np.uint64)
+    return words.view(np.uint8)[:nbytes]
+
+
+def _random_blocks(
+    rng: np.random.Generator, kind: GGMLType, count: int
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """`count` blocks of evenly distributed quants under an fp16 scale that gives DEVIATION.
+
+    Scales have either sign: the quants of Q4_0 run from -8 to 7, and with positive scales only,
+    every weight would lean to the negative.
+    """
+    raw = _random_bits(rng, count * kind.type_size)
+    if kind is GGMLType.Q8_0:
+        signed = raw.view(np.int8)
+        np.maximum(signed, -127, out=signed)  # no quantiser writes -128
+        exponent = 15 - 12  # quants deviate by 73.6: scales from 2^-12 to 1.25 × 2^-12
+    else:
+        exponent = 15 - 8  # quants deviate by 4.6: scales from 2^-8 to 1.25 × 2^-8
+    scales = raw.view(np.uint16).reshape(count, kind.type_size // 2)[:, 0]
+    np.copyto(scales, (scales & 0x80FF) | (exponent << 10))
+    return raw
+
+
+def _random_k_blocks(
+    rng: np.random.Generator, kind: GGMLType, count: int
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """`count` blocks of evenly distributed quants, their 16 or 8 scales random too.
+
+    Q3_K, Q6_K and IQ4_XS: scales of either sign over their whole range. Q2_K, Q4_K and Q5_K: scales
+    and mins evenly over the upper half of theirs, each on its own, under a dmin that takes off what
+    a quant is on average.
+    """
+    raw = _random_bits(rng, count * kind.type_size)
+    blocks = raw.reshape(count, kind.type_size)
+    at = SCALE_AT.get(kind, 0)
+    d = (1 + blocks[:, at] / 1024.0) * (DEVIATION / 1.125 / K_QUANTS[kind])
+    if kind in AVERAGE:
+        _put_halves(blocks, at + 2, d * AVERAGE[kind])
+        if kind is GGMLType.Q2_K:
+            blocks[:, :16] |= 0x88
+        else:
+            # Bit 5 of the first four scales and mins, and (as bit 7) that of the others.
+            blocks[:, 4:12] |= 0xA0
+    elif kind is not GGMLType.Q6_K:
+        # Products of quants and scales lean to one side: half of the blocks have theirs turned.
+        d *= 1.0 - 2.0 * (blocks[:, at + 1] & 1)
+    _put_halves(blocks, at, d)
+    return raw
+
+
+def _put_halves(
+    blocks: np.ndarray[Any, np.dtype[Any]], at: int, values: np.ndarray[Any, np.dtype[Any]]
+) -> None:
+    """Write one fp16 a block at byte `at`."""
+    blocks[:, at : at + 2] = values.astype("<f2").view(np.uint8).reshape(-1, 2)
+
+
+@cache
+def _normal_table(kind: GGMLType) -> np.ndarray[Any, np.dtype[Any]]:
+    """65,536 numbers of a normal distribution as `kind` stores them, for drawing from."""
+    values = np.random.Generator(np.random.PCG64(0)).standard_normal(1 << 16)
+    values = (values - values.mean()) / values.std() * DEVIATION
+    if kind is GGMLType.F16:
+        return values.astype(np.float16)
+    single = values.astype(np.float32)
+    if kind is GGMLType.BF16:
+        return ((single.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
+    return single

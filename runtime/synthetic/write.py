@@ -1,0 +1,279 @@
+"""Models with random weights and the exact shapes of real ones, for studying speed.
+
+    synthetic:qwen3-0.6b:q4_0            the whole model
+    synthetic:qwen3-8b:q8_0:layers=12    only its first 12 layers
+
+Each is written once into the user's cache as an ordinary GGUF file that any engine loads. What it
+says is noise, but its numbers behave: weights have mean 0 and deviation 0.02, so activations
+neither vanish nor overflow.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ...errors import ModelError
+from ..convert.rope import llama3_factors
+from ..gguf.types import GGMLType, ValueType
+from ..gguf.write import GGUFWriter
+from .shapes import SHAPES, Shape, layer_tensors
+from .vocabulary import (
+    CHAT_TEMPLATE,
+    ENDOFTEXT,
+    IM_END,
+    N_VOCAB,
+    made_up_vocabulary,
+)
+from .weights import random_weights
+
+PREFIX = "synthetic:"
+FORMAT = 1  # in the file name: a change of what is written must not find old files
+STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
+
+# Llama 3's sizes; the tokens are as made up as those of the others, chat template and all.
+LLAMA_MERGED, LLAMA_VOCAB = 128_000, 128_256
+LLAMA_BASE, LLAMA_ORIGINAL = 500_000.0, 8192
+FACTORS = "rope_freqs.weight"
+
+Progress = Callable[[int, int], None]
+
+
+# Type and `general.file_type` of each quantisation. Mixtures have other types where llama.cpp's
+# recipes do: see `SyntheticModel.kind_of`.
+QUANTS = {
+    "f32": (GGMLType.F32, 0),
+    "f16": (GGMLType.F16, 1),
+    "q4_0": (GGMLType.Q4_0, 2),
+    "q8_0": (GGMLType.Q8_0, 7),
+    "q2_k": (GGMLType.Q2_K, 10),
+    "q3_k_m": (GGMLType.Q3_K, 12),
+    "iq4_xs": (GGMLType.IQ4_XS, 30),
+    "q4_k_m": (GGMLType.Q4_K, 15),
+    "q5_k_m": (GGMLType.Q5_K, 17),
+    "q6_k": (GGMLType.Q6_K, 18),
+    "bf16": (GGMLType.BF16, 32),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SyntheticModel:
+    """One synthetic model: `parse` its name, then `write` it."""
+
+    name: str
+    quant: str
+    shape: Shape
+
+    @classmethod
+    def parse(cls, name: str) -> SyntheticModel:
+        """Read a name like `synthetic:qwen3-0.6b:q4_0:layers=4`; ModelError says what is wrong."""
+        form = f"{PREFIX}NAME:QUANT[:layers=N]"
+        parts = name.removeprefix(PREFIX).lower().split(":")
+        if not name.startswith(PREFIX) or not 2 <= len(parts) <= 3:
+            raise ModelError(f"{name!r} is not a synthetic model's name; they look like {form}")
+        if parts[0] not in SHAPES:
+            known = ", ".join(SHAPES)
+            raise ModelError(f"{name!r}: there is no synthetic model {parts[0]!r}; known: {known}")
+        if parts[1] not in QUANTS:
+            known = ", ".join(QUANTS)
+            raise ModelError(f"{name!r}: unknown quantisation {parts[1]!r}; known: {known}")
+        shape = SHAPES[parts[0]]
+        if len(parts) == 3:
+            key, _, value = parts[2].partition("=")
+            if key != "layers" or not value.isdecimal() or not 1 <= int(value) <= shape.layers:
+                raise ModelError(f"{name!r}: {parts[2]!r} is not layers=1 to layers={shape.layers}")
+            shape = replace(shape, layers=int(value))
+        return cls(parts[0], parts[1], shape)
+
+    @property
+    def file_name(self) -> str:
+        """Name of its file in the cache."""
+        cut = "" if self.shape.layers == SHAPES[self.name].layers else f"-layers{self.shape.layers}"
+        return f"{self.name}-{self.quant}{cut}-v{FORMAT}.gguf"
+
+    @property
+    def type(self) -> GGMLType:
+        """How most matrices are stored; norms and MoE routers are F32."""
+        return QUANTS[self.quant][0]
+
+    def kind_of(self, name: str, layer: int = 0) -> GGMLType:
+        """How the matrix `name` of a layer (without its `blk.N.`), or outside of all, is stored.
+
+        A mixture gives Q6_K to the output head, be it the embedding too, and more bits than most
+        get to the values and to what leads out of attention and of the feed-forward part.
+        """
+        if self.quant not in _MIXTURES:
+            return self.type
+        if name == ("token_embd.weight" if self.shape.tied else "output.weight"):
+            return GGMLType.Q6_K
+        part = name.partition(".")[0].removesuffix("_exps")
+        return _MIXTURES[self.quant](self.shape, part, layer) or self.type
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
+        """(name, shape, type) of every tensor, in file order."""
+        s = self.shape
+        yield "token_embd.weight", (self.n_vocab, s.width), self.kind_of("token_embd.weight")
+        if s.rope_factor:
+            yield FACTORS, (s.head_dim // 2,), GGMLType.F32
+        for layer in range(s.layers):
+            for name, shape in layer_tensors(s):
+                plain = len(shape) == 1 or name.startswith("ffn_gate_inp")
+                kind = GGMLType.F32 if plain else self.kind_of(name, layer)
+                yield f"blk.{layer}.{name}", shape, kind
+        yield "output_norm.weight", (s.width,), GGMLType.F32
+        if not s.tied:
+            yield "output.weight", (self.n_vocab, s.width), self.kind_of("output.weight")
+
+    @property
+    def n_vocab(self) -> int:
+        return N_VOCAB if self.shape.family == "qwen3" else LLAMA_VOCAB
+
+    def _pieces(self, name: str, shape: tuple[int, ...], kind: GGMLType) -> Iterator[np.ndarray]:
+        """The stored bytes of a tensor."""
+        if name != FACTORS:
+            return random_weights(name, shape, kind)
+        factor = self.shape.rope_factor
+        return iter([llama3_factors(2 * shape[0], LLAMA_BASE, factor, LLAMA_ORIGINAL)])
+
+    def nbytes(self) -> int:
+        """Size of its tensors on disk, in bytes."""
+        return sum(kind.nbytes(shape) for _, shape, kind in self.tensors())
+
+    def write(self, path: Path, progress: Progress | None = None) -> None:
+        """Write the model to `path`. `progress` is called with (bytes written, bytes in all)."""
+        done, total = 0, self.nbytes()
+        with GGUFWriter(path) as writer:
+            self._write_metadata(writer)
+            for name, shape, kind in self.tensors():
+                writer.declare(name, shape, kind)
+            for name, shape, kind in self.tensors():
+                for piece in self._pieces(name, shape, kind):
+                    writer.write(name, piece)
+                    done += piece.nbytes
+                if progress is not None:
+                    progress(done, total)
+
+    def _write_metadata(self, writer: GGUFWriter) -> None:
+        s = self.shape
+        arch, llama = s.architecture, s.family == "llama"
+        writer.add("general.architecture", arch)
+        writer.add("general.name", f"synthetic {self.name}")
+        writer.add("general.file_type", QUANTS[self.quant][1])
+        writer.add("general.quantization_version", 2)
+        sizes = {
+            "block_count": s.layers,
+            "context_length": 131_072 if llama else 40_960,
+            "embedding_length": s.width,
+            "feed_forward_length": s.ffn,
+            "attention.head_count": s.heads,
+            "attention.head_count_kv": s.kv_heads,
+            "attention.key_length": s.head_dim,
+            "attention.value_length": s.head_dim,
+            "vocab_size": self.n_vocab,
+        }
+        if s.experts:
+            sizes["expert_count"] = s.experts
+            sizes["expert_used_count"] = s.experts_used
+            sizes["expert_feed_forward_length"] = s.expert_ffn
+        for key, value in sizes.items():
+            writer.add(f"{arch}.{key}", value)
+        writer.add(f"{arch}.rope.freq_base", LLAMA_BASE if llama else 1e6)
+        writer.add(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5 if llama else 1e-6)
+        tokens, types, merges = made_up_vocabulary(*([LLAMA_MERGED, LLAMA_VOCAB] if llama else []))
+        first = LLAMA_MERGED if llama else ENDOFTEXT
+        last = LLAMA_MERGED + IM_END - ENDOFTEXT if llama else IM_END
+        writer.add("tokenizer.ggml.model", "gpt2")
+        writer.add("tokenizer.ggml.pre", "llama-bpe" if llama else "qwen2")
+        writer.add("tokenizer.ggml.tokens", tokens)
+        writer.add("tokenizer.ggml.token_type", types, ValueType.INT32)
+        writer.add("tokenizer.ggml.merges", merges)
+        writer.add("tokenizer.ggml.bos_token_id", first)
+        writer.add("tokenizer.ggml.eos_token_id", last)
+        writer.add("tokenizer.ggml.padding_token_id", first)
+        writer.add("tokenizer.ggml.add_bos_token", False)
+        writer.add("tokenizer.chat_template", CHAT_TEMPLATE)
+
+
+def synthetic_path(
+    name: str, cache_dir: str | Path | None = None, *, progress: Progress | None = None
+) -> Path:
+    """Path of the GGUF file of synthetic model `name`, written first when it is not there yet.
+
+    `cache_dir` defaults to `synthetic` in the user's cache folder for triplepoint. The file appears
+    under its name only when it is whole. Raises ModelError for an unknown name, and when the disk
+    has not enough room.
+    """
+    model = SyntheticModel.parse(name)
+    folder = Path(cache_dir) if cache_dir is not None else _default_folder()
+    path = folder / model.file_name
+    if path.is_file():
+        return path
+    partial = folder / f".{path.name}.{os.getpid()}.partial"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_stale(folder)
+        needed, free = model.nbytes() + (1 << 24), shutil.disk_usage(folder).free
+        if needed > free:
+            sizes = f"{needed / 1e9:.1f} GB, {folder} has {free / 1e9:.1f} GB free"
+            raise ModelError(f"{name} needs {sizes}; take fewer layers with :layers=N")
+        model.write(partial, progress)
+        partial.replace(path)
+    except OSError as error:
+        message = f"cannot write {name} to {folder}: {error.strerror or error}"
+        raise ModelError(message) from error
+    return path
+
+
+def _default_folder() -> Path:
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("triplepoint")) / "synthetic"
+
+
+def _remove_stale(folder: Path) -> None:
+    for partial in folder.glob(".*.partial"):
+        if time.time() - partial.stat().st_mtime > STALE_S:
+            partial.unlink(missing_ok=True)
+
+
+def _like_q4_k_m(s: Shape, part: str, layer: int) -> GGMLType | None:
+    """Q6_K for half of the layers: the first and last eighths, and a third of those between."""
+    first = s.layers // 8
+    more = layer < first or layer >= 7 * s.layers // 8 or (layer - first) % 3 == 2
+    return GGMLType.Q6_K if more and part in ("attn_v", "ffn_down") else None
+
+
+def _like_q3_k_m(s: Shape, part: str, layer: int) -> GGMLType | None:
+    if part == "attn_v":
+        return GGMLType.Q5_K if layer < 2 else GGMLType.Q4_K
+    if part == "ffn_down":
+        return GGMLType.Q5_K if layer < s.layers // 16 else GGMLType.Q4_K
+    return GGMLType.Q4_K if part == "attn_output" else None
+
+
+def _like_q2_k(s: Shape, part: str, layer: int) -> GGMLType | None:
+    if part == "attn_v":
+        return GGMLType.Q4_K if s.heads >= 4 * s.kv_heads else GGMLType.Q3_K
+    return GGMLType.Q3_K if part in ("ffn_down", "attn_output") else None
+
+
+def _like_iq4_xs(s: Shape, part: str, layer: int) -> GGMLType | None:
+    if part == "attn_v" and s.heads >= 4 * s.kv_heads:
+        return GGMLType.Q5_K
+    return GGMLType.Q5_K if part == "ffn_down" and layer < s.layers // 8 else None
+
+
+# What a part of a layer ("attn_v") has in each mixture, None for what most have.
+_MIXTURES = {
+    "q2_k": _like_q2_k,
+    "q3_k_m": _like_q3_k_m,
+    "iq4_xs": _like_iq4_xs,
+    "q4_k_m": _like_q4_k_m,
+    "q5_k_m": _like_q4_k_m,
+}

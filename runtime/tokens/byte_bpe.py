@@ -1,0 +1,94 @@
+"""Byte-level BPE: every byte is a printable character, words are merged up from them.
+
+The merging itself is done by the `tokenizers` library; here its model is built from the vocabulary
+and the merges of the GGUF file.
+"""
+
+from __future__ import annotations
+
+import codecs
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ...errors import ModelError
+from ..gguf.file import GGUFFile
+from .pretokenizers import PreTokenizer, pre_tokenizer
+from .vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as MergeTokenizer
+    from tokenizers.models import BPE
+    from tokenizers.pre_tokenizers import Split
+
+
+def byte_characters() -> str:
+    """The character that stands for each byte 0 to 255, the same in all such vocabularies.
+
+    Printable Latin-1 stands for itself; the other 68 bytes take the characters from U+0100 on.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(0x100, 0x200))
+    return "".join(chr(byte if byte in printable else next(others)) for byte in range(256))
+
+
+# For codecs.charmap_encode: character → byte, in C.
+_BYTE_OF = codecs.charmap_build(byte_characters())
+
+
+def word_splits(pre: PreTokenizer) -> list[Split]:
+    """The steps that cut a text into the words of `pre`, for the `tokenizers` library."""
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import Split
+
+    return [Split(Regex(pattern), "isolated") for pattern in pre.patterns]
+
+
+class ByteBPE:
+    """Turns text without markers into ids, and ids into bytes."""
+
+    adds_space_prefix = False
+
+    def __init__(self, gguf: GGUFFile, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._pre = pre_tokenizer(gguf.string("tokenizer.ggml.pre", ""))
+        self.add_bos = self._pre.add_bos
+        merges = gguf.strings("tokenizer.ggml.merges")
+        if merges is None:
+            gguf.refuse("tokenizer.ggml.merges", "missing")
+        self._merges = merges
+
+    @cached_property
+    def _tokenizer(self) -> MergeTokenizer:
+        from tokenizers import Tokenizer
+        from tokenizers.pre_tokenizers import ByteLevel, Sequence
+
+        tokenizer = Tokenizer(self._model())
+        to_characters = ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = Sequence([*word_splits(self._pre), to_characters])
+        return tokenizer
+
+    def _model(self) -> BPE:
+        from tokenizers.models import BPE
+
+        tokens = self._vocabulary.mergeable
+        merges = [(left, right) for left, _, right in (m.partition(" ") for m in self._merges)]
+        try:
+            return BPE(tokens, merges, ignore_merges=self._pre.ignore_merges)
+        except Exception:  # the library raises nothing narrower: a merge names a missing token
+            known = [(a, b) for a, b in merges if a in tokens and b in tokens and a + b in tokens]
+        try:
+            return BPE(tokens, known, ignore_merges=self._pre.ignore_merges)
+        except Exception as error:
+            message = f"the merges do not fit the vocabulary: {error}"
+            raise ModelError(f"{message} (tokenizer.ggml.merges)") from error
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of `text`; bytes that the vocabulary has no token for are left out."""
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
+
+    def token_bytes(self, token: str, kind: int) -> bytes:
+        """The bytes that an unrefused token of the vocabulary stands for."""
+        try:
+            return codecs.charmap_encode(token, "strict", _BYTE_OF)[0]
+        except UnicodeEncodeError:  # not made of byte characters: a marker, or padding
+            return token.encode("utf-8")

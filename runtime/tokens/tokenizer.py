@@ -1,0 +1,251 @@
+"""Text to token ids and back, from the vocabulary in a GGUF file.
+
+Text is of two kinds. What a chat template writes around the messages is trusted: the control tokens
+in it are recognised (`special=True`). What users, files and tools say is not: whatever it contains,
+it becomes ordinary tokens (`special=False`), because the tokens that merging may produce do not
+include the refused ones at all; see vocabulary.py for which those are.
+
+Building the merge tables of a large vocabulary takes a quarter of a second, so it waits for the
+first `encode`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import Protocol
+
+from ...errors import UnsupportedModelError
+from ..gguf.file import GGUFFile
+from ..gguf.types import TokenType
+from .byte_bpe import ByteBPE
+from .sentencepiece import SentencePiece
+from .vocabulary import Vocabulary
+
+_MODELS = {"gpt2": ByteBPE, "llama": SentencePiece}  # by tokenizer.ggml.model
+_BLANK = re.compile(r"\s+")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Merger(Protocol):
+    """What turns text without markers into ids: ByteBPE, SentencePiece."""
+
+    add_bos: bool
+    adds_space_prefix: bool
+
+    def encode(self, text: str) -> list[int]: ...
+    def token_bytes(self, token: str, kind: int) -> bytes: ...
+
+
+class Tokenizer:
+    """The tokenizer of one model. Safe to use from several threads.
+
+    Attributes:
+        vocabulary: the tokens themselves and their kinds.
+        n_vocab: number of tokens.
+        bos, eos: ids, or None when the model has none.
+        add_bos: whether the model wants `bos` before a text (templates often write it themselves).
+        chat_template: the model's Jinja template, or None.
+        swallowing: ids of the markers that take the blank space after them away.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        merger: Merger,
+        *,
+        add_bos: bool,
+        chat_template: str | None,
+        swallowing: frozenset[int] = frozenset(),
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.n_vocab = vocabulary.n_vocab
+        self.bos, self.eos = vocabulary.bos, vocabulary.eos
+        self.add_bos = add_bos
+        self.chat_template = chat_template
+        self.swallowing = swallowing
+        self._merger = merger
+        self._bytes: dict[int, bytes] = {}
+
+    @classmethod
+    def from_gguf(cls, gguf: GGUFFile) -> Tokenizer:
+        """The tokenizer that the metadata of `gguf` describes.
+
+        Raises UnsupportedModelError for a kind of tokenizer that is not known, and GGUFError for
+        metadata that cannot be right. The file may be closed afterwards.
+        """
+        model = gguf.string("tokenizer.ggml.model", "")
+        if model not in _MODELS:
+            known = ", ".join(sorted(_MODELS))
+            message = f"{gguf.path}: the tokenizer model {model!r} is not supported"
+            raise UnsupportedModelError(f"{message} (tokenizer.ggml.model); known: {known}")
+        vocabulary = Vocabulary(gguf)
+        merger = _MODELS[model](gguf, vocabulary)
+        return cls(
+            vocabulary,
+            merger,
+            add_bos=gguf.boolean("tokenizer.ggml.add_bos_token", merger.add_bos)
+            and vocabulary.bos is not None,
+            chat_template=gguf.string("tokenizer.chat_template", "") or None,
+            swallowing=_swallowing(gguf, vocabulary),
+        )
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Ids that end an answer: eos, end of turn, end of message."""
+        return self.vocabulary.stop_ids
+
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """Ids that untrusted text never becomes: control tokens, and tags such as <tool_call>."""
+        return self.vocabulary.refused
+
+    # --- text to ids ------------------------------------------------------------------------
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """Ids of `text`, without bos.
+
+        With `special` the control tokens written in `text` are recognised: only for text of our
+        own. Without, no id of `control_ids` comes out, whatever `text` is.
+        """
+        return self.encode_parts([(text, special)])
+
+    def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
+        """Ids of the joined texts of `parts`, each with its own `special`.
+
+        A marker is recognised only inside one part, and words are cut as in the joined text: so a
+        rendered template gives the ids it would give as a whole, but control tokens never arise
+        from untrusted parts, nor across an edge.
+        """
+        return [token for token, _ in self.locate(parts)]
+
+    def locate(self, parts: Iterable[tuple[str, bool]]) -> list[tuple[int, int]]:
+        """As `encode_parts`, each id with the byte of the joined text's UTF-8 where it begins."""
+        texts: list[str] = []
+        cuts: list[tuple[int, int, int]] = []  # start, end, id of each marker
+        done = 0
+        for text, special in parts:
+            text = _encodable(text)
+            pattern, markers = self._all_markers if special else self._plain_markers
+            if pattern is not None:
+                for match in pattern.finditer(text):
+                    cuts.append((done + match.start(), done + match.end(), markers[match[0]]))
+            texts.append(text)
+            done += len(text)
+        return self._encode_between("".join(texts), cuts)
+
+    def _encode_between(self, text: str, cuts: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        pos = at = 0  # characters, bytes
+        for start, end, token in [*cuts, (len(text), len(text), -1)]:
+            if start > pos:
+                chunk = text[pos:start]
+                found += self._encode_chunk(chunk, at)
+                at += len(chunk.encode("utf-8"))
+            if token >= 0:
+                found.append((token, at))
+                at += len(text[start:end].encode("utf-8"))
+            pos = max(pos, end)
+            if token in self.swallowing:
+                blank = _BLANK.match(text, pos)
+                at += len(blank[0].encode("utf-8")) if blank else 0
+                pos = blank.end() if blank else pos
+        return found
+
+    def _encode_chunk(self, text: str, at: int) -> Iterator[tuple[int, int]]:
+        """Ids of a text without markers, and where each begins, counted from byte `at`."""
+        begin = at - self._merger.adds_space_prefix  # that space is nowhere in the text
+        for token in self._merger.encode(text):
+            yield token, max(begin, at)
+            begin += len(self.token_bytes(token))
+
+    @cached_property
+    def _plain_markers(self) -> tuple[re.Pattern[str] | None, dict[str, int]]:
+        return _any_of(self.vocabulary.plain_markers)
+
+    @cached_property
+    def _all_markers(self) -> tuple[re.Pattern[str] | None, dict[str, int]]:
+        return _any_of(self.vocabulary.all_markers)
+
+    # --- ids to text ------------------------------------------------------------------------
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that `token` stands for; of a control token, those of its name."""
+        known = self._bytes.get(token)
+        if known is None:
+            if not 0 <= token < self.n_vocab:
+                raise ValueError(f"token {token} is outside the vocabulary of {self.n_vocab}")
+            text, kind = self.vocabulary.tokens[token], self.vocabulary.kind(token)
+            raw = kind in (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
+            known = text.encode("utf-8") if raw else self._merger.token_bytes(text, kind)
+            self._bytes[token] = known
+        return known
+
+    def decode_bytes(self, ids: Iterable[int], *, special: bool = False) -> bytes:
+        """The bytes of `ids` in a row; control tokens by name with `special`, else left out."""
+        hidden = frozenset() if special else self.vocabulary.hidden
+        return b"".join(self.token_bytes(token) for token in ids if token not in hidden)
+
+    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """The text of `ids` as a whole; bytes that are not UTF-8 read as U+FFFD.
+
+        The space that SentencePiece puts in front of a text is taken off again.
+        """
+        raw = self.decode_bytes(ids, special=special)
+        if self._merger.adds_space_prefix and raw.startswith(b" "):
+            raw = raw[1:]
+        return raw.decode("utf-8", "replace")
+
+    def stream(self) -> TokenStream:
+        """A decoder for tokens that come one by one."""
+        return TokenStream(self)
+
+
+class TokenStream:
+    """Decodes token by token; bytes of an unfinished character are kept until it is whole."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes: empty inside a character and for control tokens."""
+        return self._decoder.decode(self._tokenizer.decode_bytes((token,)))
+
+    def flush(self) -> str:
+        """The end of the text: U+FFFD when it stops inside a character."""
+        text = self._decoder.decode(b"", final=True)
+        self._decoder.reset()
+        return text
+
+
+def _swallowing(gguf: GGUFFile, vocabulary: Vocabulary) -> frozenset[int]:
+    """Markers whose definition strips what follows them, which no key of the file says.
+
+    Phi-3's tokens of turns do so: after ``<|user|>`` its tokenizer drops the line break that its
+    template writes.
+    """
+    phi3 = gguf.string("general.architecture", "") == "phi3"
+    if not phi3 or gguf.string("tokenizer.ggml.model", "") != "llama":
+        return frozenset()
+    keeping = {"<unk>", "<s>", "<|endoftext|>"}
+    return frozenset(i for i in vocabulary.hidden if vocabulary.tokens[i] not in keeping)
+
+
+def _encodable(text: str) -> str:
+    """`text` with lone surrogates, which UTF-8 cannot say, replaced by U+FFFD."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+    return text
+
+
+def _any_of(markers: dict[str, int]) -> tuple[re.Pattern[str] | None, dict[str, int]]:
+    """A pattern that finds every marker, the longest where several begin, and their ids."""
+    if not markers:
+        return None, markers
+    longest_first = sorted(markers, key=lambda text: (-len(text), text))
+    return re.compile("|".join(map(re.escape, longest_first))), markers

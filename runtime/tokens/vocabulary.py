@@ -1,0 +1,175 @@
+"""The tokens of a GGUF file, and which of them text from outside may become.
+
+Three sets matter:
+
+- *refused*: ids that plain text can never become. Every control token, and every user-defined token
+  that looks like markup (`<tool_call>`): a file that contains `</tool_response>` must not end the
+  tool result it stands in.
+- *hidden*: refused ids that are not shown in decoded text: the control tokens. `<tool_call>` is
+  user-defined, part of what the model says, and shown.
+- *plain markers*: user-defined tokens that are no markup (runs of spaces, say). They are taken as
+  one token wherever their text stands, in all text.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...errors import UnsupportedModelError
+from ..gguf.file import GGUFFile
+from ..gguf.types import TokenType
+
+_PREFIX = "tokenizer.ggml."
+
+# Keys that name a special token's id.
+_NAMED = (
+    *("bos", "eos", "eot", "eom", "unknown", "seperator", "separator", "padding", "cls", "mask"),
+    *("prefix", "suffix", "middle", "fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep"),
+    "fim_sep",
+)
+
+# Texts of control tokens that end a turn in the models of this format, whatever `eos` says.
+_STOP_TEXTS = frozenset(
+    {
+        *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>"),
+        *("<|return|>", "<|call|>", "<end_of_turn>", "<|endofturn|>", "<|end_of_turn|>", "</s>"),
+        *("<eos>", "<｜end▁of▁sentence｜>", "<|END_OF_TURN_TOKEN|>", "<end_of_utterance>"),
+        *("<start_function_response>", "<turn|>"),
+    }
+)
+
+_MARKUP = re.compile(r"<.+>|\[.+\]|.*(?:<[|｜]|[|｜]>).*", re.DOTALL)
+_HTML = re.compile(
+    r"</?(?:h[1-6]|p|br|hr|div|span|a|b|i|u|em|strong|sub|sup|code|pre|blockquote|ul|ol|li"
+    r"|table|caption|thead|tbody|tfoot|tr|th|td)>"
+)
+_ALWAYS_CONTROL = re.compile(r"<[|｜].+[|｜]>", re.DOTALL)
+
+
+def looks_like_markup(token: str) -> bool:
+    """Whether a token, spaces aside, is a tag: `<…>` or `[…]`, or it holds a `<|` or `|>`.
+
+    Tags of HTML are not meant: Gemma has tokens for them, and no template gives them a meaning.
+    """
+    token = token.strip()
+    return _MARKUP.fullmatch(token) is not None and _HTML.fullmatch(token) is None
+
+
+class Vocabulary:
+    """Tokens, kinds and special ids of one model.
+
+    Attributes:
+        n_vocab: number of tokens.
+        bos, eos: ids of the tokens that begin and end a text, or None.
+    """
+
+    def __init__(self, gguf: GGUFFile) -> None:
+        tokens = gguf.strings(_PREFIX + "tokens")
+        if tokens is None or not len(tokens):
+            raise UnsupportedModelError(f"{gguf.path} holds no vocabulary (tokenizer.ggml.tokens)")
+        self._tokens = tokens
+        self.n_vocab = len(tokens)
+        self._types = self._read_types(gguf)
+        self._named = self._read_named(gguf)
+        self.bos = self._named.get("bos")
+        self.eos = self._named.get("eos")
+
+    def _read_types(self, gguf: GGUFFile) -> np.ndarray[tuple[int], np.dtype[Any]]:
+        key = _PREFIX + "token_type"
+        types = gguf.numbers(key, self.n_vocab)
+        if types is None:
+            return np.full(self.n_vocab, TokenType.NORMAL, np.int32)
+        if types.dtype.kind not in "iu":
+            gguf.refuse(key, "must be an array of whole numbers")
+        return types[: self.n_vocab]
+
+    def _read_named(self, gguf: GGUFFile) -> dict[str, int]:
+        """Ids by name. -1, also as an unsigned number, says that there is none."""
+        named: dict[str, int] = {}
+        for name in _NAMED:
+            key = f"{_PREFIX}{name}_token_id"
+            token = gguf.integer(key, -1, low=-1, high=2**32 - 1)
+            if token in (-1, 2**32 - 1):
+                continue
+            if token >= self.n_vocab:
+                gguf.refuse(key, f"{token} is outside the vocabulary of {self.n_vocab}")
+            named[name] = token
+        return named
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """Text of every token as the file has it."""
+        return self._tokens.strings
+
+    def ids_of(self, *kinds: TokenType) -> list[int]:
+        """Ids of the tokens of these kinds, ascending."""
+        return np.flatnonzero(np.isin(self._types, kinds)).tolist()
+
+    def kind(self, token: int) -> int:
+        """The `TokenType` number of a token; an unknown number stays as it is."""
+        return int(self._types[token])
+
+    @cached_property
+    def hidden(self) -> frozenset[int]:
+        """Ids of control tokens, whose text is no part of what a model says."""
+        tokens = self.tokens
+        control = set(self.ids_of(TokenType.CONTROL, TokenType.UNKNOWN))
+        # Files converted carelessly carry their control tokens as normal ones.
+        control.update(
+            i
+            for i, token in enumerate(tokens)
+            if token.startswith(("<|", "<｜")) and self._is_stray_control(i)
+        )
+        control.update(i for i in self._named.values() if looks_like_markup(tokens[i]))
+        return frozenset(control)
+
+    def _is_stray_control(self, token: int) -> bool:
+        text = self.tokens[token]
+        normal = self._types[token] == TokenType.NORMAL
+        return bool(normal) and _ALWAYS_CONTROL.fullmatch(text) is not None
+
+    @cached_property
+    def refused(self) -> frozenset[int]:
+        """Ids that text from outside can never become."""
+        tokens = self.tokens
+        markup = (i for i in self.ids_of(TokenType.USER_DEFINED) if looks_like_markup(tokens[i]))
+        return self.hidden | frozenset(markup)
+
+    @cached_property
+    def plain_markers(self) -> dict[str, int]:
+        """Text → id of the tokens that are taken whole in all text."""
+        return self._markers(set(self.ids_of(TokenType.USER_DEFINED)) - self.refused)
+
+    @cached_property
+    def all_markers(self) -> dict[str, int]:
+        """Text → id of the tokens that are taken whole in a template's text."""
+        return self._markers({*self.refused, *self.ids_of(TokenType.USER_DEFINED)})
+
+    def _markers(self, ids: set[int]) -> dict[str, int]:
+        markers: dict[str, int] = {}
+        for token in sorted(ids):
+            if self.tokens[token]:
+                markers.setdefault(self.tokens[token], token)
+        return markers
+
+    @cached_property
+    def mergeable(self) -> dict[str, int]:
+        """Text → id of the tokens that merging may produce: normal ones that are not refused."""
+        ids = dict(zip(self.tokens, range(self.n_vocab), strict=True))
+        others = np.flatnonzero(self._types != TokenType.NORMAL).tolist()
+        for token in {*others, *self.refused}:
+            text = self.tokens[token]
+            if ids.get(text) == token:
+                del ids[text]
+        return ids
+
+    @cached_property
+    def stop_ids(self) -> frozenset[int]:
+        """Ids that end an answer: eos, end of turn, end of message."""
+        stops = {self._named[name] for name in ("eos", "eot", "eom") if name in self._named}
+        stops.update(i for i in self.hidden if self.tokens[i] in _STOP_TEXTS)
+        return frozenset(stops)

@@ -1,0 +1,1 @@
+"""Weights found in a file, packed into panels, kept on disk."""

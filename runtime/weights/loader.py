@@ -1,0 +1,212 @@
+"""Weights of a loaded model: packed once into panels, by all threads, from the mapped file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import GGUFError, UnsupportedModelError
+from ...jit.compile import Library
+from ...jit.kernels.panels import FORMATS, Format
+from ...jit.pool import Pool
+from ..gguf.file import GGUFFile
+from ..memory import Arena
+from . import packing
+from .packing import Source
+
+
+@dataclass(slots=True)
+class Matrix:
+    """A weight matrix [rows, depth] in panels, or two that are fused half by half.
+
+    A matrix of experts is one for each of `experts`, one after the other.
+
+    Attributes:
+        format: how it is stored; rows, depth: output and input width (of one expert).
+        panels: uint8, the packed bytes; units: number of panels (of one expert).
+        fused: whether a panel holds gate rows and up rows (its output is `silu(gate) * up`).
+        sources: the tensors it was made from.
+        up: where gate and up have types of their own, the up matrix; this one is the gate then.
+    """
+
+    format: Format
+    rows: int
+    depth: int
+    units: int
+    fused: bool
+    sources: tuple[str, ...]
+    panels: np.ndarray
+    experts: int = 0
+    up: Matrix | None = None
+
+    @property
+    def parts(self) -> tuple[Matrix, ...]:
+        """Itself, and the up matrix if that is apart."""
+        return (self,) if self.up is None else (self, self.up)
+
+    @property
+    def copies(self) -> int:
+        """Matrices in it: one, or one for each expert."""
+        return max(1, self.experts)
+
+    @property
+    def blocks(self) -> int:
+        return self.depth // self.format.block
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.panels.nbytes for part in self.parts)
+
+    @property
+    def parameters(self) -> int:
+        one = self.copies * self.rows * self.depth
+        return sum(one * len(part.sources) for part in self.parts)
+
+
+class WeightLoader:
+    """Collects what a model needs, then packs it all at once.
+
+    A model asks for matrices and vectors by name; `pack_all` does the work in one tape.
+    """
+
+    def __init__(self, gguf: GGUFFile, library: Library) -> None:
+        self.gguf = gguf
+        self.library = library
+        self.lanes = library.target.lanes
+        self.asked: set[str] = set()  # names of all tensors that somebody asked for
+        self._wanted: list[Matrix] = []
+
+    def matrix(self, name: str, rows: int, depth: int, experts: int = 0) -> Matrix:
+        """The matrix `name` of shape [rows, depth], or [experts, rows, depth], to be packed.
+
+        Raises:
+            GGUFError: it is missing or has another shape.
+            UnsupportedModelError: its type has no kernel.
+        """
+        return self._want((name,), rows, depth, experts)
+
+    def gate_up(self, gate: str, up: str, rows: int, depth: int, experts: int = 0) -> Matrix:
+        """Two matrices of one shape, fused so that one tile computes silu(gate) * up.
+
+        If they have different types, which a file may well mix, they stay apart.
+        """
+        forms = {self.format_of(name) for name in (gate, up) if name in self.gguf.tensors}
+        if len(forms) < 2:
+            return self._want((gate, up), rows, depth, experts)
+        matrix = self.matrix(gate, rows, depth, experts)
+        matrix.up = self.matrix(up, rows, depth, experts)
+        return matrix
+
+    def halves(self, name: str, rows: int, depth: int) -> Matrix:
+        """The same for one tensor [2 * rows, depth] that has the gate in its first half."""
+        return self._want((name, name), rows, depth, 0)
+
+    def vector(self, name: str, width: int, padded: int | None = None) -> np.ndarray:
+        """A norm weight as float32, with zeros up to `padded`."""
+        info = self._tensor(name, (width,))
+        data = self.gguf.data(name)
+        kind = info.type.name.lower()
+        if kind == "f32":
+            values = data.view("<f4")
+        elif kind == "f16":
+            values = data.view("<f2").astype(np.float32)
+        elif kind == "bf16":
+            values = (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        else:
+            raise UnsupportedModelError(f"{self.gguf.path}: tensor {name} is {kind}, not a float")
+        out = np.zeros(padded or width, np.float32)
+        out[:width] = values
+        return out
+
+    def format_of(self, name: str) -> Format:
+        self.asked.add(name)
+        info = self.gguf.tensors[name]
+        kind = info.type.name.lower()
+        form = FORMATS.get(kind)
+        if form is None:
+            known = ", ".join(f.upper() for f in FORMATS)
+            message = f"{self.gguf.path}: tensor {name} is {info.type.name}"
+            raise UnsupportedModelError(f"{message}, which has no kernel yet; supported: {known}")
+        return form
+
+    def _tensor(self, name: str, shape: tuple[int, ...]):
+        self.asked.add(name)
+        info = self.gguf.tensors.get(name)
+        if info is None:
+            raise GGUFError(f"{self.gguf.path} has no tensor {name!r}", field="tensors", offset=0)
+        if tuple(info.shape) != shape:
+            message = f"tensor {name!r} is {list(info.shape)}, the metadata say {list(shape)}"
+            raise GGUFError(message, field=f"tensor {name!r} shape", offset=info.offset)
+        return info
+
+    def _want(self, names: tuple[str, ...], rows: int, depth: int, experts: int) -> Matrix:
+        both = len(names) == 2 and names[0] == names[1]
+        shape = (experts, rows, depth) if experts else (2 * rows if both else rows, depth)
+        (form, *_) = [self.format_of(n) for n in names if self._tensor(n, shape)]
+        if depth % form.block:
+            message = f"tensor {names[0]!r} has rows of {depth}, not a multiple of {form.block}"
+            raise GGUFError(message, field=f"tensor {names[0]!r} shape", offset=0)
+        fused = len(names) == 2
+        units = -(-rows // (self.lanes if fused else 2 * self.lanes))
+        nothing = np.empty(0, np.uint8)
+        matrix = Matrix(form, rows, depth, units, fused, names, nothing, experts)
+        self._wanted.append(matrix)
+        return matrix
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes that everything that was asked for takes when it is packed."""
+        return sum(self._packed_sizes())
+
+    def _packed_sizes(self) -> list[int]:
+        sizes = [m.units * m.blocks * m.format.panel_block_bytes(self.lanes) for m in self._wanted]
+        return [size * m.copies for size, m in zip(sizes, self._wanted, strict=True)]
+
+    def place(self, arena: Arena) -> None:
+        """Give every matrix that was asked for its place in `arena`."""
+        for matrix, total in zip(self._wanted, self._packed_sizes(), strict=True):
+            matrix.panels = arena.take(total)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of an arena that has room for all."""
+        return sum(-(-size // 64) * 64 for size in self._packed_sizes())
+
+    @property
+    def wanted(self) -> tuple[Matrix, ...]:
+        """The matrices that were asked for, in the order of their places."""
+        return tuple(self._wanted)
+
+    def pack_all(self, pool: Pool, progress: Callable[[float], None] | None = None) -> Arena:
+        """Pack every matrix that was asked for; `progress` hears the share that is done."""
+        self.gguf.check_unchanged()
+        arena = Arena(self.arena_bytes)
+        self.place(arena)
+        work = [(m, [self._source(m, n) for n in range(m.copies)]) for m in self._wanted]
+        packing.pack_all(work, self.library, pool, progress)
+        return arena
+
+    def _source(self, matrix: Matrix, expert: int) -> Source:
+        sources = [_part(self.gguf.data(name), expert, matrix.copies) for name in matrix.sources]
+        panels = _part(matrix.panels, expert, matrix.copies)
+        row_bytes = matrix.blocks * matrix.format.file_bytes
+        if matrix.fused:
+            first, second = sources
+            if matrix.sources[0] == matrix.sources[1]:
+                second = second[matrix.rows * row_bytes :]
+            return Source(first, second, panels, row_bytes, self.lanes, matrix.rows, matrix.rows,
+                          matrix.blocks, matrix.units)  # fmt: skip
+        # The second half of a panel is the same matrix, `lanes` rows on.
+        (first,) = sources
+        rest = max(0, matrix.rows - self.lanes)
+        second = first[self.lanes * row_bytes :] if rest else first
+        return Source(first, second, panels, row_bytes, 2 * self.lanes, matrix.rows, rest,
+                      matrix.blocks, matrix.units)  # fmt: skip
+
+
+def _part(data: np.ndarray, n: int, parts: int) -> np.ndarray:
+    """The n-th of `parts` equal parts."""
+    size = len(data) // parts
+    return data[n * size : (n + 1) * size]

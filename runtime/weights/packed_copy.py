@@ -1,0 +1,241 @@
+"""Packed weights kept on disk: mapped the next time, so that loading them takes no time.
+
+One file (`packed_file.py`) is what `WeightLoader.pack_all` makes of one model for one layout of
+panels. It says of which model it is, which code packed it and into which layout, and is used only
+if all of that is as it must be. Copies are mapped read-only and shared: processes that use the same
+one have it in memory once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import shutil
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import ModelError
+from ...jit.kernels import panels, panels_k, panels_small
+from ...jit.pool import Pool
+from ..gguf.file import GGUFFile
+from ..memory import Arena
+from .loader import WeightLoader
+from .packed_file import (
+    Progress,
+    RefusedCopyError,
+    cannot,
+    check_pieces,
+    map_file,
+    read_header,
+    write_file,
+)
+
+STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left by a killed process
+SUFFIX = ".packed"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a copy must be made of to be used.
+
+    Attributes:
+        parts: for each file of the model its size, its time of change in ns, and the hash of
+            samples of it.
+        layout: how panels are laid out for a CPU target: lanes, and how bytes are stored.
+        packing: hash of the code that packs.
+        contents: hash of the list of matrices, with their places and sizes.
+        nbytes: size of the data.
+    """
+
+    parts: list[list[Any]]
+    layout: str
+    packing: str
+    contents: str
+    nbytes: int
+
+    @classmethod
+    def of(cls, weights: WeightLoader) -> Identity:
+        """Of what `weights` was asked for."""
+        target, gguf = weights.library.target, weights.gguf
+        matrices = [
+            [m.sources, m.format.name, m.rows, m.depth, m.units, m.fused, m.experts]
+            for m in weights.wanted
+        ]
+        return cls(
+            [_sampled(path) for path in _files(gguf)],
+            f"{target.lanes} lanes, {'signed' if target.signed_bytes else 'unsigned'} bytes",
+            _packing(),
+            hashlib.sha256(json.dumps(matrices).encode()).hexdigest(),
+            weights.arena_bytes,
+        )
+
+    def file_name(self, model: Path) -> str:
+        """Name of the copy: the same for the same model and layout."""
+        digest = hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+        return f"{model.stem[:80]}-{digest[:16]}{SUFFIX}"
+
+
+@dataclass(frozen=True, slots=True)
+class PackedCopy:
+    """A copy on disk.
+
+    Attributes:
+        path, nbytes: where it is, and its size.
+        model: path of the model that it was made from.
+        layout: which CPU targets can use it.
+    """
+
+    path: Path
+    nbytes: int
+    model: str
+    layout: str
+
+    def check(self) -> None:
+        """Read all of it; RefusedCopyError if a byte is not as it was written."""
+        with self.path.open("rb") as file:
+            header = read_header(file.fileno(), self.path)
+            check_pieces(file.fileno(), self.path, header, range(len(header["crc"])))
+
+    def remove(self) -> None:
+        """Take it from the disk; processes that have it mapped keep it until they end."""
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What `pack_or_map` did.
+
+    Attributes:
+        copy: the copy on disk; mapped: whether it was there (else it was written now).
+        refused: why one that was there could not be used, if so.
+    """
+
+    copy: PackedCopy
+    mapped: bool
+    refused: str | None = None
+
+
+def pack_or_map(
+    weights: WeightLoader,
+    pool: Pool,
+    progress: Progress | None = None,
+    folder: Path | None = None,
+) -> tuple[Arena, Kept]:
+    """The weights from their packed copy; if there is none that can be used, pack and write it.
+
+    Raises:
+        ModelError: the disk has not enough room, or cannot be written to.
+    """
+    folder = folder or default_folder()
+    weights.gguf.check_unchanged()
+    identity, model = Identity.of(weights), weights.gguf.path
+    path, refused = folder / identity.file_name(model), None
+    try:
+        arena = map_file(path, asdict(identity))
+    except FileNotFoundError:
+        pass
+    except RefusedCopyError as error:
+        refused = str(error)
+    except OSError as error:
+        refused = f"the packed copy {path} cannot be read: {error.strerror}"
+    else:
+        weights.place(arena)
+        if progress:
+            progress(1.0)
+        return arena, Kept(_described(path, model, identity), True)
+    _make_room(folder, identity.nbytes, path)
+    half = (lambda share: progress(share / 2)) if progress else None
+    arena = weights.pack_all(pool, half)
+    rest = (lambda share: progress(0.5 + share / 2)) if progress else None
+    write_file(path, asdict(identity), str(model.resolve()), arena, rest)
+    _remove_superseded(folder, path, identity, model)
+    return arena, Kept(_described(path, model, identity), False, refused)
+
+
+def copies(folder: Path | None = None) -> list[PackedCopy]:
+    """Every copy that is kept, by name; damaged ones too."""
+    found = []
+    for path in sorted((folder or default_folder()).glob(f"*{SUFFIX}")):
+        model = layout = "?"
+        with contextlib.suppress(OSError, RefusedCopyError), path.open("rb") as file:
+            header = read_header(file.fileno(), path)
+            model, layout = str(header["model"]), str(header["identity"]["layout"])
+        with contextlib.suppress(OSError):
+            found.append(PackedCopy(path, path.stat().st_size, model, layout))
+    return found
+
+
+def default_folder() -> Path:
+    """Where copies are kept unless told otherwise."""
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("triplepoint")) / "packed"
+
+
+# --- which model, which code
+
+
+def _files(gguf: GGUFFile) -> tuple[Path, ...]:
+    return gguf.parts or (gguf.path,)
+
+
+def _sampled(path: Path) -> list[Any]:
+    """[size, time in ns, hash of both ends and of 62 places between] of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        for n in range(64):
+            file.seek(max(0, status.st_size - (1 << 16)) * n // 63)
+            digest.update(file.read(1 << 16 if n in (0, 63) else 1 << 12))
+    return [status.st_size, status.st_mtime_ns, digest.hexdigest()]
+
+
+@functools.cache
+def _packing() -> str:
+    """Hash of the code that decides which byte goes where."""
+    digest = hashlib.sha256()
+    for module in (panels, panels_k, panels_small):
+        assert module.__file__ is not None
+        digest.update(Path(module.__file__).read_bytes())
+    return digest.hexdigest()
+
+
+def _described(path: Path, model: Path, identity: Identity) -> PackedCopy:
+    return PackedCopy(path, path.stat().st_size, str(model.resolve()), identity.layout)
+
+
+# --- room for it
+
+
+def _make_room(folder: Path, nbytes: int, path: Path) -> None:
+    """Make the folder, remove what killed processes left, and look whether a copy will fit."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for partial in folder.glob(".*.partial"):
+            if time.time() - partial.stat().st_mtime > STALE_S:
+                partial.unlink(missing_ok=True)
+        free = shutil.disk_usage(folder).free
+        free += path.stat().st_size if path.exists() else 0
+    except OSError as error:
+        raise cannot(path, error) from error
+    if nbytes + (1 << 24) > free:
+        sizes = f"{nbytes / 1e9:.1f} GB, {folder} has {free / 1e9:.1f} GB free"
+        raise ModelError(f"the packed copy needs {sizes}; load without keeping it")
+
+
+def _remove_superseded(folder: Path, path: Path, identity: Identity, model: Path) -> None:
+    """Remove copies of the same model's file that no load will ever use again."""
+    for old in folder.glob(f"*{SUFFIX}"):
+        if old == path:
+            continue
+        with contextlib.suppress(OSError, RefusedCopyError), old.open("rb") as file:
+            header = read_header(file.fileno(), old)
+            same = {k: header["identity"].get(k) for k in ("parts", "packing")}
+            ours = header["model"] == str(model.resolve())
+            if ours and same != {"parts": identity.parts, "packing": identity.packing}:
+                old.unlink()

@@ -1,0 +1,154 @@
+"""The file that a packed copy of a model's weights is: how it is written, checked and mapped.
+
+    magic, length of the header (8 bytes), header (JSON), SHA-256 of all that, data from a multiple
+    of 2 MiB on
+
+The header says what the data are (`identity`, see `packed_copy.py`), and has a CRC-32 for each MiB
+of them. A file is written under a temporary name, synced and renamed: one that is there is whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import random
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from ...errors import ModelError
+from ..memory import HUGE_PAGE, Arena
+
+MAGIC = b"TPPACKED"
+VERSION = 1
+PIECE = 1 << 20  # bytes of data that have one CRC
+WHOLE = 64  # pieces up to which all are checked when a file is mapped
+SAMPLED = 16  # pieces that are checked of a larger one
+MOST_HEADER = 1 << 26
+
+Progress = Callable[[float], None]
+Fields = dict[str, Any]
+
+
+class RefusedCopyError(ModelError):
+    """A packed copy cannot be used; the message names it and says why."""
+
+
+def map_file(path: Path, identity: Fields) -> Arena:
+    """The data of the copy at `path`, if they are what `identity` says, mapped and shared.
+
+    A small file is checked whole, a larger one by samples: other ones each time, so that mapping
+    takes the same time whatever the size.
+
+    Raises:
+        OSError: there is none, or it cannot be read.
+        RefusedCopyError: it is damaged, or of something else.
+    """
+    with path.open("rb", buffering=0) as file:
+        descriptor = file.fileno()
+        if hasattr(os, "getuid") and os.fstat(descriptor).st_uid not in (os.getuid(), 0):
+            raise RefusedCopyError(f"the packed copy {path} belongs to another user")
+        header = read_header(descriptor, path)
+        if header["identity"] != identity:
+            different = [k for k, v in identity.items() if header["identity"].get(k) != v]
+            what = ", ".join(different)
+            raise RefusedCopyError(f"the packed copy {path} is of something else ({what})")
+        count = len(header["crc"])
+        some = {0, count - 1, *random.sample(range(count), min(count, SAMPLED))}
+        check_pieces(descriptor, path, header, range(count) if count <= WHOLE else sorted(some))
+        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+    return Arena.of(mapped, header["offset"], identity["nbytes"])
+
+
+def read_header(descriptor: int, path: Path) -> Fields:
+    """The checked header of an open copy; RefusedCopyError says what is wrong."""
+
+    def refuse(why: str) -> RefusedCopyError:
+        return RefusedCopyError(f"the packed copy {path} is damaged: {why}")
+
+    size = os.fstat(descriptor).st_size
+    head = os.pread(descriptor, 16, 0)
+    if len(head) < 16 or head[:8] != MAGIC:
+        raise refuse("it does not start as one")
+    (length,) = struct.unpack("<Q", head[8:])
+    if not 0 < length <= min(MOST_HEADER, size):
+        raise refuse(f"a header of {length} bytes")
+    text = os.pread(descriptor, length, 16)
+    if os.pread(descriptor, 32, 16 + length) != hashlib.sha256(head + text).digest():
+        raise refuse("its header is not as it was written")
+    header = json.loads(text)  # as we wrote it: the hash says so
+    if header.get("version") != VERSION:
+        raise RefusedCopyError(f"the packed copy {path} has version {header.get('version')}")
+    if size != header["offset"] + header["identity"]["nbytes"]:
+        raise refuse(f"{size} bytes, not {header['offset'] + header['identity']['nbytes']}")
+    return header
+
+
+def check_pieces(descriptor: int, path: Path, header: Fields, pieces: Iterable[int]) -> None:
+    """Read these pieces of the data; RefusedCopyError if one is not as it was written."""
+    for n in pieces:
+        at, end = n * PIECE, min((n + 1) * PIECE, header["identity"]["nbytes"])
+        data = os.pread(descriptor, end - at, header["offset"] + at)
+        if zlib.crc32(data) != header["crc"][n]:
+            where = f"bytes {at:,} to {end:,} of its data are not as they were written"
+            raise RefusedCopyError(f"the packed copy {path} is damaged: {where}")
+
+
+def write_file(
+    path: Path, identity: Fields, model: str, arena: Arena, progress: Progress | None
+) -> None:
+    """Write what was handed out of `arena`, made from the file `model`; hears 0 to 1.
+
+    Raises:
+        ModelError: it cannot be written; nothing is left of it then.
+    """
+    data = memoryview(arena.bytes)  # pyright: ignore[reportArgumentType]: numpy's has a buffer
+    header: Fields = {
+        "version": VERSION,
+        "model": model,
+        "identity": identity,
+        "offset": 0,
+        "crc": [0xFFFFFFFF] * -(-len(data) // PIECE),  # as long as what will stand there, or longer
+    }
+    header["offset"] = -(-(len(json.dumps(header)) + 128) // HUGE_PAGE) * HUGE_PAGE
+    temporary = None
+    try:
+        # A damaged copy of the same name goes first: there may be no room for both.
+        path.unlink(missing_ok=True)
+        descriptor, temporary = tempfile.mkstemp(".partial", f".{path.stem}.", path.parent)
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            file.seek(header["offset"])
+            for n in range(len(header["crc"])):
+                piece = data[n * PIECE : (n + 1) * PIECE]
+                header["crc"][n] = zlib.crc32(piece)
+                while piece:
+                    piece = piece[file.write(piece) :]
+                if progress and n % 16 == 0:
+                    progress(n / len(header["crc"]))
+            text = json.dumps(header).encode()
+            head = MAGIC + struct.pack("<Q", len(text))
+            assert len(head) + len(text) + 32 <= header["offset"]
+            file.seek(0)
+            file.write(head + text + hashlib.sha256(head + text).digest())
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise cannot(path, error) from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+    if progress:
+        progress(1.0)
+
+
+def cannot(path: Path, error: OSError) -> ModelError:
+    """What to say when the copy at `path` cannot be written."""
+    why = error.strerror or error
+    return ModelError(f"cannot keep the packed copy {path}: {why}; load without keeping it")

@@ -1,0 +1,131 @@
+"""Packs weights into panels: piece by piece, by all threads, from the mapped file.
+
+A piece is so many panels that their source is some ten megabytes. When it is packed, the file's
+pages that it was read from leave this process's memory (they stay in the system's cache); those of
+the pieces that come next are asked for. So what is in memory at any time is what is packed so far
+and a few pieces, and reading from the disk goes on while the threads work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...jit.compile import Library, spec
+from ...jit.kernels.panels import pack
+from ...jit.pool import Pool
+from ...jit.tape import DYNAMIC, Tape
+from ..memory import drop, will_need
+
+if TYPE_CHECKING:
+    from .loader import Matrix
+
+PIECE = 16 << 20  # bytes of panels, about
+AHEAD = 64 << 20  # bytes of the file that are asked for before they are read
+
+Progress = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the panels of one matrix are made from: the arguments of the kernel `pack`.
+
+    Attributes:
+        first, second: uint8, rows of `row_bytes` bytes: of the halves of a panel.
+        panels: uint8, where they go.
+        step_rows: rows of `first`, and of `second`, from one panel to the next.
+        first_rows, second_rows: rows that there are; from there on rows are zeros.
+        blocks: blocks of a row.
+        units: panels.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    panels: np.ndarray
+    row_bytes: int
+    step_rows: int
+    first_rows: int
+    second_rows: int
+    blocks: int
+    units: int
+
+    def cut(self, begin: int, end: int) -> Source:
+        """Panels [begin, end) alone."""
+        size = len(self.panels) // self.units
+        before, rows = begin * self.step_rows, (end - begin) * self.step_rows
+        first = self.first[before * self.row_bytes :]
+        # A half without rows reads row 0 of whatever it is given, and keeps nothing of it.
+        left = max(0, self.second_rows - before)
+        second = self.second[before * self.row_bytes :] if left else first
+        return Source(
+            first[: rows * self.row_bytes],
+            second[: rows * self.row_bytes],
+            self.panels[begin * size : end * size],
+            self.row_bytes,
+            self.step_rows,
+            self.first_rows - before,
+            left,
+            self.blocks,
+            end - begin,
+        )
+
+    def pieces(self) -> list[Source]:
+        """The same in pieces of about PIECE bytes."""
+        step = max(1, PIECE * self.units // max(1, len(self.panels)))
+        return [self.cut(n, min(n + step, self.units)) for n in range(0, self.units, step)]
+
+    @property
+    def args(self) -> list[np.ndarray | int]:
+        """The arguments of the kernel, in its order."""
+        return [self.first, self.second, self.panels, self.row_bytes, self.step_rows,
+                self.first_rows, self.second_rows, self.blocks]  # fmt: skip
+
+
+def pack_all(
+    work: Sequence[tuple[Matrix, Sequence[Source]]],
+    library: Library,
+    pool: Pool,
+    progress: Progress | None = None,
+) -> None:
+    """Fill the panels of all matrices; `progress` hears the share that is done.
+
+    work: for each matrix what it is made from, once for each expert if it has any.
+    """
+    tape = Tape("pack", pool.threads)
+    pieces: list[Source] = []
+    for matrix, sources in work:
+        kernel = spec(pack, fmt=matrix.format.name)
+        for piece in (piece for source in sources for piece in source.pieces()):
+            pieces.append(piece)
+            units = np.array([piece.units], np.int64)
+            tape.op(matrix.sources[0], kernel, piece.args, units, mode=DYNAMIC, chunk=8)
+    if not pieces:
+        return
+    native = tape.finish(library, pool)
+    total, packed = sum(len(piece.panels) for piece in pieces), 0
+    done = asked = 0
+    while done < len(native):
+        asked = _ask(pieces, max(done, asked), done)
+        before, done = done, native.play(done)
+        for piece in pieces[before:done]:
+            drop(piece.first)
+            drop(piece.second)
+            packed += len(piece.panels)
+        if progress and done > before:
+            progress(packed / total)
+
+
+def _ask(pieces: Sequence[Source], first: int, done: int) -> int:
+    """Ask for the pieces after the one numbered `done`, AHEAD bytes; the first that was not."""
+    ahead = sum(len(piece.first) for piece in pieces[done:first])
+    while first < len(pieces) and ahead < AHEAD:
+        piece = pieces[first]
+        will_need(piece.first)
+        if piece.second.ctypes.data != piece.first.ctypes.data:
+            will_need(piece.second)
+        ahead += len(piece.first)
+        first += 1
+    return first

@@ -1,0 +1,376 @@
+"""An agent on another server: the same loop, tools and traces, over a real socket."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.openai_server import DROP, calls, delta, openai_server, text, usage
+
+from triplepoint import (
+    Agent,
+    AgentError,
+    ContextOverflowError,
+    EngineError,
+    LimitReachedError,
+    ModelError,
+    PassCancelledError,
+    PhaseFinished,
+    RemoteEngine,
+    ReplayError,
+    Sampling,
+    TextDelta,
+    ThinkingDelta,
+    Trace,
+)
+from triplepoint.runtime.agent.events import Notice
+from triplepoint.runtime.replay.replay import check_replayable
+from triplepoint.traces import timeline
+
+QUESTION = "What is in a.txt?"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "a.txt").write_text("one\ntwo\n")
+    return tmp_path / "work"
+
+
+def agent_on(url: str, folder: Path, **more: Any) -> Agent:
+    engine = RemoteEngine(url, model="m", **{k: more.pop(k) for k in ("silence",) if k in more})
+    return Agent(engine, workspace=folder, **{"trace": False, **more})
+
+
+def test_the_same_loop_tools_and_trace(folder: Path, tmp_path: Path) -> None:
+    """Calls run in order, results go back by their ids, the trace tells all of it."""
+    both = calls(("list_dir", {}), ("read_file", {"path": "a.txt"}))
+    with openai_server(both, text("It has ", "two lines.")) as server:
+        engine = RemoteEngine(server.url, api_key="key")
+        path = tmp_path / "run.jsonl"
+        with Agent(engine, workspace=folder, trace=path) as agent:
+            events = list(agent.stream(QUESTION))
+        result = agent.last_result
+
+    assert result is not None
+    assert (result.answer, result.status) == ("It has two lines.", "answered")
+    assert [e.text for e in events if isinstance(e, TextDelta)] == ["It has ", "two lines."]
+    assert [t.result for t in agent.trace.tools] == ["a.txt", "1\tone\n2\ttwo"]
+    assert server.keys == ["Bearer key"] * 2
+    first, second = server.requests
+    assert first["model"] == "test-model"
+    assert [tool["function"]["name"] for tool in first["tools"]] == agent.tools.names
+    assert [m["role"] for m in first["messages"]] == ["system", "user"]
+    assert second["messages"][:2] == first["messages"]
+    asked, *results = second["messages"][2:]
+    ids = [call["id"] for call in asked["tool_calls"]]
+    assert [m["tool_call_id"] for m in results] == ids
+    assert len(set(ids)) == 2
+    trace = Trace.load(path)
+    assert "key" not in path.read_text().replace("/key", "")
+    phases = [(p.phase, p.purpose, p.tokens, p.cached_tokens) for p in trace.phases]
+    assert phases == [
+        ("prefill", "prompt", 10, 20),
+        ("decode", "tool_call", 9, 30),
+        ("prefill", "tool_result", 20, 0),
+        ("decode", "answer", 2, 20),
+    ]
+    assert {p.source for p in trace.phases} == {"remote"}
+    assert {p.regime for p in trace.phases} == {"remote prefill", "remote decode"}
+    assert "remote prefill" in timeline.plain(trace)
+    reuse = [e.reuse for e in events if isinstance(e, PhaseFinished) and e.reuse]
+    assert str(reuse[0]) == "reused 20 of 30 tokens"
+    header = trace.header
+    assert header is not None
+    assert (header.model.name, header.model.path) == ("test-model", server.url)
+    assert header.target == "remote"
+
+
+def test_phases_are_timed_from_outside(folder: Path) -> None:
+    """Until the first piece it is the prefill, comments of the server not counted."""
+    slow = [0.15, delta(content="a"), 0.1, delta(content="b"), delta("stop"), usage(5, 2), "[DONE]"]
+    with openai_server(slow) as server:
+        agent = agent_on(server.url, folder)
+        result = agent.run("Hi")
+
+    prefill, decode = agent.trace.phases
+    assert prefill.wall_s >= 0.15
+    assert 0.1 <= decode.wall_s < prefill.wall_s + 5
+    assert result.usage.ttft_s == decode.ttft_s
+    assert prefill.ts < decode.ts
+    assert prefill.plan == "counted by the server"
+
+
+def test_thinking_is_told_apart(folder: Path) -> None:
+    """Both names that servers use for it."""
+    answer = [delta(reasoning_content="hm"), delta(reasoning=" so"), *text("Yes.")]
+    with openai_server(answer) as server:
+        agent = agent_on(server.url, folder)
+        events = list(agent.stream("Hi"))
+
+    assert [e.text for e in events if isinstance(e, ThinkingDelta)] == ["hm", " so"]
+    assert agent.last_result is not None
+    assert (agent.last_result.answer, agent.last_result.thinking) == ("Yes.", "hm so")
+
+
+def test_settings_are_sent(folder: Path) -> None:
+    """Greedy is temperature 0; sampling and template options go along, and the limit."""
+    with openai_server(text("a"), text("b")) as server:
+        agent_on(server.url, folder).run("Hi")
+        warm = Sampling(temperature=0.7, top_k=5, seed=3)
+        agent_on(server.url, folder, sampling=warm, thinking=False, max_tokens=77).run("Hi")
+
+    first, second = server.requests
+    assert (first["temperature"], "top_k" in first) == (0.0, False)
+    assert (second["temperature"], second["top_k"], second["seed"]) == (0.7, 5, 3)
+    assert second["max_tokens"] == 77
+    assert second["chat_template_kwargs"] == {"enable_thinking": False}
+
+
+def test_a_call_that_is_no_json_does_not_run(folder: Path) -> None:
+    """The model is told, and the history stays one that servers can read."""
+    with openai_server(calls(("read_file", '{"path": "a.tx')), text("Sorry.")) as server:
+        agent = agent_on(server.url, folder)
+        assert agent.run(QUESTION).answer == "Sorry."
+
+    (event,) = agent.trace.tools
+    assert event.error is not None
+    assert event.error.startswith("the arguments of read_file are not JSON")
+    *_, asked, told = server.requests[1]["messages"]
+    assert asked["tool_calls"][0]["function"]["arguments"] == "{}"
+    assert told["content"].startswith("error: the arguments of read_file")
+
+
+def test_unknown_tools_and_wrong_arguments_are_told(folder: Path) -> None:
+    """There is no grammar there; what gets through is refused before it runs."""
+    wrong = calls(("delete_all", {}), ("read_file", {"file": "a.txt"}))
+    with openai_server(wrong, text("Sorry.")) as server:
+        agent = agent_on(server.url, folder)
+        agent.run(QUESTION)
+
+    assert [t.error for t in agent.trace.tools] == [
+        "no such tool: delete_all; the tools are list_dir, read_file, search",
+        "read_file: missing argument 'path'; unknown argument 'file'; it takes path, start, end",
+    ]
+
+
+def test_calls_without_numbers_and_whole_arguments(folder: Path) -> None:
+    """Servers that send each call whole, and arguments as an object, are understood."""
+    first = {"function": {"name": "list_dir", "arguments": {}}}
+    second = {"function": {"name": "read_file", "arguments": {"path": "a.txt"}}}
+    answer = [delta(tool_calls=[first, second]), delta("tool_calls"), "[DONE]"]
+    with openai_server(answer, text("Ok.")) as server:
+        agent = agent_on(server.url, folder)
+        agent.run(QUESTION)
+
+    assert [t.name for t in agent.trace.tools] == ["list_dir", "read_file"]
+    assert agent.trace.phases[0].plan == "tokens estimated"
+
+
+@pytest.mark.parametrize("size", [3, 1000])
+def test_calls_that_come_as_text(folder: Path, size: int) -> None:
+    """Some servers do not read what their model writes: an answer of calls alone is one."""
+    said = '<tool_call>\n{"name": "list_dir", "arguments": {}}\n</tool_call>\n' * 2
+    pieces = [said[i : i + size] for i in range(0, len(said), size)]
+    with openai_server(text(*pieces), text("<tool", " is a tag.")) as server:
+        agent = agent_on(server.url, folder)
+        events = list(agent.stream(QUESTION))
+        asked = server.requests[1]["messages"][2]
+
+    assert [t.result for t in agent.trace.tools] == ["a.txt", "a.txt"]
+    assert (asked["content"], len(asked["tool_calls"])) == ("", 2)
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "<tool is a tag."
+    assert sum("passes tool calls on as text" in e.message for e in events if isinstance(e, Notice))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        'The log says <tool_call>{"name": "list_dir", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "list_dir", "arguments": {}}</tool_call> is what it says.',
+        "<tool_call>nothing of the kind</tool_call>",
+        '<tool_call>{"name": "list_dir"',
+    ],
+)
+def test_a_quoted_call_calls_nothing(folder: Path, said: str) -> None:
+    """Text around a call, or a call that cannot be read, is an answer."""
+    with openai_server(text(said)) as server:
+        agent = agent_on(server.url, folder)
+        result = agent.run(QUESTION)
+
+    assert result.answer == said
+    assert agent.trace.tools == []
+
+
+# Servers that fail.
+
+
+def test_a_busy_server_is_asked_again(folder: Path) -> None:
+    """429 and 503 are waited for, as long as the server says, and the user is told."""
+    with openai_server(429, 503, text("At last.")) as server:
+        server.headers = {"Retry-After": "0.05"}
+        agent = agent_on(server.url, folder)
+        events = list(agent.stream("Hi"))
+
+    notices = [e.message for e in events if isinstance(e, Notice)]
+    assert notices[0] == f"HTTP 429 from {server.url}: busy; trying again in 0.05 s"
+    assert len(server.requests) == 3
+    assert agent.last_result is not None
+    assert agent.last_result.answer == "At last."
+
+
+def test_a_server_that_stays_busy(folder: Path) -> None:
+    """After the last try the run ends with what the server said."""
+    with openai_server(429, 429) as server:
+        server.headers = {"Retry-After": "0"}
+        agent = Agent(RemoteEngine(server.url, tries=2), workspace=folder, trace=False)
+        with pytest.raises(EngineError, match=r"HTTP 429 .*: busy \(tried 2 times\)"):
+            agent.run("Hi")
+        assert agent.run("Again").answer == "nothing left"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([delta(content="half of"), DROP], "broke off: it ended in the middle"),
+        ([b"data: {not json\n\n"], "broke off: an event that is no JSON"),
+        ([b"data: [1, 2]\n\n"], "broke off: an event that is no object"),
+        ([b"event: x\n\n", "[DONE]"], "broke off: nothing came"),
+        ([delta(content="a"), {"error": {"message": "out of memory"}}], "failed: out of memory"),
+        (400, "HTTP 400 from .*: refused"),
+        (401, "HTTP 401 from .*: refused. Does the key fit"),
+        ((500, "plain text"), "HTTP 500 from .*: plain text"),
+        ([b"data: " + b"x" * 5_000_000], "longer than any answer"),
+    ],
+)
+def test_a_broken_answer_ends_the_run(folder: Path, answer: Any, message: str) -> None:
+    """Each kind of failure is named, what came before it is kept, and the next question works."""
+    with openai_server(answer, text("Fine.")) as server:
+        agent = agent_on(server.url, folder)
+        with pytest.raises(EngineError, match=message):
+            agent.run("Hi")
+        assert agent.last_result is not None
+        assert agent.last_result.status == "error"
+        assert agent.run("Again").answer == "Fine."
+        roles = [m["role"] for m in server.requests[-1]["messages"]]
+
+    assert roles == ["system", "user", "assistant", "user"]
+
+
+def test_a_dropped_connection_is_tried_again(folder: Path) -> None:
+    """Closed before a word came: nothing is lost by asking again."""
+    with openai_server(DROP, text("Fine.")) as server:
+        assert agent_on(server.url, folder).run("Hi").answer == "Fine."
+
+
+def test_a_silent_server_is_given_up_and_not_asked_again(folder: Path) -> None:
+    """Sending a long prompt again would make it worse."""
+    stuck = threading.Event()
+
+    class Stuck(list):
+        def __iter__(self) -> Any:
+            stuck.wait(5)
+            return iter(())
+
+    with openai_server(Stuck([1])) as server:
+        agent = agent_on(server.url, folder, silence=0.2)
+        with pytest.raises(EngineError, match=r"nothing came from .* for 0\.2 seconds"):
+            agent.run("Hi")
+        stuck.set()
+
+    assert len(server.requests) == 1
+
+
+def test_a_conversation_that_is_too_long(folder: Path) -> None:
+    """What servers say of their context becomes our error for it."""
+    error = {"message": "request (9000 tokens) exceeds", "type": "exceed_context_size_error"}
+    with openai_server((400, {"error": error})) as server:
+        agent = agent_on(server.url, folder)
+        with pytest.raises(ContextOverflowError, match="9000 tokens"):
+            agent.run("Hi")
+
+
+def test_an_answer_that_is_cut(folder: Path) -> None:
+    """A cut answer is a limit; a cut call never runs."""
+    half = [*calls(("read_file", {"path": "a.txt"}))[:2], delta("length"), usage(5, 4), "[DONE]"]
+    with openai_server([delta(content="long"), delta("length"), "[DONE]"], half) as server:
+        agent = agent_on(server.url, folder)
+        with pytest.raises(LimitReachedError, match="the answer was cut after 1,024"):
+            agent.run("Hi")
+        with pytest.raises(LimitReachedError, match="a tool call, which was not run, was cut"):
+            agent.run("Hi")
+
+    assert agent.trace.tools == []
+
+
+def test_stop_closes_the_connection(folder: Path) -> None:
+    """Also while the server is silent; the conversation goes on from there."""
+    with openai_server([delta(content="a"), 30.0], text("Fine.")) as server:
+        agent = agent_on(server.url, folder)
+        threading.Timer(0.1, agent.stop).start()
+        began = time.monotonic()
+        with pytest.raises(PassCancelledError):
+            agent.run("Hi")
+        assert time.monotonic() - began < 10
+        assert server.gone.wait(5)
+        assert agent.run("Again").answer == "Fine."
+
+
+def test_time_runs_out(folder: Path) -> None:
+    """The time limit of a run holds while a server thinks."""
+    with openai_server([30.0]) as server:
+        agent = agent_on(server.url, folder, timeout=0.15)
+        with pytest.raises(LimitReachedError, match=r"no answer within 0\.15 seconds"):
+            agent.run("Hi")
+        assert server.gone.wait(5)
+
+
+def test_calls_that_were_not_run_get_a_result(folder: Path) -> None:
+    """After a limit the history is still one that a server takes."""
+    asks = calls(("list_dir", {}), ("list_dir", {"path": "x"}))
+    with openai_server(asks, text("Fine.")) as server:
+        agent = agent_on(server.url, folder, max_steps=1)
+        with pytest.raises(LimitReachedError, match="no answer after 1 steps"):
+            agent.run(QUESTION)
+        agent.run("And now?")
+
+    told = [m["content"] for m in server.requests[-1]["messages"] if m["role"] == "tool"]
+    assert told == ["error: this call was not run"] * 2
+
+
+# What is not there.
+
+
+def test_no_server(folder: Path) -> None:
+    """Nobody listens: said at once when the model has to be found out, else after some tries."""
+    with openai_server() as server:
+        url = server.url
+    with pytest.raises(ModelError, match=r"cannot reach .* is the server running"):
+        RemoteEngine(url)
+    with openai_server() as server:
+        server.models = {"data": []}
+        with pytest.raises(ModelError, match="lists no model"):
+            RemoteEngine(server.url)
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x/v1", "http://", "http://me:pw@x/v1"])
+def test_what_is_no_address(url: str) -> None:
+    """Said before anything is sent."""
+    with pytest.raises(EngineError, match=r"no address|not in the address"):
+        RemoteEngine(url)
+
+
+def test_what_only_our_engine_has(folder: Path) -> None:
+    """The ledger and a replay need tokens; both say why there are none."""
+    with openai_server(text("Fine.")) as server:
+        agent = agent_on(server.url, folder)
+        agent.run("Hi")
+
+    with pytest.raises(AgentError, match="runs in another server"):
+        _ = agent.ledger
+    assert agent.trace.header is not None
+    with pytest.raises(ReplayError, match="whose tokens are not in the trace"):
+        check_replayable(agent.trace.header)

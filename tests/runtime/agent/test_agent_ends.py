@@ -1,0 +1,259 @@
+"""How runs end before their answer: limits, repeats, overflow, interrupts, failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.agents import END, MakeEngine, call, run_all
+
+from triplepoint.errors import (
+    ContextOverflowError,
+    LimitReachedError,
+    PassCancelledError,
+)
+from triplepoint.runtime.agent.agent import Agent
+from triplepoint.runtime.agent.events import (
+    RunFinished,
+)
+from triplepoint.runtime.agent.prompt import REPEATED_CALL
+from triplepoint.traces.events import RunEnd, TurnEnd
+
+
+def test_steps_are_limited(scripted: MakeEngine, folder: Path) -> None:
+    """A model that only calls is stopped after max_steps; the last calls are not run."""
+    replies = [call("search", pattern=f"word {i}") + END for i in range(9)]
+    agent = Agent(scripted(*replies), workspace=folder, max_steps=3, trace=False)
+
+    with pytest.raises(LimitReachedError, match="no answer after 3 steps"):
+        agent.run("Find it")
+
+    assert agent.last_result is not None
+    assert agent.last_result.status == "limit"
+    assert len(agent.trace.tools) == 2
+    assert len(agent.engine.replies) == 6  # type: ignore[attr-defined]
+
+
+def test_tokens_are_limited(scripted: MakeEngine, folder: Path) -> None:
+    """An answer that is cut is a limit, and what there was of it is kept."""
+    agent = Agent(scripted("word " * 100 + END), workspace=folder, max_tokens=10, trace=False)
+
+    events, result = run_all(agent, "Talk")
+
+    assert result.status == "limit"
+    assert "the answer was cut after 10 generated tokens" in result.message
+    assert result.answer.startswith("word word")
+    assert result.usage.output_tokens == 10
+    end = agent.trace.events[-1]
+    assert isinstance(end, RunEnd)
+    assert (end.status, end.answer) == ("limit", result.answer)
+    assert not any(isinstance(e, TurnEnd) for e in agent.trace.events)
+    assert isinstance(events[-1], RunFinished)
+
+
+def test_a_cut_call_never_runs(scripted: MakeEngine, folder: Path) -> None:
+    """A call that the token limit cut, and one before it in the same turn, are not run."""
+    ran: list[str] = []
+
+    def note(text: str) -> str:
+        """Notes a text."""
+        ran.append(text)
+        return "ok"
+
+    reply = call("note", text="a") + "\n" + call("note", text="b" * 300) + END
+    agent = Agent(scripted(reply), tools=[note], max_tokens=60, trace=False)
+
+    with pytest.raises(LimitReachedError, match="a tool call, which was not run, was cut"):
+        agent.run("Note it")
+
+    assert ran == []
+    assert agent.trace.phases[-1].purpose == "tool_call"
+
+
+def test_tokens_of_all_steps_count(scripted: MakeEngine, folder: Path) -> None:
+    """max_tokens is for the whole run, not for each step."""
+    replies = [call("search", pattern=f"word {i}") + END for i in range(9)]
+    agent = Agent(scripted(*replies), workspace=folder, max_tokens=60, trace=False)
+
+    with pytest.raises(LimitReachedError, match=r"allow more \(max_tokens\)"):
+        agent.run("Find it")
+
+    assert agent.last_result is not None
+    assert agent.last_result.usage.output_tokens <= 60
+
+
+def test_repeated_calls_are_noticed(scripted: MakeEngine, folder: Path) -> None:
+    """The third identical call is not run, and the model is told; the next one ends the run."""
+    reply = call("read_file", path="app.log") + END
+    agent = Agent(scripted(*[reply] * 8), workspace=folder, trace=False)
+
+    with pytest.raises(LimitReachedError, match=r"repeats one call: .*app\.log"):
+        agent.run("Read it")
+
+    results = [event.result for event in agent.trace.tools]
+    assert len(results) == 3
+    assert results[0] == results[1] != REPEATED_CALL
+    assert results[2] == REPEATED_CALL
+
+
+def test_a_warned_model_may_go_on(scripted: MakeEngine, folder: Path) -> None:
+    """A model that answers after the warning has answered."""
+    reply = call("read_file", path="app.log") + END
+    agent = Agent(scripted(*[reply] * 3, "Disk full." + END), workspace=folder, trace=False)
+
+    assert agent.run("Read it").answer == "Disk full."
+
+
+def test_a_call_with_a_new_result_is_no_repeat(scripted: MakeEngine) -> None:
+    """Asking for what changes is fine."""
+    numbers = iter(range(100))
+
+    def count() -> int:
+        """Counts."""
+        return next(numbers)
+
+    agent = Agent(scripted(*[call("count") + END] * 5, "5" + END), tools=count, trace=False)
+
+    assert agent.run("Count").answer == "5"
+    assert [event.result for event in agent.trace.tools] == ["0", "1", "2", "3", "4"]
+
+
+def test_overflow_says_how_long_what_was(scripted: MakeEngine, folder: Path) -> None:
+    """A result that does not fit is an error that names each part; the conversation stays."""
+    (folder / "long.txt").write_text("a line of words\n" * 100)
+    replies = (call("list_dir") + END, call("read_file", path="long.txt") + END, "Too long." + END)
+    agent = Agent(scripted(*replies, context=500), workspace=folder, trace=False)
+
+    with pytest.raises(ContextOverflowError) as caught:
+        agent.run("What's in long.txt?")
+
+    message = str(caught.value)
+    for part in (
+        "the context holds 500 tokens",
+        "free",
+        "system and tools",
+        "question (message 1)",
+        "list_dir (message 3)",
+        "read_file (message 5)",
+        "what the model wrote",
+    ):
+        assert part in message, message
+    end = agent.trace.events[-1]
+    assert isinstance(end, RunEnd)
+    assert end.status == "error"
+    assert agent.session.tokens == agent.ledger.ids
+    assert agent.run("So?").answer == "Too long."
+
+
+def test_a_context_that_fills_while_decoding(scripted: MakeEngine, folder: Path) -> None:
+    """An answer that the context cuts is an overflow, not an answer."""
+    agent = Agent(scripted("word " * 500 + END, context=300), workspace=folder, trace=False)
+
+    with pytest.raises(ContextOverflowError, match="full before the model had finished"):
+        agent.run("Talk")
+
+    assert agent.session.tokens == agent.ledger.ids
+
+
+# Interruptions and faults.
+
+
+def test_ctrl_c_keeps_the_conversation(scripted: MakeEngine, folder: Path) -> None:
+    """An interrupt in a decode is recorded as cancelled; the next question goes on from there."""
+    agent = Agent(
+        scripted(["The disk", KeyboardInterrupt()], "Full." + END), workspace=folder, trace=False
+    )
+
+    with pytest.raises(KeyboardInterrupt):
+        agent.run("What's the error?")
+
+    end = agent.trace.events[-1]
+    assert isinstance(end, RunEnd)
+    assert (end.status, end.answer) == ("cancelled", "The disk")
+    assert agent.trace.phases[-1].tokens == len(agent.grammar.tokenizer.encode("The disk"))
+    assert agent.run("And?").answer == "Full."
+    said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
+    assert "assistant\nThe disk<|im_end|>\n<|im_start|>user\nAnd?<|im_end|>\n" in said
+    assert agent.session.tokens == agent.ledger.ids
+
+
+def test_an_interrupt_before_the_first_token(scripted: MakeEngine, folder: Path) -> None:
+    """A turn in which the model said nothing does not confuse the next one."""
+    agent = Agent(
+        scripted([PassCancelledError("stopped")], "Full." + END), workspace=folder, trace=False
+    )
+
+    with pytest.raises(PassCancelledError):
+        agent.run("What's the error?")
+
+    assert agent.run("And?").answer == "Full."
+    said = agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
+    assert said.count("What's the error?") == 1
+    assert "<|im_start|>assistant\n<|im_end|>\n<|im_start|>user\nAnd?" in said
+
+
+def test_a_cancelled_prefill_never_happened(
+    scripted: MakeEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When reading the question was stopped, the conversation is as it was before it."""
+    agent = Agent(scripted("Hi." + END, "Full." + END), workspace=folder, trace=False)
+    agent.run("Hello")
+    session: Any = agent.session
+    before = list(session.tokens)
+
+    def cancelled(ids: Any, *, purpose: str = "") -> None:
+        session.tokens += ids[:5]
+        raise PassCancelledError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "prefill", cancelled)
+        with pytest.raises(PassCancelledError):
+            agent.run("What's the error?")
+
+    assert session.tokens == agent.ledger.ids == before
+    assert agent.run("Again?").answer == "Full."
+
+
+@pytest.mark.parametrize("events", [1, 2, 3, 4, 5, 6, 8])
+def test_a_stream_that_is_left(scripted: MakeEngine, folder: Path, events: int) -> None:
+    """Leaving a stream anywhere ends the run as cancelled and keeps the conversation."""
+    replies = ("Look. " + call("list_dir") + END, "Two names." + END, "Full." + END)
+    agent = Agent(scripted(*replies), workspace=folder, trace=False)
+
+    stream = agent.stream("Which files?")
+    for _ in range(events):
+        next(stream)
+    assert isinstance(stream, Iterator)
+    stream.close()  # type: ignore[attr-defined]
+
+    end = agent.trace.events[-1]
+    assert isinstance(end, RunEnd)
+    assert end.status == "cancelled"
+    assert agent.session.tokens == agent.ledger.ids
+    agent.engine.replies[:] = ["Full." + END]  # type: ignore[attr-defined]
+    assert agent.run("And?").answer == "Full."
+
+
+def test_stop_between_phases(scripted: MakeEngine) -> None:
+    """A stop that comes while a tool runs ends the run before the next phase."""
+    agents: list[Agent] = []
+
+    def halt() -> str:
+        """Stops the agent that called it."""
+        agents[0].stop()
+        return "ok"
+
+    calls = call("halt") + "\n" + call("halt") + END
+    agent = Agent(scripted(calls, "Yes." + END), tools=halt, trace=False)
+    agents.append(agent)
+
+    with pytest.raises(PassCancelledError):
+        agent.run("Do it")
+
+    end = agent.trace.events[-1]
+    assert isinstance(end, RunEnd)
+    assert end.status == "cancelled"
+    assert len(agent.trace.tools) == 1
+    assert agent.run("Still there?").answer == "Yes."

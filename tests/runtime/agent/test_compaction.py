@@ -1,0 +1,109 @@
+"""Making room: only when asked, said, in the trace, and nothing else is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import agents
+
+from triplepoint import Agent, AgentError, ContextOverflowError, Engine, PhaseFinished
+from triplepoint.runtime.agent.events import Notice
+from triplepoint.runtime.replay.replay import verify
+
+END = "<|im_end|>"
+MakeEngine = Callable[..., Any]
+
+
+def call(name: str, **arguments: Any) -> str:
+    return agents.call(name, **arguments) + END
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"{name} line of words\n" * 12)
+    return tmp_path
+
+
+def replies() -> list[str]:
+    asked = [call("read_file", path=f"{name}.txt") for name in "abc"]
+    return [text for one in asked for text in (one, "Read." + END)]
+
+
+def said(agent: Agent) -> str:
+    return agent.grammar.tokenizer.decode(agent.session.tokens, special=True)
+
+
+def test_without_asking_nothing_is_dropped(scripted: MakeEngine, folder: Path) -> None:
+    """A context that is full ends the run, as it always did."""
+    agent = Agent(scripted(*replies(), context=700), workspace=folder, trace=False)
+    agent.run("Read a.txt")
+
+    agent.run("Read b.txt")
+    with pytest.raises(ContextOverflowError):
+        agent.run("Read c.txt")
+    assert "dropped to make room" not in said(agent)
+
+
+def test_when_asked_the_oldest_results_go(scripted: MakeEngine, folder: Path) -> None:
+    """As many as are needed; it is said, traced, and the rest of the tokens is as it was."""
+    agent = Agent(scripted(*replies(), context=700), workspace=folder, trace=False, compact=True)
+    agent.run("Read a.txt")
+    events = [event for name in "bc" for event in agent.stream(f"Read {name}.txt")]
+
+    notices = [e.message for e in events if isinstance(e, Notice)]
+    assert notices[0].startswith("the context was full: took 2 results of tools out of the context")
+    text = said(agent)
+    assert text.count("[dropped to make room: ") == len(
+        [one for p in agent.trace.phases for one in p.dropped]
+    )
+    assert "12\tc line of words" in text
+    assert "12\ta line of words" not in text
+    assert agent.session.tokens == agent.ledger.ids
+    (first, *_) = [p for p in agent.trace.phases if p.purpose == "compaction"]
+    dropped = first.dropped[0]
+    assert (dropped["message"], dropped["label"]) == (3, "read_file")
+    assert dropped["tokens"] > 100 > dropped["left"]
+    assert first.kv_before > 0  # what stands before it was not read again
+    assert any(isinstance(e, PhaseFinished) and e.phase is first for e in events)
+    for span in agent.ledger.spans:  # every message is still whose it was
+        part = agent.grammar.tokenizer.decode(agent.ledger.ids[span.start : span.end])
+        if span.origin == "user" and span.message is not None:
+            assert part == agent.messages[span.message].content
+
+
+def test_compacting_by_hand(scripted: MakeEngine, folder: Path) -> None:
+    """All results before the last question go; undo still finds its places."""
+    agent = Agent(scripted(*replies(), "Fine." + END), workspace=folder, trace=False)
+    for name in "abc":
+        agent.run(f"Read {name}.txt")
+
+    assert agent.compact().startswith("took 2 results of tools out of the context, ")
+
+    assert "12\tc line of words" in said(agent)
+    assert agent.trace.phases[-1].purpose == "compaction"
+    with pytest.raises(AgentError, match="no older result"):
+        agent.compact()
+    assert agent.undo() == "Read c.txt"
+    assert said(agent).endswith(f"Read.{END}")
+    assert said(agent).count("Read b.txt") == 1
+    assert agent.run("Well?").answer == "Fine."
+    assert agent.session.tokens == agent.ledger.ids
+
+
+def test_a_compacted_run_replays(folder: Path) -> None:
+    """The trace has all that is needed: the embedded model gives the same tokens again."""
+    with Engine.load("nano", context=2048) as engine:
+        agent = Agent(engine, workspace=folder, trace=False)
+        for name in "ab":
+            list(agent.stream(f"What is on line 2 of {name}.txt?"))
+            list(agent.stream(f"Which file mentions {name}?"))
+        agent.compact()
+        list(agent.stream("Which files are here?"))
+        report = verify(agent.trace, engine)
+
+    assert report.ok
+    assert sum(len(p.dropped) for p in agent.trace.phases) >= 1

@@ -1,0 +1,86 @@
+"""What kernels reach, measured on the embedded model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triplepoint import Engine
+from triplepoint.runtime.bench import calibration
+from triplepoint.runtime.bench.calibration import BUSY, Calibration, busy, calibrated, keep
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine.load("nano") as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def found(engine: Engine) -> Calibration:
+    return calibration.calibrate(engine, repeat=2)
+
+
+def test_figures_make_sense(engine: Engine, found: Calibration) -> None:
+    """Every share is one, every cost is positive, and passes are cut as the engine cuts them."""
+    e = found.efficiency
+
+    for share in (e.read, e.attention_read, e.products, e.attention):
+        assert 0.02 <= share <= 1.5
+    assert min(e.row_s, e.decode_rows_s, e.barrier_s, e.decode_barrier_s) > 0
+    assert 1 <= e.least_tokens <= 16
+    assert 0 <= e.waiting <= 0.05
+    session = engine.session(600)
+    assert found.passes.chunk == session._prefill.most_tokens
+    assert found.passes.prefill_barriers == session._prefill.tape.barriers
+    assert found.passes.decode_barriers == session._decode.tape.barriers
+
+
+def test_parts_make_up_a_pass(engine: Engine) -> None:
+    """The parts of a sample are what its threads did: no more than its time."""
+    points = [calibration.case(1, 20), calibration.case(40, 0)]
+    sampler = calibration.Sampler(engine, points)
+    for point in points:
+        (sample,) = sampler.take(point, 1)
+        assert set(sample.parts) == {"products", "head", "attention", "rows"}
+        assert min(sample.parts.values()) > 0
+        assert sample.kernel_s <= sample.wall_s * 1.01
+        assert (sample.tokens, sample.start) == ((1, 23) if point.generate else (40, 0))
+
+
+def test_measured_once(engine: Engine, found: Calibration, tmp_path: Path) -> None:
+    """What is kept is read again as it was; what is damaged is measured anew."""
+    path = calibration._path(engine, tmp_path)
+    keep(found, path)
+    assert calibrated(engine, folder=tmp_path) == found
+
+    path.write_text("{}")
+    again = calibrated(engine, folder=tmp_path)
+    assert again != found
+    kept = calibration._read(path)
+    assert kept == (None if busy(again, engine.machine) else again)
+
+
+def test_a_busy_machine_is_noticed(engine: Engine, found: Calibration) -> None:
+    """A peak well below the best that was seen says that others were at work."""
+    found = dataclasses.replace(found, steady=1.0)
+    best = dataclasses.replace(engine.machine, int8_gops=found.machine.int8_gops / BUSY)
+    assert not busy(found, dataclasses.replace(best, int8_gops=best.int8_gops * 0.99))
+    assert busy(found, dataclasses.replace(best, int8_gops=best.int8_gops * 1.01))
+    unsteady = dataclasses.replace(found, steady=0.5)
+    assert busy(unsteady, dataclasses.replace(best, int8_gops=found.machine.int8_gops))
+
+
+def test_predictions_are_held_against_the_clock(engine: Engine, found: Calibration) -> None:
+    """Each point once, the deepest first, with what was expected of just this point."""
+    points = [(1, 0), (9, 40), (9, 0), (1, 40)]
+    checked = list(calibration.check(engine, found, points, repeat=1))
+
+    assert [(c.tokens, c.start) for c in checked] == [(1, 40), (9, 40), (1, 0), (9, 0)]
+    for point in checked:
+        assert point.expected.tokens == point.tokens
+        assert point.error == point.expected.seconds / point.seconds - 1
+        assert point.bound in ("compute", "memory", "dispatch")

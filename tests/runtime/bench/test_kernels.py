@@ -1,0 +1,167 @@
+"""Kernels alone: what is laid, what it is credited with, and the shares that follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from triplepoint.errors import EngineError
+from triplepoint.jit.compile import Library, ObjectCache, default_folder
+from triplepoint.jit.kernels.panels import FORMATS
+from triplepoint.jit.pool import Pool
+from triplepoint.jit.targets import detect
+from triplepoint.runtime.bench import kernels as bench_kernels
+from triplepoint.runtime.bench.kernels import KERNELS, KernelResult, Work, _Bench
+from triplepoint.runtime.physics.limits import play
+from triplepoint.runtime.physics.machine import MachineProfile
+
+LIMITS = MachineProfile(
+    cpu="a CPU",
+    cores=2,
+    target="avx2",
+    threads=2,
+    caches={"L1": 1 << 15, "L2": 1 << 20, "L3": 1 << 24},
+    read_gbps={"L1": 400.0, "L2": 200.0, "L3": 100.0, "DRAM": 50.0},
+    int8_gops=1000.0,
+    fp32_gflops=100.0,
+    bf16_gflops=200.0,
+    barrier_s=1e-6,
+)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[_Bench]:
+    """A bench of small shapes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench_kernels, "SHAPES", ((64, 512),))
+        patch.setattr(bench_kernels, "EXPERTS", 16)
+        patch.setattr(bench_kernels, "EXPERT_DEPTH", 256)
+        patch.setattr(bench_kernels, "POSITIONS", ((1, 40), (20, 300)))
+        library = Library(detect(), ObjectCache(default_folder()))
+        pool = Pool(library, 2)
+        bench = _Bench(library, pool)
+        bench.stream_bytes = 1 << 20
+        yield bench
+        pool.close()
+
+
+def result(work: Work, seconds: tuple[float, ...], level: str = "DRAM") -> KernelResult:
+    """A result with the same limits around each repetition."""
+    return KernelResult("avx2", 2, work, level, seconds, (LIMITS,) * len(seconds))
+
+
+def test_the_share_is_of_the_limit_that_takes_longest() -> None:
+    """Operations at their peak and bytes at their level's rate: the larger time is the limit."""
+    work = Work("gemm", "q4_0", "", 1, 0, operations=1e9, nbytes=1e8, peak="int8")  # 1 and 2 ms
+
+    found = result(work, (4e-3, 5e-3, 8e-3))
+
+    assert found.bound == "DRAM"
+    assert found.shares == pytest.approx([0.5, 0.4, 0.25])
+    assert (found.share, found.median) == (pytest.approx(0.4), 5e-3)
+    assert (found.gops, found.gbps) == (pytest.approx(200), pytest.approx(20))
+    assert result(work, (4e-3,), "L1").bound == "int8"
+    slow = result(replace(work, peak="fp32"), (20e-3,))
+    assert (slow.bound, slow.share) == ("fp32", pytest.approx(0.5))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_only_the_kernel_is_played(kernel: str, bench: _Bench) -> None:
+    """Each case's ops are all of that kernel, and as many as it says."""
+    seen = []
+    for laid in getattr(bench, kernel)():
+        sources = {op.kernel.source.name for op in laid.ops}
+        expected = {
+            "gemm": {"gemm_quant", "gemm_float", "gemm_k"},
+            "experts": {"gemm_experts", "route", "group"},
+            "attention": {"attention"},
+            "prepare": {"prepare"},
+            "rope": {"rope_store"},
+            "argmax": {"argmax_part", "argmax_final"},
+        }[kernel]
+        assert sources <= expected
+        main = {"experts": "gemm_experts", "argmax": "argmax_part"}.get(kernel)
+        assert sum(main in (None, op.kernel.source.name) for op in laid.ops) == laid.times
+        assert laid.work.kernel == kernel
+        assert laid.work.nbytes > 0
+        seen.append((laid.work.variant, laid.work.tokens, laid.work.depth))
+
+    assert len(seen) == len(set(seen)) > 0
+
+
+def test_a_gemm_reads_weights_of_its_own_and_computes(bench: _Bench) -> None:
+    """Every format: each op has other panels, the counts are right, and numbers come out."""
+    for form in FORMATS.values():
+        laid = bench._gemm(form, 64, 512, 13)
+
+        panels = [op.args[0] for op in laid.ops]
+        starts = sorted(p.ctypes.data for p in panels)
+        assert len(starts) == laid.times > 1
+        assert min(np.diff(starts)) >= panels[0].nbytes
+        assert sum(p.nbytes for p in panels) <= bench.stream_bytes
+        assert laid.work.operations == 2 * 64 * 512 * 13
+        weights = 64 * 512 // form.block * form.panel_block_bytes(1) // 2
+        assert laid.work.nbytes == weights + 4 * 13 * (64 + 512)
+        out = laid.ops[0].args[2]
+        out[:] = np.nan
+        play(bench._tape(laid.ops))
+        assert np.isfinite(out[:13, :64]).all(), form.name
+        assert np.abs(out[:13, :64]).min() > 0
+
+
+@pytest.mark.parametrize("tokens", [1, 13])
+def test_experts_are_chosen_anew_each_time(
+    tokens: int, bench: _Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each routing has scores of its own, and the products of what it chose come out."""
+    monkeypatch.setattr(bench, "stream_bytes", 8 << 20)
+    laid = bench._experts(FORMATS["q4_0"], tokens)
+
+    products = [op for op in laid.ops if op.kernel.source.name == "gemm_experts"]
+    routes = [op for op in laid.ops if op.kernel.source.name == "route"]
+    assert len(products) == len(routes) == laid.times > 1
+    assert len({op.args[0].ctypes.data for op in routes}) == laid.times
+    assert laid.work.operations == 2 * (2 * 768 * 256) * tokens * 8
+    size = 2 * 768 * 256 // 2 * 18 / 16
+    least, most = 8 * size, min(16, 8 * tokens) * size
+    assert least <= laid.work.nbytes - 4 * tokens * (256 + 8 * 768) <= most
+    out = products[-1].args[2]
+    out[:] = np.nan
+    play(bench._tape(laid.ops))
+    assert np.isfinite(out[: tokens * 8, :768]).all()
+
+
+def test_attention_reads_a_cache_that_was_written(bench: _Bench) -> None:
+    """Counts are those of causal attention, and the output is a mean of values that are there."""
+    for laid in bench.attention():
+        tokens, before = laid.work.tokens, laid.work.depth
+        seen = sum(before + n + 1 for n in range(tokens))
+        assert laid.work.operations == pytest.approx(4 * 16 * 128 * seen)
+        key_and_value = {"f32": 4 * 256, "bf16": 2 * 256, "q8": 256 + 2 * (4 + 1)}
+        cache = (before + tokens) * 8 * key_and_value[laid.work.variant]
+        assert laid.work.nbytes == pytest.approx(cache + 8 * tokens * 16 * 128)
+        _, out = (a for a in laid.ops[0].args if isinstance(a, np.ndarray) and a.ndim == 2)
+        play(bench._tape(laid.ops))
+        assert np.isfinite(out).all()
+        assert np.abs(out[:tokens]).max() > 0
+
+
+def test_a_measurement_has_its_repetitions(bench: _Bench) -> None:
+    """One time, and the limits around it, for each repetition."""
+    (laid,) = bench.argmax()
+
+    found = bench.measure(laid, 3)
+
+    assert len(found.seconds) == len(found.limits) == len(found.shares) == 3
+    assert 0 < found.median < 1
+    assert (found.target, found.threads) == (str(detect()), 2)
+    assert found.level in ("L1", "L2", "L3")
+
+
+def test_an_unknown_kernel_is_an_error() -> None:
+    """The message names those that are known."""
+    with pytest.raises(EngineError, match=r"'gem'; known: gemm, experts"):
+        list(bench_kernels.run(detect(), kernels=["argmax", "gem"]))

@@ -1,0 +1,445 @@
+"""Every format: what is written is read, and nothing malformed can be written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+from pydantic import BaseModel, Field
+
+from triplepoint.runtime.conversation.formats import FALLBACK, FORMATS, format_for, format_of
+from triplepoint.runtime.conversation.formats.json_text import calls_in
+from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
+from triplepoint.runtime.conversation.reply import Reply, ReplyReader
+from triplepoint.runtime.conversation.toolcalls import ToolCall, ToolFormat
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
+from triplepoint.tools import ToolSet, tool
+
+MakeTokenizer = Callable[..., Tokenizer]
+TEMPLATES = Path(__file__).parents[5] / "shared" / "reference" / "templates"
+END = "<|im_end|>"
+
+
+class Point(BaseModel):
+    """A nested object."""
+
+    x: float
+    label: str | None = None
+
+
+@tool
+def read_file(path: str, start: int = 1, end: int | None = None) -> str:
+    """Reads lines."""
+    return f"{path} {start} {end}"
+
+
+@tool
+def no_arguments() -> str:
+    """Takes nothing."""
+    return "ok"
+
+
+@tool
+def many(
+    text: str,
+    count: Annotated[int, Field(ge=1, le=12)],
+    mode: Literal["a", "b c"],
+    points: list[Point],
+    names: dict[str, int],
+    sure: bool = True,
+) -> str:
+    """Takes one of everything."""
+    return "ok"
+
+
+QUOTED = "<tool_call> [/INST] {] </parameter><parameter=y> </function>"
+"""Tags in an argument: letters, where the same tags around a call are tokens."""
+TOOLS = ToolSet([read_file, no_arguments, many])
+CALLS = [
+    ToolCall("read_file", {"path": 'a b/é "x"\n', "start": -3, "end": None}),
+    ToolCall("read_file", {"path": QUOTED}),
+    ToolCall("no_arguments", {}),
+    ToolCall(
+        "many",
+        {
+            "text": "",
+            "count": 12,
+            "mode": "b c",
+            "points": [{"x": 1.5, "label": None}, {"x": 2, "label": "p, q"}],
+            "names": {"a": 1, "b": 2},
+            "sure": False,
+        },
+    ),
+]
+EVERY = [(form, tags) for form in FORMATS.values() for tags in (True, False)]
+every = pytest.mark.parametrize(
+    ("form", "tags"),
+    EVERY,
+    ids=[f"{form.name}, {'tokens' if t else 'letters'}" for form, t in EVERY],
+)
+
+
+@pytest.fixture
+def vocabulary(make_tokenizer: MakeTokenizer) -> Callable[[ToolFormat, bool], Tokenizer]:
+    """A vocabulary in which the format's tags are tokens, or are not."""
+
+    def make(form: ToolFormat, tags: bool) -> Tokenizer:
+        return make_tokenizer(tuple(dict.fromkeys(form.tags)) if tags else (), template=None)
+
+    return make
+
+
+Vocabulary = Callable[[ToolFormat, bool], Tokenizer]
+
+
+def allowed(constraint: TurnConstraint, n_vocab: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """The mask as one bool a token."""
+    mask = constraint.mask()
+    if mask is None:
+        return np.ones(n_vocab, np.bool_)
+    return np.unpackbits(mask.view(np.uint8), bitorder="little")[:n_vocab].astype(np.bool_)
+
+
+def encode(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The ids of what a model writes."""
+    parts = re.split(f"({re.escape(QUOTED)})", text)
+    return tokenizer.encode_parts([(part, part != QUOTED) for part in parts])
+
+
+def take(constraint: TurnConstraint, tokenizer: Tokenizer, text: str) -> str | None:
+    """Feed a text as the model's; what of it is not allowed and what follows, or None."""
+    ids = encode(tokenizer, text)
+    for i, token in enumerate(ids):
+        if not allowed(constraint, tokenizer.n_vocab)[token]:
+            return tokenizer.decode(ids[i:], special=True)
+        constraint.advance(token)
+    return None
+
+
+def read(tokenizer: Tokenizer, form: ToolFormat, ids: list[int]) -> Reply:
+    """The turn as the agent reads it."""
+    reader = ReplyReader(tokenizer, form, tools=TOOLS.schemas())
+    for token in ids:
+        reader.push(token)
+    return reader.finish()
+
+
+def same(found: list[ToolCall], expected: list[ToolCall]) -> bool:
+    """Whether calls say the same, however they are written."""
+    return [call.key for call in found] == [call.key for call in expected]
+
+
+def turns(form: ToolFormat) -> list[tuple[str, str, list[ToolCall]]]:
+    """What a model may write in this format: text, answer, calls."""
+    made = [("", form.render([call]), [call]) for call in CALLS]
+    if not form.single:
+        made.append(("", form.render(CALLS), CALLS))
+    if all(opening.place != "turn" for opening in form.openings):
+        made.append(("I look.", f"I look.\n{form.render(CALLS[:1])}", CALLS[:1]))
+    return [(text, answer, calls) for answer, text, calls in made]
+
+
+@every
+def test_what_is_written_is_allowed_and_read(
+    vocabulary: Vocabulary, form: ToolFormat, tags: bool
+) -> None:
+    """Calls with all kinds of values, alone, in a row and after words, come back as they were."""
+    tokenizer = vocabulary(form, tags)
+    grammar = CallGrammar(tokenizer, TOOLS.schemas(), form)
+    for text, answer, calls in turns(form):
+        constraint = grammar.constraint()
+        assert take(constraint, tokenizer, text + END) is None, text
+        assert constraint.done
+        reply = read(tokenizer, form, encode(tokenizer, text + END))
+        assert reply.broken == []
+        assert reply.cut_call is None
+        assert same(reply.calls, calls), text
+        assert reply.answer == answer
+
+
+@every
+def test_a_cut_call_is_no_call(vocabulary: Vocabulary, form: ToolFormat, tags: bool) -> None:
+    """A turn that ends within a call has a cut call and none to run."""
+    tokenizer = vocabulary(form, tags)
+    ids = tokenizer.encode(form.render(CALLS[:1]), special=True)
+    for end in (len(ids) - 4, len(ids) - 12):
+        reply = read(tokenizer, form, ids[:end])
+        assert reply.calls == []
+        assert reply.cut_call
+
+
+@every
+@pytest.mark.parametrize(
+    "call",
+    [
+        ToolCall("delete_file", {"path": "x"}),
+        ToolCall("read_file", {}),
+        ToolCall("read_file", {"path": 1}),
+        ToolCall("read_file", {"path": "x", "start": 1.5}),
+        ToolCall("read_file", {"path": "x", "force": True}),
+        ToolCall("many", {**CALLS[3].arguments, "count": 13}),
+        ToolCall("many", {**CALLS[3].arguments, "mode": "c"}),
+        ToolCall("many", {**CALLS[3].arguments, "points": [{"label": None}]}),
+    ],
+    ids=lambda call: f"{call.name}({', '.join(call.arguments)})",
+)
+def test_bad_calls_cannot_be_written(
+    vocabulary: Vocabulary, form: ToolFormat, tags: bool, call: ToolCall
+) -> None:
+    """Unknown tools and arguments, missing ones, wrong types and values: none passes."""
+    tokenizer = vocabulary(form, tags)
+    grammar = CallGrammar(tokenizer, TOOLS.schemas(), form)
+    if form.name == "qwen3-coder" and call.arguments == {"path": 1}:
+        pytest.skip("a text has no quotes in this format: 1 is the text 1")
+
+    assert take(grammar.constraint(), tokenizer, form.render([call]) + END) is not None
+
+
+@every
+@pytest.mark.parametrize("seed", range(3))
+def test_random_logits_make_valid_calls(
+    vocabulary: Vocabulary, form: ToolFormat, tags: bool, seed: int
+) -> None:
+    """Random greedy choices under the mask, from each opening on, end in calls that validate."""
+    tokenizer = vocabulary(form, tags)
+    grammar = CallGrammar(tokenizer, TOOLS.schemas(), form)
+    rng = np.random.default_rng(seed)
+    ends = {tokenizer.encode(text)[0] for text in ('"', "]", "}", "<", "\n", "{")}
+    ends |= tokenizer.stop_ids | set(grammar._tags.values())
+    for opening in form.openings:
+        constraint = grammar.constraint()
+        ids = tokenizer.encode(opening.text, special=True)
+        for token in ids:
+            assert allowed(constraint, tokenizer.n_vocab)[token]
+            constraint.advance(token)
+        while not constraint.done and len(ids) < 1500:
+            logits = rng.standard_normal(tokenizer.n_vocab)
+            logits[list(ends)] += 2.0
+            logits[~allowed(constraint, tokenizer.n_vocab)] = -np.inf
+            assert np.isfinite(logits).any(), tokenizer.decode(ids, special=True)
+            ids.append(int(logits.argmax()))
+            constraint.advance(ids[-1])
+        reply = read(tokenizer, form, ids)
+        assert reply.broken == [], tokenizer.decode(ids, special=True)
+        for call in reply.calls:
+            arguments = TOOLS.get(call.name).validate(call.arguments)
+            assert arguments.keys() == call.arguments.keys()
+        if ids[-1] in tokenizer.stop_ids:
+            assert reply.calls
+            assert reply.cut_call is None
+
+
+@every
+def test_text_stays_text(vocabulary: Vocabulary, form: ToolFormat, tags: bool) -> None:
+    """Words, code, JSON within a line and a package's JSON are an answer, with tools or without."""
+    tokenizer = vocabulary(form, tags)
+    text = (
+        'It says {"name": "x"} here.\n\n```json\n{\n  "name": "x",\n  "version": 1\n}\n```\n'
+        "<tool call> [TOOL] functools {function} <a|b>"
+    )
+    for tools in ([], TOOLS.schemas()):
+        grammar = CallGrammar(tokenizer, tools, form)
+        assert take(grammar.constraint(), tokenizer, text + END) is None
+    reply = read(tokenizer, form, tokenizer.encode(text + END, special=True))
+    assert (reply.answer, reply.calls, reply.cut_call) == (text, [], None)
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("", "nonsense", "{", "[]", "[1]", '{"name": 1}', '{"name": "f", "arguments": []}'),
+        *("call:", "call:f", "call:f{", "call:f{a}", "call:f{a:", "call:f{a:1", "call:f{a:1}}"),
+        *(
+            "[ARGS]{}",
+            "f[ARGS]",
+            "f[ARGS][]",
+            "<function=f>",
+            "<function=f><parameter=a></function>",
+        ),
+        *("f.call(1)", "f.call(a=b)", "f.call(a=__import__('os'))", "[" * 50_000, "{" * 50_000),
+    ],
+)
+def test_what_is_no_call_is_said(form: ToolFormat, body: str) -> None:
+    """What is malformed is a ValueError, whatever it is."""
+    with pytest.raises(ValueError, match=r"call|argument|lacks"):
+        form.parse(body)
+
+
+# --- what is particular to one format -----------------------------------------------------------
+
+
+def test_llama_reads_all_its_forms() -> None:
+    """Arguments are called parameters; several objects stand between semicolons; built-in tools."""
+    llama = FORMATS["llama"]
+    one = '{"name": "f", "parameters": {"a": 1}}'
+
+    assert same(llama.parse(one), [ToolCall("f", {"a": 1})])
+    assert same(llama.parse('{"type": "function", "name": "f", "parameters": {}}'), [ToolCall("f")])
+    assert len(llama.parse(f"{one}; {one};{one}")) == 3
+    assert same(
+        llama.parse('brave_search.call(query="a, b", n=2)'),
+        [ToolCall("brave_search", {"query": "a, b", "n": 2})],
+    )
+
+
+def test_mistral_keeps_identifiers() -> None:
+    """An id that the model gave is the call's; without one there is none."""
+    (call,) = FORMATS["mistral"].parse('[{"name": "f", "arguments": {}, "id": "abcdefghi"}]')
+    (other,) = FORMATS["mistral"].parse(' [{"name": "f", "arguments": {}}]')
+    (third,) = FORMATS["mistral-args"].parse("f[CALL_ID]abcdefghi[ARGS]{}")
+
+    assert (call.id, other.id, third.id) == ("abcdefghi", "", "abcdefghi")
+
+
+def test_qwen_coder_types_by_the_schema() -> None:
+    """What a schema calls a text is taken letter by letter; everything else is JSON."""
+    form = FORMATS["qwen3-coder"]
+    body = (
+        "\n<function=read_file>\n<parameter=path>\n\n1\n\n</parameter>\n<parameter=start>\n2\n"
+        "</parameter>\n</function>\n"
+    )
+
+    (call,) = form.parse(body, TOOLS.schemas())
+
+    assert call.arguments == {"path": "\n1\n", "start": 2}
+
+
+def test_gemma_notation() -> None:
+    """Texts may hold anything but their quote; values nest; keys may be quoted."""
+    text = 'call:f{a:<escape>x, {y} "z"<escape>,b:[1,-2.5,true,null],c:{d:<escape><escape>}}'
+
+    (call,) = FORMATS["functiongemma"].parse(text)
+
+    expected = {"a": 'x, {y} "z"', "b": [1, -2.5, True, None], "c": {"d": ""}}
+    assert (call.name, call.arguments) == ("f", expected)
+
+
+@pytest.mark.parametrize(
+    ("answer", "names"),
+    [
+        ('{"name": "read_file", "arguments": {"path": "x"}}', ["read_file"]),
+        ('```json\n{"name": "read_file", "parameters": {"path": "x"}}\n```', ["read_file"]),
+        ('```\n{\n  "name": "no_arguments",\n  "arguments": {}\n}\n```\n', ["no_arguments"]),
+        ('[{"name": "no_arguments", "arguments": {}}]', ["no_arguments"]),
+        ('{"name": "unknown", "arguments": {}}', []),
+        ('{"name": "read_file"}', []),
+        ('Here: {"name": "no_arguments", "arguments": {}}', []),
+        ('{"name": "no_arguments", "arguments": {}} is how to call.', []),
+        ('{"name": "no_arguments", "arguments": "{}"}', []),
+        ("[]", []),
+        ("", []),
+    ],
+)
+def test_an_answer_that_is_nothing_but_a_call(answer: str, names: list[str]) -> None:
+    """JSON or a fence alone that calls a known tool is a call; with anything beside it, not."""
+    assert [call.name for call in calls_in(answer, TOOLS.schemas())] == names
+
+
+def test_a_bare_call_is_read_in_every_format(tokenizer: Tokenizer) -> None:
+    """A model that forgets its tags has called all the same; without tools it has answered."""
+    text = '```json\n{"name": "read_file", "arguments": {"path": "x"}}\n```' + END
+    ids = tokenizer.encode(text, special=True)
+    reader = ReplyReader(tokenizer, FORMATS["hermes"])
+    for token in ids:
+        reader.push(token)
+
+    reply = read(tokenizer, FORMATS["hermes"], ids)
+
+    assert same(reply.calls, [ToolCall("read_file", {"path": "x"})])
+    assert reply.answer == ""
+    assert reader.finish().calls == []
+    assert read(tokenizer, FORMATS["hermes"], ids[:-1]).calls == []  # it may have gone on
+
+
+@pytest.mark.parametrize("tags", [True, False])
+def test_gemmas_quote_cannot_be_in_a_text(vocabulary: Vocabulary, tags: bool) -> None:
+    """A text that holds the letters of its quote would end there, so it cannot be written."""
+    form = FORMATS["functiongemma"]
+    tokenizer = vocabulary(form, tags)
+    constraint = CallGrammar(tokenizer, TOOLS.schemas(), form).constraint()
+
+    assert take(constraint, tokenizer, "<start_function_call>call:read_file{path:<escape>a") is None
+    assert take(constraint, tokenizer, "b<escape") is None
+    (end,) = tokenizer.encode(">")
+    if tags:
+        assert not allowed(constraint, tokenizer.n_vocab)[end]
+    else:
+        assert take(constraint, tokenizer, ">}<end_function_call>" + END) is None
+
+
+# --- which format a model writes ----------------------------------------------------------------
+
+BY_TEMPLATE = {
+    "HuggingFaceTB-SmolLM3-3B": None,
+    "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "hermes",
+    "Qwen-Qwen2.5-7B-Instruct": "hermes",
+    "Qwen-Qwen3-0.6B": "hermes",
+    "google-gemma-2-2b-it": "gemma",
+    "ibm-granite-granite-3.3-2B-Instruct": "granite",
+    "meta-llama-Llama-3.1-8B-Instruct": "llama",
+    "meta-llama-Llama-3.2-3B-Instruct": "llama",
+    "microsoft-Phi-3.5-mini-instruct": None,
+    "mistralai-Mistral-Nemo-Instruct-2407": "mistral",
+}
+
+
+@pytest.mark.parametrize("name", BY_TEMPLATE)
+def test_a_template_names_its_format(name: str) -> None:
+    """The format of each published template is found, or none where it tells of none."""
+    path = TEMPLATES / f"{name}.jinja"
+    if not path.exists():
+        pytest.skip("the reference templates are not beside this checkout")
+
+    found = format_of(path.read_text(encoding="utf-8"))
+
+    assert (found.name if found else None) == BY_TEMPLATE[name]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("<tool_call>\n<function=x>", "qwen3-coder"),
+        ("[TOOL_CALLS]x[ARGS]{}", "mistral-args"),
+        ("<start_function_call>", "functiongemma"),
+        ("<|tool_call>call:", "gemma4"),
+        ("<|tool|>{{ tool }}<|/tool|>", "phi"),
+        ("<|tool_call|>", "granite"),
+        ("<|python_tag|>", "llama"),
+    ],
+)
+def test_words_of_templates(text: str, name: str) -> None:
+    """Formats that share a tag are told apart by their others."""
+    found = format_of(text)
+    assert found is not None
+    assert found.name == name
+
+
+def test_a_vocabulary_names_the_format(make_tokenizer: MakeTokenizer) -> None:
+    """Where the template says nothing, a token that opens calls does; else it is JSON."""
+    for name in ("hermes", "mistral", "llama", "functiongemma"):
+        form = FORMATS[name]
+        tokenizer = make_tokenizer((form.opening,), template=None)
+        found = format_for("{{ messages }}", tokenizer).name
+        assert found in (name, "qwen3-coder", "mistral-args")
+        assert FORMATS[found].opening == form.opening
+    assert format_for("{{ messages }}", make_tokenizer((), template=None)) is FALLBACK
+
+
+def test_examples_are_in_the_format() -> None:
+    """What a model is told to write is what is read."""
+    for form in FORMATS.values():
+        example = form.example.replace("<name>", "f" if "ARGS" in form.example else '"f"')
+        example = example.replace("<arguments>", json.dumps({"a": 1}))
+        example = example.replace("NAME", "f").replace("ARGUMENT", "a")
+        opening = form.openings[0]
+        body = example if opening.kept else example.partition(opening.text)[2]
+        body = body.partition(form.closing)[0] if form.closing else body
+        if form.name == "llama":
+            body = example
+        assert [call.name for call in form.parse(body)] == ["f"], form.name

@@ -1,0 +1,87 @@
+"""Every format on the real engine: the embedded model's own logits under the grammar make calls."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triplepoint import Agent, Engine
+from triplepoint.errors import LimitReachedError
+from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.grammar import CallGrammar
+from triplepoint.runtime.conversation.reply import ReplyReader
+from triplepoint.tools import FileTools, ToolSet
+
+MOST = 160  # tokens of a call
+PLAIN = ("qwen3-coder", "functiongemma", "gemma4")
+"""Formats whose texts end in tags that this model was never taught, so that it goes on and on."""
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The embedded model, loaded once."""
+    with Engine.load("nano") as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_model_calls_in_a_format_it_never_saw(
+    engine: Engine, tmp_path: Path, name: str
+) -> None:
+    """After an opening, each token is the likeliest of the allowed ones; what comes out fits."""
+    form, tokenizer = FORMATS[name], engine.tokenizer
+    tools = ToolSet(FileTools(tmp_path))
+    grammar = CallGrammar(tokenizer, tools.schemas(), form)
+    ended = 0
+    for opening in form.openings:
+        constraint = grammar.constraint()
+        reader = ReplyReader(tokenizer, form, tools=tools.schemas())
+        prompt = "<|im_start|>user\nWhich file mentions retry?<|im_end|>\n<|im_start|>assistant\n"
+        begun = tokenizer.encode(opening.text, special=True)
+        for token in begun:
+            constraint.advance(token)
+            reader.push(token)
+        session = engine.session(context=512)
+        session.prefill([*tokenizer.encode(prompt, special=True), *begun])
+        tokens = []
+        for token in session.decode(
+            max_tokens=MOST, stop=tokenizer.stop_ids, constraint=constraint
+        ):
+            tokens.append(token)
+            reader.push(token)
+        reply = reader.finish()
+        assert reply.broken == []
+        if tokens[-1] in tokenizer.stop_ids:
+            ended += 1
+            assert reply.calls
+            assert reply.cut_call is None
+        for call in reply.calls:
+            assert tools.get(call.name).validate(call.arguments).keys() == call.arguments.keys()
+    assert ended or name in PLAIN, f"no call in the format {name} ended within {MOST} tokens"
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral"])
+def test_an_agent_in_another_format(engine: Engine, tmp_path: Path, name: str) -> None:
+    """An agent with a template of another format runs, and its trace names the format."""
+    (tmp_path / "app.log").write_text("10:00 ERROR disk full\n")
+    sign = {"llama": "<|python_tag|>", "mistral": "[TOOL_CALLS]"}[name]
+    template = (
+        "{% for tool in tools or [] %}{{ tool | tojson }}\n{% endfor %}{% for m in messages %}"
+        "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+        f"{{# {sign} #}}"
+    )
+    with Agent(
+        engine, workspace=tmp_path, trace=False, chat_template=template, max_tokens=64
+    ) as agent:
+        with contextlib.suppress(LimitReachedError):
+            agent.run("What's the error in app.log?")
+        assert agent.chat.form.name == name
+        assert agent.session.tokens == agent.ledger.ids
+        decodes = [phase for phase in agent.trace.phases if phase.phase == "decode"]
+        assert decodes
+        assert all(phase.constraint == name for phase in decodes)
+        for event in agent.trace.tools:
+            agent.tools.get(event.name).validate(event.arguments)

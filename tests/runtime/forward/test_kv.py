@@ -1,0 +1,90 @@
+"""KV caches, and the memory that they and the weights live in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from triplepoint.jit.kernels.kvcache import PAGE, KVFormat, page_bytes
+from triplepoint.jit.kernels.rope import tables
+from triplepoint.runtime.forward.kv import KVCache
+from triplepoint.runtime.memory import HUGE_PAGE, Arena
+
+LAYERS, KV_HEADS, HEAD_DIM = 3, 2, 32
+
+
+def _cache(context: int, kv: KVFormat = "bf16") -> KVCache:
+    return KVCache(kv, LAYERS, KV_HEADS, HEAD_DIM, context, [tables(PAGE, HEAD_DIM, 1e4)])
+
+
+def test_pages_are_made_when_needed() -> None:
+    """An empty cache has no page; each 256 positions bring one, and asking again brings none."""
+    cache = _cache(1000)
+    assert cache.nbytes == 0
+    pages = []
+    for positions in (1, 255, 256, 257, 256, 1000):
+        cache.reserve(positions)
+        pages.append(int(np.count_nonzero(cache.pages)))
+
+    assert pages == [1, 1, 1, 2, 2, 4]
+    assert cache.nbytes >= 4 * cache.page_bytes
+
+
+def test_capacity_is_whole_pages() -> None:
+    """A context is rounded up to pages; the table has room for all of them."""
+    for context, capacity in ((1, 256), (256, 256), (257, 512), (5000, 5120)):
+        cache = _cache(context)
+        cache.reserve(context)
+        assert cache.capacity == capacity
+        assert len(cache.pages) >= capacity // PAGE
+
+
+def test_pages_stay_where_they_are() -> None:
+    """More pages do not move those that kernels already point to; none overlaps another."""
+    cache = _cache(2000)
+    cache.reserve(300)
+    first = cache.pages[:2].tolist()
+    cache.reserve(2000)
+    starts = sorted(cache.pages[: cache.capacity // PAGE].tolist())
+
+    assert cache.pages[:2].tolist() == first
+    assert np.diff(starts).min() >= cache.page_bytes
+    assert all(start % 64 == 0 for start in starts)
+
+
+@pytest.mark.parametrize(("kv", "word"), [("bf16", 2), ("f32", 4)])
+def test_bytes_of_a_position(kv: KVFormat, word: int) -> None:
+    """K and V of every layer and KV head."""
+    cache = _cache(10, kv)
+    assert cache.bytes_per_position == LAYERS * 2 * KV_HEADS * HEAD_DIM * word
+    assert cache.page_bytes == page_bytes(kv, LAYERS, KV_HEADS, HEAD_DIM)
+
+
+def test_arena_hands_out_zeroed_lines() -> None:
+    """Parts are zeroed, start on cache lines and do not overlap."""
+    arena = Arena(1000)
+    parts = [arena.take(n) for n in (1, 64, 65, 100)]
+    for n, part in enumerate(parts):
+        assert part.ctypes.data % 64 == 0
+        assert not part.any()
+        part[:] = n + 1
+
+    assert [len(p) for p in parts] == [1, 64, 65, 100]
+    assert all((part == n + 1).all() for n, part in enumerate(parts))
+    assert arena.nbytes == HUGE_PAGE
+    assert arena.used <= 64 + 64 + 128 + 128
+
+
+def test_arena_does_not_overflow() -> None:
+    """More than there is cannot be taken: that would be our bug."""
+    arena = Arena(HUGE_PAGE)
+    arena.take(HUGE_PAGE)
+    with pytest.raises(AssertionError):
+        arena.take(1)
+
+
+def test_memory_outlives_its_arena() -> None:
+    """A part keeps its mapping alive."""
+    part = Arena(10).take(10)
+    part[:] = 7
+    assert part.tolist() == [7] * 10

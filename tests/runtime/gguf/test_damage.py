@@ -1,0 +1,451 @@
+"""Damaged and hostile GGUF files: always a GGUFError with field and byte offset, never more.
+
+The files are built byte by byte here, so that every case knows the offset of the field it damages.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from triplepoint.errors import GGUFError
+from triplepoint.runtime.gguf.file import GGMLType, GGUFFile, StringArray, ValueType
+from triplepoint.runtime.gguf.write import GGUFWriter
+
+HUGE = 2**64 - 1
+
+
+class Crafted:
+    """Bytes of a GGUF file; `mark()` remembers where the field of interest starts."""
+
+    def __init__(self, n_tensors: int = 0, n_metadata: int = 0, version: int = 3) -> None:
+        self.raw = bytearray(b"GGUF")
+        self.at = -1
+        self.u32(version).u64(n_tensors).u64(n_metadata)
+
+    def mark(self) -> Crafted:
+        self.at = len(self.raw)
+        return self
+
+    def bytes(self, raw: bytes) -> Crafted:
+        self.raw += raw
+        return self
+
+    def u32(self, value: int) -> Crafted:
+        return self.bytes(value.to_bytes(4, "little"))
+
+    def u64(self, value: int) -> Crafted:
+        return self.bytes(value.to_bytes(8, "little"))
+
+    def string(self, text: bytes) -> Crafted:
+        return self.u64(len(text)).bytes(text)
+
+    def key(self, name: bytes, kind: int) -> Crafted:
+        return self.string(name).u32(kind)
+
+    def tensor(
+        self, name: bytes, dims: tuple[int, ...] = (8,), kind: int = 0, offset: int = 0
+    ) -> Crafted:
+        self.string(name).u32(len(dims))
+        for dim in dims:
+            self.u64(dim)
+        return self.u32(kind).u64(offset)
+
+    def pad(self, data: int = 0) -> Crafted:
+        """Padding up to the data section, and `data` bytes of it."""
+        return self.bytes(bytes(-len(self.raw) % 32 + data))
+
+
+# Each: name, field of the error, part of its message, file.
+U32, STRING, ARRAY = int(ValueType.UINT32), int(ValueType.STRING), int(ValueType.ARRAY)
+
+
+def metadata_cases() -> list[tuple[str, str, str, Crafted]]:
+    def one(kind: int = U32) -> Crafted:
+        return Crafted(0, 1).key(b"k", kind)
+
+    def array(element: int, count: int) -> Crafted:
+        return one(ARRAY).u32(element).mark().u64(count)
+
+    alignment = "general.alignment"
+
+    def aligned(value: int, kind: int = U32, size: int = 4) -> Crafted:
+        file = Crafted(0, 1).key(alignment.encode(), kind).mark()
+        return file.bytes(value.to_bytes(size, "little"))
+
+    deep = Crafted(0, 1).key(b"k", ARRAY)
+    for _ in range(4):
+        deep.u32(ARRAY).u64(1)
+    deep.mark().u32(U32).u64(1).u32(5)
+
+    return [
+        ("key length", "metadata 0 key length", "ends after 8 more",
+         Crafted(0, 1).mark().u64(HUGE).bytes(bytes(8))),
+        ("key too long", "metadata 0 key length", "the limit is 65535",
+         Crafted(0, 1).mark().u64(70_000).bytes(bytes(80_000))),
+        ("key empty", "metadata 0 key", "empty",
+         Crafted(0, 1).mark().string(b"").u32(U32).u32(1)),
+        ("key not UTF-8", "metadata 0 key", "UTF-8",
+         Crafted(0, 1).u64(3).bytes(b"a").mark().bytes(b"\xff\xfe").u32(U32).u32(1)),
+        ("key twice", "metadata 'k'", "twice",
+         Crafted(0, 2).key(b"k", U32).u32(1).mark().key(b"k", U32).u32(1)),
+        ("value type", "metadata 'k' type", "unknown value type 13",
+         Crafted(0, 1).string(b"k").mark().u32(13).u32(1)),
+        ("value type huge", "metadata 'k' type", "unknown value type 4294967295",
+         Crafted(0, 1).string(b"k").mark().u32(2**32 - 1).u32(1)),
+        ("value cut", "metadata 'k'", "needs 4 bytes",
+         one().mark().bytes(b"\x01\x02\x03")),
+        ("string length", "metadata 'k' length", "ends after 3 more",
+         one(STRING).mark().u64(4).bytes(b"abc")),
+        ("string length huge", "metadata 'k' length", "ends after",
+         one(STRING).mark().u64(2**63).bytes(b"abc")),
+        ("array element type", "metadata 'k' element type", "unknown value type 99",
+         one(ARRAY).mark().u32(99).u64(1).u32(1)),
+        ("array count", "metadata 'k' count", "elements of 4 bytes",
+         array(U32, 3).bytes(bytes(11))),
+        ("array count huge", "metadata 'k' count", "elements of 8 bytes",
+         array(int(ValueType.FLOAT64), HUGE).bytes(bytes(16))),
+        ("array count times size wraps", "metadata 'k' count", "elements of 8 bytes",
+         array(int(ValueType.UINT64), 2**61).bytes(bytes(16))),
+        ("strings count", "metadata 'k' count", "elements of 8 bytes",
+         array(STRING, 2**60).bytes(bytes(64))),
+        ("string in array", "metadata 'k'[1] length", "ends after 2 more",
+         one(ARRAY).u32(STRING).u64(2).string(b"abcdefgh").mark().u64(3).bytes(b"ab")),
+        ("string in array huge", "metadata 'k'[0] length", "ends after",
+         one(ARRAY).u32(STRING).u64(2).mark().u64(HUGE).bytes(bytes(16))),
+        ("string in array wraps", "metadata 'k'[0] length", "ends after",
+         one(ARRAY).u32(STRING).u64(2).mark().u64(2**64 - 8).bytes(bytes(16))),
+        ("arrays count", "metadata 'k' count", "elements of 12 bytes",
+         array(ARRAY, 2**60).bytes(bytes(64))),
+        ("arrays nested too deep", "metadata 'k'[0][0][0][0]", "nested more than 4 deep", deep),
+        ("alignment zero", f"metadata '{alignment}'", "0 is not a power of two", aligned(0)),
+        ("alignment odd", f"metadata '{alignment}'", "48 is not a power of two", aligned(48)),
+        ("alignment huge", f"metadata '{alignment}'", "not a power of two", aligned(2**31)),
+        ("alignment small", f"metadata '{alignment}'", "4 is not a power of two", aligned(4)),
+        ("alignment type", f"metadata '{alignment}'", "must be UINT32, is UINT64",
+         aligned(32, int(ValueType.UINT64), 8)),
+        ("alignment signed", f"metadata '{alignment}'", "must be UINT32, is INT32",
+         aligned(32, int(ValueType.INT32), 4)),
+    ]  # fmt: skip
+
+
+def tensor_cases() -> list[tuple[str, str, str, Crafted]]:
+    def one() -> Crafted:
+        return Crafted(1).string(b"t")
+
+    def dims(*values: int, bad: int) -> Crafted:
+        file = one().u32(len(values))
+        for axis, value in enumerate(values):
+            if axis == bad:
+                file.mark()
+            file.u64(value)
+        return file.u32(0).u64(0).pad(64)
+
+    def kind(tag: int) -> Crafted:
+        return one().u32(1).u64(32).mark().u32(tag).u64(0).pad(256)
+
+    def placed(offset: int, data: int = 64) -> Crafted:
+        return one().u32(1).u64(8).u32(0).mark().u64(offset).pad(data)
+
+    q4_0 = int(GGMLType.Q4_0)
+    return [
+        ("name length", "tensor 0 name length", "ends after",
+         Crafted(1).mark().u64(HUGE).pad(64)),
+        ("name too long", "tensor 0 name length", "the limit is 127",
+         Crafted(1).mark().tensor(b"x" * 128).pad(64)),
+        ("name empty", "tensor 0 name", "empty", Crafted(1).mark().tensor(b"").pad(64)),
+        ("name not UTF-8", "tensor 0 name", "UTF-8",
+         Crafted(1).u64(2).mark().bytes(b"\xc3(").u32(1).u64(8).u32(0).u64(0).pad(64)),
+        ("name twice", "tensor 't'", "twice",
+         Crafted(2).tensor(b"t").mark().tensor(b"t", offset=32).pad(64)),
+        ("no dimensions", "tensor 't' n_dims", "0 dimensions",
+         one().mark().u32(0).u32(0).u64(0).pad(64)),
+        ("five dimensions", "tensor 't' n_dims", "5 dimensions",
+         one().mark().u32(5).bytes((b"\x01" + bytes(7)) * 5).u32(0).u64(0).pad(64)),
+        ("n_dims huge", "tensor 't' n_dims", "4294967295 dimensions",
+         one().mark().u32(2**32 - 1).pad(64)),
+        ("first dimension zero", "tensor 't' dimension 0", "zero", dims(0, bad=0)),
+        ("last dimension zero", "tensor 't' dimension 2", "zero", dims(2, 2, 0, bad=2)),
+        ("dimension negative", "tensor 't' dimension 0", "overflows", dims(2**63, bad=0)),
+        ("product is 2^64", "tensor 't' dimension 1", "overflows", dims(2**32, 2**32, bad=1)),
+        ("product wraps to small", "tensor 't' dimension 1", "overflows",
+         dims(2**42 + 1, 2**22, bad=1)),
+        ("product of four", "tensor 't' dimension 3", "overflows",
+         dims(2**16, 2**16, 2**16, 2**16, bad=3)),
+        ("type unknown", "tensor 't' type", "unknown tensor type 99", kind(99)),
+        ("type withdrawn", "tensor 't' type", "Q4_0_4_4, withdrawn", kind(31)),
+        ("type huge", "tensor 't' type", "unknown tensor type 4294967295", kind(2**32 - 1)),
+        ("rows do not divide into blocks", "tensor 't' dimension 0", "blocks of 32",
+         one().u32(2).mark().u64(48).u64(2).u32(q4_0).u64(0).pad(256)),
+        ("offset unaligned", "tensor 't' offset", "not a multiple", placed(4)),
+        ("offset past the end", "tensor 't' offset", "run past", placed(64)),
+        ("offset huge", "tensor 't' offset", "run past", placed(2**64 - 32)),
+        ("offset plus size wraps", "tensor 't' offset", "run past", placed(2**63)),
+        ("data past the end by one", "tensor 't' offset", "run past", placed(32, data=63)),
+        ("quantised size past the end", "tensor 't' offset", "run past",
+         one().u32(2).u64(2**31).u64(2**31).u32(q4_0).mark().u64(0).pad(256)),
+        ("no data at all", "tensor 't' offset", "run past",
+         one().u32(1).u64(8).u32(0).mark().u64(0)),
+        ("same range twice", "tensor 'u' offset", "overlaps tensor 't' by 32 bytes",
+         Crafted(2).tensor(b"t").string(b"u").u32(1).u64(8).u32(0).mark().u64(0).pad(64)),
+        ("ranges overlap in part", "tensor 'u' offset", "overlaps tensor 't' by 4 bytes",
+         Crafted(2).tensor(b"t", (9,)).string(b"u").u32(1).u64(8).u32(0).mark().u64(32).pad(96)),
+        ("one range in another", "tensor 'v' offset", "overlaps tensor 't'",
+         Crafted(2).tensor(b"t", (64,)).string(b"v").u32(1).u64(8).u32(0).mark().u64(64).pad(512)),
+    ]  # fmt: skip
+
+
+def header_cases() -> list[tuple[str, str, str, Crafted]]:
+    def head(magic: bytes = b"GGUF", version: int = 3) -> Crafted:
+        file = Crafted(version=version)
+        file.raw[:4] = magic
+        file.at = 0 if magic != b"GGUF" else 4
+        return file
+
+    def counts(tensors: int, metadata: int, at: int) -> Crafted:
+        file = Crafted(tensors, metadata).bytes(bytes(64))
+        file.at = at
+        return file
+
+    return [
+        ("magic", "magic", "not a GGUF file", head(b"GGML")),
+        ("magic of another file", "magic", r"starts with b'PK\\x03\\x04'", head(b"PK\3\4")),
+        ("magic reversed", "magic", "big-endian", head(b"FUGG")),
+        ("version 0", "version", "GGUF version 0; versions 2 and 3", head(version=0)),
+        ("version 1", "version", "GGUF version 1", head(version=1)),
+        ("version 4", "version", "GGUF version 4", head(version=4)),
+        ("big-endian", "version", "big-endian GGUF file .version 3", head(version=3 << 24)),
+        ("tensor count", "tensor count", "5 tensors cannot fit", counts(5, 0, 8)),
+        ("tensor count huge", "tensor count", "more than the limit", counts(HUGE, 0, 8)),
+        ("metadata count", "metadata count", "9 entries cannot fit", counts(0, 9, 16)),
+        ("metadata count huge", "metadata count", "more than the limit", counts(0, HUGE, 16)),
+        ("counts together", "tensor count", "1 tensors cannot fit", counts(1, 3, 8)),
+    ]  # fmt: skip
+
+
+CASES = [*header_cases(), *metadata_cases(), *tensor_cases()]
+
+
+@pytest.mark.parametrize(
+    ("field", "message", "file"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_damage_is_named(tmp_path: Path, field: str, message: str, file: Crafted) -> None:
+    """Each kind of damage ends in a GGUFError with the right field, byte offset and reason."""
+    path = tmp_path / "a.gguf"
+    path.write_bytes(file.raw)
+
+    with pytest.raises(GGUFError, match=message) as caught:
+        GGUFFile.open(path)
+
+    assert (caught.value.field, caught.value.offset) == (field, file.at)
+    assert f"({field}, byte {file.at})" in str(caught.value)
+
+
+def test_crafted_files_without_damage_open(tmp_path: Path) -> None:
+    """The cases above fail for their damage: the same builder makes files that open."""
+    path = tmp_path / "a.gguf"
+    file = Crafted(2, 1).key(b"k", U32).u32(7)
+    path.write_bytes(file.tensor(b"t").tensor(b"u", (8,), 0, 32).pad(64).raw)
+    with GGUFFile.open(path) as opened:
+        assert opened.metadata == {"k": 7}
+        assert list(opened.tensors) == ["t", "u"]
+
+
+def test_names_in_messages_are_printable(tmp_path: Path) -> None:
+    """Control characters and endless names from the file do not reach the terminal."""
+    path = tmp_path / "a.gguf"
+    name = b"\x1b]52;c;evil\x07" + b"x" * 5000
+    path.write_bytes(Crafted(0, 1).key(name, 99).raw)
+
+    with pytest.raises(GGUFError) as caught:
+        GGUFFile.open(path)
+
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 300
+
+
+def test_many_strings_in_a_sparse_file(tmp_path: Path) -> None:
+    """A count that fits a huge sparse file is refused before anything is walked or allocated."""
+    path = tmp_path / "a.gguf"
+    file = Crafted(0, 1).key(b"k", ARRAY).u32(STRING).mark().u64(2**30)
+    path.write_bytes(file.raw)
+    with path.open("r+b") as handle:
+        handle.truncate(2**34)
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(GGUFError, match="strings in arrays") as caught:
+            GGUFFile.open(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert caught.value.offset == file.at
+    assert peak < 1 << 20
+
+
+def test_long_string_in_a_sparse_file(tmp_path: Path) -> None:
+    """A string of gigabytes that the (sparse) file does hold is refused, not decoded."""
+    path = tmp_path / "a.gguf"
+    file = Crafted(0, 1).key(b"k", STRING).mark().u64(2**33)
+    path.write_bytes(file.raw)
+    with path.open("r+b") as handle:
+        handle.truncate(2**34)
+
+    with pytest.raises(GGUFError, match="the limit is") as caught:
+        GGUFFile.open(path)
+    assert caught.value.offset == file.at
+
+
+# --- every truncation, and mutants --------------------------------------------------------------
+
+
+@pytest.fixture
+def small_file(tmp_path: Path) -> bytes:
+    """A file with every kind of field: all value types, nested arrays, three tensors."""
+    path = tmp_path / "small.gguf"
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "test")
+        for kind in ValueType:
+            if kind not in (ValueType.STRING, ValueType.ARRAY):
+                writer.add(f"one.{kind.name}", 1, kind)
+                writer.add(f"many.{kind.name}", [1, 0, 1], kind)
+        writer.add("strings", ["", "a", "Ω" * 20])
+        writer.add("nested", [[1, 2], [3]])
+        for name, shape, kind in (
+            ("embd", (4, 32), GGMLType.Q8_0),
+            ("norm", (5,), GGMLType.F32),
+            ("experts", (2, 3, 64), GGMLType.Q4_0),
+        ):
+            writer.declare(name, shape, kind)
+        for name, nbytes in (("embd", 4 * 34), ("norm", 20), ("experts", 12 * 18)):
+            writer.write(name, bytes(range(nbytes)))
+    return path.read_bytes()
+
+
+def read_all(path: Path) -> GGUFFile:
+    """Open and touch everything that is read late."""
+    with GGUFFile.open(path) as file:
+        for name, info in file.tensors.items():
+            assert len(file.data(name)) == info.nbytes
+        for value in file.metadata.values():
+            if isinstance(value, StringArray):
+                assert len(value.strings) == len(value)
+    return file
+
+
+def test_truncation_at_every_byte(tmp_path: Path, small_file: bytes) -> None:
+    """Cut anywhere before the end of the last tensor, the file is refused, within its length."""
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(small_file)
+    end = max(info.offset + info.nbytes for info in read_all(path).tensors.values())
+    assert len(small_file) - 32 < end <= len(small_file)
+
+    for length in range(end):
+        path.write_bytes(small_file[:length])
+        with pytest.raises(GGUFError) as caught:
+            GGUFFile.open(path)
+        assert 0 <= caught.value.offset <= length
+        assert caught.value.field
+
+
+def mutants(seed_file: bytes, count: int, seed: int) -> list[bytes]:
+    """Files near `seed_file`: numbers replaced by telling ones, bits flipped, pieces moved."""
+    rng = np.random.default_rng(seed)
+    telling = [0, 1, 2, 3, 4, 5, 8, 9, 12, 13, 31, 32, 33, 63, 127, 128, 255, 256, 2**15, 2**16]
+    telling += [2**24, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**42 + 1, 2**61, 2**62, 2**63 - 1]
+    telling += [2**63, 2**64 - 32, 2**64 - 8, 2**64 - 1, len(seed_file), len(seed_file) - 1]
+
+    def number(raw: bytearray, at: int) -> None:
+        width = int(rng.choice([1, 4, 8]))
+        value = telling[rng.integers(len(telling))] & (2 ** (8 * width) - 1)
+        raw[at : at + width] = value.to_bytes(width, "little")
+
+    def near(raw: bytearray, at: int) -> None:
+        raw[at] = (raw[at] + int(rng.integers(-2, 3))) % 256
+
+    def flip(raw: bytearray, at: int) -> None:
+        raw[at] ^= 1 << int(rng.integers(8))
+
+    def drop(raw: bytearray, at: int) -> None:
+        del raw[at : at + int(rng.integers(1, 17))]
+
+    def double(raw: bytearray, at: int) -> None:
+        raw[at:at] = raw[at : at + int(rng.integers(1, 65))]
+
+    changes: list[Callable[[bytearray, int], None]] = [number, number, near, flip, drop, double]
+    header = seed_file.index(bytes(range(100)))  # where the tensor data begins
+    made = []
+    for _ in range(count):
+        raw = bytearray(seed_file)
+        for _ in range(int(rng.integers(1, 4))):
+            changes[rng.integers(len(changes))](raw, int(rng.integers(4, header - 80)))
+        made.append(bytes(raw))
+    return made
+
+
+def hold_mutants(path: Path, files: list[bytes]) -> list[bytes]:
+    """Open every mutant in little memory; only GGUFError may come. Returns those that open."""
+    accepted = []
+    tracemalloc.start()
+    try:
+        for raw in files:
+            path.write_bytes(raw)
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            offset = offset_of_error(path)
+            if offset is None:
+                accepted.append(raw)
+            else:
+                assert 0 <= offset <= len(raw)
+            peak = tracemalloc.get_traced_memory()[1] - before
+            assert peak < 256 << 10, f"{peak} bytes were allocated for a file of {len(raw)}"
+    finally:
+        tracemalloc.stop()
+    return accepted
+
+
+def offset_of_error(path: Path) -> int | None:
+    """Where the file is damaged; None when it opens and reads."""
+    try:
+        read_all(path)
+    except GGUFError as error:
+        return error.offset
+    return None
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_mutants(tmp_path: Path, small_file: bytes, seed: int) -> None:
+    """Of thousands of damaged files each opens or ends in a GGUFError, in bounded memory."""
+    accepted = hold_mutants(tmp_path / "mutant.gguf", mutants(small_file, 1500, seed))
+
+    # The mutants must reach beyond the first field: some still open, and most do not.
+    assert 30 < len(accepted) < 1400
+
+
+def test_accepted_mutants_read_as_the_oracle_does(tmp_path: Path, small_file: bytes) -> None:
+    """A damaged file that opens here has the tensor table that the `gguf` package reads."""
+    path = tmp_path / "mutant.gguf"
+    accepted = hold_mutants(path, mutants(small_file, 300, 4))
+
+    compared = 0
+    for raw in accepted:
+        path.write_bytes(raw)
+        try:
+            oracle = gguf.GGUFReader(path)
+        except Exception:  # stricter than we are in places, and raises what comes
+            continue
+        with GGUFFile.open(path) as file:
+            ours = [(t.name, t.shape, int(t.type), t.offset) for t in file.tensors.values()]
+        theirs = [
+            (t.name, tuple(reversed(t.shape.tolist())), int(t.tensor_type), t.data_offset)
+            for t in oracle.tensors
+        ]
+        assert ours == theirs
+        compared += 1
+    assert compared >= 5

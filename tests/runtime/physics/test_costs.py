@@ -1,0 +1,167 @@
+"""The cost model, worked by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from triplepoint.runtime.physics.costs import (
+    Bound,
+    ModelCost,
+    Observation,
+    PassCost,
+    Prediction,
+    decode_cost,
+    observe,
+    pass_cost,
+    predict,
+)
+from triplepoint.runtime.physics.machine import MachineProfile
+
+MODEL = ModelCost(
+    layers=2,
+    heads=4,
+    head_dim=8,
+    body_weights=1000,
+    head_weights=300,
+    body_bytes=560,
+    head_bytes=170,
+    kv_bytes=64.0,
+    quantised=True,
+)
+MACHINE = MachineProfile(
+    cpu="",
+    cores=2,
+    target="avx2",
+    threads=1,
+    caches={"L1": 1000, "L2": 10_000, "L3": 100_000},
+    read_gbps={"L1": 400.0, "L2": 200.0, "L3": 80.0, "DRAM": 20.0},
+    int8_gops=500.0,
+    fp32_gflops=125.0,
+    bf16_gflops=250.0,
+    barrier_s=1e-6,
+)
+
+
+def test_a_prefill_by_hand() -> None:
+    """5 tokens after 10, logits for the last: they see 11, 12, 13, 14 and 15 positions."""
+    cost = pass_cost(MODEL, 5, 10, 1, barriers=7, tile=16)
+
+    assert cost.linear_flops == 2 * (5 * 1000 + 1 * 300)
+    assert cost.attention_flops == 4 * 2 * 4 * 8 * (11 + 12 + 13 + 14 + 15)
+    assert cost.flops == cost.linear_flops + cost.attention_flops
+    assert cost.weight_bytes == 560 + 170
+    assert cost.kv_read_bytes == 64 * 13  # one tile: each position once, 13 on average
+    assert (cost.kv_again_bytes, cost.kv_write_bytes) == (0, 64 * 5)
+    assert cost.bytes == cost.weight_bytes + cost.kv_read_bytes + cost.kv_write_bytes
+    assert cost.intensity == cost.flops / cost.bytes
+    assert cost.barriers == 7
+
+
+def test_tiles_read_the_cache_again() -> None:
+    """20 tokens in tiles of 16 are two reads of the cache, the second one from near at hand."""
+    one, two = (pass_cost(MODEL, n, 0, 1, 0, tile=16) for n in (16, 20))
+
+    assert (one.kv_read_bytes, one.kv_again_bytes) == (64 * 8.5, 0)
+    assert (two.kv_read_bytes, two.kv_again_bytes) == (64 * 10.5, 64 * 10.5)
+    first = dataclasses.replace(two, kv_again_bytes=0.0)
+    again = [predict(c, MODEL, MACHINE).memory_s for c in (two, first)]
+    assert again[0] - again[1] == pytest.approx(64 * 10.5 / 400e9)  # 336 bytes a layer: in L1
+
+
+def test_without_logits() -> None:
+    """A chunk in the middle of a prompt does not touch the output head."""
+    cost = pass_cost(MODEL, 3, 0, 0, 0, 16)
+
+    assert cost.linear_flops == 2 * 3 * 1000
+    assert cost.weight_bytes == 560
+
+
+@pytest.mark.parametrize("passes", [0, 1, 2, 9])
+def test_decode_is_its_passes(passes: int) -> None:
+    """The closed form of a decode is the sum of its passes of one token."""
+    total = PassCost()
+    for n in range(passes):
+        total += pass_cost(MODEL, 1, 20 + n, 1, barriers=3, tile=16)
+
+    assert decode_cost(MODEL, 20, passes, 3) == total
+
+
+def test_chunks_add_up() -> None:
+    """FLOPs of a prompt do not depend on its chunks; weights are read once a chunk."""
+    whole = pass_cost(MODEL, 30, 0, 1, 5, tile=64)
+    parts = pass_cost(MODEL, 10, 0, 0, 5, 64) + pass_cost(MODEL, 20, 10, 1, 5, 64)
+
+    assert parts.flops == whole.flops
+    assert parts.weight_bytes == whole.weight_bytes + 560
+    assert parts.barriers == 2 * whole.barriers
+
+
+def test_prediction_by_hand() -> None:
+    """Each least time is its count over the machine's limit."""
+    cost = PassCost(1e9, 5e8, 4e6, 1e6, 300)
+    seen = predict(cost, MODEL, MACHINE)
+
+    assert seen.compute_s == pytest.approx(1e9 / 500e9 + 5e8 / 250e9)
+    assert seen.level == "DRAM"
+    assert seen.memory_s == pytest.approx(5e6 / 20e9)
+    assert seen.dispatch_s == pytest.approx(300e-6)
+    assert seen.bound == "compute"
+    assert seen.limit_s == seen.compute_s
+
+
+def test_float_weights_run_in_float() -> None:
+    """Weights that are not quantised are held against the float32 peak."""
+    cost = PassCost(1e9)
+    floats = dataclasses.replace(MODEL, quantised=False)
+    assert predict(cost, floats, MACHINE).compute_s == pytest.approx(1e9 / 125e9)
+
+
+def test_the_level_is_that_of_one_pass() -> None:
+    """Ten passes over weights that fit in L2 are read from L2, however many bytes that makes."""
+    cost = PassCost(weight_bytes=70_000.0)
+    assert predict(cost, MODEL, MACHINE, passes=10).level == "L2"
+    assert predict(cost, MODEL, MACHINE).level == "L3"
+    assert predict(cost, MODEL, MACHINE, passes=10).memory_s == pytest.approx(70_000 / 200e9)
+
+
+@pytest.mark.parametrize(
+    ("times", "bound"),
+    [
+        ((3, 2, 1), "compute"),
+        ((1, 3, 2), "memory"),
+        ((1, 2, 3), "dispatch"),
+        ((0, 0, 0), "compute"),
+    ],
+)
+def test_the_largest_names_the_bound(times: tuple[float, float, float], bound: Bound) -> None:
+    """Whatever takes longest is the bound."""
+    assert Prediction(*times, level="L2").bound == bound
+    assert Prediction(*times, level="L2").limit_s == max(times)
+
+
+def test_observation_by_hand() -> None:
+    """Shares of the wall time that the limits would have needed, and what was not in kernels."""
+    seen = observe(Prediction(0.002, 0.005, 0.001, "L3"), wall_s=0.010, kernel_s=0.009)
+
+    assert (seen.mfu, seen.mbu) == pytest.approx((0.2, 0.5))
+    assert seen.dispatch_share == pytest.approx(0.1)
+    assert seen.bound == "memory"
+    assert seen.limit_share == pytest.approx(0.5)
+
+
+def test_a_dispatch_bound_phase() -> None:
+    """Where most of the time is spent waiting, the share of the limit is what was left for work."""
+    seen = observe(Prediction(0.001, 0.001, 0.005, "L1"), wall_s=0.010, kernel_s=0.003)
+
+    assert seen.bound == "dispatch"
+    assert seen.dispatch_share == pytest.approx(0.7)
+    assert seen.limit_share == pytest.approx(0.3)
+
+
+def test_no_time_at_all() -> None:
+    """A phase without passes has no shares, and no division by zero."""
+    seen = observe(Prediction(0, 0, 0, "L1"), wall_s=0.0, kernel_s=0.0)
+    assert seen == Observation(0.0, 0.0, 0.0)
+    assert observe(Prediction(0, 0, 0, "L1"), 1.0, 1.1).dispatch_share == 0.0  # clocks differ a bit

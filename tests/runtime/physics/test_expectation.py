@@ -1,0 +1,148 @@
+"""What a pass will take: parts by hand, and figures found again in times made from them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from triplepoint.runtime.bench.calibration import Sample, fit
+from triplepoint.runtime.physics.costs import ModelCost, pass_cost, predict
+from triplepoint.runtime.physics.expectation import Efficiency, Passes, expect
+from triplepoint.runtime.physics.machine import MachineProfile
+
+MODEL = ModelCost(
+    layers=4,
+    heads=8,
+    head_dim=64,
+    body_weights=40_000_000,
+    head_weights=10_000_000,
+    body_bytes=22_500_000,
+    head_bytes=5_625_000,
+    kv_bytes=4096.0,
+    quantised=True,
+    kv_heads=4,
+)
+MACHINE = MachineProfile(
+    cpu="",
+    cores=2,
+    target="avx2",
+    threads=2,
+    caches={"L1": 32 << 10, "L2": 1 << 20, "L3": 16 << 20},
+    read_gbps={"L1": 400.0, "L2": 200.0, "L3": 80.0, "DRAM": 20.0},
+    int8_gops=500.0,
+    fp32_gflops=125.0,
+    bf16_gflops=250.0,
+    barrier_s=1e-7,
+)
+PASSES = Passes(chunk=512, tile=16, decode_barriers=20, prefill_barriers=40)
+IDEAL = Efficiency(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def test_one_token_by_hand() -> None:
+    """22.5 MB of weights at 20 GB/s beside 80 MFLOP at 500 GOP/s: nearly the reading alone."""
+    found = expect(MODEL, MACHINE, IDEAL, PASSES, 1, 0)
+    read, multiply = 22.5e6 / 20e9, 80e6 / 500e9
+
+    assert found.products_s == pytest.approx((read**4 + multiply**4) ** 0.25)
+    assert found.head_s == pytest.approx(found.products_s / 4)
+    cached, attention = 2 * 4096 / 20e9, 4 * 4 * 8 * 64 / 250e9  # one read, one written
+    assert found.attention_s == pytest.approx((cached**1.5 + attention**1.5) ** (2 / 3))
+    assert (found.rows_s, found.dispatch_s) == (0, 0)
+    assert found.seconds == found.products_s + found.head_s + found.attention_s
+    assert found.seen.bound == "memory"
+
+
+def test_shares_and_costs_are_added() -> None:
+    """Half the bandwidth takes twice the time; barriers, rows and waiting come on top."""
+    reached = dataclasses.replace(
+        IDEAL, read=0.5, decode_rows_s=2e-4, decode_barrier_s=1e-6, waiting=0.1, row_s=9.0
+    )
+    found, ideal = (expect(MODEL, MACHINE, e, PASSES, 1, 0) for e in (reached, IDEAL))
+
+    assert found.products_s == pytest.approx(2 * ideal.products_s, rel=0.01)
+    assert found.rows_s == 2e-4
+    assert found.dispatch_s == pytest.approx(20e-6 + 0.1 * found.kernel_s)
+    assert found.least == ideal.least == predict(pass_cost(MODEL, 1, 0, 1, 20, 1), MODEL, MACHINE)
+
+
+def test_few_tokens_cost_as_a_tile() -> None:
+    """Where arithmetic counts, products of 2 and of 6 tokens take as long."""
+    reached = dataclasses.replace(IDEAL, least_tokens=6.0, products=1e-3)
+    two, six, seven = (expect(MODEL, MACHINE, reached, PASSES, n, 0) for n in (2, 6, 7))
+
+    assert two.products_s == pytest.approx(six.products_s)
+    assert seven.products_s == pytest.approx(six.products_s * 7 / 6)
+
+
+def test_a_long_prompt_is_its_passes() -> None:
+    """1,025 tokens are two passes of 512 and one of a single token, with logits once."""
+    reached = dataclasses.replace(
+        IDEAL, row_s=1e-6, decode_rows_s=1e-6, barrier_s=1e-6, decode_barrier_s=1e-6
+    )
+    found = expect(MODEL, MACHINE, reached, PASSES, 1025, 100)
+    parts = [expect(MODEL, MACHINE, reached, PASSES, n, at) for n, at in
+             ((512, 100), (512, 612), (1, 1124))]  # fmt: skip
+
+    assert found.tokens == 1025
+    assert found.head_s == pytest.approx(parts[2].head_s)
+    assert found.attention_s == pytest.approx(sum(p.attention_s for p in parts))
+    assert found.products_s == pytest.approx(sum(p.products_s for p in parts))
+    assert found.dispatch_s == pytest.approx(100e-6)
+    assert found.tokens_per_s == pytest.approx(1025 / found.seconds)
+
+
+def test_tiny_passes_are_dispatch_bound() -> None:
+    """A model that fits L2, with dear barriers: waiting takes more than reading or arithmetic."""
+    tiny = dataclasses.replace(
+        MODEL, body_weights=40_000, body_bytes=22_500, head_weights=10_000, head_bytes=5_600
+    )
+    found = expect(tiny, MACHINE, Efficiency(barrier_s=2e-6), PASSES, 4, 0)
+    assert found.seen.bound == "dispatch"
+    assert expect(tiny, MACHINE, Efficiency(barrier_s=2e-6), PASSES, 512, 0).seen.bound == "compute"
+
+
+def test_sequences_in_a_batch() -> None:
+    """Eight sequences share the weights; each has a cache of its own."""
+    one, eight = (expect(MODEL, MACHINE, IDEAL, PASSES, 1, 1000, batch=n) for n in (1, 8))
+
+    assert eight.tokens == 8
+    assert eight.products_s < 2 * one.products_s
+    assert eight.attention_s == pytest.approx(8 * one.attention_s)
+
+
+def sample(reached: Efficiency, tokens: int, start: int) -> Sample:
+    """A pass that takes just as long as expected."""
+    found = expect(MODEL, MACHINE, reached, PASSES, tokens, start)
+    parts = {
+        "products": found.products_s,
+        "head": found.head_s,
+        "attention": found.attention_s,
+        "rows": found.rows_s,
+    }
+    return Sample(tokens, start, parts, found.seconds, MACHINE)
+
+
+def test_fit_finds_the_figures_again() -> None:
+    """Times made with known figures give these figures, each within a few per cent."""
+    known = Efficiency(
+        read=0.8,
+        attention_read=0.6,
+        products=0.7,
+        attention=0.5,
+        least_tokens=8.0,
+        row_s=2e-6,
+        decode_rows_s=5e-6,
+        barrier_s=1e-6,
+        decode_barrier_s=5e-7,
+        waiting=0.02,
+    )
+    points = [(1, 4), (1, 8192), (4, 0), (128, 8192), (256, 0)]
+    found = fit(MODEL, PASSES, [[sample(known, *point)] for point in points])
+
+    for field in dataclasses.fields(Efficiency):
+        name = field.name
+        assert getattr(found, name) == pytest.approx(getattr(known, name), rel=0.12), name
+    for tokens, start in ((1, 1000), (16, 100), (512, 2000), (2048, 0)):
+        again = expect(MODEL, MACHINE, found, PASSES, tokens, start).seconds
+        assert again == pytest.approx(sample(known, tokens, start).wall_s, rel=0.05)

@@ -1,0 +1,196 @@
+"""The machine's profile: measured, kept, merged, read back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triplepoint.jit.compile import Library
+from triplepoint.jit.pool import Pool
+from triplepoint.jit.targets import detect
+from triplepoint.runtime.physics import machine
+from triplepoint.runtime.physics.machine import (
+    LEVELS,
+    MachineProfile,
+    cache_sizes,
+    cpu_name,
+    physical_cores,
+    profile,
+    usable_cores,
+)
+
+BY_HAND = MachineProfile(
+    cpu="a CPU",
+    cores=4,
+    target="avx2",
+    threads=2,
+    caches={"L1": 32_000, "L2": 1_000_000, "L3": 16_000_000},
+    read_gbps={"L1": 400.0, "L2": 200.0, "L3": 80.0, "DRAM": 30.0},
+    int8_gops=500.0,
+    fp32_gflops=125.0,
+    bf16_gflops=250.0,
+    barrier_s=1e-6,
+)
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return Library(detect())
+
+
+@pytest.fixture(scope="module")
+def pool(library: Library) -> Iterator[Pool]:
+    pool = Pool(library, 2)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="module")
+def measured(library: Library, pool: Pool) -> MachineProfile:
+    return machine.measure(library, pool, repeats=2)
+
+
+def test_measured_figures_make_sense(measured: MachineProfile, library: Library) -> None:
+    """Every limit is a positive number, for the machine, target and threads that were asked."""
+    assert (measured.target, measured.threads) == (library.target.name, 2)
+    assert set(measured.read_gbps) == set(LEVELS)
+    figures = [*measured.read_gbps.values(), measured.int8_gops, measured.fp32_gflops]
+    figures += [measured.bf16_gflops, measured.barrier_s]
+    assert all(math.isfinite(figure) and figure > 0 for figure in figures)
+    assert measured.barrier_s < 1.0
+    assert measured.cpu == cpu_name()
+    assert measured.samples == 1
+    assert all(spread >= 0 for spread in measured.spread.values())
+
+
+def test_kept_and_read_back(
+    library: Library, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A profile is measured as often as is asked for, then taken from the file as it is."""
+    monkeypatch.setattr(machine, "SAMPLES", 2)
+    first = profile(library, pool, tmp_path)
+    (path,) = tmp_path.glob("*.json")
+    assert first.samples == 1
+    second = profile(library, pool, tmp_path)
+    kept = path.read_bytes()
+
+    assert second.samples == 2
+    assert second.int8_gops >= first.int8_gops
+    assert second.barrier_s <= first.barrier_s
+    assert profile(library, pool, tmp_path) == second
+    assert path.read_bytes() == kept
+    assert not [p for p in tmp_path.iterdir() if p != path]
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b"null", b'{"cpu": 3}', b"\xff\xfe", b'{"unknown": 1}']
+)
+def test_a_damaged_file_is_measured_again(
+    measured: MachineProfile,
+    library: Library,
+    pool: Pool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: bytes,
+) -> None:
+    """Whatever stands in the file, it is replaced by a fresh profile."""
+    monkeypatch.setattr(machine, "measure", lambda *_: measured)  # the measuring itself is above
+    profile(library, pool, tmp_path)
+    (path,) = tmp_path.glob("*.json")
+    whole = path.read_bytes()
+    path.write_bytes(damage)
+
+    assert profile(library, pool, tmp_path) == measured
+    assert path.read_bytes() == whole
+
+
+def test_nowhere_to_keep_it(
+    measured: MachineProfile,
+    library: Library,
+    pool: Pool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a folder to write to the profile is measured each time."""
+    monkeypatch.setattr(machine, "measure", lambda *_: measured)
+    (tmp_path / "file").write_text("")
+    assert profile(library, pool, tmp_path / "file" / "machine") == measured
+
+
+def test_profiles_of_other_settings_are_apart(
+    measured: MachineProfile, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another number of threads is another profile."""
+    monkeypatch.setattr(machine, "measure", lambda *_: measured)
+    for threads in (1, 3):
+        pool = Pool(library, threads)
+        profile(library, pool, tmp_path)
+        pool.close()
+    assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+def test_round_trip_through_json() -> None:
+    """A profile survives being written down."""
+    assert MachineProfile(**json.loads(json.dumps(BY_HAND.as_dict()))) == BY_HAND
+
+
+def test_merged_takes_the_better_of_each() -> None:
+    """A busy neighbour lowers no limit: the higher rates, the shorter barrier, both counted."""
+    other = dataclasses.replace(
+        BY_HAND,
+        read_gbps={"L1": 300.0, "L2": 210.0, "L3": 81.0, "DRAM": 10.0},
+        int8_gops=400.0,
+        fp32_gflops=130.0,
+        barrier_s=2e-6,
+        date="later",
+    )
+    both = BY_HAND.merged(other)
+
+    assert both.read_gbps == {"L1": 400.0, "L2": 210.0, "L3": 81.0, "DRAM": 30.0}
+    assert (both.int8_gops, both.fp32_gflops, both.bf16_gflops) == (500.0, 130.0, 250.0)
+    assert both.barrier_s == 1e-6
+    assert both.samples == 2
+    assert both.date == "later"
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "level"),
+    [
+        (0, "L1"),
+        (51_200, "L1"),  # 0.8 of two threads' 32,000
+        (51_201, "L2"),
+        (1_600_000, "L2"),
+        (1_600_001, "L3"),
+        (12_800_000, "L3"),  # 0.8 of the one that all share
+        (12_800_001, "DRAM"),
+        (10**12, "DRAM"),
+    ],
+)
+def test_level_of(nbytes: float, level: str) -> None:
+    """The nearest level that holds the bytes, L1 and L2 once for each thread."""
+    assert BY_HAND.level_of(nbytes) == level
+
+
+def test_level_without_an_l3() -> None:
+    """A machine that tells of no L3 reads from memory."""
+    assert dataclasses.replace(BY_HAND, caches={"L1": 1000}).level_of(5000) == "DRAM"
+
+
+def test_bandwidth() -> None:
+    """Bytes a second by level; an unknown level is as slow as memory."""
+    assert BY_HAND.bandwidth("L2") == 200e9
+    assert BY_HAND.bandwidth("L4") == 30e9
+
+
+def test_what_the_system_tells() -> None:
+    """Cores, caches and a name, whatever the system."""
+    assert 1 <= physical_cores() <= usable_cores()
+    sizes = cache_sizes()
+    assert 4 << 10 <= sizes["L1"] <= sizes["L2"]
+    assert sizes["L3"] > 0
+    assert cpu_name()

@@ -1,0 +1,65 @@
+"""Limits by number of threads, and what the system tells of cores and pages."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from triplepoint.jit.compile import Library, ObjectCache, default_folder
+from triplepoint.jit.targets import detect
+from triplepoint.runtime.physics.thread_sweep import keep, kept, sweep, thread_counts
+from triplepoint.runtime.physics.topology import chosen, slow_cores, topology
+
+
+@pytest.mark.parametrize(
+    ("physical", "usable", "counts"),
+    [
+        (1, 1, [1]),
+        (2, 2, [1, 2]),
+        (12, 24, [1, 2, 4, 8, 12, 13, 16, 24]),
+        (96, 192, [1, 2, 4, 8, 16, 32, 96, 192]),
+    ],
+)
+def test_numbers_of_threads(physical: int, usable: int, counts: list[int]) -> None:
+    """Doublings, the physical cores and all of them, and where SMT begins; eight at most."""
+    assert thread_counts(physical, usable) == counts
+
+
+def test_a_sweep_is_kept(tmp_path: Path) -> None:
+    """What was measured is read again as it was; damage and another machine's are not."""
+    library = Library(detect(), ObjectCache(default_folder()))
+    ticks = iter([0.0, 100.0])
+    found = sweep(library, [1, 2], clock=lambda: next(ticks))
+
+    assert [profile.threads for profile in found.profiles] == [1]
+    assert found.left_out == (2,), "no second one is begun when the time is up"
+    assert kept(library, tmp_path) is None
+    keep(found, tmp_path)
+    assert kept(library, tmp_path) == found
+    keep(dataclasses.replace(found, machine="another"), tmp_path)
+    assert kept(library, tmp_path) == found
+    next(tmp_path.glob(f"*{found.machine}*")).write_text("{}")
+    assert kept(library, tmp_path) is None
+
+
+def test_topology() -> None:
+    """Cores are counted and pages have sizes; the lowest clock rate is not above the highest."""
+    seen = topology()
+    assert 1 <= seen.physical <= seen.usable
+    assert seen.page_bytes % 4096 == 0
+    assert seen.mhz[0] <= seen.mhz[1]
+    assert all(size > seen.page_bytes for size in seen.huge_page_bytes)
+
+
+def test_slow_cores_by_hand() -> None:
+    """Cores well below the strongest; where nothing is known none is slow."""
+    assert slow_cores([1024, 1024, 430, 430]) == 2
+    assert slow_cores([5.2e6, 5.0e6]) == 0
+    assert slow_cores([0.0, 0.0]) == slow_cores([]) == 0
+
+
+def test_the_chosen_word() -> None:
+    assert chosen("always [madvise] never") == "madvise"
+    assert chosen("") == chosen("nothing chosen") == ""

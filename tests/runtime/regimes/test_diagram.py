@@ -1,0 +1,156 @@
+"""The phase diagram: lines, triple points, a run's path, pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from triplepoint.runtime.bench.calibration import Calibration
+from triplepoint.runtime.physics.expectation import Efficiency
+from triplepoint.runtime.regimes import diagram as regimes
+from triplepoint.runtime.regimes import page as regime_page
+from triplepoint.runtime.regimes import picture as regime_picture
+from triplepoint.runtime.regimes.diagram import Diagram, Picture, diagram, steps
+from triplepoint.traces import Trace
+from triplepoint.traces.events import PhaseEvent
+
+from ..physics.test_expectation import MACHINE, MODEL, PASSES
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def by_hand() -> Diagram:
+    """Shares of planes: memory left, compute right, dispatch above; all equal at (5, 5)."""
+    axis = np.linspace(0, 10, 41)
+    x, y = np.meshgrid(axis, axis)
+    shares = np.stack([0.3 + 0.02 * (x - 5), 0.3 - 0.02 * (x - 5), 0.3 + 0.03 * (y - 5)])
+    return Diagram(axis, axis, shares, 2.0 ** (x + 1), np.ones_like(x, bool), 1 << 20)
+
+
+def phase(name: str, tokens: int, before: int, observed: str) -> PhaseEvent:
+    return PhaseEvent(
+        phase=name,  # pyright: ignore[reportArgumentType]
+        predicted="compute",
+        observed=observed,  # pyright: ignore[reportArgumentType]
+        tokens=tokens,
+        kv_before=before,
+        kv_after=before + tokens,
+        wall_s=0.5,
+    )
+
+
+RUN = Trace(
+    [
+        phase("prefill", 90, 0, "compute"),
+        phase("decode", 20, 90, "memory"),
+        phase("prefill", 30, 110, "dispatch"),
+        phase("decode", 10, 140, "dispatch"),
+    ]
+)
+
+
+def picture() -> Picture:
+    """The model of the expectation's tests, small enough to have all three regimes."""
+    tiny = dataclasses.replace(
+        MODEL, body_weights=1_600_000, body_bytes=900_000, head_weights=400_000, head_bytes=225_000
+    )
+    reached = Efficiency(barrier_s=1e-6, row_s=2e-7, decode_rows_s=2e-7)
+    found = Calibration("tiny", reached, PASSES, MACHINE, "")
+    drawn = diagram(tiny, found, 4096)
+    return Picture("A <model> & its\x1b regimes", ["first", "second"], drawn, steps(RUN))
+
+
+def test_triple_point_by_hand() -> None:
+    """Where three planes meet is the one triple point; bounds are the largest share."""
+    found = by_hand()
+
+    assert found.bounds()[0, -1] == regimes.BOUNDS.index("compute")
+    assert found.bounds()[0, 0] == regimes.BOUNDS.index("memory")
+    assert found.bounds()[-1, 20] == regimes.BOUNDS.index("dispatch")
+    assert found.triple_points() == [pytest.approx((5, 5), abs=0.3)]
+
+
+def test_boundaries_by_hand() -> None:
+    """Compute and memory meet on x = 5 below the triple point, and only there."""
+    straight = [
+        point
+        for line in by_hand().boundaries()
+        for point in line
+        if abs(point[0] - 5) < 1e-6 and point[1] < 4.5
+    ]
+    assert len(straight) > 10
+    for line in by_hand().boundaries():
+        for x, y in line:
+            on_vertical = abs(x - 5) < 1e-6 and y <= 5.5
+            on_slope = abs(0.02 * abs(x - 5) - 0.03 * (y - 5)) < 1e-6
+            assert on_vertical or on_slope, (x, y)
+
+
+def test_contours_by_hand() -> None:
+    """Speed doubles with x: 100 tokens/s is one straight line from edge to edge."""
+    levels = dict(by_hand().contours())
+
+    assert set(levels) >= {10.0, 20.0, 50.0, 100.0, 1000.0}
+    (line,) = levels[100.0]
+    assert [x for x, _ in line] == pytest.approx([np.log2(50)] * len(line), abs=0.01)
+    assert sorted((line[0][1], line[-1][1])) == [0.0, 10.0]
+
+
+def test_diagram_of_a_model() -> None:
+    """The grid's values are the expectation's; what does not fit the context is left out."""
+    drawn = picture().diagram
+
+    assert not drawn.inside[-1, -1]
+    assert set(np.unique(drawn.bounds())) == {-1, 0, 1, 2}
+    assert drawn.triple_points()
+    assert (drawn.rates[drawn.inside] > 0).all()
+
+
+def test_a_run_has_its_transitions_numbered() -> None:
+    """A change of regime begins a new number; a phase in the same one has none."""
+    found = steps(RUN)
+
+    assert [step.number for step in found] == [0, 1, 2, 0]
+    assert [step.observed for step in found] == ["compute", "memory", "dispatch", "dispatch"]
+    assert found[0].rate == 180
+
+
+def test_svg() -> None:
+    """Well-formed, with nothing from outside, foreign text escaped, and every mark on it."""
+    text = regime_picture.svg(picture())
+    root = ET.fromstring(text)
+
+    texts = ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
+    assert "A <model> & its\\x1b regimes" in texts
+    assert {"compute", "memory", "dispatch", "triple point", "1", "2"} <= set(texts)
+    titles = [node.text or "" for node in root.iter(f"{SVG}title")]
+    assert any("20 tokens behind 90, 40 tok/s, memory" in title for title in titles)
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert not list(root.iter(f"{SVG}script"))
+    assert not list(root.iter(f"{SVG}image"))
+    numbers = [float(c.attrib["cx"]) for c in root.iter(f"{SVG}circle")]
+    assert all(0 <= x <= regime_picture.WIDTH for x in numbers)
+    assert len(text) < 150_000
+
+
+def test_page() -> None:
+    """The page has the picture, the values, and a policy that allows its own script alone."""
+    text = regime_page.page(picture())
+
+    assert "default-src 'none'" in text
+    assert text.count("<script") == 2
+    assert "</svg>" in text
+    assert "A &lt;model&gt; &amp; its\\x1b regimes" in text
+
+
+def test_blocks() -> None:
+    """In a terminal: one letter a cell, the triple point and the numbers of transitions."""
+    lines = regime_picture.blocks(picture(), 80)
+    text = "\n".join("".join(cell for cell, _ in line) for line in lines)
+
+    assert all(len("".join(cell for cell, _ in line)) <= 80 for line in lines)
+    assert set("cmd*12") <= set(text)
+    assert "4k" in lines[-1][0][0]

@@ -1,0 +1,232 @@
+"""Replaying a trace: the same tokens again, or the first that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import triplepoint as package
+from triplepoint.errors import PassCancelledError, ReplayError
+from triplepoint.runtime.agent.agent import Agent
+from triplepoint.runtime.agent.events import AgentEvent, TextDelta
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.replay.replay import PhaseCheck, verify
+from triplepoint.traces import Trace
+from triplepoint.traces.events import PhaseEvent, RunStart
+
+QUESTION = "Which files are here?"
+NANO = Path(package.__file__).parent / "runtime" / "nano" / "nano.gguf"
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The embedded model."""
+    if not NANO.exists():
+        pytest.skip("the embedded model is not in this checkout")
+    engine = Engine.load("nano")
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files to ask about."""
+    (tmp_path / "app.log").write_text("INFO start\nERROR db: connection refused\n")
+    (tmp_path / "notes.txt").write_text("call the plumber\nbuy milk\n")
+    return tmp_path
+
+
+def record(engine: Engine, folder: Path, *questions: str, **settings: Any) -> Trace:
+    """The trace of a conversation, read back from its file."""
+    path = folder / "trace.jsonl"
+    with Agent(engine, workspace=folder, trace=path, **settings) as agent:
+        for question in questions:
+            for _ in agent.stream(question):
+                pass
+    return Trace.load(path)
+
+
+def phases(trace: Trace) -> list[PhaseEvent]:
+    """The phases; changing one changes the trace."""
+    return trace.phases
+
+
+def test_a_conversation_gives_the_same_tokens(engine: Engine, folder: Path) -> None:
+    """Two turns with tool calls verify, phase by phase, in one session."""
+    trace = record(engine, folder, QUESTION, "What is on line 2 of notes.txt?")
+    seen: list[PhaseCheck] = []
+
+    report = verify(trace, engine, on_phase=seen.append)
+
+    assert report.ok, report.first_difference
+    assert report.notes == []
+    assert report.first_difference is None
+    assert report.phases == seen
+    assert [c.recorded for c in seen] == trace.phases
+    assert len(seen) >= 6
+    for check in seen:
+        assert check.replayed.token_ids == check.recorded.token_ids
+        assert check.replayed.kv_after == check.recorded.kv_after
+
+
+def test_a_seeded_sampling_gives_the_same_tokens(engine: Engine, folder: Path) -> None:
+    """Random picks repeat by their seed; with another seed the replay differs."""
+    sampling = Sampling(temperature=20.0, seed=7)  # hot: a sure model picks at random too
+    trace = record(engine, folder, QUESTION, max_tokens=60, sampling=sampling)
+
+    assert verify(trace, engine).ok
+
+    for phase in phases(trace):
+        if phase.sampling:
+            phase.sampling["seed"] = 8
+    assert not verify(trace, engine).ok
+
+
+def test_what_came_after_an_interruption_verifies(engine: Engine, folder: Path) -> None:
+    """A turn that was cut in the middle of its decode, and the turn after it."""
+    path = folder / "trace.jsonl"
+    with Agent(engine, workspace=folder, trace=path) as agent:
+        stream = cast("Generator[AgentEvent]", agent.stream("Hello!"))
+        while not isinstance(next(stream), TextDelta):
+            pass
+        stream.close()
+        agent.run(QUESTION)
+    trace = Trace.load(path)
+    assert len(trace.turns) == 2
+
+    assert verify(trace, engine).ok
+
+
+def test_a_trace_in_memory_verifies(engine: Engine, folder: Path) -> None:
+    """No file is needed: the result's own trace will do."""
+    with Agent(engine, workspace=folder, trace=False) as agent:
+        result = agent.run(QUESTION)
+
+    assert verify(result.trace, engine).ok
+
+
+def test_each_run_of_a_file_verifies(engine: Engine, folder: Path) -> None:
+    """A file of several runs: each is chosen by its index, the last by default."""
+    record(engine, folder, "Hello!")
+    trace = record(engine, folder, QUESTION)
+
+    assert [len(verify(trace, engine, run=n).phases) for n in (0, 1)] == [2, 4]
+    assert len(verify(trace, engine).phases) == 4
+
+
+@pytest.mark.parametrize("position", [0, 5])
+def test_the_first_difference_is_named(engine: Engine, folder: Path, position: int) -> None:
+    """Token, position, phase and the texts of both; nothing after it is run."""
+    trace = record(engine, folder, QUESTION)
+    phase = phases(trace)[1]
+    true = phase.token_ids[position]
+    phase.token_ids[position] = false = 300 if true != 300 else 301
+
+    report = verify(trace, engine)
+
+    assert not report.ok
+    assert [check.same for check in report.phases] == [True, False]
+    found = report.first_difference
+    assert found is not None
+    assert found.number == 2
+    assert found.difference is not None
+    assert (found.difference.position, found.difference.recorded) == (position, false)
+    assert found.difference.replayed == true
+    assert found.difference.recorded_text == engine.tokenizer.token_bytes(false).decode()
+
+
+def test_a_decode_that_ends_early_differs(engine: Engine, folder: Path) -> None:
+    """More recorded tokens than the model gives: the difference is that nothing came."""
+    trace = record(engine, folder, "Hello!")
+    phases(trace)[1].token_ids.append(300)
+
+    difference = verify(trace, engine).phases[-1].difference
+
+    assert difference is not None
+    assert (difference.recorded, difference.replayed, difference.replayed_text) == (300, None, "")
+
+
+def test_other_settings_are_noted(engine: Engine, folder: Path) -> None:
+    """Target, KV format and threads may differ; that is told."""
+    trace = record(engine, folder, "Hello!")
+    header = trace.header
+    assert header is not None
+    header.target, header.kv, header.threads = "avx9", "f32", 99
+
+    notes = verify(trace, engine).notes
+
+    assert notes == [
+        f"target differs: recorded avx9, now {engine.target}",
+        "kv differs: recorded f32, now bf16",
+        f"threads differs: recorded 99, now {engine.threads}",
+    ]
+
+
+def test_what_does_not_fit_is_named(engine: Engine, folder: Path) -> None:
+    """Each thing that makes a replay impossible is an error that names the field."""
+
+    def changed(change: Any) -> Trace:
+        trace = Trace.load(folder / "trace.jsonl")
+        header = trace.header
+        assert header is not None
+        change(trace, header, trace.phases)
+        return trace
+
+    def other_model(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        header.model.sha256 = "ab" * 32
+
+    def no_header(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        trace.events.remove(header)
+
+    def lost_phase(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        trace.events.remove(phases[1])
+
+    def no_ids(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        phases[2].token_ids = []
+
+    def unknown_grammar(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        phases[1].constraint = "runes"
+
+    def unknown_sampling(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        phases[1].sampling = {"dice": 6}
+
+    def small_context(trace: Trace, header: RunStart, phases: list[PhaseEvent]) -> None:
+        header.config["context"] = 50
+
+    record(engine, folder, QUESTION)
+    for change, message in (
+        (other_model, "model.sha256 differs"),
+        (no_header, "no run_start"),
+        (lost_phase, r"phase 2 \(tool_result\): kv_before"),
+        (no_ids, r"phase 3 \(tool_result\): kv_before"),
+        (unknown_grammar, "constraint differs: .* 'runes'"),
+        (unknown_sampling, "sampling differs: .*dice"),
+        (small_context, "context differs: phase 1 does not fit"),
+    ):
+        with pytest.raises(ReplayError, match=message):
+            verify(changed(change), engine)
+
+
+def test_a_scripted_model_that_says_something_else(scripted: Any) -> None:
+    """The comparison itself, where the test decides what is said."""
+    first = scripted("Hello there.<|im_end|>")
+    agent = Agent(first, trace=False)
+    trace = agent.run("Hi").trace
+
+    assert verify(trace, scripted("Hello there.<|im_end|>")).ok
+    report = verify(trace, scripted("Hello you.<|im_end|>"))
+
+    assert report.first_difference is not None
+    assert report.first_difference.number == 2
+
+
+def test_a_stopped_replay_is_cancelled(scripted: Any) -> None:
+    """Stopping the engine in a replay is no verdict: the error comes through."""
+    trace = Agent(scripted("Hello there.<|im_end|>"), trace=False).run("Hi").trace
+
+    with pytest.raises(PassCancelledError):
+        verify(trace, scripted([PassCancelledError("stopped")]))

@@ -1,0 +1,143 @@
+"""Synthetic models of every quantisation through the engine, against numpy and llama.cpp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from helpers.qwen3_numpy import divergence, forward
+
+from triplepoint import Engine
+from triplepoint.runtime.synthetic import write as synthetic
+from triplepoint.runtime.synthetic.write import QUANTS, Shape, SyntheticModel
+
+# As small as K-quants allow, with two layers, so that a mixture has one of either kind.
+SHAPE = Shape(2, 256, 512, heads=4, kv_heads=2, tied=True, head_dim=64)
+HEADS = {"heads": 4, "kv_heads": 2, "head_dim": 64}
+
+
+@pytest.fixture
+def few_tokens(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Models of 1,024 tokens: the made-up vocabulary of Qwen3's size costs more than the rest."""
+    tokens, types, merges = synthetic.made_up_vocabulary()
+    few = (tokens[:1024], types[:1024], [m for m in merges if m.replace(" ", "") in tokens[:1024]])
+    for name, value in (("N_VOCAB", 1024), ("ENDOFTEXT", 1022), ("IM_END", 1023)):
+        monkeypatch.setattr(synthetic, name, value)
+    monkeypatch.setattr(synthetic, "made_up_vocabulary", lambda: few)
+    return 1024
+
+
+# Its types are those of other mixtures too.
+SLOW = pytest.param("q3_k_m", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("quant", [q for q in QUANTS if q not in ("f32", "q3_k_m")] + [SLOW])
+def test_through_the_engine(tmp_path: Path, few_tokens: int, quant: str) -> None:
+    """Logits are near those of the dequantised weights, whole or in pieces: the same bits.
+
+    What is left is the int8 quantisation of activations.
+    """
+    path = tmp_path / "small.gguf"
+    SyntheticModel("small", quant, SHAPE).write(path)
+    ids = np.random.default_rng(5).integers(0, few_tokens, 70).tolist()
+    with Engine.load(path, threads=1, kv="f32", context=128) as engine:
+        whole = engine.session().score(ids)
+        session = engine.session()
+        pieces = [session.score(ids[a:b]) for a, b in ((0, 1), (1, 8), (8, 9), (9, 70))]
+        last = engine.session()
+        last.prefill(ids)
+        prefilled = last.logits.copy()
+        decoding = engine.session()
+        decoding.prefill(ids[:40])
+        chosen = list(decoding.decode(max_tokens=4, stop=()))
+
+    want = forward(_dequantised(path), ids, **HEADS)
+    assert np.isfinite(whole).all()
+    assert 0.1 < want.std() < 10
+    assert divergence(want, whole).mean() < 2e-4
+    assert np.array_equal(np.concatenate(pieces), whole)
+    assert np.array_equal(prefilled, whole[-1])
+    assert chosen[0] == whole[39].argmax()
+
+
+def _dequantised(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """Every tensor as float32, by the `gguf` package."""
+    return {
+        t.name: gguf.quants.dequantize(t.data, t.tensor_type).reshape(t.shape[::-1].tolist())
+        for t in gguf.GGUFReader(path).tensors
+    }
+
+
+@pytest.mark.parametrize("quant", ["q4_k_m", "q6_k"])
+def test_threads_do_not_change_bits(tmp_path: Path, few_tokens: int, quant: str) -> None:
+    """Two threads give the logits that one gives, for one token and for more than are unpacked."""
+    path = tmp_path / "small.gguf"
+    SyntheticModel("small", quant, SHAPE).write(path)
+    ids = np.random.default_rng(5).integers(0, few_tokens, 70).tolist()
+    found = []
+    for threads in (1, 2):
+        with Engine.load(path, threads=threads, context=128) as engine:
+            session = engine.session()
+            session.prefill(ids)
+            first = session.logits.copy()
+            session.prefill(ids[:1])
+            found.append((first, session.logits.copy()))
+
+    assert all(np.array_equal(one, two) for one, two in zip(*found, strict=True))
+    assert not np.array_equal(*found[0])
+
+
+@pytest.mark.parametrize(
+    "quant", ["q4_0", "q8_0", "q2_k", "q3_k_m", "iq4_xs", "q4_k_m", "q5_k_m", "q6_k"]
+)
+def test_as_llama_cpp(tmp_path: Path, quant: str) -> None:
+    """llama.cpp loads the file and its logits over 128 positions are ours: mean KL below 1e-3.
+
+    Both quantise activations, each in its own way. Logits of random weights are flat: where
+    another token is first, it must be one that llama.cpp holds for nearly as likely.
+    """
+    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: pip install it")
+    path = tmp_path / "small.gguf"
+    SyntheticModel("small", quant, SHAPE).write(path)
+    ids = np.random.default_rng(5).integers(0, 151_643, 128).tolist()
+    peer = _llama_cpp_logits(path, ids)
+    with Engine.load(path, threads=1, kv="f32", context=128) as engine:
+        ours = engine.session().score(ids)
+
+    behind = peer.max(-1) - np.take_along_axis(peer, ours.argmax(-1)[:, None], axis=-1)[:, 0]
+    print(f"{quant}: KL {divergence(peer, ours).mean():.2e}, top-1 {np.mean(behind == 0):.3f}")
+    assert divergence(peer, ours).mean() < 1e-3
+    assert behind.max() < 0.15 * peer.std()
+    assert np.mean(behind == 0) > 0.85
+
+
+def _llama_cpp_logits(path: Path, ids: list[int]) -> np.ndarray[Any, Any]:
+    """Logits after every token: float32 [len(ids), n_vocab]."""
+    import llama_cpp as lc  # pyright: ignore[reportMissingImports]
+
+    lc.llama_backend_init()
+    model_options = lc.llama_model_default_params()
+    model_options.n_gpu_layers = 0
+    model = lc.llama_model_load_from_file(str(path).encode(), model_options)
+    assert model
+    options = lc.llama_context_default_params()
+    options.n_ctx = options.n_batch = options.n_ubatch = 256
+    options.n_threads = options.n_threads_batch = 1
+    options.type_k = options.type_v = 0  # float32
+    context = lc.llama_init_from_model(model, options)
+    batch = lc.llama_batch_init(len(ids), 0, 1)
+    batch.n_tokens = len(ids)
+    for n, token in enumerate(ids):
+        batch.token[n], batch.pos[n], batch.logits[n] = token, n, 1
+        batch.n_seq_id[n], batch.seq_id[n][0] = 1, 0
+    assert lc.llama_decode(context, batch) == 0
+    width = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(model))
+    rows = [lc.llama_get_logits_ith(context, n) for n in range(len(ids))]
+    logits = np.stack([np.ctypeslib.as_array(row, (width,)).copy() for row in rows])
+    lc.llama_batch_free(batch)
+    lc.llama_free(context)
+    lc.llama_model_free(model)
+    return logits

@@ -1,0 +1,243 @@
+"""Packed copies: written once, mapped from then on, and never used when they are not right."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import tiny_qwen3 as tiny
+
+from triplepoint import Engine
+from triplepoint.errors import ModelError
+from triplepoint.jit.compile import Library
+from triplepoint.jit.pool import Pool
+from triplepoint.jit.targets import detect
+from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.weights import packed_copy, packed_file
+from triplepoint.runtime.weights.loader import WeightLoader
+from triplepoint.runtime.weights.packed_copy import Kept, copies, pack_or_map
+from triplepoint.runtime.weights.packed_file import RefusedCopyError
+
+MakeModel = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    pool = Pool(Library(detect()), 2)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.gguf"
+    tiny.write_tiny(path, "q8_0")
+    return path
+
+
+def load(model: Path, pool: Pool, folder: Path) -> tuple[np.ndarray, Kept]:
+    """The packed bytes of two of the model's matrices, and what became of the copy."""
+    weights = WeightLoader(GGUFFile.open(model), Library(detect()))
+    matrices = [
+        weights.matrix("blk.0.attn_q.weight", 192, 96),
+        weights.gate_up("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", 160, 96),
+    ]
+    _, kept = pack_or_map(weights, pool, None, folder)
+    return np.concatenate([m.panels for m in matrices]), kept
+
+
+def test_written_then_mapped(model: Path, pool: Pool, tmp_path: Path) -> None:
+    """The second load finds what the first one packed; nothing else is left in the folder."""
+    folder = tmp_path / "packed"
+    packed, first = load(model, pool, folder)
+    mapped, second = load(model, pool, folder)
+
+    assert np.array_equal(packed, mapped)
+    assert (first.mapped, first.refused, second.mapped, second.refused) == (False, None, True, None)
+    assert second.copy == first.copy
+    assert copies(folder) == [first.copy]
+    assert first.copy.nbytes == first.copy.path.stat().st_size
+    assert first.copy.model == str(model.resolve())
+    assert first.copy.layout.startswith(f"{detect().lanes} lanes")
+    first.copy.check()
+    assert [p.name for p in folder.iterdir()] == [first.copy.path.name]
+    first.copy.remove()
+    assert copies(folder) == []
+
+
+def test_through_the_engine(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine gives the same logits from a copy, which it maps shared and read-only."""
+    monkeypatch.setattr(packed_copy, "default_folder", lambda: tmp_path / "packed")
+    found: list[np.ndarray] = []
+    for keep, mapped in ((False, None), (True, False), (True, True)):
+        heard: list[float] = []
+        with Engine.load(
+            model, threads=1, context=64, keep_packed=keep, progress=heard.append
+        ) as engine:
+            assert (engine.kept.mapped if engine.kept else None) is mapped
+            session = engine.session()
+            session.prefill([1, 2, 3, 4, 5])
+            found.append(session.logits.copy())
+            assert heard[-1] == 1.0
+            assert heard == sorted(heard)
+            if mapped and sys.platform.startswith("linux"):
+                assert engine.kept is not None
+                lines = Path("/proc/self/maps").read_text().splitlines()
+                (line,) = [x for x in lines if x.endswith(engine.kept.copy.path.name)]
+                assert line.split()[1] == "r--s"
+
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+# --- copies that are not right
+
+
+def _flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x10
+    path.write_bytes(data)
+
+
+def _cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+def _older(path: Path) -> None:
+    """A sound header of another version."""
+    data = path.read_bytes()
+    (length,) = struct.unpack_from("<Q", data, 8)
+    header = json.loads(data[16 : 16 + length])
+    header["version"] += 1
+    text = json.dumps(header).encode()
+    head = packed_file.MAGIC + struct.pack("<Q", len(text)) + text
+    head += packed_file.hashlib.sha256(head).digest()
+    path.write_bytes(head + data[len(head) :])
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "magic": (lambda path: _flip(path, 3), "does not start as one"),
+    "length": (lambda path: _flip(path, 15), "a header of"),
+    "header": (lambda path: _flip(path, 200), "header is not as it was written"),
+    "first byte": (lambda path: _flip(path, 2 << 20), "bytes 0 to"),
+    "last byte": (lambda path: _flip(path, -1), "not as they were written"),
+    "cut": (_cut, "bytes, not"),
+    "empty": (lambda path: path.write_bytes(b""), "does not start as one"),
+    "version": (_older, "has version 2"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_damage(model: Path, pool: Pool, tmp_path: Path, what: str) -> None:
+    """A damaged copy is named with what is wrong, packed anew, and sound the next time."""
+    damage, message = DAMAGE[what]
+    packed, first = load(model, pool, tmp_path)
+    damage(first.copy.path)
+    again, second = load(model, pool, tmp_path)
+    _, third = load(model, pool, tmp_path)
+
+    assert not second.mapped
+    assert second.refused is not None
+    assert str(first.copy.path) in second.refused
+    assert message in second.refused
+    assert np.array_equal(packed, again)
+    assert third.mapped
+
+
+def test_foreign_copy(model: Path, pool: Pool, tmp_path: Path) -> None:
+    """A sound copy of another model under this one's name is refused."""
+    folder, other = tmp_path / "packed", tmp_path / "other.gguf"
+    tiny.write_tiny(other, "q8_0", 2)
+    packed, first = load(model, pool, folder)
+    _, theirs = load(other, pool, folder)
+    theirs.copy.path.replace(first.copy.path)
+    again, second = load(model, pool, folder)
+
+    assert second.refused is not None
+    assert "is of something else (parts)" in second.refused
+    assert np.array_equal(packed, again)
+
+
+def test_changed_model(model: Path, pool: Pool, tmp_path: Path) -> None:
+    """A model that was written to is packed anew, and the copy of what it was is removed."""
+    folder = tmp_path / "packed"
+    packed, first = load(model, pool, folder)
+    tiny.write_tiny(model, "q8_0", 2)
+    os.utime(model, ns=(0, time.time_ns() + 1_000_000))
+    again, second = load(model, pool, folder)
+
+    assert not second.mapped
+    assert second.refused is None
+    assert not np.array_equal(packed, again)
+    assert not first.copy.path.exists()
+    assert copies(folder) == [second.copy]
+
+
+def test_many_pieces(
+    model: Path, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large copy the ends and a few pieces are checked; `check` finds a byte anywhere."""
+    monkeypatch.setattr(packed_file, "PIECE", 64)
+    monkeypatch.setattr(packed_file, "WHOLE", 8)
+    _, first = load(model, pool, tmp_path)
+    read: list[int] = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, n, at: read.append(n) or pread(fd, n, at))
+    assert load(model, pool, tmp_path)[1].mapped
+    assert read.count(64) <= packed_file.SAMPLED + 2
+    monkeypatch.undo()
+    monkeypatch.setattr(packed_file, "PIECE", 64)
+
+    _flip(first.copy.path, (first.copy.nbytes + (2 << 20)) // 2)
+    with pytest.raises(RefusedCopyError, match=r"damaged: bytes [\d,]+ to"):
+        first.copy.check()
+    assert copies(tmp_path) == [first.copy]
+
+
+# --- what cannot be written
+
+
+def test_no_room(model: Path, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too little room is said before anything is packed, with both sizes."""
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(packed_copy.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 12345))
+    monkeypatch.setattr(WeightLoader, "pack_all", lambda *_: pytest.fail("packed"))
+    with pytest.raises(ModelError, match=r"needs 0\.0 GB, .* has 0\.0 GB free"):
+        load(model, pool, tmp_path / "packed")
+
+
+def test_folder_that_cannot_be_written(model: Path, pool: Pool, tmp_path: Path) -> None:
+    """A folder that is a file is an error that names the copy and says what to do."""
+    (tmp_path / "packed").touch()
+    with pytest.raises(ModelError, match=r"cannot keep the packed copy .*load without keeping it"):
+        load(model, pool, tmp_path / "packed")
+
+
+def test_interrupted(
+    model: Path, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a copy is written leaves nothing; what a kill left goes when it is old."""
+    folder = tmp_path / "packed"
+
+    def interrupt(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            load(model, pool, folder)
+    assert list(folder.iterdir()) == []
+    old, new = folder / ".a.1.partial", folder / ".b.2.partial"
+    for partial in (old, new):
+        partial.touch()
+    os.utime(old, (0, time.time() - 2 * packed_copy.STALE_S))
+    _, kept = load(model, pool, folder)
+    assert sorted(folder.iterdir()) == sorted([new, kept.copy.path])
