@@ -74,9 +74,11 @@ def _check_contents(names: list[str]) -> None:
 
 def test_what_is_installed() -> None:
     """Where the package is installed as users install it: all of it, and no tests."""
-    files = importlib.metadata.files("triplepoint") or []
+    found = importlib.metadata.distribution("triplepoint")
+    files = found.files or []
     names = [file.as_posix() for file in files if not file.as_posix().startswith("..")]
-    if any("__editable__" in name for name in names):
+    here = Path(str(found.locate_file(""))).resolve() == ROOT  # `python -m pytest` in a checkout
+    if here or any("__editable__" in name for name in names):
         pytest.skip("installed in place, for work on triplepoint itself")
     _check_contents([name for name in names if not name.endswith(".pyc")])
 
@@ -136,3 +138,56 @@ def test_arrows_point_down(room: str) -> None:
             elif isinstance(node, ast.ImportFrom):
                 top = (node.module or "").split(".")[0]
                 assert top not in (*ROOMS, "triplepoint"), f"{path}, line {node.lineno}"
+
+
+# The rooms of runtime/, from the ground up: each may know those before it.
+FLOORS = (
+    "memory",
+    "gguf",
+    "physics",
+    "tokens",
+    "weights",
+    "forward",
+    "models",
+    "quantize",
+    "convert",
+    "hub",
+    "synthetic",
+    "conversation",
+    "inference",
+    "evaluate",
+    "agent",
+    "bench",
+    "replay",
+    "regimes",
+    "nano",
+    "cli",
+)
+
+
+def test_every_room_of_runtime_has_its_floor() -> None:
+    """The list above is whole."""
+    rooms = {
+        path.relative_to(ROOT / "runtime").parts[0].removesuffix(".py")
+        for path in (ROOT / "runtime").rglob("*.py")
+    }
+    assert rooms - {"__init__"} == set(FLOORS)
+
+
+@pytest.mark.parametrize("room", FLOORS)
+def test_rooms_of_runtime_know_those_below(room: str) -> None:
+    """No room of runtime/ imports from one above it, not even for a type."""
+    above = set(FLOORS[FLOORS.index(room) + 1 :])
+    for path in sorted((ROOT / "runtime").rglob("*.py")):
+        package = path.relative_to(ROOT).parts[:-1]
+        if room != (package[1] if package[1:] else path.stem):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or not node.level:
+                continue
+            base = [*package[: len(package) - node.level + 1]]
+            whole = [*base, *(node.module.split(".") if node.module else ())]
+            if whole[:1] != ["runtime"]:
+                continue
+            reached = {whole[1]} if whole[1:] else {alias.name for alias in node.names}
+            assert not reached & above, f"{path}, line {node.lineno}"

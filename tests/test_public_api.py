@@ -59,4 +59,4 @@ def test_one_copy_in_memory() -> None:
     from triplepoint.runtime.inference import engine
 
     assert triplepoint.Engine is engine.Engine
-    assert [m for m in sys.modules if m.endswith("runtime.engine")] == [engine.__name__]
+    assert [m for m in sys.modules if m.endswith("inference.engine")] == [engine.__name__]
