@@ -116,10 +116,10 @@ class Sampler:
         """How the engine cuts its work."""
         session = self._runner.session
         return Passes(
-            chunk=session._prefill.most_tokens,
+            chunk=session.prefill_plan.most_tokens,
             tile=self.tile(self.engine),
-            decode_barriers=session._decode.tape.barriers,
-            prefill_barriers=session._prefill.tape.barriers,
+            decode_barriers=session.decode_plan.tape.barriers,
+            prefill_barriers=session.prefill_plan.tape.barriers,
         )
 
     def take(self, case: Case, repeat: int) -> list[Sample]:
@@ -137,9 +137,9 @@ class Sampler:
         phase = session.last_phase
         assert phase is not None, "a phase has just ended"
         each = 1.0 / phase.passes if case.generate else 1.0
-        players = session._players()
+        players = session.accounts.players()
         parts: dict[str, float] = dict.fromkeys(_PARTS, 0.0)
-        for plan in (session._decode, session._prefill):
+        for plan in (session.decode_plan, session.prefill_plan):
             work = plan.tape.work_seconds().sum(axis=0) / players
             for op, value in zip(plan.graph.tape.ops, work, strict=True):
                 parts[_part(op.kernel.source.name, op.name)] += float(value) * each

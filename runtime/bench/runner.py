@@ -154,7 +154,7 @@ class Runner:
         assert phase is not None
         total = phase.wall_s * phase.threads
         shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        for plan in (session._decode, session._prefill):
+        for plan in (session.decode_plan, session.prefill_plan):
             work = plan.tape.work_seconds().sum(axis=0) / total
             for op, share in zip(plan.graph.tape.ops, work, strict=True):
                 shares[part_of(op.kernel.source.name)] += float(share)

@@ -34,9 +34,9 @@ def test_figures_make_sense(engine: Engine, found: Calibration) -> None:
     assert 1 <= e.least_tokens <= 16
     assert 0 <= e.waiting <= 0.05
     session = engine.session(600)
-    assert found.passes.chunk == session._prefill.most_tokens
-    assert found.passes.prefill_barriers == session._prefill.tape.barriers
-    assert found.passes.decode_barriers == session._decode.tape.barriers
+    assert found.passes.chunk == session.prefill_plan.most_tokens
+    assert found.passes.prefill_barriers == session.prefill_plan.tape.barriers
+    assert found.passes.decode_barriers == session.decode_plan.tape.barriers
 
 
 def test_parts_make_up_a_pass(engine: Engine) -> None:

@@ -1,0 +1,119 @@
+"""What a phase did, from the counts of its passes and the stamps of their ops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...jit.kernels.attention import token_tile
+from ...traces.events import PhaseEvent
+from ..physics.costs import PassCost, observe, pass_cost, predict
+from .profile import layer_times
+
+if TYPE_CHECKING:
+    from .plan import Plan
+    from .session import Session
+
+
+class Accounts:
+    """The accounts of one session's phases; `reset` begins one, `finish` ends it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._touched: list[int] = []  # experts that each layer's passes took since `reset`
+
+    @property
+    def _plans(self) -> tuple[Plan, ...]:
+        return self._session.plans
+
+    def reset(self) -> None:
+        """Start the sums anew."""
+        for plan in self._plans:
+            plan.tape.reset()
+        cost = self._session.engine.cost
+        self._touched = [0] * (cost.layers if cost.experts else 0)
+
+    def kernel_seconds(self) -> float:
+        """Mean time of a thread inside kernels since `reset`."""
+        work = sum(float(plan.tape.work_seconds().sum()) for plan in self._plans)
+        return work / self.players()
+
+    def players(self) -> float:
+        """Threads that played a pass since `reset`, on average."""
+        tapes = [plan.tape for plan in self._plans]
+        passes = sum(tape.passes for tape in tapes)
+        if not passes:
+            return self._session.engine.pool.active
+        return sum(tape.players for tape in tapes) / passes
+
+    def cost(self, plan: Plan, tokens: int, start: int, outputs: int) -> PassCost:
+        """Counts of a pass that was just played."""
+        engine = self._session.engine
+        tile = token_tile(engine.network.config.heads.group)
+        model, read = engine.cost, None
+        if model.experts and not plan.graph.decode:
+            counts = [int(count[0]) for count in plan.graph.touched]
+            self._touched = [a + b for a, b in zip(self._touched, counts, strict=True)]
+            read = float(sum(counts))
+        elif model.experts:
+            self._touched = [count + model.experts_used for count in self._touched]
+        return pass_cost(model, tokens, start, outputs, plan.tape.barriers, tile, read)
+
+    def _experts(self, cost: PassCost, passes: int) -> float | None:
+        """Distinct experts that a layer touched in a pass, on average."""
+        model = self._session.engine.cost
+        if not model.experts or not passes:
+            return None
+        return round(cost.experts_read / (passes * model.layers), 2)
+
+    def _experts_by_layer(self, phase: str, passes: int) -> list[float]:
+        """The same for each layer."""
+        if phase == "decode":
+            return [float(self._session.engine.cost.experts_used)] * len(self._touched)
+        return [round(count / max(1, passes), 2) for count in self._touched]
+
+    def finish(
+        self,
+        phase: str,
+        purpose: str,
+        ids: list[int],
+        before: int,
+        wall: float,
+        kernel: float,
+        cost: PassCost,
+        passes: int,
+        plan: str,
+    ) -> PhaseEvent:
+        """The event of a phase that has ended; it is the session's last one."""
+        session = self._session
+        engine = session.engine
+        prediction = predict(cost, engine.cost, engine.machine, passes)
+        seen = observe(prediction, wall, kernel)
+        event = PhaseEvent(
+            phase=phase,  # pyright: ignore[reportArgumentType]
+            purpose=purpose,
+            predicted=prediction.bound,
+            observed=seen.bound,
+            tokens=len(ids),
+            kv_before=before,
+            kv_after=session.n_cached,
+            cached_tokens=before,
+            wall_s=wall,
+            flops=cost.flops,
+            bytes=cost.bytes,
+            mfu=seen.mfu,
+            mbu=seen.mbu,
+            dispatch_share=seen.dispatch_share,
+            limit_share=seen.limit_share,
+            threads=round(self.players()),
+            plan=plan,
+            memory_level=prediction.level,
+            experts=self._experts(cost, passes),
+            experts_by_layer=self._experts_by_layer(phase, passes),
+            token_ids=ids,
+            passes=passes,
+            predicted_s=prediction.as_dict(),
+        )
+        if session.profile:
+            event.layers = layer_times(plan.tape for plan in self._plans)
+        session.last_phase = event
+        return event
