@@ -15,19 +15,16 @@ made with matter more than these shares; `Calibration.machine` has those of its 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
-import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...jit.kernels.attention import token_tile
+from ..physics.calibration import Calibration, busy, keep, kept, path_of
 from ..physics.costs import attention_s, linear_s, pass_cost
 from ..physics.expectation import (
     ATTENTION_OVERLAP,
@@ -38,19 +35,17 @@ from ..physics.expectation import (
     expect,
 )
 from ..physics.limits import Limits
-from ..physics.machine import MachineProfile, profile_folder
+from ..physics.machine import MachineProfile
 from .runner import Case, Runner, part_of
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..physics.costs import ModelCost
 
-VERSION = 3
 DEPTH = 1024  # positions in the cache for what is measured with a long one
 DECODES = 8  # passes of one token that are timed together
 REPEATS = 9
 BEST = 3  # one in so many repeats counts, the fastest: a neighbour only ever adds time
-BUSY = 0.85  # of the best int8 peak: below it someone else was at work
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +68,6 @@ class Sample:
     @property
     def kernel_s(self) -> float:
         return sum(self.parts.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """A model's efficiency on a machine, and the limits of the time when it was measured.
-
-    Attributes:
-        steady: the lowest arithmetic peak seen meanwhile, over the highest.
-    """
-
-    model: str
-    efficiency: Efficiency
-    passes: Passes
-    machine: MachineProfile
-    date: str
-    steady: float = 1.0
-
-    def expect(
-        self, cost: ModelCost, tokens: int, start: int, machine: MachineProfile | None = None
-    ) -> Expectation:
-        """What a phase will take; with the limits of the calibration unless others are given."""
-        return expect(cost, machine or self.machine, self.efficiency, self.passes, tokens, start)
 
 
 class Sampler:
@@ -172,28 +145,14 @@ def calibrated(engine: Engine, *, anew: bool = False, folder: Path | None = None
 
     What was measured on a busy machine is not kept.
     """
-    path = _path(engine, folder)
-    kept = None if anew else _read(path)
-    if kept is not None:
-        return kept
-    found = calibrate(engine)
+    path = path_of(engine.cost, engine.machine, engine.kv, folder)
+    known = None if anew else kept(path)
+    if known is not None and not known.quick:
+        return known
+    found = engine.calibration = calibrate(engine)
     if not busy(found, engine.machine):
         keep(found, path)
     return found
-
-
-def busy(found: Calibration, best: MachineProfile) -> bool:
-    """Whether the arithmetic peak was for a time well below what this machine has shown."""
-    return found.machine.int8_gops * found.steady < BUSY * best.int8_gops
-
-
-def keep(found: Calibration, path: Path) -> None:
-    """Write a calibration; where that cannot be done it is measured again next time."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(dataclasses.asdict(found), indent=1))
-        os.replace(temporary, path)
 
 
 def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEATS) -> Calibration:
@@ -321,38 +280,6 @@ def _together(machines: Sequence[MachineProfile]) -> MachineProfile:
         best = best.merged(machine)
     dram = statistics.median(machine.read_gbps["DRAM"] for machine in machines)
     return dataclasses.replace(best, read_gbps={**best.read_gbps, "DRAM": dram}, samples=1)
-
-
-# --- kept
-
-
-def _path(engine: Engine, folder: Path | None) -> Path:
-    key = (
-        VERSION,
-        os.uname().nodename,
-        engine.machine.cpu,
-        engine.target.name,
-        engine.threads,
-        engine.kv,
-        dataclasses.astuple(engine.cost),
-    )
-    name = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
-    return (folder or profile_folder()) / f"kernels-{engine.target.name}-{name}.json"
-
-
-def _read(path: Path) -> Calibration | None:
-    try:
-        fields: dict[str, Any] = json.loads(path.read_text())
-        return Calibration(
-            model=str(fields["model"]),
-            efficiency=Efficiency(**fields["efficiency"]),
-            passes=Passes(**fields["passes"]),
-            machine=MachineProfile(**fields["machine"]),
-            date=str(fields["date"]),
-            steady=float(fields["steady"]),
-        )
-    except (OSError, ValueError, TypeError, KeyError):
-        return None  # absent, damaged or of another version: measured again
 
 
 # --- the prediction held against the clock

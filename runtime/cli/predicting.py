@@ -15,7 +15,8 @@ from .regimes import BUSY
 from .tables import Column, Form, Row, rate, show
 
 if TYPE_CHECKING:
-    from ..bench.calibration import Calibration, Checked
+    from ..bench.calibration import Checked
+    from ..physics.calibration import Calibration
 
 DEPTHS = (0, 512, 2048, 8192)  # where -d names none
 _COLUMNS = (
@@ -34,6 +35,7 @@ _COLUMNS = (
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Calibrate, then predict and measure each point; a row as soon as it is known."""
     from ..bench import calibration
+    from ..physics.calibration import busy
 
     engine = load_engine(args, output)
     depths = args.n_depth if args.n_depth != [0] else DEPTHS
@@ -45,7 +47,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     found: list[Checked] = []
     try:
         fitted = calibration.calibrated(engine, anew=True)
-        if calibration.busy(fitted, engine.machine):
+        if busy(fitted, engine.machine):
             output.note(BUSY)
 
         def rows() -> Iterator[Row]:

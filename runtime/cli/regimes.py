@@ -13,8 +13,8 @@ from .engines import load_engine
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..bench.calibration import Calibration
     from ..inference.engine import Engine
+    from ..physics.calibration import Calibration
     from ..regimes.diagram import Picture, Step
 
 _STYLES = {
@@ -83,10 +83,11 @@ def _picture(
     args: argparse.Namespace, output: Output, engine: Engine, path: list[Step]
 ) -> tuple[Picture, Calibration]:
     from ..bench import calibration
+    from ..physics.calibration import busy
     from ..regimes.diagram import Picture, diagram
 
     found = calibration.calibrated(engine, anew=args.anew)
-    if calibration.busy(found, engine.machine):
+    if busy(found, engine.machine):
         output.note(BUSY)
     measured: list[Any] = []
     if args.measure:

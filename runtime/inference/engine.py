@@ -21,6 +21,8 @@ from ..forward.kv import KVCache
 from ..forward.rows import Buffers
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
+from ..physics import calibration
+from ..physics.calibration import Calibration
 from ..physics.costs import ModelCost
 from ..physics.machine import MachineProfile, physical_cores, profile
 from ..tokens.tokenizer import Tokenizer
@@ -208,6 +210,11 @@ class Engine:
             windows=tuple(window for window in self.network.windows if window),
             kv_heads=h.kv_heads,
         )
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """What this model's kernels reach on this machine; None where it was not measured yet."""
+        return calibration.kept(calibration.path_of(self.cost, self.machine, self.kv))
 
     def close(self) -> None:
         """End the threads; the engine runs no more passes."""

@@ -20,7 +20,8 @@ from ..physics.costs import Bound
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
-    from ..bench.calibration import Calibration, Checked
+    from ..bench.calibration import Checked
+    from ..physics.calibration import Calibration
     from ..physics.costs import ModelCost
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "dispatch")

@@ -10,7 +10,8 @@ import pytest
 
 from triplepoint import Engine
 from triplepoint.runtime.bench import calibration
-from triplepoint.runtime.bench.calibration import BUSY, Calibration, busy, calibrated, keep
+from triplepoint.runtime.bench.calibration import calibrated
+from triplepoint.runtime.physics.calibration import BUSY, Calibration, busy, keep, kept, path_of
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +54,14 @@ def test_parts_make_up_a_pass(engine: Engine) -> None:
 
 def test_measured_once(engine: Engine, found: Calibration, tmp_path: Path) -> None:
     """What is kept is read again as it was; what is damaged is measured anew."""
-    path = calibration._path(engine, tmp_path)
+    path = path_of(engine.cost, engine.machine, engine.kv, tmp_path)
     keep(found, path)
     assert calibrated(engine, folder=tmp_path) == found
 
     path.write_text("{}")
     again = calibrated(engine, folder=tmp_path)
     assert again != found
-    kept = calibration._read(path)
-    assert kept == (None if busy(again, engine.machine) else again)
+    assert kept(path) == (None if busy(again, engine.machine) else again)
 
 
 def test_a_busy_machine_is_noticed(engine: Engine, found: Calibration) -> None:

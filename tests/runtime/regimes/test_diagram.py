@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from triplepoint.runtime.bench.calibration import Calibration
+from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.expectation import Efficiency
 from triplepoint.runtime.regimes import diagram as regimes
 from triplepoint.runtime.regimes import page as regime_page

@@ -1,0 +1,102 @@
+"""What a model's kernels reach on a machine, as it was measured and kept: predictions come from it.
+
+`bench/calibration.py` measures; here is what it found, the file that keeps it, and what follows for
+a phase that is yet to come. A file belongs to one machine, model, set of kernels, number of threads
+and format of the cache: a change of any of these leads to another file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...jit.compile import source_hash
+from .costs import ModelCost
+from .expectation import Efficiency, Expectation, Passes, expect
+from .machine import MachineProfile, profile_folder
+
+VERSION = 4
+BUSY = 0.85  # of the best int8 peak: below it someone else was at work
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A model's efficiency on a machine, and the limits of the time when it was measured.
+
+    Attributes:
+        steady: the lowest arithmetic peak seen meanwhile, over the highest.
+        quick: whether it was measured in a hurry, with few repeats.
+    """
+
+    model: str
+    efficiency: Efficiency
+    passes: Passes
+    machine: MachineProfile
+    date: str
+    steady: float = 1.0
+    quick: bool = False
+
+    def expect(
+        self, cost: ModelCost, tokens: int, start: int, machine: MachineProfile | None = None
+    ) -> Expectation:
+        """What a phase will take; with the limits of the calibration unless others are given."""
+        return expect(cost, machine or self.machine, self.efficiency, self.passes, tokens, start)
+
+    @property
+    def name(self) -> str:
+        """What a trace says a prediction was made by."""
+        return "quick calibration" if self.quick else "calibration"
+
+
+def busy(found: Calibration, best: MachineProfile) -> bool:
+    """Whether the arithmetic peak was for a time well below what this machine has shown."""
+    return found.machine.int8_gops * found.steady < BUSY * best.int8_gops
+
+
+def path_of(model: ModelCost, machine: MachineProfile, kv: str, folder: Path | None = None) -> Path:
+    """The file of a model on `machine`, with a cache in format `kv` and the kernels as they are."""
+    key = (
+        VERSION,
+        source_hash(),
+        platform.node(),
+        machine.cpu,
+        machine.target,
+        machine.threads,
+        kv,
+        dataclasses.astuple(model),
+    )
+    name = hashlib.sha256(repr(key).encode()).hexdigest()[:16]
+    return (folder or profile_folder()) / f"kernels-{machine.target}-{name}.json"
+
+
+def keep(found: Calibration, path: Path) -> None:
+    """Write a calibration; where that cannot be done it is measured again next time."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(dataclasses.asdict(found), indent=1))
+        os.replace(temporary, path)
+
+
+def kept(path: Path) -> Calibration | None:
+    """What was kept; None if nothing was, or if it cannot be understood."""
+    try:
+        fields: dict[str, Any] = json.loads(path.read_text())
+        return Calibration(
+            model=str(fields["model"]),
+            efficiency=Efficiency(**fields["efficiency"]),
+            passes=Passes(**fields["passes"]),
+            machine=MachineProfile(**fields["machine"]),
+            date=str(fields["date"]),
+            steady=float(fields["steady"]),
+            quick=bool(fields["quick"]),
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # absent, damaged or of another version: measured again
