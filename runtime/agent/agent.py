@@ -304,7 +304,7 @@ class Agent(Generic[Output]):
     def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
         """Another agent that goes on from here, with the same tools; this one stays as it is.
 
-        The engine reads the conversation once more for it, unless it can share what it has.
+        On an engine of ours nothing is read again: both share the KV cache up to here.
 
         Raises:
             AgentError: a run goes on.

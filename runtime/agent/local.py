@@ -108,13 +108,16 @@ class LocalTalk:
         """Nothing to do: `feed` renders the whole conversation while the ledger is empty."""
 
     def adopt(self, other: LocalTalk) -> PhaseEvent | None:
-        """Read the other's tokens (see `Talk.adopt`)."""
+        """Share the other's tokens: nothing is read again (see `Talk.adopt`)."""
         if not len(other.ledger):
             return None
+        other.ledger.check(other.session.tokens)
+        began = time.perf_counter()
+        self.session = other.session.fork()
         self.ledger.ids = list(other.ledger.ids)
         self.ledger.spans = list(other.ledger.spans)
         self._thoughts.cuts = list(other._thoughts.cuts)
-        return self.session.prefill(self.ledger.ids, purpose="fork")
+        return self.session.taken_over("fork", time.perf_counter() - began)
 
     def settings(self) -> dict[str, Any]:
         """See `Talk.settings`."""

@@ -117,8 +117,42 @@ class Session:
             raise EngineError(f"cannot keep {n} tokens of {len(self.tokens)}")
         del self.tokens[n:]
         self.n_cached = min(self.n_cached, n)
+        self.cache.truncate(self.n_cached)
         if self._logits_at != n:
             self._logits_at = -1
+
+    def fork(self, n: int | None = None) -> Session:
+        """Another session with the first `n` tokens of this one; with all, if not given.
+
+        Nothing is computed again: both use the same pages of the KV cache, and the first to write
+        on a shared one gets a copy of that. So neither sees what becomes of the other, and both go
+        on bit for bit as if they had read everything themselves.
+
+        Raises:
+            EngineError: there are not so many tokens.
+        """
+        with self.engine.lock:
+            n = len(self.tokens) if n is None else n
+            if not 0 <= n <= len(self.tokens):
+                raise EngineError(f"cannot fork at token {n} of {len(self.tokens)}")
+            cached = min(self.n_cached, n)
+            other = Session(self.engine, self.cache.fork(cached), self.context)
+            other.tokens, other.n_cached = self.tokens[:n], cached
+            other.profile = self.profile
+        return other
+
+    def taken_over(self, purpose: str, wall_s: float) -> PhaseEvent:
+        """A phase for a trace: the tokens as they are, none of them computed here.
+
+        Args:
+            purpose: where they come from, e.g. ``fork``.
+            wall_s: what it took to have them.
+        """
+        at, nothing = self.n_cached, PassCost()
+        ids = list(self.tokens)
+        event = self._finish("prefill", purpose, ids, at, wall_s, 0.0, nothing, 0, "none")
+        event.tokens, event.predicted = 0, event.observed
+        return event
 
     def stop(self) -> None:
         """End the running pass, from any thread; the session stays usable."""
@@ -248,7 +282,7 @@ class Session:
     def run_pass(self, plan: Plan, part: Sequence[int], outputs: int) -> None:
         """One forward pass of `part`, which follows what is cached."""
         start, count = self.n_cached, len(part)
-        self.cache.reserve(start + count)
+        self.cache.own(start, start + count)
         graph = plan.graph
         graph.ids[:count] = part
         graph.set_pass(count, start, outputs)

@@ -179,6 +179,9 @@ class Replay:
     def _prefill(self, number: int, phase: PhaseEvent) -> PhaseCheck:
         """Feed those of the recorded ids that the session does not hold yet."""
         session = self._session
+        if phase.token_ids and not phase.tokens:  # taken over from another session
+            session.truncate(0)
+            return PhaseCheck(number, phase, session.prefill(phase.token_ids, purpose="fork"))
         if phase.kv_before < session.n_cached:  # the run dropped part of its context here
             session.truncate(phase.kv_before)
         new = phase.kv_after - len(session.tokens)

@@ -183,6 +183,19 @@ class ScriptedSession:
         del self.tokens[n:]
         self.n_cached = min(self.n_cached, n)
 
+    def fork(self, n: int | None = None) -> ScriptedSession:
+        """Another one that goes on from here, with the same replies to come."""
+        other = ScriptedSession(self._tokenizer, self._replies, self.context)
+        other.tokens = self.tokens[:n]
+        other.n_cached = min(self.n_cached, len(other.tokens))
+        return other
+
+    def taken_over(self, purpose: str, wall_s: float) -> PhaseEvent:
+        """A phase without a pass."""
+        phase = self._phase("prefill", purpose, list(self.tokens), self.n_cached)
+        phase.tokens, phase.wall_s = 0, wall_s
+        return phase
+
     def stop(self) -> None:
         """Nothing runs long here."""
 

@@ -309,7 +309,10 @@ def test_a_fork_goes_its_own_way(tmp_path: Path) -> None:
     assert report.ok
     assert other.trace.header is not None
     assert agent.trace.events[0].run == (other.trace.header.parent or "")
-    assert other.trace.phases[0].purpose == "fork"
+    taken, read = other.trace.phases[:2]
+    assert (taken.purpose, taken.tokens, taken.token_ids) == ("fork", 0, past)
+    assert read.tokens < 40
+    assert read.cached_tokens == len(past) - 1  # the last sampled token was never computed
 
 
 def test_undo_and_fork_on_a_server() -> None:
