@@ -183,7 +183,9 @@ class LocalTalk:
         session.on_progress = agent.on_progress
         ledger.check(session.tokens)
         messages = [*agent.messages, *new]
+        noted = len(chat.notes)
         segments = chat.extend(messages) if len(ledger) else chat.open(messages)
+        yield from map(Notice, chat.notes[noted:])
         shares = chat.encode(segments, first=not len(ledger))
         if ledger.ids and ledger.ids[-1] in self.engine.tokenizer.stop_ids:
             # The model has written its end of turn itself, this one or another.

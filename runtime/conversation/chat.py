@@ -8,8 +8,9 @@ piece of text keeps its origin: control tokens are recognised in the template's 
 else. Words are still cut as in the joined text (`Tokenizer.encode_parts`), so a conversation gives
 the ids that it would give as one text.
 
-History is never rendered again. What the model has generated stays as it is; a later turn renders
-the whole conversation with marks, and only what follows the last assistant's mark is new.
+History is never read again. What the model has generated stays as it is; a later turn renders the
+end of the conversation with marks (`window.py`), and only what follows the last assistant's mark is
+new.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from .messages import Message, call_shown, results_as_user, shown_to_template, w
 from .template import ChatTemplate, TemplateRefusalError
 from .thinking import Thinking, thinking_of
 from .toolcalls import ToolCall, ToolFormat
+from .window import Window
 
 CHATML = """\
 {%- for message in messages %}
@@ -101,6 +103,7 @@ class Chat:
         self.form: ToolFormat = format_for(source, tokenizer)
         self.thinking: Thinking = thinking_of(source, tokenizer)
         self._tools_in_system = _TOOLS_IN_SYSTEM.search(source) is not None
+        self._window = Window()
         self._takes_calls: bool | None = None  # not known before there is a call
         self._unsafe = {text for text in _texts(self.tools) if self._holds_control(text)}
         self._tells_tools = True
@@ -134,19 +137,26 @@ class Chat:
             TemplateError: the template fails, or leaves a message out.
         """
         last = max(i for i, message in enumerate(messages) if message.role == "assistant")
+        was_off = self._window.off
+        segments = self._window.render(
+            messages, last, lambda kept: self._suffix(messages, last, kept)
+        )
+        if self._window.off != was_off:
+            self.notes.append(self._window.off)
+        self._check_all_there(messages, segments, since=last + 1)
+        return segments
+
+    def _suffix(
+        self, messages: Sequence[Message], last: int, kept: Sequence[int]
+    ) -> list[Segment] | None:
+        """What follows message `last` when the template is shown the messages `kept`."""
         segments = None
-        if any(message.calls for message in messages) and self._shows_calls():
-            segments = self._after(self._render(messages, calls=True), last)
+        if any(messages[i].calls for i in kept) and self._shows_calls():
+            segments = self._after(self._render(messages, kept, calls=True), last)
             if messages[last].calls and segments is not None:
                 segments = self._from_stop(segments)
         if segments is None:
-            segments = self._after(self._render(messages), last)
-        if segments is None:
-            raise TemplateError(
-                "the chat template leaves out what the assistant said last; "
-                "another template can be given to the agent (chat_template=…)"
-            )
-        self._check_all_there(messages, segments, since=last + 1)
+            segments = self._after(self._render(messages, kept), last)
         return segments
 
     @staticmethod
@@ -267,21 +277,27 @@ class Chat:
         return self._takes_calls
 
     def _render(
-        self, messages: Sequence[Message], *, calls: bool = False, whole: bool = False
+        self,
+        messages: Sequence[Message],
+        kept: Sequence[int] | None = None,
+        *,
+        calls: bool = False,
+        whole: bool = False,
     ) -> list[Segment]:
         """The conversation as segments.
 
         Args:
             messages: of the conversation.
+            kept: indices of those that the template is shown; all if not given.
             calls: whether calls of assistants are given apart.
             whole: whether what assistants said is to be read, not only passed over.
         """
         marks = Marks()
         shown = [
-            self._whole(i, message, marks)
-            if whole and message.role == "assistant"
-            else shown_to_template(message, i, marks, calls=calls)
-            for i, message in enumerate(messages)
+            self._whole(i, messages[i], marks)
+            if whole and messages[i].role == "assistant"
+            else shown_to_template(messages[i], i, marks, calls=calls)
+            for i in (range(len(messages)) if kept is None else kept)
         ]
         tools = [self._safe(tool, marks) for tool in self.tools]
         if tools and not self._tells_tools:

@@ -51,6 +51,8 @@ class ChatTemplate:
         self.source = source
         self.variables: frozenset[str] = frozenset()
         """Names that the template reads and that may come from outside."""
+        self.rendered = 0
+        """Characters of all renders so far."""
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._sandbox = Sandbox(now or datetime.now())
         self._lock = threading.Lock()  # the sandbox counts the steps of one render at a time
@@ -92,13 +94,15 @@ class ChatTemplate:
             self._sandbox.steps = STEPS + STEPS_EACH * (len(messages) + len(tools or ()))
             self._sandbox.text = MAX_TEXT
             try:
-                return self._template.render(variables)
+                text = self._template.render(variables)
             except RefusalError as error:
                 raise TemplateRefusalError(
                     f"the chat template refuses this conversation: {error}"
                 ) from error
             except Exception as error:
                 raise _explain("the chat template failed", error) from error
+            self.rendered += len(text)
+            return text
 
 
 def _explain(what: str, error: Exception) -> TemplateError:

@@ -1,0 +1,95 @@
+"""The few messages that a template is shown when a conversation goes on.
+
+What follows the last answer hardly depends on what was said long before it, so a long history is
+not rendered each turn, only a window of it. No template is trusted with that unseen: for each kind
+of window, and again whenever the history has doubled, the whole conversation is rendered beside it.
+A template that then gives another text is shown everything from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...errors import TemplateError
+from ..tokens.segments import Segment
+from .messages import Message
+
+WORTH = 8  # messages that a window has to leave out to be worth a check
+STEPS = 2  # of the last turn that are kept: what the assistant said, and the results of its calls
+
+Render = Callable[[Sequence[int]], "list[Segment] | None"]
+
+
+class Window:
+    """Which messages one template needs to see.
+
+    Attributes:
+        off: why it has to see all of them; empty while it has not.
+    """
+
+    def __init__(self) -> None:
+        self.off = ""
+        self._known: set[tuple[tuple[str, bool, bool], ...]] = set()
+        self._check_at = 0
+
+    def render(self, messages: Sequence[Message], last: int, render: Render) -> list[Segment]:
+        """What follows message `last`, the newest of the assistant's.
+
+        Args:
+            messages: of the whole conversation.
+            last: index of that message.
+            render: renders the messages of these indices; None where the template leaves out what
+                the assistant said.
+
+        Raises:
+            TemplateError: the template fails on the whole conversation, or leaves that out.
+        """
+        kept = window(messages, last)
+        worth = not self.off and len(messages) - len(kept) >= WORTH
+        kind = tuple(
+            (messages[i].role, bool(messages[i].calls), bool(messages[i].content)) for i in kept
+        )
+        if worth and kind in self._known and len(messages) < self._check_at:
+            found = _tried(render, kept)
+            if found is not None:
+                return found
+        whole = render(range(len(messages)))
+        if whole is None:
+            raise TemplateError(
+                "the chat template leaves out what the assistant said last; "
+                "another template can be given to the agent (chat_template=…)"
+            )
+        if worth:
+            self._compare(whole, _tried(render, kept), len(messages), len(kept))
+            self._known.add(kind)
+        return whole
+
+    def _compare(
+        self, whole: list[Segment], short: list[Segment] | None, messages: int, kept: int
+    ) -> None:
+        if whole == short:
+            self._check_at = 2 * messages
+            return
+        self.off = (
+            f"the chat template says something else where it is shown {kept} of {messages} "
+            "messages; it is shown all of them each turn"
+        )
+
+
+def window(messages: Sequence[Message], last: int) -> list[int]:
+    """Indices of the messages that are shown: the system message, the last turn, and what is new.
+
+    Of a turn of many steps, only its question and the last ones.
+    """
+    asked = max((i for i in range(last) if messages[i].role == "user"), default=0)
+    steps = [i for i in range(asked + 1, last + 1) if messages[i].role == "assistant"][-STEPS:]
+    head = [0] if messages[0].role == "system" and asked else []
+    return [*head, asked, *range(min(steps, default=last), len(messages))]
+
+
+def _tried(render: Render, kept: Sequence[int]) -> list[Segment] | None:
+    """None also where the template refuses it: it may count messages."""
+    try:
+        return render(kept)
+    except TemplateError:
+        return None
