@@ -13,6 +13,7 @@ from pydantic import Field, computed_field, model_validator
 
 from .records import LayerRecord as LayerRecord
 from .records import MachineRecord as MachineRecord
+from .records import MissRecord as MissRecord
 from .records import ModelRecord as ModelRecord
 from .records import Record as Record
 from .records import text_hash
@@ -123,7 +124,9 @@ class PhaseEvent(Event):
     cached_tokens: int = 0
     """Tokens of the context that were not computed again."""
     reread_tokens: int = 0
-    """Tokens that were computed again, because thinking before them was dropped from history."""
+    """Tokens that were computed again, mostly because thinking before them was dropped."""
+    miss: MissRecord | None = None
+    """Why that was: the first token that differed, and what the reading took."""
     wall_s: float
     flops: float = 0.0
     bytes: float = 0.0

@@ -53,6 +53,29 @@ class LayerRecord(Record):
     """At the barriers after this layer's ops."""
 
 
+class MissRecord(Record):
+    """Why tokens that had been read before were read again, and what that took."""
+
+    position: int = 0
+    """The first token that differs."""
+    expected: int | None = None
+    """Its id in the conversation; None where that ends there."""
+    found: int | None = None
+    """Its id in the KV cache; None where that ends there."""
+    message: int | None = None
+    """Index of the message that it came from; None for text of the template."""
+    field: str = ""
+    """What of the message: ``content``, ``generated tokens``, ``template text``, …"""
+    label: str = ""
+    """Whose: the tool of a result, ``thinking``, or the origin."""
+    why: str = ""
+    """What made it, where that is known."""
+    tokens: int = 0
+    """How many were read again."""
+    seconds: float = 0.0
+    """What that took: their share of the phase."""
+
+
 def text_hash(text: str) -> str:
     """SHA-256 of a text as UTF-8, in hex; a lone surrogate counts as its three bytes."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

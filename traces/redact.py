@@ -68,7 +68,7 @@ KEPT: dict[str, set[str]] = {
 BLANKED: dict[str, set[str]] = {
     "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
     "message": {"content", "content_sha256", "ids", "thinking"},
-    "phase": {"token_ids", "dropped"},
+    "phase": {"token_ids", "dropped", "miss"},
     "tool": {"arguments", "result", "result_sha256", "error"},
     "turn_end": {"answer", "answer_sha256"},
     "run_end": {"message", "answer", "answer_sha256"},
@@ -151,6 +151,13 @@ class Redactor:
             return value
         return blank(value)
 
+    def miss(self, value: Any) -> Any:
+        """All but the tokens."""
+        if not isinstance(value, Mapping):
+            return value
+        known = ("position", "message", "field", "label", "why", "tokens", "seconds")
+        return {key: item for key, item in value.items() if key in known}
+
     def tools(self, value: Any) -> Any:
         """Of the schemas: names of tools and parameters, and types."""
         return _schema(value)
@@ -174,6 +181,7 @@ _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
     ("message", "ids"): lambda _, value: None,
     ("phase", "token_ids"): lambda _, value: [],
     ("phase", "dropped"): Redactor.config,
+    ("phase", "miss"): Redactor.miss,
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .events import PhaseEvent, ToolEvent
+from .events import MissRecord, PhaseEvent, ToolEvent
 from .reader import Trace
 from .text import short
 
@@ -151,9 +151,20 @@ def summary(trace: Trace) -> list[str]:
         calls = "call" if sums.tool_calls == 1 else "calls"
         parts.append(f"{sums.tool_calls} tool {calls} {duration(sums.tool_s)}")
     lines.append(", ".join(parts))
+    lines += [miss_text(phase.miss) for phase in trace.phases if phase.miss is not None]
     if trace.torn is not None:
         lines.append(f"torn: the last line is unfinished ({len(trace.torn):,} characters kept out)")
     return lines
+
+
+def miss_text(miss: MissRecord) -> str:
+    """Why tokens were read again, on one line."""
+    whose = "" if miss.message is None else f" of message {miss.message}"
+    why = f": {short(miss.why, 80)}" if miss.why else ""
+    return (
+        f"read {miss.tokens:,} tokens again in {duration(miss.seconds)}: token {miss.position:,} "
+        f"differs, in the {short(miss.field, 40)}{whose} ({short(miss.label, 40)}){why}"
+    )
 
 
 def plain(trace: Trace) -> str:

@@ -19,7 +19,14 @@ from ...errors import ContextOverflowError, GrammarError, LimitReachedError
 from ...traces.events import PhaseEvent
 from ..conversation.chat import Chat, Message, Segment
 from ..conversation.grammar import CallGrammar
-from ..conversation.ledger import Reuse, Span, TokenLedger
+from ..conversation.ledger import (
+    CHANGED_SESSION,
+    DROPPED_THOUGHTS,
+    Miss,
+    Reuse,
+    Span,
+    TokenLedger,
+)
 from ..conversation.reply import Reply, ReplyReader
 from ..conversation.thoughts import Mark, Thoughts
 from ..inference.sampling import GREEDY
@@ -111,9 +118,9 @@ class LocalTalk:
         """Share the other's tokens: nothing is read again (see `Talk.adopt`)."""
         if not len(other.ledger):
             return None
-        other.ledger.check(other.session.tokens)
         began = time.perf_counter()
-        self.session = other.session.fork()
+        changed = other.ledger.first_difference(other.session.tokens)
+        self.session = other.session.fork(None if changed is None else changed.position)
         self.ledger.ids = list(other.ledger.ids)
         self.ledger.spans = list(other.ledger.spans)
         self._thoughts.cuts = list(other._thoughts.cuts)
@@ -181,7 +188,7 @@ class LocalTalk:
     def _feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         agent, session, ledger, chat = run.agent, self.session, self.ledger, self.chat
         session.on_progress = agent.on_progress
-        ledger.check(session.tokens)
+        changed = ledger.first_difference(session.tokens)
         messages = [*agent.messages, *new]
         noted = len(chat.notes)
         segments = chat.extend(messages) if len(ledger) else chat.open(messages)
@@ -204,13 +211,13 @@ class LocalTalk:
             if start is not None:
                 self._thoughts.restore()
             raise
+        miss = self._miss(changed, start)
+        keep = before if miss is None else miss.position
         try:
-            if start is not None:
-                session.truncate(start)
+            if len(session.tokens) > keep:
+                session.truncate(keep)
             reused = session.n_cached
-            phase = session.prefill(
-                ledger.ids[before if start is None else start :], purpose=purpose
-            )
+            phase = session.prefill(ledger.ids[keep:], purpose=purpose)
         except BaseException:
             # The messages were not read: as if they had never been sent.
             self.rewind(Mark(before, len(self._thoughts.cuts)))
@@ -219,10 +226,33 @@ class LocalTalk:
         self._opens_thinking = chat.opens_thinking(segments)
         run.usage.input_tokens += len(ledger)
         run.usage.cached_tokens += reused
-        phase.reread_tokens = 0 if start is None else before - start
-        run.usage.reread_tokens += phase.reread_tokens
-        reuse = Reuse(reused, len(ledger), phase.reread_tokens)
+        reuse = Reuse(reused, len(ledger))
+        if miss is not None and before > keep:
+            miss = miss.cost(before - keep, phase)
+            phase.reread_tokens, phase.miss = miss.tokens, miss.record()
+            reuse = replace(reuse, reread=miss.tokens, reread_s=miss.seconds, miss=miss)
+            run.usage.reread_tokens += miss.tokens
+            run.usage.reread_s += miss.seconds
+            if miss.why != DROPPED_THOUGHTS:
+                yield Notice(str(miss))
         yield PhaseFinished(run.record(phase, purpose), reuse)
+
+    def _miss(self, changed: Miss | None, start: int | None) -> Miss | None:
+        """Why the session is not what the conversation now begins with, if it is not.
+
+        Args:
+            changed: where it was not even before.
+            start: where thinking was taken out.
+        """
+        if changed is not None and (start is None or changed.position < start):
+            return replace(changed, why=CHANGED_SESSION)
+        if start is None:
+            return None
+        was = self._thoughts.cuts[-1][0]
+        ids, tokens = self.ledger.ids, self.session.tokens
+        expected = ids[start] if start < len(ids) else None
+        found = tokens[start] if start < len(tokens) else None
+        return Miss(start, expected, found, was, DROPPED_THOUGHTS)
 
     def ask(self, run: Run) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Talk.ask`)."""

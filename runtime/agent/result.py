@@ -28,7 +28,9 @@ class Usage:
     cached_tokens: int = 0
     """Those that were reused."""
     reread_tokens: int = 0
-    """Those that were read again, because thinking before them was dropped."""
+    """Those that were read again, mostly because thinking before them was dropped."""
+    reread_s: float = 0.0
+    """What that took."""
     output_tokens: int = 0
     """Sampled tokens, tool calls included."""
     decode_s: float = 0.0
@@ -44,7 +46,7 @@ class Usage:
     @property
     def reuse(self) -> Reuse:
         """How much of the context did not have to be computed again."""
-        return Reuse(self.cached_tokens, self.input_tokens)
+        return Reuse(self.cached_tokens, self.input_tokens, self.reread_tokens, self.reread_s)
 
 
 Output = TypeVar("Output", default=str)

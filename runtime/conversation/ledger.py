@@ -10,8 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from ...errors import AgentError
+from ...traces.records import MissRecord
+
+if TYPE_CHECKING:
+    from ...traces.events import PhaseEvent
+
+DROPPED_THOUGHTS = "the template leaves thinking out of the history"
+CHANGED_SESSION = "the session was changed beside the conversation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +55,19 @@ class Reuse:
     reused: int
     total: int
     reread: int = 0
-    """Tokens that were read again because thinking before them was dropped."""
+    """Tokens that were read again, mostly because thinking before them was dropped."""
+    reread_s: float = 0.0
+    """What that took."""
+    miss: Miss | None = None
+    """Where the reading began, and why."""
 
     def __str__(self) -> str:
         text = f"reused {self.reused:,} of {self.total:,} tokens"
         if self.reread:
-            text += f", read {self.reread:,} again without the thinking before them"
+            text += f", read {self.reread:,} again"
+            text += f" in {self.reread_s:.2f} s" if self.reread_s else ""
+            if self.miss is None or self.miss.why == DROPPED_THOUGHTS:
+                text += " without the thinking before them"
         return text
 
 
@@ -67,16 +81,46 @@ class Miss:
     found: int | None
     """The sequence's token; None when it ends there."""
     span: Span | None
+    why: str = ""
+    """What made it, where that is known."""
+    tokens: int = 0
+    """Tokens that were read again for it."""
+    seconds: float = 0.0
+    """What that took."""
+
+    def cost(self, tokens: int, phase: PhaseEvent) -> Miss:
+        """With its cost: of a prefill the share that these tokens of the old ones have."""
+        seconds = phase.wall_s * tokens / max(1, phase.tokens)
+        return replace(self, tokens=tokens, seconds=seconds)
+
+    def record(self) -> MissRecord:
+        """For the trace."""
+        span = self.span
+        return MissRecord(
+            position=self.position,
+            expected=self.expected,
+            found=self.found,
+            message=None if span is None else span.message,
+            field="" if span is None else span.field,
+            label="" if span is None else span.label or span.origin,
+            why=self.why,
+            tokens=self.tokens,
+            seconds=self.seconds,
+        )
 
     def __str__(self) -> str:
         where = "past the end of the conversation"
         if self.span is not None:
             whose = "" if self.span.message is None else f" of message {self.span.message}"
             where = f"in the {self.span.field}{whose} ({self.span.label or self.span.origin})"
-        return (
+        said = (
             f"token {self.position} differs, {where}: "
             f"{_id(self.expected)} in the ledger, {_id(self.found)} in the session"
         )
+        said += f" ({self.why})" if self.why else ""
+        if self.tokens:
+            said += f"; {self.tokens:,} tokens were read again in {self.seconds:.2f} s"
+        return said
 
 
 class TokenLedger:
@@ -140,7 +184,10 @@ class TokenLedger:
             self.spans[-1] = Span(last.start, length, last.origin, last.message, last.label)
 
     def first_difference(self, tokens: Sequence[int]) -> Miss | None:
-        """Where ``tokens`` stops being exactly the ledger; None when it is the ledger."""
+        """Where a session's tokens stop being exactly the ledger; None when they are the ledger.
+
+        Only then can a turn extend the session; else it has to be read again from there on.
+        """
         if self.ids == tokens:
             return None
         both = enumerate(zip(self.ids, tokens, strict=False))
@@ -152,18 +199,6 @@ class TokenLedger:
             tokens[position] if position < len(tokens) else None,
             self.span_at(position),
         )
-
-    def check(self, tokens: Sequence[int]) -> None:
-        """Make sure that a session holds exactly these tokens, so that a turn can extend it.
-
-        Raises:
-            AgentError: it does not; names the first differing token, its message and field.
-        """
-        if miss := self.first_difference(tokens):
-            raise AgentError(
-                f"the session is not what the conversation was: {miss}; "
-                "start a new agent, or leave the session of a running one alone"
-            )
 
     def span_at(self, position: int) -> Span | None:
         """The span that holds a position."""

@@ -20,6 +20,7 @@ from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces import Trace
 from triplepoint.traces.events import MessageEvent
+from triplepoint.traces.timeline import plain
 
 TEMPLATES = Path(__file__).parents[4] / "shared" / "reference" / "templates"
 END = "<|im_end|>"
@@ -126,7 +127,14 @@ def test_what_the_reading_again_cost(scripted: MakeEngine) -> None:
     assert phase.reread_tokens == reuse.reread == len(fed) - len(new)
     assert 0 < phase.reread_tokens < len(kept)
     assert reuse.reused == starts[0]
-    assert "again without the thinking before them" in str(reuse)
+    assert str(reuse).endswith("s without the thinking before them")
+    assert str(reuse.miss).startswith(f"token {starts[0]} differs, in the generated tokens of mess")
+    assert phase.miss is not None
+    assert (phase.miss.label, phase.miss.tokens) == (THOUGHT, phase.reread_tokens)
+    assert phase.miss.expected == agent.ledger.ids[starts[0]]
+    assert phase.miss.found == before[starts[0]]
+    assert phase.miss.seconds == pytest.approx(phase.wall_s * phase.miss.tokens / phase.tokens)
+    assert f"read {phase.miss.tokens} tokens again" in plain(agent.trace)
     assert agent.last_result is not None
     assert agent.last_result.usage.reread_tokens == phase.reread_tokens
     assert agent.trace.turns[-1].end is not None
