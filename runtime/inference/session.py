@@ -150,7 +150,7 @@ class Session:
         """
         at, nothing = self.n_cached, PassCost()
         ids = list(self.tokens)
-        event = self._finish("prefill", purpose, ids, at, wall_s, 0.0, nothing, 0, "none")
+        event = self.accounts.finish("prefill", purpose, ids, at, wall_s, 0.0, nothing, 0, "none")
         event.tokens, event.predicted = 0, event.observed
         return event
 

@@ -15,6 +15,7 @@ from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import Notice, PhaseFinished
 from triplepoint.runtime.conversation.chat import Chat, Message
 from triplepoint.runtime.inference.engine import NANO, Engine
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import FileTools, ToolSet
 from triplepoint.traces import Trace
 from triplepoint.traces.redact import is_redacted
@@ -108,7 +109,9 @@ def test_more_tokens_behind_the_end_cost_nothing(scripted: MakeEngine) -> None:
     assert agent.trace.phases[-2].miss is None
 
 
-def test_days_and_folders_are_not_in_the_prefix(scripted: MakeEngine, tmp_path: Path) -> None:
+def test_days_and_folders_are_not_in_the_prefix(
+    scripted: MakeEngine, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
     """What the model is told before the question is the same on another day, elsewhere."""
     heads: list[Any] = []
     for day, name in ((1, "here"), (2, "there")):
@@ -117,7 +120,7 @@ def test_days_and_folders_are_not_in_the_prefix(scripted: MakeEngine, tmp_path: 
         (root / f"{name}.txt").write_text(name)
         agent = Agent(scripted(), workspace=root, trace=False)
         tools = ToolSet(FileTools(root)).schemas()
-        chat = Chat(agent.engine.tokenizer, tools=tools, now=datetime(2026, 11, day))
+        chat = Chat(tokenizer, tools=tools, now=datetime(2026, 11, day))
         asked = [Message("system", agent.config.system), Message("user", "What?")]
         shares = chat.encode(chat.open(asked), first=True)
         heads.append([ids for segment, ids in shares if segment.origin != "user"])
