@@ -33,6 +33,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from .runtime import replay
     from .runtime.agent.agent import Agent
     from .runtime.agent.events import (
         AgentEvent,
@@ -102,6 +103,7 @@ _PLACES = {
     "traces.events": ("PhaseEvent",),
     "traces.reader": ("Trace",),
 }
+_MODULES = {"replay": "runtime.replay"}
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
@@ -150,12 +152,15 @@ __all__ = [
     "UnsupportedModelError",
     "Usage",
     "__version__",
+    "replay",
     "tool",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its module."""
+    if name in _MODULES:
+        return import_module(f".{_MODULES[name]}", __name__)
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'triplepoint' has no attribute {name!r}")
     value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)

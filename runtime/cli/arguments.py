@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from .keeping import add_models
 from .making import add_making
 from .regime_arguments import add_regimes
+from .replay_arguments import add_replay
 from .toolbox import add_tool_options
 from .trace_arguments import add_trace
 
@@ -61,13 +62,8 @@ def _add_chat(verbs: argparse._SubParsersAction) -> None:
 
 
 def _add_replay(verbs: argparse._SubParsersAction) -> None:
-    replay = _verb(verbs, "replay", "show a recorded run again; --verify runs the model again")
-    replay.add_argument("trace", metavar="TRACE", help="trace file, as `run` names it")
-    replay.add_argument(
-        "--verify",
-        action="store_true",
-        help="run the model again with the recorded tool results and compare every token",
-    )
+    replay = _verb(verbs, "replay", "a recorded run again: shown, verified, timed, or gone on with")
+    add_replay(replay)
     _engine_options(replay, model=None)
 
 

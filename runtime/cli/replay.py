@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ReplayError, TargetError
-from ...traces.reader import Trace
+from ...errors import ReplayError
 from ...traces.text import short
-from .engines import load_engine
 from .output import Output
+from .recorded_engine import engine_of, load_trace
 from .traces import trace_json
 from .transcript import show_header, show_turn
 
 if TYPE_CHECKING:
-    from ...traces.events import RunStart
-    from ..inference.engine import Engine
+    from ...traces.reader import Trace
     from ..replay.replay import PhaseCheck, VerifyReport
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
-    """Show the trace; with ``--verify`` run each of its runs again."""
-    trace = Trace.load(args.trace)
+    """Show the trace, or do with it what was asked for."""
+    trace = load_trace(args.trace)
     if args.verify:
         return verify(trace, args, output)
+    if args.perf or args.predict:
+        from . import whatif
+
+        return whatif.run(trace, args, output)
     for one in trace.runs:
         if one.header is not None:
             show_header(output, one.header)
@@ -46,14 +47,15 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Run the model again on every run of the trace; 1 when a token differs."""
     from ..replay import replay
+    from ..replay.schedule import check_replayable
 
     reports = []
     for number, one in enumerate(trace.runs):
         if one.header is None:
             raise ReplayError(f"{trace.path}: no run_start event, so it is not known what ran")
-        replay.check_replayable(one.header)
+        check_replayable(one.header)
         show_header(output, one.header)
-        engine, notes = _engine_of(one.header, args, output)
+        engine, notes = engine_of(one.header, args, output, one.header.config.get("context"))
 
         def show(check: PhaseCheck) -> None:
             output.line(check_text(check), "" if check.same else "bold red")
@@ -118,30 +120,3 @@ def report_json(report: VerifyReport) -> dict[str, Any]:
             for check in report.phases
         ],
     }
-
-
-def _engine_of(
-    header: RunStart, args: argparse.Namespace, output: Output
-) -> tuple[Engine, list[str]]:
-    """The engine that the run had, as far as this machine has it; and notes on what it has not."""
-    from ..physics.machine import usable_cores
-
-    asked = argparse.Namespace(**vars(args))
-    asked.model = args.model or _model_of(header)
-    # More threads than cores would wait for each other at every barrier.
-    asked.threads = args.threads or min(header.threads, usable_cores()) or None
-    asked.kv = args.kv or header.kv or None
-    asked.context = args.context or header.config.get("context")
-    if args.target:
-        return load_engine(asked, output), []
-    asked.target = header.target or None
-    try:
-        return load_engine(asked, output), []
-    except TargetError as error:
-        asked.target = None
-        return load_engine(asked, output), [str(error)]
-
-
-def _model_of(header: RunStart) -> str:
-    """The recorded file if it is still there, else the recorded name."""
-    return header.model.path if os.path.exists(header.model.path) else header.model.name

@@ -1,1 +1,33 @@
-"""A recorded run again."""
+"""A recorded run again: verified token by token, done elsewhere and timed, or predicted."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .replay import PhaseCheck as PhaseCheck
+    from .replay import VerifyReport as VerifyReport
+    from .replay import verify as verify
+    from .report import PerfPhase as PerfPhase
+    from .report import PerfReport as PerfReport
+    from .whatif import perf as perf
+    from .whatif import predict as predict
+
+_HOMES = {
+    "PerfPhase": "report",
+    "PerfReport": "report",
+    "PhaseCheck": "replay",
+    "VerifyReport": "replay",
+    "perf": "whatif",
+    "predict": "whatif",
+    "verify": "replay",
+}
+__all__ = ["PerfPhase", "PerfReport", "PhaseCheck", "VerifyReport", "perf", "predict", "verify"]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when they are first used, as everywhere in the package."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -14,14 +14,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...errors import TraceError
 from ...traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
 from ...traces.reader import Trace
 from ..agent.agent import Agent
 from ..agent.header import run_start
 from ..inference.engine import Engine
+from .library import SUFFIX, folder, root
 
-SUFFIX = ".jsonl"
 SYNTHETIC = "synthetic:qwen3-0.6b:q4_0:layers=2"
 _INCIDENT = "examples/incident"
 
@@ -38,29 +37,6 @@ SEARCHES = (
 )
 
 
-def folder() -> Path:
-    """Where the recorded runs are: in a checkout, not in what pip installs."""
-    return _root() / "examples" / "runs"
-
-
-def names() -> list[str]:
-    """The recorded runs that are there."""
-    return sorted(path.stem for path in folder().glob(f"*{SUFFIX}"))
-
-
-def load(name: str) -> Trace:
-    """A recorded run.
-
-    Raises:
-        TraceError: there is none of that name; says which there are.
-    """
-    path = folder() / f"{name}{SUFFIX}"
-    if name not in names():
-        known = ", ".join(names()) or "none: they are in a checkout's examples/runs"
-        raise TraceError(f"no recorded run {name!r}; there are {known}")
-    return Trace.load(path)
-
-
 def record(name: str, path: Path) -> Trace:
     """Record one of `RUNS` into a file, which is replaced; gives what is in it."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -71,9 +47,9 @@ def record(name: str, path: Path) -> Trace:
     path.unlink(missing_ok=True)
     header = trace.header
     assert header is not None, "a recorded run begins with its header"
-    # Where this was recorded is nobody's business.
+    # Where this was recorded is nobody's business; what ran, a replay finds by its name.
     header.workspace = _INCIDENT if header.workspace else ""
-    header.model.path = ""
+    header.model.path = "" if header.model.name.startswith("triplepoint") else SYNTHETIC
     with Trace.to_file(path, run=header.run) as copy:
         for event in trace.events:
             copy.write(event)
@@ -90,7 +66,7 @@ def _search(path: Path) -> None:
 
 def _ask(questions: Sequence[str], path: Path) -> None:
     """Questions in a row to the embedded model, about the example folder."""
-    workspace = _root() / _INCIDENT
+    workspace = root() / _INCIDENT
     with Engine.load("nano") as engine, Agent(engine, workspace=workspace, trace=path) as agent:
         for question in questions:
             for _ in agent.stream(question):
@@ -136,12 +112,6 @@ def _seed(path: Path) -> None:
 
 
 RUNS: dict[str, Callable[[Path], None]] = {"chat": _chat, "search": _search, "seed": _seed}
-
-
-def _root() -> Path:
-    """The checkout: where this file is, or, if pip installed it without its examples, here."""
-    package = Path(__file__).parents[2]
-    return package if (package / _INCIDENT).is_dir() else Path.cwd()
 
 
 def main(chosen: Sequence[str]) -> None:

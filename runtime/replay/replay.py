@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, cast
 
 from ...errors import ContextOverflowError, ReplayError
 from ...traces.events import PhaseEvent, RunStart
+from .decoding import Grammars, sampling_of
+from .schedule import check_replayable, chosen_run
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
-    from ..conversation.grammar import CallGrammar, Constraint
     from ..inference.engine import Engine
-    from ..inference.sampling import Sampling
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,7 @@ def verify(
     Raises:
         ReplayError: the trace and the engine do not fit; the message names the field.
     """
-    chosen = trace.runs[run] if trace.runs else trace
-    header = chosen.header
-    if header is None:
-        raise ReplayError(f"{trace.path}: it has no run_start event, so no model to run again")
+    chosen, header = chosen_run(trace, run)
     if header.redacted:
         raise ReplayError(
             f"{trace.path}: the trace is redacted, so it has no token ids to run again or compare; "
@@ -139,29 +136,13 @@ def check_settings(header: RunStart, engine: Engine) -> list[str]:
     ]
 
 
-def check_replayable(header: RunStart) -> None:
-    """Whether the run's tokens are in the trace at all.
-
-    Raises:
-        ReplayError: the model ran in another server.
-    """
-    if server := header.config.get("server"):
-        raise ReplayError(
-            f"the model ran in another server ({server}), whose tokens are not in the trace; "
-            "only runs of a local model can be run again"
-        )
-
-
 class Replay:
     """A session that a recorded run's phases are run on, in their order."""
 
     def __init__(self, engine: Engine, header: RunStart) -> None:
         self._engine = engine
-        self._tools = header.tools
-        self._output = header.config.get("output")
         self._session = engine.session(context=header.config.get("context"))
-        self._grammars: dict[str, CallGrammar] = {}
-        self._constraint: tuple[tuple[int, int], Constraint | None] | None = None
+        self._grammars = Grammars(engine, header)
 
     def check(self, number: int, phase: PhaseEvent) -> PhaseCheck:
         """Run one phase again.
@@ -202,8 +183,8 @@ class Replay:
         sampled = self._session.decode(
             max_tokens=len(recorded),
             stop=phase.stop,
-            constraint=self._grammar(phase),
-            sampling=_sampling(phase),
+            constraint=self._grammars.of(phase, self._session.tokens),
+            sampling=sampling_of(phase),
             purpose=phase.purpose,
         )
         difference = None
@@ -216,30 +197,6 @@ class Replay:
         assert replayed is not None, "the engine gives a phase for every decode that has ended"
         return PhaseCheck(number, phase, replayed, difference)
 
-    def _grammar(self, phase: PhaseEvent) -> Constraint | None:
-        """The constraint of the phase: one for all decodes of a model turn, as in the run."""
-        if phase.constraint is None:
-            return None
-        turn = (phase.turn, phase.step)
-        if self._constraint is None or self._constraint[0] != turn:
-            said = self._engine.tokenizer.decode(self._session.tokens[-4:], special=True)
-            opened = said.rstrip().endswith("<think>")
-            grammar = self._call_grammar(phase.constraint)
-            self._constraint = (turn, grammar.constraint(thinking=opened))
-        return self._constraint[1]
-
-    def _call_grammar(self, name: str) -> CallGrammar:
-        from ..conversation.formats import FORMATS
-        from ..conversation.grammar import CallGrammar
-
-        if name not in self._grammars:
-            if name != "text" and name not in FORMATS:
-                raise ReplayError(f"constraint differs: this version has no grammar {name!r}")
-            tools = [] if name == "text" else self._tools
-            form = "hermes" if name == "text" else name
-            self._grammars[name] = CallGrammar(self._engine.tokenizer, tools, form, self._output)
-        return self._grammars[name]
-
     def _difference(self, position: int, was: int | None, now: int | None) -> Difference:
         return Difference(position, was, now, self._text(was), self._text(now))
 
@@ -247,15 +204,3 @@ class Replay:
         if token is None or not 0 <= token < self._engine.tokenizer.n_vocab:
             return ""
         return self._engine.tokenizer.token_bytes(token).decode("utf-8", "backslashreplace")
-
-
-def _sampling(phase: PhaseEvent) -> Sampling:
-    """The recorded way to pick tokens; greedy when nothing was recorded."""
-    from ..inference.sampling import GREEDY, Sampling
-
-    if not phase.sampling:
-        return GREEDY
-    try:
-        return Sampling(**phase.sampling)
-    except (TypeError, ValueError) as error:
-        raise ReplayError(f"sampling differs: this version cannot do it ({error})") from error

@@ -1,0 +1,70 @@
+"""The engine that a recorded run had, as far as this machine has it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import TargetError, TraceError
+from ...traces.find import resolve
+from ...traces.reader import Trace
+from .engines import load_engine
+from .output import Output
+from .traces import default_folder
+
+if TYPE_CHECKING:
+    from ...traces.events import RunStart
+    from ..inference.engine import Engine
+
+NANO = "triplepoint-nano"
+
+
+def load_trace(name: str) -> Trace:
+    """A trace by its file, the name of a run, ``last``, or the name of a run in the library."""
+    from ..replay import library
+
+    if not Path(name).exists() and name in library.names():
+        return library.load(name)
+    try:
+        return Trace.load(resolve(name, default_folder()))
+    except TraceError as error:
+        if len(Path(name).parts) > 1 or not library.names():
+            raise
+        known = ", ".join(library.names())
+        raise TraceError(f"{error}; the library has {known}") from None
+
+
+def engine_of(
+    header: RunStart, args: argparse.Namespace, output: Output, context: int | None
+) -> tuple[Engine, list[str]]:
+    """The engine that the run had, or the arguments ask for; and notes on what it has not.
+
+    Args:
+        context: positions, where the arguments name none.
+    """
+    from ..physics.machine import usable_cores
+
+    asked = argparse.Namespace(**vars(args))
+    asked.model = args.model or model_of(header)
+    # More threads than cores would wait for each other at every barrier.
+    asked.threads = args.threads or min(header.threads, usable_cores()) or None
+    asked.kv = args.kv or header.kv or None
+    asked.context = args.context or context
+    if args.target:
+        return load_engine(asked, output), []
+    asked.target = header.target or None
+    try:
+        return load_engine(asked, output), []
+    except TargetError as error:
+        asked.target = None
+        return load_engine(asked, output), [str(error)]
+
+
+def model_of(header: RunStart) -> str:
+    """The recorded file if it is still there, else the recorded name."""
+    path = header.model.path
+    if path.startswith("synthetic:") or (path and os.path.exists(path)):
+        return path
+    return "nano" if header.model.name == NANO else header.model.name

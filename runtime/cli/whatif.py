@@ -1,0 +1,241 @@
+"""``triplepoint replay --perf``: the recorded work done again, beside the recording."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ReplayError
+from ...traces.report import Table
+from ...traces.text import short
+from ...traces.timeline import duration, rate
+from .output import Output
+from .recorded_engine import engine_of
+from .transcript import show_header
+
+if TYPE_CHECKING:
+    from ...traces.events import PhaseEvent, RunStart
+    from ...traces.reader import Trace
+    from ..inference.engine import Engine
+    from ..replay.report import PerfPhase, PerfReport, Sums
+    from ..replay.schedule import Work
+
+
+def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
+    """Do the work of the trace's last run, or predict it, and show both."""
+    from ..replay import schedule
+
+    if args.machine and not args.predict:
+        raise ReplayError("--machine is for --predict: nothing can be run on another machine")
+    chosen, header = schedule.chosen_run(trace, -1)
+    works = schedule.schedule(chosen)
+    engine, notes = engine_of(header, args, output, _context(header, works, args.model))
+    try:
+        if args.predict:
+            report = _predicted(trace, args, engine)
+        else:
+            report = _measured(trace, args, engine, output, len(works))
+    finally:
+        output.progress.clear()
+        engine.close()
+    report.notes[:0] = notes
+    show_header(output, header)
+    for line in text(report):
+        output.line(line)
+    output.json({"trace": str(trace.path), **as_dict(report)})
+    return 0
+
+
+def _context(header: RunStart, works: Sequence[Work], model: str | None) -> int | None:
+    """Positions to load the engine with: the recorded ones; for another model what is needed."""
+    from ..inference.engine import DEFAULT_CONTEXT
+    from ..replay.schedule import positions
+
+    needed = positions(works)
+    if model is None:
+        return header.config.get("context") or needed
+    return needed if needed > DEFAULT_CONTEXT else None
+
+
+def _measured(
+    trace: Trace, args: argparse.Namespace, engine: Engine, output: Output, total: int
+) -> PerfReport:
+    from ..replay import whatif
+
+    def progress(phase: PerfPhase) -> None:
+        output.progress.loading(phase.number / total, "running the recorded phases")
+
+    return whatif.perf(trace, engine, waits=not args.no_waits, on_phase=progress)
+
+
+def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfReport:
+    from ..bench.calibration import calibrated
+    from ..replay import whatif
+    from ..replay.machines import read_machine
+
+    found, machine, notes = calibrated(engine), None, []
+    if args.machine:
+        machine, efficiency = read_machine(args.machine)
+        if efficiency is not None:
+            found = dataclasses.replace(found, efficiency=efficiency)
+        else:
+            notes.append("the kernels are taken to reach the same shares of its limits as here")
+    report = whatif.predict(trace, engine.cost, found, machine)
+    report.notes += notes
+    return report
+
+
+def text(report: PerfReport) -> list[str]:
+    """The report as lines: settings, phases, regimes, totals."""
+    lines = [f"{name}: {was} → {now}" for name, was, now in report.settings]
+    lines += [f"note: {note}" for note in report.notes]
+    now = "expected" if report.predicted else "now"
+    lines += ["", *_phases(report, now).lines(), "", *_regimes(report, now).lines(), ""]
+    return [*lines, *_totals(report)]
+
+
+def _phases(report: PerfReport, now: str) -> Table:
+    rows = []
+    for phase in report.phases:
+        was = phase.recorded
+        rows.append(
+            (
+                f"{was.turn}.{was.step} {short(was.purpose, 24).replace('_', ' ')}",
+                was.regime if phase.alike else f"{was.regime} → {phase.now.regime}",
+                f"{was.tokens:,}",
+                f"{was.kv_after:,}",
+                duration(was.wall_s),
+                duration(phase.now.wall_s),
+                f"{phase.ratio:.2f}×",
+                rate(was.tokens_per_s),
+                rate(phase.now.tokens_per_s),
+            )
+        )
+    headings = (
+        "phase",
+        "regime",
+        "tokens",
+        "KV",
+        "recorded",
+        now,
+        "ratio",
+        "tok/s",
+        f"tok/s {now}",
+    )
+    return Table(headings, rows, words=(0, 1))
+
+
+def _regimes(report: PerfReport, now: str) -> Table:
+    def cells(sums: Sums) -> Sequence[str]:
+        if not sums.phases:
+            return ("", "", "")
+        return (f"{sums.phases}", duration(sums.seconds), rate(sums.tokens_per_s))
+
+    rows = [(name, *cells(was), *cells(is_now)) for name, was, is_now in report.regimes()]
+    headings = ("regime", "phases", "recorded", "tok/s", f"phases {now}", now, f"tok/s {now}")
+    return Table(headings, rows)
+
+
+def _totals(report: PerfReport) -> list[str]:
+    """Prefill, decode and the whole; then what changed regime."""
+    from ..replay.report import LEAST_S, sums
+
+    lines: list[str] = []
+    for name in ("prefill", "decode"):
+        was, now = (
+            sums(p for p in phases if p.phase == name) for phases in (report.recorded, report.now)
+        )
+        if was.tokens:
+            times = _change(was.seconds, now.seconds)
+            if name == "decode":
+                times += f", TPOT {duration(was.seconds / was.tokens)} → "
+                times += duration(now.seconds / now.tokens)
+            lines.append(f"{name}: {was.tokens:,} tokens, {times}")
+    seconds = [sum(p.wall_s for p in phases) for phases in (report.recorded, report.now)]
+    wait = report.wait_s
+    with_tools = f"; with {duration(wait)} of tools {_change(*(s + wait for s in seconds))}"
+    lines.append(f"engine: {_change(*seconds)}{with_tools if wait else ''}")
+    changes = len(report.regime_changes)
+    lines.append(f"regimes: {changes} of {len(report.phases)} phases in another one")
+    if changes:
+        lines += [
+            f"  {name} {_path(p)}" for name, p in (("was", report.recorded), ("is ", report.now))
+        ]
+    error = report.time_error()
+    if error is not None:
+        long = sum(p.recorded.wall_s >= LEAST_S for p in report.phases)
+        lines.append(
+            f"times of the {long} phases of {duration(LEAST_S)} or more: off by {error:.1%}, median"
+        )
+    return lines
+
+
+def _change(was: float, now: float) -> str:
+    ratio = f" ({now / was:.2f}×)" if was > 0 else ""
+    return f"{duration(was)} → {duration(now)}{ratio}"
+
+
+def _path(phases: Sequence[PhaseEvent], most: int = 8) -> str:
+    """The regimes in order, repeats left out."""
+    names = [p.regime for n, p in enumerate(phases) if not n or phases[n - 1].regime != p.regime]
+    more = len(names) - most
+    return " → ".join(names[:most] + ([f"… ({more} more)"] if more > 0 else []))
+
+
+def as_dict(report: PerfReport) -> dict[str, Any]:
+    """The report for ``--json``."""
+    from ..replay.report import sums
+
+    return {
+        "run": report.run,
+        "predicted": report.predicted,
+        "settings": [{"name": n, "recorded": a, "now": b} for n, a, b in report.settings],
+        "notes": report.notes,
+        "phases": [_phase_dict(phase) for phase in report.phases],
+        "regimes": [
+            {"regime": name, "recorded": vars_of(was), "now": vars_of(now)}
+            for name, was, now in report.regimes()
+        ],
+        "totals": {
+            "recorded_s": sums(report.recorded).seconds,
+            "now_s": sums(report.now).seconds,
+            "tools_s": report.wait_s,
+            "regime_changes": len(report.regime_changes),
+            "labels_alike": report.alike,
+            "median_time_error": report.time_error(),
+        },
+    }
+
+
+def vars_of(sums: Sums) -> dict[str, float]:
+    """Sums as JSON."""
+    return {**dataclasses.asdict(sums), "tokens_per_s": sums.tokens_per_s}
+
+
+def _phase_dict(phase: PerfPhase) -> dict[str, Any]:
+    was = phase.recorded
+    return {
+        "number": phase.number,
+        "turn": was.turn,
+        "step": was.step,
+        "phase": was.phase,
+        "purpose": was.purpose,
+        "tokens": was.tokens,
+        "kv_before": was.kv_before,
+        "kv_after": was.kv_after,
+        "tools_s": phase.wait_s,
+        "ratio": phase.ratio,
+        **{
+            name: {
+                "wall_s": side.wall_s,
+                "tokens_per_s": side.tokens_per_s,
+                "regime": side.regime,
+                "mfu": side.mfu,
+                "mbu": side.mbu,
+                "dispatch_share": side.dispatch_share,
+            }
+            for name, side in (("recorded", was), ("now", phase.now))
+        },
+    }

@@ -1,0 +1,71 @@
+"""How a recorded decode picked its tokens: its grammar and its sampling, made again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...errors import ReplayError
+from ...traces.events import PhaseEvent, RunStart
+
+if TYPE_CHECKING:
+    from ..conversation.grammar import CallGrammar, Constraint
+    from ..inference.engine import Engine
+    from ..inference.sampling import Sampling
+
+
+class Grammars:
+    """The grammars of a recorded run; each is compiled once."""
+
+    def __init__(self, engine: Engine, header: RunStart) -> None:
+        self._tokenizer = engine.tokenizer
+        self._tools = header.tools
+        self._output = header.config.get("output")
+        self._compiled: dict[str, CallGrammar] = {}
+        self._constraint: tuple[tuple[int, int], Constraint | None] | None = None
+
+    def of(self, phase: PhaseEvent, before: Sequence[int]) -> Constraint | None:
+        """The constraint of a decode after the tokens `before`.
+
+        It is one for all decodes of a model turn, as in the run.
+
+        Raises:
+            ReplayError: this version has no such grammar.
+        """
+        if phase.constraint is None:
+            return None
+        turn = (phase.turn, phase.step)
+        if self._constraint is None or self._constraint[0] != turn:
+            said = self._tokenizer.decode(list(before[-4:]), special=True)
+            opened = said.rstrip().endswith("<think>")
+            grammar = self._grammar(phase.constraint)
+            self._constraint = (turn, grammar.constraint(thinking=opened))
+        return self._constraint[1]
+
+    def _grammar(self, name: str) -> CallGrammar:
+        from ..conversation.formats import FORMATS
+        from ..conversation.grammar import CallGrammar
+
+        if name not in self._compiled:
+            if name != "text" and name not in FORMATS:
+                raise ReplayError(f"constraint differs: this version has no grammar {name!r}")
+            tools = [] if name == "text" else self._tools
+            form = "hermes" if name == "text" else name
+            self._compiled[name] = CallGrammar(self._tokenizer, tools, form, self._output)
+        return self._compiled[name]
+
+
+def sampling_of(phase: PhaseEvent) -> Sampling:
+    """The recorded way to pick tokens; greedy when nothing was recorded.
+
+    Raises:
+        ReplayError: this version cannot sample like that.
+    """
+    from ..inference.sampling import GREEDY, Sampling
+
+    if not phase.sampling:
+        return GREEDY
+    try:
+        return Sampling(**phase.sampling)
+    except (TypeError, ValueError) as error:
+        raise ReplayError(f"sampling differs: this version cannot do it ({error})") from error

@@ -1,0 +1,38 @@
+"""The library of recorded runs, `examples/runs`: finding and loading them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...errors import TraceError
+from ...traces.reader import Trace
+
+SUFFIX = ".jsonl"
+
+
+def root() -> Path:
+    """The checkout: where this file is, or, if pip installed it without its examples, here."""
+    package = Path(__file__).parents[2]
+    return package if (package / "examples" / "incident").is_dir() else Path.cwd()
+
+
+def folder() -> Path:
+    """Where the recorded runs are: in a checkout, not in what pip installs."""
+    return root() / "examples" / "runs"
+
+
+def names() -> list[str]:
+    """The recorded runs that are there."""
+    return sorted(path.stem for path in folder().glob(f"*{SUFFIX}"))
+
+
+def load(name: str) -> Trace:
+    """A recorded run.
+
+    Raises:
+        TraceError: there is none of that name; says which there are.
+    """
+    if name not in names():
+        known = ", ".join(names()) or "none: they are in a checkout's examples/runs"
+        raise TraceError(f"no recorded run {name!r}; there are {known}")
+    return Trace.load(folder() / f"{name}{SUFFIX}")

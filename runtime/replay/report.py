@@ -1,0 +1,112 @@
+"""A recorded run beside the same work done elsewhere: what `perf` and `predict` give."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...traces.events import PhaseEvent
+
+LEAST_S = 0.05  # a phase that is shorter says little about how well times repeat
+
+
+@dataclass(frozen=True)
+class PerfPhase:
+    """One phase as it was, and as it is now."""
+
+    number: int
+    """Index among the phases of its run, from 1."""
+    recorded: PhaseEvent
+    now: PhaseEvent
+    wait_s: float = 0.0
+    """Seconds that tools took before it."""
+
+    @property
+    def ratio(self) -> float:
+        """Time now by recorded time."""
+        return self.now.wall_s / self.recorded.wall_s if self.recorded.wall_s > 0 else 1.0
+
+    @property
+    def alike(self) -> bool:
+        """Both ran in the same regime."""
+        return self.now.regime == self.recorded.regime
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What some phases took together, or one regime's share of a run."""
+
+    phases: int
+    tokens: int
+    seconds: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Tokens by seconds; 0 for none."""
+        return self.tokens / self.seconds if self.seconds > 0 else 0.0
+
+
+def sums(phases: Iterable[PhaseEvent]) -> Sums:
+    """Add up."""
+    chosen = list(phases)
+    return Sums(len(chosen), sum(p.tokens for p in chosen), sum(p.wall_s for p in chosen))
+
+
+@dataclass
+class PerfReport:
+    """A run's schedule of passes, executed or predicted, beside what was recorded."""
+
+    run: str
+    settings: list[tuple[str, object, object]]
+    """Name, recorded value and value now of each setting that differs."""
+    predicted: bool = False
+    """The cost model answered; nothing was run."""
+    phases: list[PerfPhase] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that the tools took."""
+        return sum(phase.wait_s for phase in self.phases)
+
+    @property
+    def recorded(self) -> list[PhaseEvent]:
+        """The recorded phases."""
+        return [phase.recorded for phase in self.phases]
+
+    @property
+    def now(self) -> list[PhaseEvent]:
+        """The phases as they are now."""
+        return [phase.now for phase in self.phases]
+
+    @property
+    def regime_changes(self) -> list[PerfPhase]:
+        """The phases that are in another regime now."""
+        return [phase for phase in self.phases if not phase.alike]
+
+    @property
+    def alike(self) -> float:
+        """Share of the phases that are in the same regime as recorded, 0 to 1."""
+        return 1 - len(self.regime_changes) / len(self.phases) if self.phases else 1.0
+
+    def regimes(self) -> list[tuple[str, Sums, Sums]]:
+        """Each regime with its sums as recorded and now, the one of most recorded time first."""
+        names = {phase.regime: None for phase in (*self.recorded, *self.now)}
+        found = [
+            (
+                name,
+                sums(p for p in self.recorded if p.regime == name),
+                sums(p for p in self.now if p.regime == name),
+            )
+            for name in names
+        ]
+        return sorted(found, key=lambda row: (-row[1].seconds, -row[2].seconds))
+
+    def time_error(self, least_s: float = LEAST_S) -> float | None:
+        """Median over phases of at least `least_s` of how far the time is off: 0.1 for 10 %.
+
+        None when no phase was as long.
+        """
+        errors = [abs(p.ratio - 1) for p in self.phases if p.recorded.wall_s >= least_s]
+        return statistics.median(errors) if errors else None

@@ -1,0 +1,125 @@
+"""What a recorded run had the engine do: passes of so many tokens behind so many, and pauses."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import ReplayError
+from ...traces.events import PhaseEvent, RunStart, ToolEvent
+
+if TYPE_CHECKING:
+    from ...traces.reader import Trace
+
+
+@dataclass(frozen=True)
+class Work:
+    """One recorded phase as work to be done.
+
+    Attributes:
+        number: index among the phases of its run, from 1.
+        recorded: the phase.
+        wait_s: seconds that tools took between the phase before it and this one.
+    """
+
+    number: int
+    recorded: PhaseEvent
+    wait_s: float
+
+    @property
+    def computed(self) -> int:
+        """Positions that the phase added to the KV cache."""
+        return self.recorded.kv_after - self.recorded.kv_before
+
+
+def chosen_run(trace: Trace, run: int) -> tuple[Trace, RunStart]:
+    """One run of a trace, counted as list indices are, and its header.
+
+    Raises:
+        ReplayError: there is no such run, or its tokens were another server's.
+    """
+    runs = trace.runs
+    if not -len(runs) <= run < len(runs):
+        raise ReplayError(f"{trace.path}: there are {len(runs)} runs in it, and no number {run}")
+    header = runs[run].header
+    if header is None:
+        raise ReplayError(f"{trace.path}: it has no run_start event, so no model to run again")
+    check_replayable(header)
+    return runs[run], header
+
+
+def check_replayable(header: RunStart) -> None:
+    """Whether the run's tokens are in the trace at all.
+
+    Raises:
+        ReplayError: the model ran in another server.
+    """
+    if server := header.config.get("server"):
+        raise ReplayError(
+            f"the model ran in another server ({server}), whose tokens are not in the trace; "
+            "only runs of a local model can be run again"
+        )
+
+
+def schedule(run: Trace) -> list[Work]:
+    """The work of one run, in order.
+
+    Raises:
+        ReplayError: a phase's sizes do not fit together; names the field.
+    """
+    found: list[Work] = []
+    wait = 0.0
+    for event in run.events:
+        if isinstance(event, ToolEvent):
+            wait += event.duration_s
+        elif isinstance(event, PhaseEvent):
+            work = Work(len(found) + 1, event, wait)
+            _check(work)
+            found.append(work)
+            wait = 0.0
+    if not found:
+        raise ReplayError(f"{run.path}: the run has no phases, so there is nothing to run")
+    return found
+
+
+def _check(work: Work) -> None:
+    phase = work.recorded
+    most = phase.tokens if phase.phase == "prefill" else max(0, phase.tokens - 1)
+    if phase.kv_before < 0 or not 0 <= work.computed <= most:
+        raise ReplayError(
+            f"phase {work.number} ({phase.purpose}): kv_before {phase.kv_before}, kv_after "
+            f"{phase.kv_after} and tokens {phase.tokens} do not fit together"
+        )
+
+
+def positions(works: Sequence[Work]) -> int:
+    """Positions that a session needs for the work: its `context`, at least."""
+    return max(work.recorded.kv_after for work in works) + 1
+
+
+class TokenIds:
+    """The ids to run a schedule with on a vocabulary of `n_vocab`.
+
+    Those of the trace where it has them, wrapped around where the vocabulary is smaller; else
+    made-up ones, always the same.
+    """
+
+    def __init__(self, n_vocab: int) -> None:
+        self._n_vocab = n_vocab
+        self._chance = random.Random(1)
+
+    def of(self, phase: PhaseEvent) -> list[int]:
+        """As many ids as the phase has tokens."""
+        if len(phase.token_ids) == phase.tokens:
+            return [i % self._n_vocab for i in phase.token_ids]
+        return self.made_up(phase.tokens)
+
+    def made_up(self, count: int) -> list[int]:
+        """So many ids that mean nothing."""
+        return list(self._many(count))
+
+    def _many(self, count: int) -> Iterator[int]:
+        for _ in range(count):
+            yield self._chance.randrange(self._n_vocab)

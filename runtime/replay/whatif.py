@@ -1,0 +1,211 @@
+"""What if: the work of a recorded run, done on another model, another machine, other settings.
+
+The recorded passes run for real, with their numbers of tokens, their lengths of the KV cache and
+the pauses that the tools made between them. What the model says does not count: each token is
+chosen as in a run, and then the recorded one is taken. `predict` asks the cost model instead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ...errors import ContextOverflowError, ReplayError
+from ...traces.events import PhaseEvent, RunStart
+from .decoding import Grammars, sampling_of
+from .report import PerfPhase, PerfReport
+from .schedule import TokenIds, Work, chosen_run, positions, schedule
+
+if TYPE_CHECKING:
+    from ...traces.reader import Trace
+    from ..bench.calibration import Calibration
+    from ..inference.engine import Engine
+    from ..physics.costs import ModelCost
+    from ..physics.machine import MachineProfile
+
+
+def perf(
+    trace: Trace,
+    engine: Engine,
+    *,
+    run: int = -1,
+    waits: bool = True,
+    on_phase: Callable[[PerfPhase], None] | None = None,
+) -> PerfReport:
+    """Do the work of one run of a trace on an engine, and lay it beside the recording.
+
+    Args:
+        trace: a loaded trace, redacted or not.
+        engine: any engine; its model need not be the recorded one.
+        run: which run of the trace, counted as list indices are; the last one by default.
+        waits: pause where tools ran, for as long as they took.
+        on_phase: called after each phase.
+
+    Raises:
+        ReplayError: the run does not fit the engine, or lacks what is needed; names the field.
+    """
+    chosen, header = chosen_run(trace, run)
+    works = schedule(chosen)
+    report = PerfReport(header.run, settings(header, engine))
+    execution = Execution(engine, header, works)
+    for work in works:
+        if not work.recorded.tokens:  # interrupted before its first token
+            continue
+        if waits and work.wait_s > 0:
+            time.sleep(work.wait_s)
+        now = execution.run(work)
+        report.phases.append(PerfPhase(work.number, work.recorded, now, work.wait_s))
+        if on_phase is not None:
+            on_phase(report.phases[-1])
+    return report
+
+
+class Execution:
+    """A session on which a schedule is executed."""
+
+    def __init__(self, engine: Engine, header: RunStart, works: list[Work]) -> None:
+        needed = positions(works)
+        if needed > engine.context:
+            raise ReplayError(
+                f"context differs: the run needs {needed:,} positions, this engine has "
+                f"{engine.context:,}; load it with a context of {needed} or more"
+            )
+        recorded = header.config.get("context")
+        fits = isinstance(recorded, int) and needed <= recorded <= engine.context
+        self._session = engine.session(context=recorded if fits else needed)
+        self._ids = TokenIds(engine.tokenizer.n_vocab)
+        same = bool(header.model.sha256) and header.model.sha256 == engine.model.sha256
+        # Of another vocabulary a grammar would refuse the tokens.
+        self._grammars = Grammars(engine, header) if same and not header.redacted else None
+
+    def run(self, work: Work) -> PhaseEvent:
+        """Do one phase; what is missing before it is filled in, on nobody's clock."""
+        from ..inference.forced import decode_forced
+
+        phase, session = work.recorded, self._session
+        if phase.kv_before < session.n_cached:
+            session.truncate(phase.kv_before)
+        if phase.kv_before > len(session.tokens):  # a part that this trace does not have
+            session.prefill(self._ids.made_up(phase.kv_before - len(session.tokens)))
+        try:
+            if phase.phase == "prefill":
+                new = phase.kv_after - len(session.tokens)
+                ids = self._ids.of(phase)
+                now = session.prefill(ids[len(ids) - new :], purpose=phase.purpose)
+            else:
+                grammar = self._grammars and self._grammars.of(phase, session.tokens)
+                now = decode_forced(
+                    session,
+                    self._ids.of(phase),
+                    stop=phase.stop,
+                    constraint=grammar,
+                    sampling=sampling_of(phase),
+                    purpose=phase.purpose,
+                )
+        except ContextOverflowError as error:
+            raise ReplayError(
+                f"context differs: phase {work.number} does not fit; {error}"
+            ) from error
+        now.turn, now.step = phase.turn, phase.step
+        return now
+
+
+def predict(
+    trace: Trace,
+    cost: ModelCost,
+    calibration: Calibration,
+    machine: MachineProfile | None = None,
+    *,
+    run: int = -1,
+) -> PerfReport:
+    """What the cost model expects of the same work; nothing is run.
+
+    Args:
+        trace: a loaded trace, redacted or not.
+        cost: the model, as `Engine.cost` gives it.
+        calibration: what the kernels reach of a machine's limits.
+        machine: limits of another machine; by default those of the calibration.
+        run: which run of the trace, counted as list indices are; the last one by default.
+
+    Raises:
+        ReplayError: the run lacks what is needed; names the field.
+    """
+    chosen, header = chosen_run(trace, run)
+    limits = machine or calibration.machine
+    report = PerfReport(header.run, machine_settings(header, calibration, limits), predicted=True)
+    for work in schedule(chosen):
+        if work.recorded.tokens:
+            now = _expected(work, cost, calibration, limits)
+            report.phases.append(PerfPhase(work.number, work.recorded, now, work.wait_s))
+    return report
+
+
+def _expected(
+    work: Work, cost: ModelCost, calibration: Calibration, machine: MachineProfile
+) -> PhaseEvent:
+    """One phase as the cost model sees it."""
+    from ..physics.costs import Prediction, observe
+
+    phase = work.recorded
+    sizes = [work.computed] if phase.phase == "prefill" else [1] * work.computed
+    least = [0.0, 0.0, 0.0]
+    wall, kernel, at, level = 0.0, 0.0, phase.kv_before, ""
+    for size in sizes:
+        if size:
+            expected = calibration.expect(cost, size, at, machine)
+            wall, kernel = wall + expected.seconds, kernel + expected.kernel_s
+            for n, value in enumerate(expected.least.as_dict().values()):
+                least[n] += value
+            level, at = expected.least.level, at + size
+    prediction = Prediction(*least, level=level)
+    seen = observe(prediction, wall, kernel)
+    return PhaseEvent(
+        turn=phase.turn,
+        step=phase.step,
+        phase=phase.phase,
+        purpose=phase.purpose,
+        predicted=prediction.bound,
+        observed=seen.bound,
+        tokens=phase.tokens,
+        kv_before=phase.kv_before,
+        kv_after=phase.kv_after,
+        wall_s=wall,
+        mfu=seen.mfu,
+        mbu=seen.mbu,
+        dispatch_share=seen.dispatch_share,
+        limit_share=seen.limit_share,
+        threads=machine.threads,
+        memory_level=level,
+        predicted_s=prediction.as_dict(),
+    )
+
+
+def settings(header: RunStart, engine: Engine) -> list[tuple[str, object, object]]:
+    """Name, recorded value and value now of what differs between a run and an engine."""
+    model, was = engine.model, header.model
+    return _different(
+        ("model", was.name, model.name),
+        ("quant", was.quant, model.quant),
+        ("model.sha256", was.sha256[:12], model.sha256[:12]),
+        ("machine.cpu", header.machine.cpu, engine.machine.cpu),
+        ("target", header.target, str(engine.target)),
+        ("threads", header.threads, engine.threads),
+        ("kv", header.kv, engine.kv),
+    )
+
+
+def machine_settings(
+    header: RunStart, calibration: Calibration, machine: MachineProfile
+) -> list[tuple[str, object, object]]:
+    """The same for a prediction."""
+    return _different(
+        ("model", header.model.name, calibration.model),
+        ("machine.cpu", header.machine.cpu, machine.cpu),
+        ("target", header.target, machine.target),
+        ("threads", header.threads, machine.threads),
+    )
+
+
+def _different(*found: tuple[str, object, object]) -> list[tuple[str, object, object]]:
+    return [(name, was, now) for name, was, now in found if was and was != now]
