@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PLACES = {
+    "runtime": ("replay",),
     "runtime.agent.agent": ("Agent",),
     "runtime.inference.engine": ("Engine",),
     "runtime.agent.events": (
@@ -103,7 +104,6 @@ _PLACES = {
     "traces.events": ("PhaseEvent",),
     "traces.reader": ("Trace",),
 }
-_MODULES = {"replay": "runtime.replay"}
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
@@ -159,11 +159,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its module."""
-    if name in _MODULES:
-        return import_module(f".{_MODULES[name]}", __name__)
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'triplepoint' has no attribute {name!r}")
-    value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+    place = f".{_MODULE_OF[name]}"
+    value = getattr(import_module(place, __name__), name, None)
+    if value is None:  # a module itself
+        value = import_module(f"{place}.{name}", __name__)
     globals()[name] = value  # the next time it is found without this function
     return value
 

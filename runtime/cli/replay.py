@@ -10,6 +10,7 @@ from ...errors import ReplayError
 from ...traces.text import short
 from .output import Output
 from .recorded_engine import engine_of, load_trace
+from .reenact import Reenactment
 from .traces import trace_json
 from .transcript import show_header, show_turn
 
@@ -30,18 +31,26 @@ def run(args: argparse.Namespace, output: Output) -> int:
     for one in trace.runs:
         if one.header is not None:
             show_header(output, one.header)
-        for turn in one.turns:
-            show_turn(output, turn)
-        if one.end is not None and one.end.status != "answered":
-            if one.end.answer:
-                output.line(one.end.answer)
-            output.line(f"{one.end.status}: {one.end.message}", "red")
+        if args.speed is not None and not output.as_json:
+            Reenactment(output, args.speed).play(one)
+        else:
+            _show(one, output)
         output.line()
         output.timeline(one)
     if trace.torn is not None:
         output.line(f"torn: the last line is unfinished: {short(trace.torn, 60)}", "red")
     output.json(trace_json(trace))
     return 0
+
+
+def _show(one: Trace, output: Output) -> None:
+    """The conversation of one run, and how it ended if that was no answer."""
+    for turn in one.turns:
+        show_turn(output, turn)
+    if one.end is not None and one.end.status != "answered":
+        if one.end.answer:
+            output.line(one.end.answer)
+        output.line(f"{one.end.status}: {one.end.message}", "red")
 
 
 def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:

@@ -29,12 +29,6 @@ def add_replay(replay: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do the recorded work with this model on this machine, and compare the times",
     )
-    what.add_argument(
-        "--from",
-        dest="start",
-        metavar="TURN[.STEP]",
-        help="go on live from there; the new trace names this one's run as its parent",
-    )
     replay.add_argument(
         "--no-waits", action="store_true", help="--perf: do not pause where tools ran"
     )

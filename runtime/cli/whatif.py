@@ -82,7 +82,7 @@ def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfRe
             found = dataclasses.replace(found, efficiency=efficiency)
         else:
             notes.append("the kernels are taken to reach the same shares of its limits as here")
-    report = whatif.predict(trace, engine.cost, found, machine)
+    report = whatif.predict(trace, engine, found, machine)
     report.notes += notes
     return report
 
@@ -160,11 +160,10 @@ def _totals(report: PerfReport) -> list[str]:
     changes = len(report.regime_changes)
     lines.append(f"regimes: {changes} of {len(report.phases)} phases in another one")
     if changes:
-        lines += [
-            f"  {name} {_path(p)}" for name, p in (("was", report.recorded), ("is ", report.now))
-        ]
+        lines.append(f"  recorded  {_path(report.recorded)}")
+        lines.append(f"  {'expected' if report.predicted else 'now':<8}  {_path(report.now)}")
     error = report.time_error()
-    if error is not None:
+    if error is not None and not report.settings:
         long = sum(p.recorded.wall_s >= LEAST_S for p in report.phases)
         lines.append(
             f"times of the {long} phases of {duration(LEAST_S)} or more: off by {error:.1%}, median"

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import ContextOverflowError, EngineError, PassCancelledError
-from ..physics.costs import decode_cost
-from .sampling import GREEDY, Sampler, Sampling
+from ...errors import ContextOverflowError, EngineError
+from .decoding import Constraint, Decoding
+from .sampling import GREEDY, Sampling
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
-    from .session import Constraint, Session
+    from .session import Session
+
+
+class Forced(Decoding):
+    """A decode that makes each choice, mask and all, and then takes the next of `ids` instead."""
+
+    def __init__(
+        self,
+        session: Session,
+        ids: Sequence[int],
+        stop: Collection[int],
+        constraint: Constraint | None,
+        sampling: Sampling,
+        purpose: str,
+    ) -> None:
+        super().__init__(session, len(ids), (), constraint, sampling, purpose)
+        self._stop = sorted(stop)
+        self._forced = list(ids)
+
+    def run_all(self) -> PhaseEvent:
+        """Decode them; gives the phase."""
+        for _ in self.run():
+            pass
+        phase = self.session.last_phase
+        assert phase is not None, "a decode that has ended gives its phase"
+        phase.stop = self._stop
+        return phase
+
+    def _chosen(self) -> int:
+        super()._chosen()
+        return self._forced[len(self._ids)]
 
 
 def decode_forced(
@@ -24,17 +53,16 @@ def decode_forced(
     sampling: Sampling = GREEDY,
     purpose: str = "answer",
 ) -> PhaseEvent:
-    """Do what a decode of `ids` does, but take these tokens instead of the chosen ones.
+    """Do what a decode of `ids` does, and accept them.
 
-    Each choice is made and paid for, its mask too, and then thrown away.
+    `stop` is for the record: the decode ends with the last of `ids`.
 
     Raises:
         ContextOverflowError: they do not fit; nothing has changed.
         PassCancelledError: stop() was called; the session keeps what it has.
     """
-    engine = session.engine
     ids = [int(i) for i in ids]
-    session._check_ids(ids)
+    session.check_ids(ids)
     if not session.tokens or not ids:
         raise EngineError("a decode needs tokens before it and one of its own at least")
     if len(session.tokens) + len(ids) > session.context:
@@ -42,34 +70,4 @@ def decode_forced(
             f"{len(ids)} tokens after {len(session.tokens)} do not fit a context of "
             f"{session.context}"
         )
-    sampler = None if sampling.greedy else Sampler(sampling)
-    with engine.lock:
-        if not session._has_logits:
-            session._compute("resume", 0)
-        before, passes = session.n_cached, 0
-        engine.pool.clear_stop()
-        session._reset()
-        started = time.perf_counter()
-        for number, token in enumerate(ids):
-            if engine.pool.stopped:
-                raise PassCancelledError("stopped; the session keeps what it has")
-            session._set_mask(constraint.mask() if constraint is not None else None)
-            if number == 0:
-                session._play(session._choose)
-            else:
-                session._pass(session._decode, [ids[number - 1]], 1)
-                session._logits_at = len(session.tokens)
-                passes += 1
-            session._chosen(sampler)
-            session.tokens.append(token)
-            if constraint is not None:
-                constraint.advance(token)
-        wall = time.perf_counter() - started
-        cost = decode_cost(engine.cost, before, passes, session._decode.tape.barriers)
-        kernel = session._kernel_seconds()
-        phase = session._finish(
-            "decode", purpose, ids, before, wall, kernel, cost, passes, "decode"
-        )
-    phase.sampling = sampling.as_dict()
-    phase.stop = sorted(stop)
-    return phase
+    return Forced(session, ids, stop, constraint, sampling, purpose).run_all()

@@ -76,7 +76,7 @@ class Session:
                 the next call.
         """
         ids = [int(i) for i in ids]
-        self._check_ids(ids)
+        self.check_ids(ids)
         total = len(self.tokens) + len(ids)
         if total > self.context:
             raise ContextOverflowError(
@@ -197,7 +197,7 @@ class Session:
         Each piece, float32 [n, n_vocab], is valid until the next one or another pass.
         """
         ids = [int(i) for i in ids]
-        self._check_ids(ids)
+        self.check_ids(ids)
         if len(self.tokens) + len(ids) > self.context:
             raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
         if self.n_cached != len(self.tokens):
@@ -222,7 +222,7 @@ class Session:
 
     def follow(self, plan: Plan[G], ids: Sequence[int]) -> Iterator[int]:
         """Append `ids` in passes of `plan`, without logits; yields each pass's number of tokens."""
-        self._check_ids(ids)
+        self.check_ids(ids)
         if len(self.tokens) + len(ids) > self.context:
             raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
         for at in range(0, len(ids), plan.most_tokens):
@@ -235,7 +235,7 @@ class Session:
 
     # --- passes
 
-    def _check_ids(self, ids: Sequence[int]) -> None:
+    def check_ids(self, ids: Sequence[int]) -> None:
         most = self.engine.choice.n_vocab
         bad = next((i for i in ids if not 0 <= i < most), None)
         if bad is not None:

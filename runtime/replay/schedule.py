@@ -113,8 +113,12 @@ class TokenIds:
     def of(self, phase: PhaseEvent) -> list[int]:
         """As many ids as the phase has tokens."""
         if len(phase.token_ids) == phase.tokens:
-            return [i % self._n_vocab for i in phase.token_ids]
+            return self.wrapped(phase.token_ids)
         return self.made_up(phase.tokens)
+
+    def wrapped(self, ids: Sequence[int]) -> list[int]:
+        """These ids, or where one is not in the vocabulary, another."""
+        return [i % self._n_vocab for i in ids]
 
     def made_up(self, count: int) -> list[int]:
         """So many ids that mean nothing."""

@@ -19,8 +19,8 @@ from .schedule import TokenIds, Work, chosen_run, positions, schedule
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
-    from ..bench.calibration import Calibration
     from ..inference.engine import Engine
+    from ..physics.calibration import Calibration
     from ..physics.costs import ModelCost
     from ..physics.machine import MachineProfile
 
@@ -50,7 +50,8 @@ def perf(
     report = PerfReport(header.run, settings(header, engine))
     execution = Execution(engine, header, works)
     for work in works:
-        if not work.recorded.tokens:  # interrupted before its first token
+        if not work.recorded.tokens:
+            execution.take_over(work)
             continue
         if waits and work.wait_s > 0:
             time.sleep(work.wait_s)
@@ -78,6 +79,16 @@ class Execution:
         same = bool(header.model.sha256) and header.model.sha256 == engine.model.sha256
         # Of another vocabulary a grammar would refuse the tokens.
         self._grammars = Grammars(engine, header) if same and not header.redacted else None
+
+    def take_over(self, work: Work) -> None:
+        """Have the tokens of a phase that computed none, on nobody's clock.
+
+        They came from another session; or it is a decode that was stopped before its first token.
+        """
+        phase, session = work.recorded, self._session
+        if phase.token_ids:
+            session.truncate(0)
+            session.prefill(self._ids.wrapped(phase.token_ids))
 
     def run(self, work: Work) -> PhaseEvent:
         """Do one phase; what is missing before it is filled in, on nobody's clock."""
@@ -113,7 +124,7 @@ class Execution:
 
 def predict(
     trace: Trace,
-    cost: ModelCost,
+    engine: Engine,
     calibration: Calibration,
     machine: MachineProfile | None = None,
     *,
@@ -123,7 +134,7 @@ def predict(
 
     Args:
         trace: a loaded trace, redacted or not.
-        cost: the model, as `Engine.cost` gives it.
+        engine: an engine with the model.
         calibration: what the kernels reach of a machine's limits.
         machine: limits of another machine; by default those of the calibration.
         run: which run of the trace, counted as list indices are; the last one by default.
@@ -133,10 +144,10 @@ def predict(
     """
     chosen, header = chosen_run(trace, run)
     limits = machine or calibration.machine
-    report = PerfReport(header.run, machine_settings(header, calibration, limits), predicted=True)
+    report = PerfReport(header.run, settings(header, engine, limits), predicted=True)
     for work in schedule(chosen):
         if work.recorded.tokens:
-            now = _expected(work, cost, calibration, limits)
+            now = _expected(work, engine.cost, calibration, limits)
             report.phases.append(PerfPhase(work.number, work.recorded, now, work.wait_s))
     return report
 
@@ -181,29 +192,24 @@ def _expected(
     )
 
 
-def settings(header: RunStart, engine: Engine) -> list[tuple[str, object, object]]:
-    """Name, recorded value and value now of what differs between a run and an engine."""
+def settings(
+    header: RunStart, engine: Engine, machine: MachineProfile | None = None
+) -> list[tuple[str, object, object]]:
+    """Name, recorded value and value now of what differs between a run and an engine.
+
+    machine: another one than the engine's, to predict for.
+    """
     model, was = engine.model, header.model
+    machine = machine or engine.machine
     return _different(
         ("model", was.name, model.name),
         ("quant", was.quant, model.quant),
+        ("parameters", was.parameters, model.parameters),
         ("model.sha256", was.sha256[:12], model.sha256[:12]),
-        ("machine.cpu", header.machine.cpu, engine.machine.cpu),
-        ("target", header.target, str(engine.target)),
-        ("threads", header.threads, engine.threads),
-        ("kv", header.kv, engine.kv),
-    )
-
-
-def machine_settings(
-    header: RunStart, calibration: Calibration, machine: MachineProfile
-) -> list[tuple[str, object, object]]:
-    """The same for a prediction."""
-    return _different(
-        ("model", header.model.name, calibration.model),
         ("machine.cpu", header.machine.cpu, machine.cpu),
         ("target", header.target, machine.target),
         ("threads", header.threads, machine.threads),
+        ("kv", header.kv, engine.kv),
     )
 
 

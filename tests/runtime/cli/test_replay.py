@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from triplepoint.traces import Trace
+
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Terminal = Callable[..., tuple[int, str]]
 
@@ -93,3 +95,63 @@ def test_a_bad_line_is_named(triplepoint: Run, recorded: Path) -> None:
 
     assert done.returncode == 3
     assert "run.jsonl, line 3: not JSON: {" in done.stderr
+
+
+# --- --perf and --predict
+
+
+def test_the_recorded_work_is_done_again(
+    triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """--perf lists every phase with both times, the regimes and the totals; so does --json."""
+    trace = tmp_path / "t.jsonl"
+    assert not triplepoint(
+        "run", "Which files are here?", "--dir", folder, "--trace", trace
+    ).returncode
+
+    done = triplepoint("replay", trace, "--perf", "--threads", "1", "--kv", "q8", "--context", 600)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "kv: bf16 → q8" in done.stdout
+    for kind in ("1.1 prompt ", "1.1 tool call ", "1.2 tool result ", "1.2 answer "):
+        assert re.search(rf"^{kind} .*×", done.stdout, re.MULTILINE), kind
+    assert re.search(r"^decode: \d+ tokens, .* TPOT .* → ", done.stdout, re.MULTILINE)
+    assert re.search(r"^regimes: \d of 4 phases in another one$", done.stdout, re.MULTILINE)
+
+    found = json.loads(triplepoint("replay", trace, "--perf", "--no-waits", "--json").stdout)
+    recorded = Trace.load(trace).phases
+    assert [p["tokens"] for p in found["phases"]] == [p.tokens for p in recorded]
+    assert [p["recorded"]["wall_s"] for p in found["phases"]] == [p.wall_s for p in recorded]
+    assert found["totals"]["now_s"] == sum(p["now"]["wall_s"] for p in found["phases"])
+    assert found["settings"] == []
+
+
+def test_the_cost_model_answers_for_another_machine(
+    triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """--predict --machine with a trace of that machine; a file without limits is refused."""
+    trace, elsewhere = tmp_path / "t.jsonl", tmp_path / "elsewhere.jsonl"
+    assert not triplepoint(
+        "run", "Which files are here?", "--dir", folder, "--trace", trace
+    ).returncode
+    elsewhere.write_text(re.sub(r'("profile":{"cpu":)"[^"]*"', r'\1"abacus"', trace.read_text()))
+
+    done = triplepoint("replay", trace, "--perf", "--predict", "--machine", elsewhere)
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^machine.cpu: .* → abacus$", done.stdout, re.MULTILINE)
+    assert re.search(r"^phase .* expected  ratio", done.stdout, re.MULTILINE)
+
+    bad = triplepoint("replay", trace, "--predict", "--machine", folder / "notes.txt")
+    assert bad.returncode == 3
+    assert "no JSON object" in bad.stderr
+    lost = triplepoint("replay", trace, "--perf", "--machine", elsewhere)
+    assert "--machine is for --predict" in lost.stderr
+
+
+def test_a_run_that_is_nowhere_names_the_library(triplepoint: Run) -> None:
+    """A word that is neither file, run nor name of the library."""
+    done = triplepoint("replay", "nope")
+
+    assert done.returncode == 3
+    assert "no trace 'nope'" in done.stderr

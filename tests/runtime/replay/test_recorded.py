@@ -9,7 +9,7 @@ import pytest
 from triplepoint import Engine, Trace
 from triplepoint.errors import TraceError
 from triplepoint.jit import targets
-from triplepoint.runtime.replay import recorded
+from triplepoint.runtime.replay import library, recorded
 from triplepoint.runtime.replay.replay import verify
 
 HEAVY = ("seed",)  # of a synthetic model, which is written to the cache first
@@ -19,7 +19,7 @@ def engine_of(trace: Trace) -> Engine:
     """The engine that a recorded run needs."""
     header = trace.header
     assert header is not None
-    model = "nano" if header.model.name == "triplepoint-nano" else recorded.SYNTHETIC
+    model = header.model.path or "nano"
     return Engine.load(model, target=header.target, kv="bf16", context=header.config["context"])
 
 
@@ -40,9 +40,9 @@ def test_what_is_recorded_verifies(name: str, tmp_path: Path) -> None:
 
 def test_the_seed_has_its_shape(tmp_path: Path) -> None:
     """Where the run of that shape is in the folder, its sizes are those that the project names."""
-    if "seed" not in recorded.names():
+    if "seed" not in library.names():
         pytest.skip("it has not been recorded: make runs")
-    trace = recorded.load("seed")
+    trace = library.load("seed")
 
     fed = [phase.tokens for phase in trace.phases if phase.phase == "prefill"]
     said = [phase.tokens for phase in trace.phases if phase.phase == "decode"]
@@ -53,14 +53,14 @@ def test_the_seed_has_its_shape(tmp_path: Path) -> None:
     "name",
     [
         pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else [])
-        for n in recorded.names() or [""]
+        for n in library.names() or [""]
     ],
 )
 def test_the_recorded_runs_verify(name: str) -> None:
     """On a machine that has their target, they give the recorded tokens."""
     if not name:
         pytest.skip("none are in examples/runs: make runs")
-    trace = recorded.load(name)
+    trace = library.load(name)
     assert trace.header is not None
     target = targets.TARGETS[trace.header.target]
     if lacks := targets.missing(target):
@@ -74,10 +74,10 @@ def test_the_recorded_runs_verify(name: str) -> None:
 
 def test_the_library_is_small() -> None:
     """All files together stay under 2 MB."""
-    assert sum(path.stat().st_size for path in recorded.folder().glob("*")) < 2_000_000
+    assert sum(path.stat().st_size for path in library.folder().glob("*")) < 2_000_000
 
 
 def test_a_run_that_is_not_there_is_told() -> None:
     """The message names those that are."""
     with pytest.raises(TraceError, match="no recorded run 'nope'; there are "):
-        recorded.load("nope")
+        library.load("nope")
