@@ -7,8 +7,8 @@ A quantised block is 40 bytes: float32 d, int32 -zero_point * sum(q), 32 x int8.
 is what an accumulator starts from, so the zero point of the weights costs nothing in the product.
 (K-quants have sums of their own there: see `Activation`.)
 Blocks of a group have the same d: the product then multiplies by it once a group, where the
-multiplier is what it waits for. On nano at Q8_0 the mean KL to unquantised activations was 6e-5
-with groups of one block, 1.6e-4 with groups of four.
+multiplier is what it waits for (groups of one block make it 6 % slower on a Zen 5). That costs
+exactness: `weights/loader.py` says which matrices have fine groups, of one block, therefore.
 """
 
 from __future__ import annotations
@@ -184,9 +184,9 @@ def _pair(low: V, high: V) -> V:
     return (low & 0xFFFF) | (high << 16)
 
 
-def group_of(blocks: int) -> int:
-    """Blocks that share a scale in rows of `blocks` blocks."""
-    return next(group for group in GROUPS if blocks % group == 0)
+def group_of(blocks: int, *, fine: bool = False) -> int:
+    """Blocks that share a scale in rows of `blocks` blocks; one has its own if they are `fine`."""
+    return 1 if fine else next(group for group in GROUPS if blocks % group == 0)
 
 
 def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:

@@ -60,12 +60,14 @@ def gemm_quant(
     fmt: str,
     epilogue: Epilogue,
     blocks: int,
+    fine: bool = False,
 ) -> None:
     """int8 activation blocks `x` [tokens, blocks] times panels of that depth; unit = panel.
 
-    `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride].
+    `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride]. `fine`: each block of
+    x has a scale of its own.
     """
-    product = quant_product(k, fmt, epilogue, blocks)
+    product = quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine))
     panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
     x_stride = blocks * BLOCK_BYTES
     with k.units() as unit:
@@ -134,14 +136,13 @@ def for_tiles(
                 body(first, size)
 
 
-def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> Product:
-    """Products with quantised panels of depth `blocks`."""
+def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, group: int) -> Product:
+    """Products with quantised panels of depth `blocks`; `group` blocks of x share a scale."""
     lanes, most = k.lanes, tile_tokens(k.target)
     form = FORMATS[fmt]
     block_bytes = form.panel_block_bytes(lanes)
     dot = Dot(k, form.most)
     has_zero = form.zero_point(k.target) != 0
-    group = group_of(blocks)
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
         def tile(first: V, tokens: int) -> None:
@@ -175,9 +176,9 @@ def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> Produ
             x.at(4).cast(i32).splat(0, lanes) if has_zero else k.zeros(i32, lanes) for x in xs
         ]
         accs = [[dot.begin(start) for _ in range(2)] for start in starts]
-        for group, ws in _groups(k, form, data):
+        for step, ws in _groups(k, form, data):
             for t, x in enumerate(xs):
-                xv = x.at(8).cast(i32).splat(group, lanes)
+                xv = x.at(8).cast(i32).splat(step, lanes)
                 for half in range(2):
                     accs[t][half] = dot.step(accs[t][half], ws[half], xv)
         halves = data.cast(i16)  # scales, then mins if there are any

@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, V, f32, i32, i64, kernel
+from .activations import group_of
 from .gemm import Epilogue, Product, float_product, quant_product
 from .gemm_k import k_product
 from .mathlib import exp
@@ -147,16 +148,17 @@ def gemm_experts(
     epilogue: Epilogue,
     blocks: int,
     share: int,
+    fine: bool = False,
 ) -> None:
     """Each active expert's panels times the rows of its pairs; unit = (active expert, panel).
 
     weights: the panels of all experts, `units_each` an expert. Pair p takes row p // share of x
     (rows of `x_bytes` bytes, prepared as the format asks) and gives row p of out. active, starts,
     pairs as `group` writes them; `active` has one entry more than there are. scratch: each
-    thread's own, for K-quants only.
+    thread's own, for K-quants only; fine: as `gemm_quant` has it.
     """
     panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
-    product = _product(k, fmt, epilogue, blocks, scratch)
+    product = _product(k, fmt, epilogue, blocks, fine, scratch)
     with k.units() as unit:
         slot, column = unit // units_each, unit % units_each
         at = _panel(active, unit, units_each)
@@ -179,12 +181,14 @@ def _panel(active: Ptr, unit: V, units_each: V) -> V:
     return active.load(unit // units_each).to(i64) * units_each + unit % units_each
 
 
-def _product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, scratch: Ptr) -> Product:
+def _product(
+    k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, fine: bool, scratch: Ptr
+) -> Product:
     family = FORMATS[fmt].family
     if family == "float":
         return float_product(k, fmt, epilogue, blocks)
     if family == "blocks":
-        return quant_product(k, fmt, epilogue, blocks)
+        return quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine))
     return k_product(k, fmt, epilogue, blocks, scratch)
 
 

@@ -84,8 +84,11 @@ class Format:
         whole_bytes = self.name in ("q8_0", "iq4_nl", "iq4_xs")
         return 128 if whole_bytes and not target.signed_bytes else 0
 
-    def activation(self, target: CpuTarget, depth: int) -> Activation:
-        """How rows of `depth` values must be prepared to be multiplied by it."""
+    def activation(self, target: CpuTarget, depth: int, *, fine: bool = False) -> Activation:
+        """How rows of `depth` values must be prepared to be multiplied by it.
+
+        `fine`: each block of 32 has a scale of its own where the format's product can do that.
+        """
         if self.family == "float":
             return Activation("float", 1, 0)
         if self.name == "iq4_xs":
@@ -94,7 +97,7 @@ class Format:
             return Activation("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8, 0)
         # With -1 for a zero point the block's field is the plain sum of q: what a min meets.
         zero_point = -1 if self.has_min else self.zero_point(target)
-        return Activation("zero", group_of(depth // 32), zero_point)
+        return Activation("zero", group_of(depth // 32, fine=fine), zero_point)
 
 
 FORMATS = {

@@ -98,12 +98,13 @@ def _product(
 ) -> None:
     g.before_experts(w, to.lists, units, share)
     form = w.format
-    rows = x.forms[form.activation(g.target, w.depth)]
+    rows = x.forms[w.activation(g.target)]
     x_bytes = w.depth // 32 * BLOCK_BYTES if form.quantised else 4 * rows.stride
     needs = gemm_k.scratch_bytes(form.name, w.depth, g.target.lanes) if form.family == "k" else 64
     args = [w.panels, rows.data, out.data, x_bytes, out.stride, w.units, *to.lists,
             g.scratch("unpack", needs)]  # fmt: skip
-    sizes = {"fmt": form.name, "epilogue": epilogue, "blocks": w.blocks, "share": share}
+    sizes = {"fmt": form.name, "epilogue": epilogue, "blocks": w.blocks, "share": share,
+             "fine": w.fine}  # fmt: skip
     mode, chunk = (STATIC, 1) if g.decode else (DYNAMIC, max(1, w.units // CHUNKS))
     g.tape.op(name, spec(moe.gemm_experts, **sizes), args, units, mode=mode, chunk=chunk)
 

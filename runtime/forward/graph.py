@@ -243,7 +243,7 @@ class Graph:
         outputs: bool,
     ) -> Prepared:
         parts = (part for w in into for part in w.parts)
-        wanted = dict.fromkeys(w.format.activation(self.target, w.depth) for w in parts)
+        wanted = dict.fromkeys(w.activation(self.target) for w in parts)
         forms = {}
         for n, form in enumerate(wanted):
             last = n == len(wanted) - 1
@@ -311,13 +311,13 @@ class Graph:
     ) -> None:
         count = self.units(OUT_COUNT if head else TOKENS)
         form = w.format
-        rows = x.forms[form.activation(self.target, w.depth)]
+        rows = x.forms[w.activation(self.target)]
         sizes = {"fmt": form.name, "epilogue": epilogue}
         if form.family == "float":
             kernel = spec(gemm.gemm_float, **sizes)
             args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
         elif form.family == "blocks":
-            kernel = spec(gemm.gemm_quant, **sizes, blocks=w.blocks)
+            kernel = spec(gemm.gemm_quant, **sizes, blocks=w.blocks, fine=w.fine)
             args = [w.panels, rows.data, out.data, out.stride, count]
         else:
             kernel = spec(gemm_k.gemm_k, **sizes, blocks=w.blocks)

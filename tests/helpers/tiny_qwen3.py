@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -139,21 +140,30 @@ _NAMES = {
 
 
 def torch_logits(path: Path, ids: list[int]) -> np.ndarray:
-    """Logits of every position by transformers on the dequantised weights: [len(ids), VOCAB]."""
+    """Logits of every position by transformers on the dequantised weights: [len(ids), vocabulary].
+
+    `path`: any dense qwen3 with a tied head.
+    """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
+    fields = gguf.GGUFReader(path).fields
+
+    def of(key: str) -> Any:
+        return fields[f"qwen3.{key}"].contents()
+
+    weights = dequantised(path)
     # As a dict: what a version of transformers takes is not in its signature.
     settings = {
-        "vocab_size": VOCAB,
-        "hidden_size": WIDTH,
-        "intermediate_size": FFN,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": KV_HEADS,
-        "head_dim": HEAD_DIM,
-        "rms_norm_eps": EPS,
-        "rope_theta": ROPE_BASE,
+        "vocab_size": len(weights["token_embd.weight"]),
+        "hidden_size": of("embedding_length"),
+        "intermediate_size": of("feed_forward_length"),
+        "num_hidden_layers": of("block_count"),
+        "num_attention_heads": of("attention.head_count"),
+        "num_key_value_heads": of("attention.head_count_kv"),
+        "head_dim": of("attention.key_length"),
+        "rms_norm_eps": of("attention.layer_norm_rms_epsilon"),
+        "rope_theta": of("rope.freq_base"),
         "tie_word_embeddings": True,
         "max_position_embeddings": CONTEXT,
         "attn_implementation": "eager",
@@ -161,7 +171,7 @@ def torch_logits(path: Path, ids: list[int]) -> np.ndarray:
     config = Qwen3Config(**settings)
     model = Qwen3ForCausalLM(config).eval()
     state = {}
-    for name, values in dequantised(path).items():
+    for name, values in weights.items():
         if name == "token_embd.weight":
             target = "model.embed_tokens.weight"
         elif name == "output_norm.weight":

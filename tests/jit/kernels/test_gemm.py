@@ -39,8 +39,15 @@ DEPTH = 256  # where one K will do: two groups of four blocks
 class Product:
     """One product kernel with its weights packed: give it activations, get outputs."""
 
-    def __init__(self, runner: Runner, weights: FileMatrix, up: FileMatrix | None = None) -> None:
-        self.runner, self.weights, self.up = runner, weights, up
+    def __init__(
+        self,
+        runner: Runner,
+        weights: FileMatrix,
+        up: FileMatrix | None = None,
+        *,
+        fine: bool = False,
+    ) -> None:
+        self.runner, self.weights, self.up, self.fine = runner, weights, up, fine
         target = runner.target
         self.panels = fused_panels_of(weights, up, target) if up else panels_of(weights, target)
         self.units = len(self.panels)
@@ -50,7 +57,7 @@ class Product:
     def kernel(self, epilogue: str) -> Spec:
         sizes = {"fmt": self.weights.fmt, "epilogue": epilogue}
         if self.weights.form.quantised:
-            return spec(gemm_quant, **sizes, blocks=self.weights.blocks)
+            return spec(gemm_quant, **sizes, blocks=self.weights.blocks, fine=self.fine)
         return spec(gemm_float, **sizes)
 
     def run(
@@ -83,7 +90,8 @@ class Product:
 
     def quantised(self, x: np.ndarray) -> np.ndarray:
         """float32 activations as blocks."""
-        return quantise_reference(x, self.zero_point, group_of(self.weights.blocks))
+        group = group_of(self.weights.blocks, fine=self.fine)
+        return quantise_reference(x, self.zero_point, group)
 
     @property
     def kind(self) -> str:
@@ -102,6 +110,22 @@ def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
 
             assert_close(got[:, :rows], want, product.kind, (rows, depth, tokens))
             assert not got[:, rows:].any()
+
+
+@pytest.mark.parametrize("fmt", QUANTISED)
+def test_fine(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """Where each block of activations has a scale of its own, it is the one that is used."""
+    product = Product(native, random_matrix(rng, 40, DEPTH, fmt), fine=True)
+    sizes = np.exp(rng.uniform(-5, 5, (70, DEPTH // 32))).repeat(32, axis=1)
+    x = (rng.standard_normal((70, DEPTH)) * sizes).astype(np.float32)
+    blocks, whole = product.quantised(x), product.run(x)
+    scales = blocks[..., :4].copy().view(np.float32)[..., 0]
+
+    assert_close(
+        whole[:, :40], gemm.reference(product.weights.values, product.seen(x)), "int8 product"
+    )
+    assert len(np.unique(scales)) == scales.size
+    assert all(np.array_equal(product.run(x[at : at + 7]), whole[at : at + 7]) for at in (0, 20))
 
 
 @pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "f16"])

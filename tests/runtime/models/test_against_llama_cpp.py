@@ -2,7 +2,8 @@
 
 Random weights make poor models: their logits are nearly flat, so the noise of int8 activations
 (which both engines have, each in its own way) often swaps the first two. So files in F32 must give
-the same logits, and for Q8_0 both engines are held against what the weights stand for.
+the same logits, and for Q8_0 both engines are held against what the weights stand for. Trained
+weights in all kinds of types are in `test_trained.py`.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def test_float_logits_are_the_same(tmp_path: Path, peer: str, name: str) -> None
 
 @pytest.mark.parametrize("name", MODELS)
 def test_quantised_logits_are_as_near(tmp_path: Path, peer: str, name: str) -> None:
-    """With Q8_0 we are at most twice as far from the dequantised model as llama.cpp is.
+    """With Q8_0 we are as far from the dequantised model as llama.cpp is, which rounds as we do.
 
     Where that model's first choice leads by a clear margin, we choose it too.
     """
@@ -82,7 +83,7 @@ def test_quantised_logits_are_as_near(tmp_path: Path, peer: str, name: str) -> N
     want = _ours(plain, name, ids)
     ours, theirs = _ours(path, name, ids), _theirs(peer, path, ids)
 
-    assert 0 < divergence(want, ours).mean() <= 2 * divergence(want, theirs).mean()
+    assert 0 < divergence(want, ours).mean() <= 1.15 * divergence(want, theirs).mean()
     first, second = np.sort(want, axis=-1)[:, :-3:-1].T
     clear = first - second > 0.05 * np.ptp(want)
     assert clear.sum() > 50
