@@ -161,6 +161,14 @@ class PhaseEvent(Event):
     """Time from the start of the turn to the first sampled token, on the decode that sampled it."""
     source: str = "engine"
     """``engine``: measured by the pass itself; ``remote``: another engine, timed from outside."""
+    forced_tokens: int = 0
+    """Tokens of a decode that the grammar forced, and that needed no choice and no pass."""
+    drafted_tokens: int = 0
+    """Tokens that were guessed from the context and computed with what was known."""
+    accepted_tokens: int = 0
+    """Those of them that were what the model chose."""
+    saved_s: float = 0.0
+    """Seconds that those took less than they would have, by the measured times of passes."""
     dropped: list[dict[str, Any]] = Field(default_factory=list)
     """What a compaction took out of the context: message, label, tokens and tokens left of it."""
     passes: int = 0

@@ -12,17 +12,26 @@ NEVER = -3.4e38
 
 @kernel
 def argmax_part(
-    k: Kernel, logits: F32s, mask: I32s, use_mask: I64s, best: F32s, where: I64s, count: I64
+    k: Kernel,
+    logits: F32s,
+    row: I64s,
+    stride: I64,
+    mask: I32s,
+    use_mask: I64s,
+    best: F32s,
+    where: I64s,
+    count: I64,
 ) -> None:
     """Unit = slice. best[unit], where[unit] = largest allowed logit of the slice and its index.
 
-    `mask` has one bit for each token, used if use_mask[0] is not 0. `logits` is padded to a
-    multiple of 32 * PARTS; indices at or past `count` are never chosen. A slice with nothing
-    allowed gives -3.4e38.
+    Of `logits`, float32 [rows, stride], row row[0] is looked at. `mask` has one bit for each token,
+    used if use_mask[0] is not 0. A row is padded to a multiple of 32 * PARTS; indices at or past
+    `count` are never chosen. A slice with nothing allowed gives -3.4e38.
     """
     lanes = k.lanes
     words = (count + 31) // 32
     masked = use_mask.load(0).ne(0)
+    logits = logits.at(row.load(0) * stride)
     with k.units() as unit:
         begin, end = words * unit // PARTS, words * (unit + 1) // PARTS
         largest = k.var(k.f32(NEVER, lanes))

@@ -15,11 +15,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, V, f32, i32, i64, kernel
-from .activations import group_of
-from .gemm import Epilogue, Product, float_product, quant_product
-from .gemm_k import k_product
+from .gemm import Epilogue
 from .mathlib import exp
 from .panels import FORMATS
+from .products import product_of
 
 NEVER = float("-inf")
 
@@ -158,7 +157,7 @@ def gemm_experts(
     thread's own, for K-quants only; fine: as `gemm_quant` has it.
     """
     panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
-    product = _product(k, fmt, epilogue, blocks, fine, scratch)
+    product = product_of(k, fmt, epilogue, blocks, fine, scratch)
     with k.units() as unit:
         slot, column = unit // units_each, unit % units_each
         at = _panel(active, unit, units_each)
@@ -179,17 +178,6 @@ def gemm_experts(
 def _panel(active: Ptr, unit: V, units_each: V) -> V:
     """Number of a unit's panel among those of all experts."""
     return active.load(unit // units_each).to(i64) * units_each + unit % units_each
-
-
-def _product(
-    k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, fine: bool, scratch: Ptr
-) -> Product:
-    family = FORMATS[fmt].family
-    if family == "float":
-        return float_product(k, fmt, epilogue, blocks)
-    if family == "blocks":
-        return quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine))
-    return k_product(k, fmt, epilogue, blocks, scratch)
 
 
 @kernel

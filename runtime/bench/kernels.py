@@ -26,7 +26,7 @@ from ...jit.tape import NativeTape, Op, Tape
 from ...jit.targets import CpuTarget
 from ..forward import experts
 from ..forward.choice import Choice, choose_ops
-from ..forward.graph import Graph
+from ..forward.graph import ZERO, Graph
 from ..forward.kv import KVCache
 from ..forward.rows import AttentionRule, Buffers, HeadShape, Row, padded
 from ..memory import Arena
@@ -303,7 +303,7 @@ class _Bench:
         graph, choice = self._graph(1), Choice(VOCABULARY)
         choice.logits[:] = self.random.standard_normal(choice.logits.shape, np.float32)
         for _ in range(TIMES):
-            choose_ops(graph.tape, graph.state, choice)
+            choose_ops(graph.tape, graph.state, choice, choice.logits, graph.units(ZERO))
         work = Work("argmax", "f32", str(VOCABULARY), 1, 0, 0.0, 4.0 * VOCABULARY, "fp32")
         yield _Laid(work, self._keep(graph, "argmax"), TIMES, apart=False)
 

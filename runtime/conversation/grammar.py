@@ -313,6 +313,33 @@ class TurnConstraint:
             self._words[begin // 32] |= np.uint32(1 << begin % 32)
         return self._words
 
+    def forced(self) -> int | None:
+        """The one token that may come next, when there is only one.
+
+        Of the ways to write forced letters as tokens that is the tokenizer's own, which is the only
+        one that `mask` allows there.
+        """
+        if self._matcher is None:
+            return None
+        grammar = self._grammar
+        if self._fresh and grammar.opens_thinking is not None and grammar.watches():
+            return None
+        found = self._matcher.compute_ff_tokens()
+        return found[0] if found else None
+
+    def allows(self, tokens: Sequence[int]) -> int:
+        """How many of these tokens may come, one after the other; nothing is advanced."""
+        if self._matcher is not None:
+            return self._matcher.validate_tokens(list(tokens))
+        free = self._grammar.free
+        for n, token in enumerate(tokens):
+            refused = free is not None and not free[token // 32] >> np.uint32(token % 32) & 1
+            if refused:
+                return n
+            if self._grammar.opens(token) or token == self._grammar.closes_thinking:
+                return n + 1  # what follows is another matter
+        return len(tokens)
+
     def advance(self, token: int) -> None:
         """Token was sampled (see `Constraint.advance`)."""
         grammar = self._grammar

@@ -11,10 +11,16 @@ from ...jit.tape import Tape
 from .graph import ONE, PARTS
 
 
-def choose_ops(tape: Tape, state: np.ndarray, choice: Choice) -> None:
-    """Greedy choice among the logits of one row, under the mask if there is one."""
-    part_args = [choice.logits, choice.mask, choice.use_mask, choice.best, choice.where,
-                 choice.n_vocab]  # fmt: skip
+def choose_ops(
+    tape: Tape, state: np.ndarray, choice: Choice, logits: np.ndarray, row: np.ndarray
+) -> None:
+    """Greedy choice among one row of `logits`, under the mask if there is one.
+
+    logits: float32 [rows, stride of the choice's own]; row: int64 [1], which of them, read when it
+    is played.
+    """
+    part_args = [logits, row, logits.shape[1], choice.mask, choice.use_mask, choice.best,
+                 choice.where, choice.n_vocab]  # fmt: skip
     tape.op("argmax", spec(argmax.argmax_part), part_args, state[PARTS : PARTS + 1])
     final = [choice.best, choice.where, choice.token]
     tape.op("argmax.final", spec(argmax.argmax_final), final, state[ONE : ONE + 1])

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from ...jit.compile import spec
-from ...jit.kernels import activations, argmax, attention, embed, gemm, gemm_k, rope
+from ...jit.compile import Spec, spec
+from ...jit.kernels import activations, argmax, attention, embed, gemm, gemm_k, head, rope
 from ...jit.kernels.kvcache import layer_offsets
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, EACH, STATIC, PerThread, Tape
@@ -57,25 +58,41 @@ class Graph:
         self.state = aligned(STATE_SLOTS, np.int64)
         self.state[ONE], self.state[PARTS] = 1, argmax.PARTS
         self.ids = aligned(max(16, most_tokens), np.int32)
+        self.panels = aligned(1, np.int32)  # of the output head, which of them the pass takes
+        self._listed = 0  # how many of them a pass has taken, if it did not take all
         self.touched: list[np.ndarray] = []  # for each layer with experts, how many a pass took
         self._layer = 0
 
     # --- what the session sets before a pass
 
-    def set_pass(self, tokens: int, start: int, outputs: int) -> None:
-        """This pass has `tokens` tokens from position `start`; the last `outputs` give logits."""
+    def set_pass(
+        self, tokens: int, start: int, outputs: int, panels: np.ndarray | None = None
+    ) -> None:
+        """This pass has `tokens` tokens from position `start`; the last `outputs` give logits.
+
+        panels: of the output head, those that are wanted; None: all.
+        """
         state, tile = self.state, attention.token_tile(self.heads.group)
         state[TOKENS], state[START] = tokens, start
         state[OUT_FIRST], state[OUT_COUNT] = tokens - outputs, outputs
         state[ROPE_UNITS] = -(-tokens // rope.TOKENS) * self.heads.kv_heads
         state[ATTENTION_UNITS] = -(-tokens // tile) * self.heads.kv_heads
-        state[HEAD_UNITS] = self._head_units if outputs else 0
+        state[HEAD_UNITS] = self.head_panels if outputs else 0
+        if panels is not None or self._listed:
+            self._list_panels(panels)
         state[CAP_UNITS] = outputs * argmax.PARTS
         state[PAIRS] = tokens * self.pairs
         for count in self.touched:
             count[0] = 0
 
-    _head_units = 0
+    def _list_panels(self, panels: np.ndarray | None) -> None:
+        self.panels[: self._listed] = np.arange(self._listed)
+        self._listed = 0 if panels is None else len(panels)
+        if panels is not None:
+            self.panels[: len(panels)] = panels
+            self.state[HEAD_UNITS] = len(panels)
+
+    head_panels = 0
     pairs = 1  # rows a token where experts have one each
 
     # --- what the model says
@@ -225,8 +242,10 @@ class Graph:
         if not isinstance(x.data, PerThread):
             self.tape.ops[-1].barrier = True  # these tokens are shared out otherwise
         ready = self._prepare("output_norm", x, [w], weight, eps, outputs=True)
-        self._head_units = w.units
-        self._product("output", w, ready, Row(out, w.rows), "store", head=True)
+        self.head_panels = w.units
+        self.panels = aligned(w.units + 1, np.int32)
+        self.panels[: w.units] = np.arange(w.units)
+        self._head(w, ready, out)
         if cap:
             args = [out, out.shape[-1], argmax.PARTS, float(cap)]
             self.tape.op("soft_cap", spec(activations.soft_cap), args, self.units(CAP_UNITS))
@@ -307,9 +326,8 @@ class Graph:
         epilogue: gemm.Epilogue,
         *,
         barrier: bool = True,
-        head: bool = False,
     ) -> None:
-        count = self.units(OUT_COUNT if head else TOKENS)
+        count = self.units(TOKENS)
         form = w.format
         rows = x.forms[w.activation(self.target)]
         sizes = {"fmt": form.name, "epilogue": epilogue}
@@ -323,11 +341,33 @@ class Graph:
             kernel = spec(gemm_k.gemm_k, **sizes, blocks=w.blocks)
             size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
             args = [w.panels, rows.data, out.data, out.stride, count, self.scratch("unpack", size)]
-        units = self.units(HEAD_UNITS) if head else np.array([w.units], np.int64)
+        self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
+
+    def _head(self, w: Matrix, x: Prepared, out: np.ndarray) -> None:
+        """The product with the output head, of the panels that the pass takes."""
+        form, scratch = w.format, 64
+        rows = x.forms[w.activation(self.target)]
+        if form.family == "k":
+            scratch = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
+        args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUT_COUNT),
+                self.panels, self.scratch("unpack", scratch)]  # fmt: skip
+        kernel = spec(head.gemm_listed, fmt=form.name, blocks=w.blocks, fine=w.fine)
+        self._shared("output", kernel, args, self.units(HEAD_UNITS), w.units, True)
+
+    def _shared(
+        self,
+        name: str,
+        kernel: Spec,
+        args: Sequence[Any],
+        units: np.ndarray,
+        most: int,
+        barrier: bool,
+    ) -> None:
+        """A product whose panels, up to `most`, the threads share out."""
         # Decode streams: one contiguous range of panels for each thread reads fastest, and so it
         # does in prefill until a thread has done its own.
         mode = STATIC if self.decode else DYNAMIC
-        chunk = max(1, w.units // (CHUNKS * self.tape.threads))
+        chunk = max(1, most // (CHUNKS * self.tape.threads))
         self.tape.op(name, kernel, args, units, mode=mode, chunk=chunk, barrier=barrier)
 
     def scratch(self, name: str, nbytes: int) -> PerThread:

@@ -54,8 +54,8 @@ class Accounts:
             counts = [int(count[0]) for count in plan.graph.touched]
             self._touched = [a + b for a, b in zip(self._touched, counts, strict=True)]
             read = float(sum(counts))
-        elif model.experts:
-            self._touched = [count + model.experts_used for count in self._touched]
+        else:
+            self.add_steps(1)
         return pass_cost(model, tokens, start, outputs, plan.tape.barriers, tile, read)
 
     def _experts(self, cost: PassCost, passes: int) -> float | None:
@@ -65,10 +65,13 @@ class Accounts:
             return None
         return round(cost.experts_read / (passes * model.layers), 2)
 
-    def _experts_by_layer(self, phase: str, passes: int) -> list[float]:
+    def add_steps(self, passes: int) -> None:
+        """Count what passes of one token took."""
+        used = self._session.engine.cost.experts_used
+        self._touched = [count + passes * used for count in self._touched]
+
+    def _experts_by_layer(self, passes: int) -> list[float]:
         """The same for each layer."""
-        if phase == "decode":
-            return [float(self._session.engine.cost.experts_used)] * len(self._touched)
         return [round(count / max(1, passes), 2) for count in self._touched]
 
     def finish(
@@ -108,7 +111,7 @@ class Accounts:
             plan=plan,
             memory_level=prediction.level,
             experts=self._experts(cost, passes),
-            experts_by_layer=self._experts_by_layer(phase, passes),
+            experts_by_layer=self._experts_by_layer(passes),
             token_ids=ids,
             passes=passes,
             predicted_s=prediction.as_dict(),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 from ...errors import EngineError, ModelError
 from ...jit import targets
@@ -30,6 +30,7 @@ from ..weights.loader import WeightLoader
 from ..weights.packed_copy import Kept, pack_or_map
 from .crowding import Crowding
 from .session import Session
+from .shortcuts import Shortcuts
 
 DEFAULT_CONTEXT = (
     32768  # positions, if the model has as many: a page costs nothing until it is used
@@ -75,6 +76,7 @@ class Engine:
         machine: measured limits of this machine.
         threads: threads that play a pass.
         crowding: leaves out threads whose core another process has.
+        shortcuts: how new sessions need fewer passes than tokens.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         kept: the packed copy of the weights on disk, if one was asked for.
     """
@@ -116,6 +118,7 @@ class Engine:
         self.buffers = Buffers()
         self.choice = Choice(config.n_vocab)
         self.lock = threading.RLock()
+        self.shortcuts = Shortcuts()
         self.logits_of: Session | None = None  # whose pass wrote the logits last
         self._gguf = gguf  # the embedding table is read from its mapping
         self._tables = self.network.tables(-(-self.context // PAGE) * PAGE, self.context)
@@ -131,6 +134,8 @@ class Engine:
         context: int | None = None,
         progress: Callable[[float], None] | None = None,
         keep_packed: bool = False,
+        jump: bool = True,
+        speculate: int | Literal["auto"] = "auto",
     ) -> Engine:
         """Load a model.
 
@@ -147,6 +152,9 @@ class Engine:
             progress: hears the share of the weights that is packed, 0 to 1.
             keep_packed: keep the packed weights on disk, as large as the model's file, and map them
                 from there the next time; `Engine.kept` says what became of it.
+            jump: take tokens that a grammar forces without decoding them.
+            speculate: most tokens that a pass guesses from the context; 0: none, ``auto``: as many
+                as pay. Neither changes what is written.
 
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.
@@ -161,13 +169,16 @@ class Engine:
         count = threads if threads is not None else physical_cores()
         if not 1 <= count <= 256:
             raise EngineError(f"{count} threads make no sense; ask for 1 to 256")
+        shortcuts = Shortcuts(jump, speculate)
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
         gguf = GGUFFile.open(resolve_model(model))
         models.architecture_of(gguf)
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
         try:
-            return cls(gguf, library, pool, kv, context, progress, keep_packed)  # pyright: ignore[reportArgumentType]
+            engine = cls(gguf, library, pool, kv, context, progress, keep_packed)  # pyright: ignore[reportArgumentType]
+            engine.shortcuts = shortcuts
+            return engine
         except BaseException:
             pool.close()
             raise

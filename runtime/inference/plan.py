@@ -8,7 +8,7 @@ import numpy as np
 
 from ...jit.tape import NativeTape
 from ..forward.choice import choose_ops
-from ..forward.graph import Graph
+from ..forward.graph import ZERO, Graph
 
 if TYPE_CHECKING:
     from .session import Session
@@ -35,7 +35,8 @@ class Plan(Generic[G]):
         )
         network.forward(self.graph, logits)
         if most_tokens == 1:
-            choose_ops(self.graph.tape, self.graph.state, engine.choice)
+            state = self.graph.state
+            choose_ops(self.graph.tape, state, engine.choice, logits, self.graph.units(ZERO))
         self.tape: NativeTape = self.graph.tape.finish(engine.library, engine.pool)
         self.name = name
         self.most_tokens = most_tokens

@@ -12,13 +12,14 @@ from ...errors import ContextOverflowError, EngineError, PassCancelledError
 from ...jit.tape import NativeTape, Tape
 from ...traces.events import PhaseEvent
 from ..forward.choice import choose_ops
-from ..forward.graph import Graph
+from ..forward.graph import ZERO, Graph
 from ..forward.kv import KVCache
 from ..physics.costs import PassCost
 from .accounts import Accounts
 from .decoding import Constraint, Decoding
 from .plan import Plan
 from .sampling import GREEDY, Sampling
+from .verify import Verify
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -41,6 +42,7 @@ class Session:
         profile: whether phases record their time by layer.
         prefill_plan, decode_plan: the passes of many tokens and of one.
         accounts: what the phases of this session did.
+        shortcuts: how decodes need fewer passes than tokens; the engine's, if not set.
     """
 
     def __init__(self, engine: Engine, cache: KVCache, context: int) -> None:
@@ -61,8 +63,11 @@ class Session:
         most = min(PREFILL_CHUNK, context)
         self.prefill_plan = Plan(self, "prefill", most, choice.logits, Graph)
         self.accounts = Accounts(self)
+        self.shortcuts = engine.shortcuts
+        self._verify: Verify | None = None
         tape = Tape("choose", engine.threads)
-        choose_ops(tape, self.decode_plan.graph.state, choice)
+        state = self.decode_plan.graph.state
+        choose_ops(tape, state, choice, choice.logits, state[ZERO : ZERO + 1])
         self._choose: NativeTape = tape.finish(engine.library, engine.pool)
 
     # --- what callers do
@@ -138,7 +143,7 @@ class Session:
             cached = min(self.n_cached, n)
             other = Session(self.engine, self.cache.fork(cached), self.context)
             other.tokens, other.n_cached = self.tokens[:n], cached
-            other.profile = self.profile
+            other.profile, other.shortcuts = self.profile, self.shortcuts
         return other
 
     def taken_over(self, purpose: str, wall_s: float) -> PhaseEvent:
@@ -180,7 +185,15 @@ class Session:
     @property
     def plans(self) -> tuple[Plan, ...]:
         """Those whose passes make up phases."""
-        return self.prefill_plan, self.decode_plan
+        always = self.prefill_plan, self.decode_plan
+        return always if self._verify is None else (*always, self._verify.plan)
+
+    @property
+    def verify(self) -> Verify:
+        """The pass of a few tokens whose logits are kept; laid down when it is first needed."""
+        if self._verify is None:
+            self._verify = Verify(self)
+        return self._verify
 
     def score(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
@@ -275,17 +288,23 @@ class Session:
             "prefill", purpose, ids, before, wall, kernel, cost, passes, plan_name
         )
 
-    def choose(self) -> None:
-        """Choose a token greedily from the logits that are there."""
-        self._play(self._choose)
+    def choose(self, tape: NativeTape | None = None) -> None:
+        """Choose a token greedily from the logits that are there, or by a tape of its own."""
+        self._play(tape or self._choose)
 
-    def run_pass(self, plan: Plan, part: Sequence[int], outputs: int) -> None:
-        """One forward pass of `part`, which follows what is cached."""
+    def run_pass(
+        self, plan: Plan, part: Sequence[int], outputs: int, panels: np.ndarray | None = None
+    ) -> None:
+        """One forward pass of `part`, which follows what is cached.
+
+        outputs: how many of its last tokens give logits; panels: of the output head, the wanted
+        ones.
+        """
         start, count = self.n_cached, len(part)
         self.cache.own(start, start + count)
         graph = plan.graph
         graph.ids[:count] = part
-        graph.set_pass(count, start, outputs)
+        graph.set_pass(count, start, outputs, panels)
         # If the pass does not come to its end, the logits are nobody's.
         self.engine.logits_of, self._logits_at = self, -1
         self.engine.crowding.look()

@@ -166,7 +166,9 @@ class Replay:
         if phase.kv_before < session.n_cached:  # the run dropped part of its context here
             session.truncate(phase.kv_before)
         new = phase.kv_after - len(session.tokens)
-        if phase.kv_before != session.n_cached or not 0 <= new <= len(phase.token_ids):
+        # Tokens that the grammar forced at the end of a decode are computed only now, or were then.
+        follows = session.n_cached <= phase.kv_before <= len(session.tokens)
+        if not follows or not 0 <= new <= len(phase.token_ids):
             raise ReplayError(
                 f"phase {number} ({phase.purpose}): kv_before {phase.kv_before}, kv_after "
                 f"{phase.kv_after} and {len(phase.token_ids)} token_ids do not follow the phases "

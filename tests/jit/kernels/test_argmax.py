@@ -16,8 +16,8 @@ def _choose(runner: Runner, logits: np.ndarray, allowed: np.ndarray | None = Non
     count = len(logits)
     padded = -(-count // (32 * PARTS)) * 32 * PARTS
     # What lies in the padding must not matter: the largest float would win if it were looked at.
-    row = np.full(padded, np.finfo(np.float32).max, np.float32)
-    row[:count] = logits
+    rows = np.full((3, padded), np.finfo(np.float32).max, np.float32)
+    rows[1, :count] = logits
     mask = np.zeros(padded // 32, np.int32)
     if allowed is not None:
         bits = np.ones(padded, bool)
@@ -26,7 +26,7 @@ def _choose(runner: Runner, logits: np.ndarray, allowed: np.ndarray | None = Non
     best, where = np.zeros(PARTS, np.float32), np.zeros(PARTS, np.int64)
     chosen = np.full(1, -7, np.int64)
     use = np.array([allowed is not None], np.int64)
-    args = [row, mask, use, best, where, count]
+    args = [rows, np.array([1]), padded, mask, use, best, where, count]
     runner.call(spec(argmax_part), args, 0, PARTS)
     runner.call(spec(argmax_final), [best, where, chosen], 0, 1)
     return int(chosen[0])

@@ -1,0 +1,35 @@
+"""Ways to fewer passes than tokens, and whether they are taken. None changes what is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ...errors import EngineError
+from .verify import ROWS
+
+MOST_GUESSED = ROWS - 1  # tokens of one pass
+
+
+@dataclass(frozen=True, slots=True)
+class Shortcuts:
+    """Settings of a decode.
+
+    Attributes:
+        jump: whether tokens that the grammar forces are taken without a pass of their own, and only
+            those rows of the output head are multiplied that it allows, where they are few.
+        speculate: most tokens that are guessed from the context before a pass; ``auto``: as many as
+            have paid so far, and none where none do.
+    """
+
+    jump: bool = True
+    speculate: int | Literal["auto"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.speculate != "auto" and not (
+            isinstance(self.speculate, int) and 0 <= self.speculate <= MOST_GUESSED
+        ):
+            raise EngineError(
+                f"speculate={self.speculate!r} makes no sense; give auto, or a number of tokens "
+                f"from 0 (off) to {MOST_GUESSED}"
+            )
