@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...errors import ContextOverflowError, EngineError
 from .decoding import Constraint, Decoding
 from .sampling import GREEDY, Sampling
@@ -28,7 +30,7 @@ class Forced(Decoding):
     ) -> None:
         super().__init__(session, len(ids), (), constraint, sampling, purpose)
         self._stop = sorted(stop)
-        self._forced = list(ids)
+        self._script = list(ids)
 
     def run_all(self) -> PhaseEvent:
         """Decode them; gives the phase."""
@@ -39,9 +41,12 @@ class Forced(Decoding):
         phase.stop = self._stop
         return phase
 
-    def _chosen(self) -> int:
-        super()._chosen()
-        return self._forced[len(self._ids)]
+    def _chosen(self, logits: np.ndarray) -> int:
+        super()._chosen(logits)
+        return self._script[len(self._ids)]
+
+    def _only(self) -> int | None:
+        return None if super()._only() is None else self._script[len(self._ids)]
 
 
 def decode_forced(
