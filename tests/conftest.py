@@ -43,6 +43,20 @@ def quick_profiles() -> None:
 
 
 @pytest.fixture(scope="session")
+def peer() -> str:
+    """A Python that has llama-cpp-python, be it this one or not."""
+    from helpers import peer_logits
+
+    python = peer_logits.peer_python()
+    if python is None:
+        pytest.skip(
+            f"llama-cpp-python is not installed; {peer_logits.VARIABLE} may name an interpreter "
+            "that has it"
+        )
+    return python
+
+
+@pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Writes `helpers.tiny_qwen3` once for each type of its matrices."""
     folder = tmp_path_factory.mktemp("tiny")

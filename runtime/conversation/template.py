@@ -14,10 +14,10 @@ from .sandbox import MAX_TEXT, RefusalError, Sandbox
 
 MAX_SOURCE = 64 << 10
 """Longest template, in characters; the longest that models ship are about half of it."""
-STEPS = 12_000
+STEPS = 8_000
 """Steps of one render (see `sandbox`), and those that each message and tool adds.
 
-The templates that models ship take a few hundred; using all of them up takes about 50 ms."""
+The templates that models ship take a few hundred; using all of them up takes about 20 ms."""
 STEPS_EACH = 500
 
 _NAME = "<chat template>"

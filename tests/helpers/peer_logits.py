@@ -16,8 +16,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from array import array
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
 
 VARIABLE = "TRIPLEPOINT_PEER_PYTHON"
 
@@ -30,6 +36,19 @@ def peer_python() -> str | None:
             if found.returncode == 0:
                 return python
     return None
+
+
+def theirs(python: str, path: Path, ids: list[int]) -> np.ndarray:
+    """llama.cpp's logits of every position, by this script: float32 [len(ids), n_vocab]."""
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        asked, out = os.path.join(folder, "ids.json"), os.path.join(folder, "logits.bin")
+        with open(asked, "w") as file:
+            json.dump(ids, file)
+        script = [python, __file__, str(path), asked, out, "f32"]
+        subprocess.run(script, check=True, timeout=300)
+        return np.fromfile(out, np.float32).reshape(len(ids), -1)
 
 
 def _load(path: str, cache: str, length: int) -> tuple[Any, Any, Any]:

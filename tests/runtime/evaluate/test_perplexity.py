@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.peer_logits import VARIABLE, peer_python
 from helpers.tiny_qwen3 import write_tiny
 
 from triplepoint.errors import ContextOverflowError, ModelError
@@ -190,13 +189,10 @@ print(json.dumps({"ids": ids, "perplexity": float(numpy.exp(numpy.mean(losses)))
 
 
 @pytest.mark.slow
-def test_against_llama_cpp(nano: Engine, text: Path) -> None:
+def test_against_llama_cpp(nano: Engine, text: Path, peer: str) -> None:
     """llama.cpp finds the same tokens in the text and the same perplexity for nano, to 1 %."""
-    python = peer_python()
-    if python is None:
-        pytest.skip(f"llama-cpp-python is not installed, and {VARIABLE} names no Python with it")
     arguments = [str(NANO), str(text), "256", "2"]
-    done = subprocess.run([python, "-c", PEER, *arguments], capture_output=True, timeout=300)
+    done = subprocess.run([peer, "-c", PEER, *arguments], capture_output=True, timeout=300)
     told = json.loads(done.stdout)
     ids = text_ids(text, nano.tokenizer)
 

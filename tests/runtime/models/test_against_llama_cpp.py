@@ -8,14 +8,12 @@ weights in all kinds of types are in `test_trained.py`.
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import peer_logits
 from helpers import tiny_models as tiny
+from helpers.peer_logits import theirs as theirs_of
 from helpers.qwen3_numpy import divergence
 
 from triplepoint.runtime.inference.engine import Engine
@@ -29,29 +27,9 @@ MODELS = ["llama", "smollm3", "qwen2", "qwen2-yarn", "qwen3", "gemma2", "gemma3"
 FAR = {"gemma2": 2e-3, "gemma3": 2e-3}
 
 
-@pytest.fixture(scope="module")
-def peer() -> str:
-    python = peer_logits.peer_python()
-    if python is None:
-        pytest.skip(
-            f"llama-cpp-python is not installed; {peer_logits.VARIABLE} may name an interpreter "
-            f"that has it"
-        )
-    return python
-
-
 def _ids(name: str) -> list[int]:
     count = tiny.CONTEXTS.get(name, tiny.CONTEXT)
     return np.random.default_rng(1).integers(0, tiny.VOCAB, count).tolist()
-
-
-def _theirs(python: str, path: Path, ids: list[int]) -> np.ndarray:
-    """llama.cpp's logits of every position."""
-    asked, out = path.with_suffix(".json"), path.with_suffix(".bin")
-    asked.write_text(json.dumps(ids))
-    script = [python, peer_logits.__file__, str(path), str(asked), str(out), "f32"]
-    subprocess.run(script, check=True, timeout=300)
-    return np.fromfile(out, np.float32).reshape(len(ids), -1)
 
 
 def _ours(path: Path, name: str, ids: list[int]) -> np.ndarray:
@@ -64,7 +42,7 @@ def test_float_logits_are_the_same(tmp_path: Path, peer: str, name: str) -> None
     """All logits of up to 512 positions are llama.cpp's, and so is every likeliest token."""
     path, ids = tmp_path / f"{name}.gguf", _ids(name)
     tiny.write_model(path, name)
-    want, got = _theirs(peer, path, ids), _ours(path, name, ids)
+    want, got = theirs_of(peer, path, ids), _ours(path, name, ids)
 
     assert np.abs(got - want).max() / np.ptp(want) <= FAR.get(name, 1e-4)
     assert (got.argmax(-1) == want.argmax(-1)).mean() >= 0.99
@@ -81,7 +59,7 @@ def test_quantised_logits_are_as_near(tmp_path: Path, peer: str, name: str) -> N
     tiny.write_model(path, name, "q8_0")
     tiny.write_model(plain, name, rounded_to="q8_0")
     want = _ours(plain, name, ids)
-    ours, theirs = _ours(path, name, ids), _theirs(peer, path, ids)
+    ours, theirs = _ours(path, name, ids), theirs_of(peer, path, ids)
 
     assert 0 < divergence(want, ours).mean() <= 1.15 * divergence(want, theirs).mean()
     first, second = np.sort(want, axis=-1)[:, :-3:-1].T

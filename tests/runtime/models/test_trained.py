@@ -154,29 +154,6 @@ def test_what_is_spoken_is_that_of_transformers(
 # --- llama.cpp
 
 
-@pytest.fixture(scope="module")
-def peer() -> str:
-    python = peer_logits.peer_python()
-    if python is None:
-        pytest.skip(
-            f"llama-cpp-python is not installed; {peer_logits.VARIABLE} may name an interpreter "
-            f"that has it"
-        )
-    return python
-
-
-def _theirs(python: str, path: Path, talks: list[Talk], folder: Path) -> list[np.ndarray]:
-    """llama.cpp's logits of every position of each conversation."""
-    out = []
-    for n, talk in enumerate(talks):
-        asked, answer = folder / f"{n}.json", folder / f"{n}.bin"
-        asked.write_text(json.dumps(talk.ids))
-        script = [python, peer_logits.__file__, str(path), str(asked), str(answer), "f32"]
-        subprocess.run(script, check=True, timeout=300)
-        out.append(np.fromfile(answer, np.float32).reshape(len(talk.ids), -1))
-    return out
-
-
 @pytest.mark.slow
 def test_greedy_tokens_are_those_of_llama_cpp(
     tmp_path: Path, peer: str, model: Make, talks: list[Talk]
@@ -194,13 +171,14 @@ def test_greedy_tokens_are_those_of_llama_cpp(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_quantised_files_agree_with_llama_cpp(
-    tmp_path: Path, peer: str, model: Make, scores: Scores, talks: list[Talk], kind: str
+    peer: str, model: Make, scores: Scores, talks: list[Talk], kind: str
 ) -> None:
     """On the same file both choose the same: always what is spoken, else at 99 % of positions.
 
     Both round activations to int8, each in its own way: we are as near to the plain file as they.
     """
-    theirs = np.concatenate(_theirs(peer, model(kind), talks, tmp_path))
+    path = model(kind)
+    theirs = np.concatenate([peer_logits.theirs(peer, path, talk.ids) for talk in talks])
     ours, plain = (np.concatenate(scores(kind, plain=p)) for p in (False, True))
     starts = np.cumsum([0, *(len(talk.ids) for talk in talks)])
     spoken = np.concatenate(

@@ -9,15 +9,11 @@ from triplepoint.errors import ToolError
 from triplepoint.runtime.nano.corpus import FAMILIES, rounds
 from triplepoint.runtime.nano.files import Call, MemoryFiles
 from triplepoint.runtime.nano.writer import AGENT_CHARS
-from triplepoint.tools import formats
-
-tools = pytest.importorskip("triplepoint.tools", reason="the tools room is not there yet")
-if not hasattr(tools, "FileTools"):
-    pytest.skip("the file tools are not there yet", allow_module_level=True)
+from triplepoint.tools import FileTools, formats
 
 
 def real(root: Path, call: Call, files: MemoryFiles) -> str:
-    file_tools = tools.FileTools(root, max_lines=files.max_lines, max_chars=files.max_chars)
+    file_tools = FileTools(root, max_lines=files.max_lines, max_chars=files.max_chars)
     by_name = {tool.name: tool for tool in file_tools}
     try:
         return by_name[call.name].call(dict(call.arguments))

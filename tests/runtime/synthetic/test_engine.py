@@ -8,6 +8,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from helpers.peer_logits import theirs
 from helpers.qwen3_numpy import divergence, forward
 
 from triplepoint import Engine
@@ -93,51 +94,21 @@ def test_threads_do_not_change_bits(tmp_path: Path, few_tokens: int, quant: str)
 @pytest.mark.parametrize(
     "quant", ["q4_0", "q8_0", "q2_k", "q3_k_m", "iq4_xs", "q4_k_m", "q5_k_m", "q6_k"]
 )
-def test_as_llama_cpp(tmp_path: Path, quant: str) -> None:
+def test_as_llama_cpp(tmp_path: Path, peer: str, quant: str) -> None:
     """llama.cpp loads the file and its logits over 128 positions are ours: mean KL below 1e-3.
 
     Both quantise activations, each in its own way. Logits of random weights are flat: where
     another token is first, it must be one that llama.cpp holds for nearly as likely.
     """
-    pytest.importorskip("llama_cpp", reason="llama-cpp-python is not installed: pip install it")
     path = tmp_path / "small.gguf"
     SyntheticModel("small", quant, SHAPE).write(path)
     ids = np.random.default_rng(5).integers(0, 151_643, 128).tolist()
-    peer = _llama_cpp_logits(path, ids)
+    want = theirs(peer, path, ids)
     with Engine.load(path, threads=1, kv="f32", context=128) as engine:
         ours = engine.session().score(ids)
 
-    behind = peer.max(-1) - np.take_along_axis(peer, ours.argmax(-1)[:, None], axis=-1)[:, 0]
-    print(f"{quant}: KL {divergence(peer, ours).mean():.2e}, top-1 {np.mean(behind == 0):.3f}")
-    assert divergence(peer, ours).mean() < 1e-3
-    assert behind.max() < 0.15 * peer.std()
+    behind = want.max(-1) - np.take_along_axis(want, ours.argmax(-1)[:, None], axis=-1)[:, 0]
+    print(f"{quant}: KL {divergence(want, ours).mean():.2e}, top-1 {np.mean(behind == 0):.3f}")
+    assert divergence(want, ours).mean() < 1e-3
+    assert behind.max() < 0.15 * want.std()
     assert np.mean(behind == 0) > 0.85
-
-
-def _llama_cpp_logits(path: Path, ids: list[int]) -> np.ndarray[Any, Any]:
-    """Logits after every token: float32 [len(ids), n_vocab]."""
-    import llama_cpp as lc  # pyright: ignore[reportMissingImports]
-
-    lc.llama_backend_init()
-    model_options = lc.llama_model_default_params()
-    model_options.n_gpu_layers = 0
-    model = lc.llama_model_load_from_file(str(path).encode(), model_options)
-    assert model
-    options = lc.llama_context_default_params()
-    options.n_ctx = options.n_batch = options.n_ubatch = 256
-    options.n_threads = options.n_threads_batch = 1
-    options.type_k = options.type_v = 0  # float32
-    context = lc.llama_init_from_model(model, options)
-    batch = lc.llama_batch_init(len(ids), 0, 1)
-    batch.n_tokens = len(ids)
-    for n, token in enumerate(ids):
-        batch.token[n], batch.pos[n], batch.logits[n] = token, n, 1
-        batch.n_seq_id[n], batch.seq_id[n][0] = 1, 0
-    assert lc.llama_decode(context, batch) == 0
-    width = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(model))
-    rows = [lc.llama_get_logits_ith(context, n) for n in range(len(ids))]
-    logits = np.stack([np.ctypeslib.as_array(row, (width,)).copy() for row in rows])
-    lc.llama_batch_free(batch)
-    lc.llama_free(context)
-    lc.llama_model_free(model)
-    return logits
