@@ -21,14 +21,16 @@ from .targets import CpuTarget, host_arch
 
 # Slots (int64) of the pool's block; each that threads write while others read has its own line.
 THREADS, ACTIVE, OPS, N_OPS, START_OP, DEADLINE, SPIN_BARRIER, SPIN_IDLE = range(8)
-START_GEN = 8
+# A word that threads wait for is followed by the number of those that have parked meanwhile.
+START_GEN, START_PARKED = 8, 9
 COUNT = 16
-GEN = 24
+GEN, GEN_PARKED = 24, 25
 STATS, STATS_STRIDE = 32, 33
 STOP = 40
-PARKED, SHUTDOWN = 48, 49
+SHUTDOWN, NAPS = 48, 49  # NAPS: times that a worker has parked between two passes
 LOCK_FN, UNLOCK_FN, WAIT_FN, BROADCAST_FN, YIELD_FN, MUTEX, COND = range(56, 63)
-POOL_SLOTS = 64
+CREW, CREW_PARKED, CREW_SIZE = 64, 65, 66  # changes when more play than in the pass before
+POOL_SLOTS = 72
 
 # An op: 8 slots, one cache line.
 OP_FN, OP_ARGS, OP_ARGS_STRIDE, OP_UNITS, OP_MODE, OP_CHUNK, OP_BARRIER, OP_COUNTER = range(8)
@@ -127,7 +129,10 @@ class _Builder:
         b.position_at_end(park)
         mutex, cond = self.get(b, pool, MUTEX, ptr), self.get(b, pool, COND, ptr)
         self.call_slot(b, pool, LOCK_FN, [mutex])
-        b.atomic_rmw("add", self.slot(b, pool, PARKED), i64(1), "seq_cst")
+        parked = b.gep(address, [i64(1)], source_etype=i64)
+        b.atomic_rmw("add", parked, i64(1), "seq_cst")
+        between = b.icmp_unsigned("==", address, self.slot(b, pool, START_GEN))
+        b.atomic_rmw("add", self.slot(b, pool, NAPS), b.zext(between, i64), "monotonic")
         sleep, nap, wake = (fn.append_basic_block(n) for n in ("sleep", "nap", "wake"))
         b.branch(sleep)
         b.position_at_end(sleep)
@@ -137,7 +142,7 @@ class _Builder:
         self.call_slot(b, pool, WAIT_FN, [cond, mutex])
         b.branch(sleep)
         b.position_at_end(wake)
-        b.atomic_rmw("sub", self.slot(b, pool, PARKED), i64(1), "seq_cst")
+        b.atomic_rmw("sub", parked, i64(1), "seq_cst")
         self.call_slot(b, pool, UNLOCK_FN, [mutex])
         b.branch(done)
 
@@ -149,12 +154,15 @@ class _Builder:
         return fn
 
     def release(self):
-        """void release(pool, address, value): store, and wake whoever has parked."""
+        """void release(pool, address, value): store, and wake whoever has parked there.
+
+        Only there: a thread that is left out must not cost a system call at every barrier.
+        """
         fn, b = self.function("release", ir.VoidType(), [ptr, ptr, i64])
         pool, address, value = fn.args
-        # An exchange is a full fence: the store is seen before PARKED is read.
+        # An exchange is a full fence: the store is seen before the count is read.
         b.atomic_rmw("xchg", address, value, "seq_cst")
-        parked = self.atomic_load(b, self.slot(b, pool, PARKED))
+        parked = self.atomic_load(b, b.gep(address, [i64(1)], source_etype=i64))
         with b.if_then(b.icmp_signed(">", parked, i64(0))):
             mutex, cond = self.get(b, pool, MUTEX, ptr), self.get(b, pool, COND, ptr)
             self.call_slot(b, pool, LOCK_FN, [mutex])
@@ -364,6 +372,10 @@ class _Builder:
             gen = self.slot(b, pool, START_GEN)
             following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
             b.call(release, [pool, gen, b.or_(following, self.get(b, pool, ACTIVE))])
+        # After the start, and not before: who has seen this word change will find that pass.
+        with b.if_then(b.icmp_signed(">", active, self.get(b, pool, CREW_SIZE))):
+            self._bump(b, pool, CREW, release)
+        b.store(active, self.slot(b, pool, CREW_SIZE))
         b.ret(b.call(run, [pool, i64(0)]))
 
     def _clear_counters(
@@ -380,25 +392,41 @@ class _Builder:
         b.cbranch(b.icmp_signed("<", following, active), loop, cleared)
         b.position_at_end(cleared)
 
+    def _bump(self, b: ir.IRBuilder, pool: ir.Value, slot: int, release: ir.Function) -> None:
+        """Another value for a word that only the calling thread writes."""
+        word = self.slot(b, pool, slot)
+        b.call(release, [pool, word, b.add(self.atomic_load(b, word), i64(PASS_STEP))])
+
     def worker(self, run: ir.Function, await_change: ir.Function) -> None:
-        """void tp_worker(pool, tid): serve passes until SHUTDOWN."""
+        """void tp_worker(pool, tid): serve passes until SHUTDOWN.
+
+        Who does not play in a pass sleeps until more threads do; a pass of no players only wakes.
+        """
         fn, b = self.function("tp_worker", ir.VoidType(), [ptr, i64], public=True)
         pool, tid = fn.args
-        entry, head, awake, serve, done = (
+        entry, head, awake, out, rest, serve, done = (
             b.block,
-            *(fn.append_basic_block(n) for n in ("head", "awake", "serve", "done")),
+            *(fn.append_basic_block(n) for n in ("head", "awake", "out", "rest", "serve", "done")),
         )
         b.branch(head)
         b.position_at_end(head)
         seen = b.phi(i64)
         seen.add_incoming(i64(0), entry)
         idle = self.get(b, pool, SPIN_IDLE)
+        crew = self.atomic_load(b, self.slot(b, pool, CREW))
         now = b.call(await_change, [pool, self.slot(b, pool, START_GEN), seen, idle])
         over = self.atomic_load(b, self.slot(b, pool, SHUTDOWN))
         b.cbranch(b.icmp_signed("!=", over, i64(0)), done, awake)
         b.position_at_end(awake)
-        seen.add_incoming(now, awake)
-        b.cbranch(b.icmp_signed("<", tid, b.and_(now, i64(PASS_STEP - 1))), serve, head)
+        players = b.and_(now, i64(PASS_STEP - 1))
+        b.cbranch(b.icmp_signed("<", tid, players), serve, out)
+        b.position_at_end(out)
+        seen.add_incoming(now, out)
+        b.cbranch(b.icmp_signed("!=", players, i64(0)), rest, head)
+        b.position_at_end(rest)
+        b.call(await_change, [pool, self.slot(b, pool, CREW), crew, i64(0)])
+        seen.add_incoming(now, rest)
+        b.branch(head)
         b.position_at_end(serve)
         b.call(run, [pool, tid])
         seen.add_incoming(now, serve)
@@ -410,8 +438,17 @@ class _Builder:
         """void tp_wake(pool): make workers look at SHUTDOWN."""
         fn, b = self.function("tp_wake", ir.VoidType(), [ptr], public=True)
         (pool,) = fn.args
+        self._bump(b, pool, START_GEN, release)
+        self._bump(b, pool, CREW, release)
+        b.ret_void()
+
+    def rouse(self, release: ir.Function) -> None:
+        """void tp_rouse(pool): a pass of no players, so that who has parked wakes and spins."""
+        fn, b = self.function("tp_rouse", ir.VoidType(), [ptr], public=True)
+        (pool,) = fn.args
         gen = self.slot(b, pool, START_GEN)
-        b.call(release, [pool, gen, b.add(self.atomic_load(b, gen), i64(PASS_STEP))])
+        following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
+        b.call(release, [pool, gen, following])
         b.ret_void()
 
     def clock(self) -> None:
@@ -445,6 +482,7 @@ def _build(target: CpuTarget) -> ir.Module:
     builder.play(run, release)
     builder.worker(run, await_change)
     builder.wake(release)
+    builder.rouse(release)
     builder.clock()
     return builder.module
 
@@ -457,4 +495,4 @@ class _PlayerSource(KernelSource):
 
 
 PLAYER = _PlayerSource("tp_play", lambda: None, {}, __name__)
-FUNCTIONS = ("tp_play", "tp_worker", "tp_wake", "tp_cycles")
+FUNCTIONS = ("tp_play", "tp_worker", "tp_wake", "tp_rouse", "tp_cycles")

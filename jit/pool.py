@@ -63,7 +63,7 @@ class Pool:
         self._c = _c_library()
         self._library = library  # it owns the code that the threads run
         native = _native(library)
-        self._play, self._worker, self._wake, self.cycles = native
+        self._play, self._worker, self._wake, self._rouse, self.cycles = native
         self._address = self._block.ctypes.data
         block = self._block
         block[player.THREADS] = block[player.ACTIVE] = threads
@@ -134,13 +134,12 @@ class Pool:
         """The system's ids of the workers; the first `active` - 1 of them play."""
         return [worker.native_id or 0 for worker in self._workers]
 
-    def put_last(self, worker: int) -> None:
-        """Swap the core of a worker with that of the last one that plays (between passes)."""
-        last = self.active - 2
-        if self._cores and 0 <= worker < last:
-            self._cores[worker], self._cores[last] = self._cores[last], self._cores[worker]
+    def swap_cores(self, worker: int, other: int) -> None:
+        """Swap the cores of two workers (between passes)."""
+        if self._cores and worker != other:
+            self._cores[worker], self._cores[other] = self._cores[other], self._cores[worker]
             self._pin_worker(worker)
-            self._pin_worker(last)
+            self._pin_worker(other)
 
     def _leave_worker_core(self) -> None:
         """Move the calling thread off a worker's core, and give it its freedom back."""
@@ -163,6 +162,16 @@ class Pool:
         """How long a thread spins at a barrier, and between passes, before it yields and parks."""
         self._block[player.SPIN_BARRIER] = int(barrier_s * self.cycles_per_second)
         self._block[player.SPIN_IDLE] = int(idle_s * self.cycles_per_second)
+
+    @property
+    def naps(self) -> int:
+        """How often a worker has parked between two passes, because none came while it spun."""
+        return int(self._block[player.NAPS])
+
+    def rouse(self) -> None:
+        """Wake the workers that have parked, since a pass will soon come (between passes)."""
+        if self._block[player.START_PARKED] and not self.closed:
+            self._rouse(self._address)
 
     def play_at(self, ops: int, count: int, start: int, stats: int, stride: int) -> int:
         """Play `count` ops from op `start` for at most about SLICE_S; the index of the next op.
@@ -203,7 +212,7 @@ def _shut_down(block: np.ndarray, workers: list[threading.Thread], wake: Any) ->
         worker.join(timeout=5)
 
 
-def _native(library: Library) -> tuple[Any, Any, Any, Any]:
+def _native(library: Library) -> tuple[Any, Any, Any, Any, Any]:
     library.load([spec(player.PLAYER)])
     size = ctypes.c_int64
     at = ctypes.c_void_p
@@ -211,20 +220,21 @@ def _native(library: Library) -> tuple[Any, Any, Any, Any]:
         "tp_play": ctypes.CFUNCTYPE(size, at, at, size, size, size, at, size),
         "tp_worker": ctypes.CFUNCTYPE(None, at, size),
         "tp_wake": ctypes.CFUNCTYPE(None, at),
+        "tp_rouse": ctypes.CFUNCTYPE(None, at),
         "tp_cycles": ctypes.CFUNCTYPE(size),
     }
     play, *rest = player.FUNCTIONS
     addresses = [library.address(spec(player.PLAYER))]
     addresses += [library.symbol_address(spec(player.PLAYER), name) for name in rest]
     names = (play, *rest)
-    a, b, c, d = (kinds[n](address) for n, address in zip(names, addresses, strict=True))
-    return a, b, c, d
+    a, b, c, d, e = (kinds[n](address) for n, address in zip(names, addresses, strict=True))
+    return a, b, c, d, e
 
 
 @functools.lru_cache(maxsize=1)  # no more: a library holds the code of all its kernels
 def clock_rate(library: Library) -> float:
     """Cycles of the player's clock in a second, measured over a few milliseconds."""
-    cycles = _native(library)[3]
+    cycles = _native(library)[4]
     best = 0.0
     for _ in range(3):
         t0, c0 = time.perf_counter(), cycles()

@@ -14,6 +14,13 @@ from collections.abc import Callable
 import numpy as np
 
 HUGE_PAGE = 2 << 20
+_advised = [True]
+
+
+def advise_huge_pages(on: bool) -> None:
+    """Whether blocks made from now on ask for large pages: it is the machine's matter, not one
+    engine's."""
+    _advised[0] = on
 
 
 class Arena:
@@ -27,13 +34,16 @@ class Arena:
         used: bytes handed out so far.
     """
 
-    def __init__(self, nbytes: int, *, huge_pages: bool = True) -> None:
+    def __init__(self, nbytes: int, *, huge_pages: bool | None = None) -> None:
+        """huge_pages: ask for them, or for none; None: as `advise_huge_pages` said."""
         self.nbytes = -(-max(nbytes, 1) // HUGE_PAGE) * HUGE_PAGE
         # Private: shared memory is given large pages under another rule, which is mostly off.
         self._map = mmap.mmap(-1, self.nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if huge_pages and hasattr(mmap, "MADV_HUGEPAGE"):
+        wanted = _advised[0] if huge_pages is None else huge_pages
+        advice = getattr(mmap, "MADV_HUGEPAGE" if wanted else "MADV_NOHUGEPAGE", None)
+        if advice is not None:
             with contextlib.suppress(OSError):  # a kernel without them: only slower
-                self._map.madvise(mmap.MADV_HUGEPAGE)
+                self._map.madvise(advice)
         self._bytes = np.frombuffer(self._map, np.uint8)
         self.used = 0
 

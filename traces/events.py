@@ -175,6 +175,8 @@ class PhaseEvent(Event):
     """Forward passes that the phase was made of; 0: not recorded."""
     predicted_s: dict[str, float] = Field(default_factory=dict)
     """Least seconds by bound that the cost model gave before the pass."""
+    tuning: list[str] = Field(default_factory=list)
+    """What was corrected in how passes are played, a line each; see docs/policy.md."""
     layers: list[LayerRecord] = Field(default_factory=list)
     """Time by layer, where it was asked for."""
 

@@ -43,6 +43,7 @@ def run_start(agent: Agent[Any], task: str) -> RunStart:
             **agent.talk.settings(),
             "output": config.output,
             "policy": agent.policy.describe(),
+            "tuning": _tuning(engine),
             "notes": agent.notes,
         },
         versions=_versions(),
@@ -58,6 +59,12 @@ def _regime_map(agent: Agent) -> dict[str, Any]:
     from ..inference.regime_map import regime_map
 
     return regime_map(agent.session)
+
+
+def _tuning(engine: Engine | RemoteEngine) -> dict[str, Any]:
+    """How passes are played, and why; empty for an engine on another machine."""
+    tuning = getattr(engine, "tuning", None)
+    return {} if tuning is None else tuning.describe()
 
 
 def _machine(engine: Engine | RemoteEngine) -> MachineRecord:

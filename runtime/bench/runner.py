@@ -263,12 +263,10 @@ def least(engine: Engine, case: Case, limits: MachineProfile) -> Prediction:
     if case.generate:
         total = decode_cost(cost, case.start, case.generate, barriers=0)
         return predict(total, cost, limits, case.generate)
-    from ..inference.session import PREFILL_CHUNK
-
-    total, passes = PassCost(), 0
-    for at in range(0, case.prompt, PREFILL_CHUNK):
-        tokens = min(PREFILL_CHUNK, case.prompt - at)
+    total, passes, at = PassCost(), 0, 0
+    while at < case.prompt:
+        tokens = engine.tuning.part(case.prompt - at, case.prompt)
         last = int(at + tokens == case.prompt)
         total += pass_cost(cost, tokens, case.start + at, last, barriers=0, tile=tokens)
-        passes += 1
+        passes, at = passes + 1, at + tokens
     return predict(total, cost, limits, passes)

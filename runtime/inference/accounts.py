@@ -116,6 +116,7 @@ class Accounts:
             passes=passes,
             predicted_s=prediction.as_dict(),
         )
+        event.tuning = engine.tuning.phase(phase == "decode", len(ids), before, passes, wall)
         if session.profile:
             event.layers = layer_times(plan.tape for plan in self._plans)
         session.last_phase = event

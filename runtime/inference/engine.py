@@ -4,33 +4,38 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ...errors import EngineError, ModelError
 from ...jit import targets
 from ...jit.compile import Library, ObjectCache, default_folder
+from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.pool import Pool
-from .. import models
+from .. import memory, models
 from ..forward.choice import Choice
 from ..forward.kv import KVCache
 from ..forward.rows import Buffers
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
-from ..physics import calibration
+from ..physics import calibration, thread_sweep
 from ..physics.calibration import Calibration
 from ..physics.costs import ModelCost
+from ..physics.expectation import Efficiency, Passes
 from ..physics.machine import MachineProfile, physical_cores, profile
+from ..physics.pages import page_gain
 from ..tokens.tokenizer import Tokenizer
 from ..weights.loader import WeightLoader
 from ..weights.packed_copy import Kept, pack_or_map
+from . import choices
 from .crowding import Crowding
 from .session import Session
 from .shortcuts import Shortcuts
+from .tuning import Crew, Fixed, Tuning
 
 DEFAULT_CONTEXT = (
     32768  # positions, if the model has as many: a page costs nothing until it is used
@@ -75,7 +80,8 @@ class Engine:
         target: the CPU feature set that the kernels were generated for.
         machine: measured limits of this machine.
         threads: threads that play a pass.
-        crowding: leaves out threads whose core another process has.
+        crew, crowding: the threads that have a core; leaves out those whose core another has.
+        tuning: how passes are played.
         shortcuts: how new sessions need fewer passes than tokens.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         kept: the packed copy of the weights on disk, if one was asked for.
@@ -90,17 +96,21 @@ class Engine:
         context: int | None,
         progress: Callable[[float], None] | None,
         keep_packed: bool,
+        fixed: Fixed,
     ) -> None:
         """Use `Engine.load`."""
         self.library, self.pool = library, pool
-        self.crowding = Crowding(pool)
+        self.crew = Crew(pool)
+        self.crowding = Crowding(self.crew)
         self.target = library.target
         self.threads = pool.threads
         self.kv: KVFormat = kv
         self.tokenizer = Tokenizer.from_gguf(gguf)
         weights = WeightLoader(gguf, library)
         self.network = models.build(gguf, weights)
-        # Measured first: what it reads for that is free again before the weights need room.
+        # Measured first: what they read for that is free again before the weights need room.
+        pages = choices.given(fixed.pages) or choices.choose_pages(page_gain(library, pool))
+        memory.advise_huge_pages(bool(pages.value))
         self.machine: MachineProfile = profile(library, pool)
         self.kept: Kept | None = None
         if keep_packed:
@@ -122,6 +132,7 @@ class Engine:
         self.logits_of: Session | None = None  # whose pass wrote the logits last
         self._gguf = gguf  # the embedding table is read from its mapping
         self._tables = self.network.tables(-(-self.context // PAGE) * PAGE, self.context)
+        self.tuning = Tuning(pool, self.crew, self.crowding, self._known(), fixed, pages)
 
     @classmethod
     def load(
@@ -136,6 +147,7 @@ class Engine:
         keep_packed: bool = False,
         jump: bool = True,
         speculate: int | Literal["auto"] = "auto",
+        tune: Mapping[str, Any] | None = None,
     ) -> Engine:
         """Load a model.
 
@@ -143,7 +155,8 @@ class Engine:
             model: ``nano`` (the embedded one), a path to a GGUF file, the name of a model that
                 `triplepoint pull` brought, such as ``Qwen/Qwen3-4B-GGUF:Q4_K_M``, or
                 ``synthetic:NAME:QUANT`` (real shapes, random weights).
-            threads: threads of a pass; default: the physical cores this process may use.
+            threads: threads of every pass; default: as many as are quickest for each kind of pass,
+                up to the physical cores this process may use.
             target: CPU feature set, e.g. ``avx2``; default: the best of this machine.
             kv: format of the KV cache: ``bf16``, ``q8`` (int8: half the bytes, faster the longer
                 the context) or ``f32``.
@@ -155,6 +168,8 @@ class Engine:
             jump: take tokens that a grammar forces without decoding them.
             speculate: most tokens that a pass guesses from the context; 0: none, ``auto``: as many
                 as pay. Neither changes what is written.
+            tune: settings of passes that are given instead of chosen: ``chunk`` (tokens), ``spin``
+                (seconds, or a text such as ``300us``), ``pages`` and ``online`` (on or off).
 
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.
@@ -170,13 +185,14 @@ class Engine:
         if not 1 <= count <= 256:
             raise EngineError(f"{count} threads make no sense; ask for 1 to 256")
         shortcuts = Shortcuts(jump, speculate)
+        fixed = Fixed.of({**(tune or {}), **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
         gguf = GGUFFile.open(resolve_model(model))
         models.architecture_of(gguf)
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
         try:
-            engine = cls(gguf, library, pool, kv, context, progress, keep_packed)  # pyright: ignore[reportArgumentType]
+            engine = cls(gguf, library, pool, kv, context, progress, keep_packed, fixed)  # pyright: ignore[reportArgumentType]
             engine.shortcuts = shortcuts
             return engine
         except BaseException:
@@ -226,6 +242,18 @@ class Engine:
     def calibration(self) -> Calibration | None:
         """What this model's kernels reach on this machine; None where it was not measured yet."""
         return calibration.kept(calibration.path_of(self.cost, self.machine, self.kv))
+
+    def _known(self) -> choices.Known:
+        """What there is to choose settings from: measured limits, and what kernels reach of them."""
+        swept = thread_sweep.kept(self.library)
+        profiles = swept.profiles if swept is not None else ()
+        h, layers, kept = self.network.config.heads, self.network.config.layers, self.calibration
+        passes = Passes(1, token_tile(h.group), 5 * layers + 4, 8 * layers + 4)
+        reached = Efficiency()
+        if kept is not None:
+            passes, reached = kept.passes, kept.efficiency
+        machines = choices.by_threads(self.machine, profiles)
+        return choices.Known(self.cost, machines, reached, passes)
 
     def close(self) -> None:
         """End the threads; the engine runs no more passes."""

@@ -24,7 +24,6 @@ from .verify import Verify
 if TYPE_CHECKING:
     from .engine import Engine
 
-PREFILL_CHUNK = 512  # tokens of one prefill pass: enough to amortise a read of all weights
 SCORE_CHUNK = 32  # tokens of one pass that keeps every token's logits
 
 G = TypeVar("G", bound=Graph)
@@ -60,7 +59,7 @@ class Session:
         self._logits_at = -1  # number of tokens whose last one this session's logits belong to
         choice = engine.choice
         self.decode_plan = Plan(self, "decode", 1, choice.logits, Graph)
-        most = min(PREFILL_CHUNK, context)
+        most = min(engine.tuning.chunk, context)
         self.prefill_plan = Plan(self, "prefill", most, choice.logits, Graph)
         self.accounts = Accounts(self)
         self.shortcuts = engine.shortcuts
@@ -80,6 +79,7 @@ class Session:
             PassCancelledError: stop() was called; the tokens stay, uncached ones are computed by
                 the next call.
         """
+        self.engine.pool.rouse()
         ids = [int(i) for i in ids]
         self.check_ids(ids)
         total = len(self.tokens) + len(ids)
@@ -230,7 +230,7 @@ class Session:
 
     def plan(self, name: str, kind: type[G]) -> Plan[G]:
         """A prefill laid down by another kind of graph, for `follow`."""
-        most = min(PREFILL_CHUNK, self.context)
+        most = min(self.engine.tuning.chunk, self.context)
         return Plan(self, name, most, self.engine.choice.logits, kind)
 
     def follow(self, plan: Plan[G], ids: Sequence[int]) -> Iterator[int]:
@@ -268,7 +268,8 @@ class Session:
             started = time.perf_counter()
             while self.n_cached < total:
                 at = self.n_cached
-                part = self.tokens[at : at + self.prefill_plan.most_tokens]
+                share = self.engine.tuning.part(total - at, self.prefill_plan.most_tokens)
+                part = self.tokens[at : at + share]
                 plan = self.decode_plan if len(part) == 1 else self.prefill_plan
                 outputs = int(at + len(part) == total)
                 # One token is not worth its own plan name unless it is all there was.
@@ -307,8 +308,10 @@ class Session:
         graph.set_pass(count, start, outputs, panels)
         # If the pass does not come to its end, the logits are nobody's.
         self.engine.logits_of, self._logits_at = self, -1
-        self.engine.crowding.look()
+        tuning = self.engine.tuning
+        tuning.before(count, start)
         self._play(plan.tape)
+        tuning.after()
         self.n_cached = start + count
 
     def _play(self, tape: NativeTape) -> None:

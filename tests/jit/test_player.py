@@ -48,6 +48,7 @@ PROGRAM = r"""
 int64_t tp_play(int64_t *, int64_t *, int64_t, int64_t, int64_t, int64_t *, int64_t);
 void tp_worker(int64_t *, int64_t);
 void tp_wake(int64_t *);
+void tp_rouse(int64_t *);
 int64_t tp_cycles(void);
 
 enum { SIZE = 13, STEPS = 40, MOST = 3 };
@@ -102,6 +103,7 @@ int main(void) {
         pool[ACTIVE] = 1 + round % MOST;
         pool[SPIN_BARRIER] = pool[SPIN_IDLE] = round % 2 ? 0 : 20000;
         for (int i = 0; i < SIZE; i++) a[i] = i;
+        if (round % 3) tp_rouse(pool);
         if (play(second) != STEPS) return 1;
         if (memcmp(a, want, sizeof want)) return 2;
     }

@@ -192,6 +192,8 @@ def test_active_threads(library: Library, make_pool: MakePool) -> None:
     want = np.zeros(4, int)
     for n in range(1500):
         pool.active = 1 + n % 4
+        if n % 7 == 0:
+            pool.rouse()
         native.play()
         want[: pool.active] += 2
         assert [m[0] for m in mine] == want.tolist(), n
@@ -219,6 +221,46 @@ def test_sleeping_threads_wake(library: Library, make_pool: MakePool, spin: floa
         start[:] = np.arange(12)
         _play(tape)
         assert np.array_equal(end, want)
+
+
+def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
+    """A worker that has no part in many passes parks once, and plays again when it is asked to."""
+    pool = make_pool(3)
+    pool.set_spin(1.0, 0)
+    mine = [aligned(8, np.int64) for _ in range(3)]
+    tape = Tape("count", 3)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
+    native = tape.finish(library, pool)
+    native.play()
+    pool.active = 1
+    for _ in range(50):
+        native.play()
+        time.sleep(1e-4)
+    assert pool.naps <= 4  # of each worker after the start and after its own pass
+    pool.active = 3
+    native.play()
+    assert [m[0] for m in mine] == [52, 2, 2]
+
+
+def test_roused_workers_spin(library: Library, make_pool: MakePool) -> None:
+    """Rousing wakes workers without a pass: they park again when none comes, and play if one does."""
+    pool = make_pool(2)
+    pool.set_spin(0, 1e-5)
+    mine = [aligned(8, np.int64) for _ in range(2)]
+    tape = Tape("count", 2)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
+    native = tape.finish(library, pool)
+    for n in range(20):
+        time.sleep(2e-3)
+        before = pool.naps
+        assert before > 0
+        pool.rouse()
+        time.sleep(2e-3)
+        assert pool.naps == before + 1, "it woke, spun and parked again"
+        native.play()
+        assert [m[0] for m in mine] == [n + 1] * 2
+    pool.close()
+    pool.rouse()
 
 
 def test_nothing_is_written_after_a_pass(library: Library, make_pool: MakePool) -> None:

@@ -1,0 +1,191 @@
+"""How passes are to be played, as far as profile and model tell: pure functions, each with a why.
+
+Times come from the cost model with what kernels reach (`physics/expectation.py`), once for each
+number of threads that the machine was measured with. `tuning.py` puts the choices to work and
+corrects them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ...jit.pool import SPIN_IDLE_S
+from ..physics.costs import ModelCost
+from ..physics.expectation import Efficiency, Passes, expect
+from ..physics.machine import MachineProfile
+from ..physics.pages import PageGain
+
+FASTER = 0.9  # of a predicted time: what counts as less, as the model errs by some per cent itself
+DOUBT = 0.8  # of a predicted time: what it may really be
+SLACK = 1.005  # of the least time: what a smaller chunk may cost
+CHUNKS = (128, 256, 512, 1024)  # tokens of a prefill pass at most
+PROMPT = 2048  # tokens of the prompt that the chunk is chosen for
+WAKE_S = 40e-6  # to wake a thread that has parked, typically
+WAKE_SHARE = 0.01  # of a pass: from here on it is worth to spin for long
+SPIN_LONG_S = 2e-3
+SPIN_MOST_S = 5e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A value, and why it was taken."""
+
+    value: int | float | bool
+    why: str
+
+
+def given(value: int | float | bool | None) -> Choice | None:
+    """The choice of whoever gave a value; None if nobody did."""
+    return None if value is None else Choice(value, "given")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What choices are made from.
+
+    Attributes:
+        machines: measured limits by number of threads; of all threads at least.
+        reached: what the model's kernels reach of them.
+        passes: how many barriers they have.
+    """
+
+    model: ModelCost
+    machines: Mapping[int, MachineProfile]
+    reached: Efficiency
+    passes: Passes
+
+    @property
+    def most(self) -> int:
+        """All threads."""
+        return max(self.machines)
+
+    def seconds(
+        self, tokens: int, start: int, threads: int | None = None, chunk: int | None = None
+    ) -> float:
+        """What a phase is expected to take; with all threads if no number is given."""
+        all_, threads = self.machines[self.most], threads or self.most
+        machine = self.machines[threads]
+        barriers = machine.barrier_s / all_.barrier_s if all_.barrier_s else 1.0
+        reached = dataclasses.replace(
+            self.reached,
+            row_s=self.reached.row_s * self.most / threads,
+            barrier_s=self.reached.barrier_s * barriers,
+            decode_barrier_s=self.reached.decode_barrier_s * barriers,
+            waiting=self.reached.waiting if threads > 1 else 0.0,
+        )
+        passes = dataclasses.replace(self.passes, chunk=chunk or max(CHUNKS))
+        return expect(self.model, machine, reached, passes, tokens, start).seconds
+
+
+def by_threads(
+    machine: MachineProfile, profiles: Sequence[MachineProfile]
+) -> dict[int, MachineProfile]:
+    """Limits by number of threads, from a sweep that may have been disturbed.
+
+    More threads can do what fewer did, and all of them what they ever did: where a sweep says
+    otherwise a neighbour was at work. So fewer threads are not taken for as fast by mistake.
+    """
+    found: dict[int, MachineProfile] = {}
+    best: MachineProfile | None = None
+    for profile in sorted(profiles, key=lambda p: p.threads):
+        if profile.threads < machine.threads:
+            best = profile if best is None else _rates_of_fewer(best, profile)
+            found[profile.threads] = best
+        elif profile.threads == machine.threads:
+            machine = profile.merged(machine)
+    found[machine.threads] = machine if best is None else _rates_of_fewer(best, machine)
+    return found
+
+
+def _rates_of_fewer(fewer: MachineProfile, more: MachineProfile) -> MachineProfile:
+    return dataclasses.replace(fewer.merged(more), barrier_s=more.barrier_s)
+
+
+def choose_threads(known: Known, tokens: int, start: int) -> Choice:
+    """All threads for a pass of `tokens` tokens, unless fewer are expected to be clearly faster."""
+    seconds = {n: known.seconds(tokens, start, n) for n in known.machines}
+    if len(seconds) == 1:
+        return Choice(known.most, "all; no other number was measured")
+    told = ", ".join(f"{n}: {s * 1e3:.3g} ms" for n, s in sorted(seconds.items()))
+    best = min(seconds.values())
+    if best > FASTER * seconds[known.most]:
+        return Choice(known.most, f"all: fewer are not expected to be faster ({told})")
+    fewest = min(n for n, s in seconds.items() if s <= best / FASTER)
+    return Choice(fewest, f"fewer are expected to be faster ({told})")
+
+
+def worth_trying(known: Known, start: int, threads: int, other: int) -> bool:
+    """Whether a decode pass might be faster with `other` threads, with doubts about the model."""
+    now = known.seconds(1, start, threads)
+    if other in known.machines:
+        return DOUBT * known.seconds(1, start, other) <= now
+    guessed = at_best(known.machines[known.most], other)
+    guess = dataclasses.replace(known, machines={**known.machines, other: guessed})
+    return guess.seconds(1, start, other) <= now
+
+
+def at_best(machine: MachineProfile, threads: int) -> MachineProfile:
+    """What another number of threads could do at best, from a profile of more or fewer.
+
+    Cores bring their arithmetic and their caches; the memory gives all to any number of them, and
+    one thread alone has nobody to wait for.
+    """
+    share = threads / machine.threads
+    near = {level: rate * share for level, rate in machine.read_gbps.items() if level != "DRAM"}
+    return dataclasses.replace(
+        machine,
+        threads=threads,
+        read_gbps={**machine.read_gbps, **near},
+        int8_gops=machine.int8_gops * share,
+        bf16_gflops=machine.bf16_gflops * share,
+        fp32_gflops=machine.fp32_gflops * share,
+        barrier_s=machine.barrier_s * share,
+    )
+
+
+def neighbours(known: Known, start: int, threads: int, most: int) -> list[list[int]]:
+    """Numbers of threads to be tried in decode: below and above, nearest first."""
+    counts = set(known.machines) | {n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n < most}
+    below = [n for n in sorted(counts, reverse=True) if n < threads]
+    above = [n for n in sorted(counts) if threads < n <= most]
+    found = []
+    for numbers in (below, above):
+        worth = [n for n in numbers if worth_trying(known, start, threads, n)]
+        # Not beyond one that is not worth it.
+        found.append([n for n, w in zip(numbers, worth, strict=False) if n == w])
+    return [numbers for numbers in found if numbers]
+
+
+def choose_chunk(known: Known, context: int) -> Choice:
+    """The smallest prefill pass that is as fast as any: less memory, and sooner to be stopped."""
+    prompt = min(PROMPT, context)
+    seconds = {n: known.seconds(prompt, 0, chunk=n) for n in CHUNKS}
+    best = min(seconds.values())
+    chunk = min(n for n, s in seconds.items() if s <= SLACK * best)
+    slower = ", ".join(f"{n}: {s / best - 1:+.1%}" for n, s in seconds.items())
+    return Choice(chunk, f"the smallest as fast as any for {prompt} tokens ({slower})")
+
+
+def even_part(tokens: int, chunk: int) -> int:
+    """Tokens of the next pass when so many are left: passes alike, no small one at the end."""
+    if tokens <= chunk:
+        return tokens
+    part = -(-tokens // -(-tokens // chunk))
+    return min(chunk, -(-part // 32) * 32)
+
+
+def choose_spin(known: Known) -> Choice:
+    """Seconds that a thread spins between two passes before it parks."""
+    step = known.seconds(1, 0)
+    share = WAKE_S / step
+    if share < WAKE_SHARE:
+        return Choice(SPIN_IDLE_S, f"waking up is {share:.1%} of a decode pass")
+    return Choice(SPIN_LONG_S, f"waking up would be {share:.0%} of a decode pass")
+
+
+def choose_pages(gain: PageGain) -> Choice:
+    """Whether the system is asked for large pages."""
+    why = f"reading {gain.reading:.2f} ×, first touch {gain.touching:.1f} × as fast with large ones"
+    return Choice(gain.helps, why)

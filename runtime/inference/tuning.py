@@ -1,0 +1,307 @@
+"""How passes are played: chosen when a model is loaded, corrected by what is seen, written down.
+
+| setting | chosen from | corrected by |
+|---|---|---|
+| threads of a pass | profiles by number of threads, the model, tokens and KV length | trials in \
+decode (`trials.py`); cores that others have (`crowding.py`) |
+| tokens of a prefill pass | profile and model | |
+| spinning between passes | expected time of a decode pass | threads that park within a decode |
+| large pages | what they were measured to bring here | |
+| time of a pass of k tokens, for speculation | cost model | times of phases |
+
+A setting that was given is left alone. None changes a bit of the results: that holds for chunks and
+threads by the way that kernels add up. Corrections are bounded: threads of decode move one way,
+spinning is raised twice at most and then given up, and each correction is a line of the phase in
+which it was made.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import EngineError
+from ...jit.pool import SPIN_BARRIER_S, Pool
+from .choices import (
+    SPIN_MOST_S,
+    Choice,
+    Known,
+    choose_chunk,
+    choose_spin,
+    choose_threads,
+    even_part,
+    given,
+    neighbours,
+)
+from .crowding import Crowding
+from .trials import Trials
+
+KEYS = ("threads", "chunk", "spin", "pages", "online")
+DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then each doubling
+RATIOS = 9  # observed times that correct an expected one
+RATIO_MOST = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Settings that were given; None: chosen here.
+
+    Attributes:
+        threads: of every pass.
+        chunk: tokens of a prefill pass at most.
+        spin: seconds between two passes before a thread parks.
+        pages: whether the system is asked for large pages.
+        online: whether choices are corrected by what is seen.
+    """
+
+    threads: int | None = None
+    chunk: int | None = None
+    spin: float | None = None
+    pages: bool | None = None
+    online: bool = True
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> Fixed:
+        """From values, or from texts such as ``512``, ``300us``, ``on``.
+
+        Raises:
+            EngineError: an unknown setting, or a value that it cannot have.
+        """
+        found: dict[str, Any] = {}
+        for key, value in (given or {}).items():
+            if key not in KEYS:
+                raise EngineError(f"unknown setting {key!r}; known: {', '.join(KEYS)}")
+            found[key] = _value(key, value)
+        return cls(**found)
+
+
+def _value(key: str, value: Any) -> int | float | bool:
+    text = str(value).strip().lower()
+    if key in ("pages", "online"):
+        if text not in ("on", "off", "true", "false"):
+            raise EngineError(f"{key} is on or off, not {value!r}")
+        return text in ("on", "true")
+    if key == "spin":
+        unit = next((u for u in ("us", "ms", "s") if text.endswith(u)), "")
+        try:
+            seconds = float(text.removesuffix(unit)) * {"us": 1e-6, "ms": 1e-3}.get(unit, 1.0)
+        except ValueError:
+            seconds = -1.0
+        if not 0 <= seconds <= 10:
+            raise EngineError(f"spin is a time up to 10 s, such as 300us, not {value!r}")
+        return seconds
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    most = 256 if key == "threads" else 8192
+    if not 1 <= number <= most:
+        raise EngineError(f"{key} is a number from 1 to {most}, not {value!r}")
+    return number
+
+
+@dataclass
+class Crew:
+    """The threads of a pool that have a core: what `Crowding` decides on.
+
+    Attributes:
+        active: so many of them may play.
+    """
+
+    pool: Pool
+    active: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.active = self.pool.threads
+
+    @property
+    def threads(self) -> int:
+        return self.pool.threads
+
+    @property
+    def worker_ids(self) -> list[int]:
+        return self.pool.worker_ids
+
+    def put_last(self, worker: int) -> None:
+        """Swap the core of a worker with that of the last one that may play."""
+        if 0 <= worker < self.active - 2:
+            self.pool.swap_cores(worker, self.active - 2)
+
+
+class Tuning:
+    """The settings of one engine.
+
+    Attributes:
+        chunk: tokens of a prefill pass at most.
+        spin: seconds that a thread spins between two passes.
+        fixed: what was given.
+    """
+
+    def __init__(
+        self, pool: Pool, crew: Crew, crowding: Crowding, known: Known, fixed: Fixed, pages: Choice
+    ) -> None:
+        self.pool, self.crew, self.crowding = pool, crew, crowding
+        self.known, self.fixed = known, fixed
+        self._chunk = given(fixed.chunk) or choose_chunk(known, 1 << 20)
+        self._spin = given(fixed.spin) or choose_spin(known)
+        self._pages = given(fixed.pages) or pages
+        self.chunk, self.spin = int(self._chunk.value), float(self._spin.value)
+        self._always = min(fixed.threads, pool.threads) if fixed.threads else None
+        if fixed.threads is None and (len(known.machines) == 1 or pool.threads == 1):
+            self._always = pool.threads
+        self._prefill: dict[tuple[int, int], int] = {}
+        self._decode: dict[int, Trials] = {}
+        self._ratios: dict[int, deque[float]] = {}
+        self._expected: dict[tuple[int, int], float] = {}
+        self._raised = 0  # times that spinning was raised; -1: given up
+        self._crowded = len(crowding.changes)
+        self._lines: list[str] = []
+        self._trial: Trials | None = None
+        self.apply()
+
+    def apply(self) -> None:
+        """Put these settings to work on the pool: at first, and when another engine's had it."""
+        self.pool.set_spin(SPIN_BARRIER_S, self.spin)
+        self._naps = self.pool.naps
+
+    # --- before and after each pass
+
+    def before(self, tokens: int, start: int) -> None:
+        """A pass of `tokens` tokens behind `start` cached ones is about to be played."""
+        self.crowding.look()
+        want = self._decode_threads(start) if tokens == 1 else self._prefill_threads(tokens, start)
+        count = min(want, self.crew.active)
+        if count != self.pool.active:
+            self.pool.active = count
+        if self._trial is not None:
+            self._began = time.perf_counter()
+
+    def after(self) -> None:
+        """That pass has been played to its end."""
+        if self._trial is None:
+            return
+        if self.crew.active < self.pool.threads:
+            self._trial.interrupted()
+        else:
+            self._trial.took(time.perf_counter() - self._began)
+            if self._trial.changes:
+                self._lines += self._trial.changes
+                self._trial.changes = []
+        self._trial = None
+
+    def _decode_threads(self, start: int) -> int:
+        if self.fixed.threads or self.pool.threads == 1:
+            return self._always or 1
+        kind = (start >> DEPTH).bit_length()
+        found = self._decode.get(kind)
+        if found is None:
+            found = self._decode[kind] = self._trials(start)
+        if found.over or self.crew.active < self.pool.threads:
+            return found.threads
+        threads = found.next()
+        self._trial = found if found.timed else None
+        return threads
+
+    def _trials(self, start: int) -> Trials:
+        threads = int(choose_threads(self.known, 1, start).value)
+        if not self.fixed.online:
+            return Trials(threads, [])
+        return Trials(threads, neighbours(self.known, start, threads, self.pool.threads))
+
+    def _prefill_threads(self, tokens: int, start: int) -> int:
+        if self._always:
+            return self._always
+        kind = tokens.bit_length(), (start >> DEPTH).bit_length()
+        found = self._prefill.get(kind)
+        if found is None:
+            found = self._prefill[kind] = int(choose_threads(self.known, tokens, start).value)
+        return found
+
+    def part(self, tokens: int, most: int) -> int:
+        """Tokens of the next pass when so many are left and a plan takes `most`."""
+        return even_part(tokens, min(most, self.chunk))
+
+    # --- what was seen of a phase
+
+    def observe(self, tokens: int, start: int, seconds: float) -> None:
+        """A pass of `tokens` tokens behind `start` cached ones took so long."""
+        if self.fixed.online and seconds > 0:
+            ratio = seconds / self._expect(tokens, start)
+            ratio = min(RATIO_MOST, max(1 / RATIO_MOST, ratio))
+            self._ratios.setdefault(tokens.bit_length(), deque(maxlen=RATIOS)).append(ratio)
+
+    def pass_s(self, tokens: int, start: int) -> float:
+        """Seconds that a pass of `tokens` tokens behind `start` cached ones will take.
+
+        From the cost model, times what passes of about as many tokens took of late over what it
+        said of them; of the nearest number where there was none yet.
+        """
+        kind = tokens.bit_length()
+        seen = min(self._ratios, key=lambda n: abs(n - kind), default=None)
+        ratio = 1.0 if seen is None else statistics.median(self._ratios[seen])
+        return ratio * self._expect(tokens, start)
+
+    def _expect(self, tokens: int, start: int) -> float:
+        """The cost model's word, for a KV length rounded down to one of a few steps."""
+        step = 1 << max(7, start.bit_length() - 3)
+        key = tokens, start // step * step
+        if key not in self._expected:
+            if len(self._expected) > 4096:
+                self._expected.clear()
+            self._expected[key] = self.known.seconds(*key)
+        return self._expected[key]
+
+    def phase(self, decode: bool, tokens: int, start: int, passes: int, wall_s: float) -> list[str]:
+        """A phase has ended: learn from it. Returns what was corrected since the last one."""
+        if decode and passes and tokens - passes in (0, 1):
+            self.observe(1, start + passes // 2, wall_s / passes)
+        elif passes == 1 and tokens > 1:
+            self.observe(tokens, start, wall_s)
+        self._correct_spin(decode, passes)
+        for change in self.crowding.changes[self._crowded :]:
+            why = f"{change.starved:.0%} of the time without a core"
+            self._lines.append(f"threads: {change.threads}, {why if change.starved else 'again'}")
+        self._crowded = len(self.crowding.changes)
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _correct_spin(self, decode: bool, passes: int) -> None:
+        """Within a decode, workers should not park: what comes between passes is our own work."""
+        naps, self._naps = self.pool.naps - self._naps, self.pool.naps
+        playing = self.pool.active - 1
+        if not (self.fixed.online and self.fixed.spin is None and decode and playing):
+            return
+        if self._raised < 0 or passes < 8 or naps < passes * playing / 2:
+            return
+        if self.spin < SPIN_MOST_S and self._raised < 2:
+            self._raised += 1
+            self.spin = min(SPIN_MOST_S, 8 * self.spin)
+            why = f"threads parked {naps} times in {passes} passes"
+        else:  # whatever comes in between takes longer: spinning is in vain
+            self._raised = -1
+            self.spin = float(self._spin.value)
+            why = "longer spinning was in vain"
+        self.apply()
+        self._lines.append(f"spin: {self.spin * 1e6:.0f} µs, {why}")
+
+    # --- for traces and people
+
+    def describe(self) -> dict[str, dict[str, Any]]:
+        """Each setting: its value now, and why."""
+        decode, short = (self._threads_choice(n) for n in (1, 16))
+        found = {
+            "decode threads": decode,
+            "short prefill threads": short,
+            "prefill threads": self._threads_choice(self.chunk),
+            "prefill chunk": self._chunk,
+            "spin_s": self._spin,
+            "large pages": self._pages,
+            "online": Choice(self.fixed.online, "corrected by what is seen"),
+        }
+        return {name: {"value": c.value, "why": c.why} for name, c in found.items()}
+
+    def _threads_choice(self, tokens: int) -> Choice:
+        if self.fixed.threads:
+            return Choice(min(self.fixed.threads, self.pool.threads), "given")
+        return choose_threads(self.known, tokens, 0)

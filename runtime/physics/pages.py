@@ -1,0 +1,141 @@
+"""Whether large pages help on this machine: measured in a few hundredths of a second, and kept.
+
+With pages of 2 MiB the system has fewer of them to hand out, and one entry of the address cache
+covers 512 times as much. How much that is worth differs: where the system has no large pages, or
+has to look for them, it is nothing or less. So both kinds are made, touched and read in turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...jit.compile import Library, spec
+from ...jit.kernels import probe
+from ...jit.pool import Pool, aligned
+from ...jit.tape import NativeTape, PerThread, Tape
+from ..memory import Arena
+from .limits import play
+from .machine import profile_folder
+from .thread_sweep import machine_id
+
+BYTES = 64 << 20  # of each kind
+ROUNDS = 9
+SAMPLES = 3  # times that it is measured before it is believed for good
+FASTER = 1.02  # to read from: what counts as a gain
+SLOWER = 0.95  # to read from: what counts as a loss
+CHEAPER = 1.5  # to touch for the first time: what counts as a gain
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PageGain:
+    """What large pages bring here. Each time is the best of all rounds: a neighbour only adds.
+
+    Attributes:
+        read_s: seconds to read so many bytes on large pages, and on small ones.
+        touch_s: seconds to touch fresh memory for the first time, likewise.
+        date: when it was measured last.
+        samples: times that it was measured.
+    """
+
+    read_s: tuple[float, float]
+    touch_s: tuple[float, float]
+    date: str = ""
+    samples: int = 1
+    version: int = VERSION
+
+    @property
+    def reading(self) -> float:
+        """How many times as fast large pages are read."""
+        return self.read_s[1] / self.read_s[0]
+
+    @property
+    def touching(self) -> float:
+        """How many times as fast they are got."""
+        return self.touch_s[1] / self.touch_s[0]
+
+    @property
+    def helps(self) -> bool:
+        """Faster to read, or much cheaper to get and not slower to read."""
+        cheaper = self.touching >= CHEAPER and self.reading >= SLOWER
+        return self.reading >= FASTER or cheaper
+
+    def merged(self, other: PageGain) -> PageGain:
+        """The better of each time."""
+        read, touch = (
+            (min(a[0], b[0]), min(a[1], b[1]))
+            for a, b in ((self.read_s, other.read_s), (self.touch_s, other.touch_s))
+        )
+        return PageGain(read, touch, other.date, self.samples + other.samples)
+
+
+def page_gain(library: Library, pool: Pool, folder: Path | None = None) -> PageGain:
+    """What was measured on this machine; measured again the first few times."""
+    path = (folder or profile_folder()) / f"pages-{machine_id(library)}.json"
+    kept = _kept(path)
+    if kept is not None and kept.samples >= SAMPLES:
+        return kept
+    found = measure(library, pool)
+    if kept is not None:
+        found = kept.merged(found)
+    with contextlib.suppress(OSError):  # nowhere to keep it: measured again next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(dataclasses.asdict(found)))
+        os.replace(temporary, path)
+    return found
+
+
+def _kept(path: Path) -> PageGain | None:
+    """What was kept; None if nothing was, or if it cannot be understood."""
+    try:
+        fields = json.loads(path.read_text())
+        read, touch = ((float(a), float(b)) for a, b in (fields["read_s"], fields["touch_s"]))
+        if fields["version"] != VERSION or min(*read, *touch) <= 0:
+            return None
+        return PageGain(read, touch, str(fields["date"]), int(fields["samples"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def measure(library: Library, pool: Pool) -> PageGain:
+    """Make, touch and read both kinds in turns."""
+    touched: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(ROUNDS):
+        for large in touched:
+            touched[large].append(_touch(Arena(BYTES // 8, huge_pages=large)))
+    arenas = {large: Arena(BYTES, huge_pages=large) for large in (True, False)}
+    tapes = {large: _reading(library, pool, arena) for large, arena in arenas.items()}
+    read: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(ROUNDS):
+        for large, tape in tapes.items():
+            read[large].append(play(tape))
+    return PageGain(
+        read_s=(min(read[True]), min(read[False])),
+        touch_s=(min(touched[True]), min(touched[False])),
+        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )
+
+
+def _touch(arena: Arena) -> float:
+    data = arena.take(arena.nbytes)
+    started = time.perf_counter()
+    data[::4096] = 1
+    return time.perf_counter() - started
+
+
+def _reading(library: Library, pool: Pool, arena: Arena) -> NativeTape:
+    _touch(arena)
+    sinks = PerThread([aligned(64, np.uint8) for _ in range(pool.threads)])
+    tape = Tape("read", pool.threads)
+    units = np.array([arena.nbytes // 4096], np.int64)
+    tape.op("read", spec(probe.read), [arena.bytes, sinks, 4096], units)
+    return tape.finish(library, pool)
