@@ -74,6 +74,8 @@ class RunStart(Event):
     tools: list[dict[str, Any]] = Field(default_factory=list)
     """OpenAI-style schemas of the tools; the grammar of tool calls is made from them."""
     semconv: str = SEMCONV
+    tuning: dict[str, Any] = Field(default_factory=dict)
+    """How passes are played: for each setting its ``value`` and ``why``; see docs/policy.md."""
     regime_map: dict[str, Any] = Field(default_factory=dict)
     """Bounds that the cost model names over tokens in a pass and KV length; see docs/trace.md."""
     redacted: bool = False

@@ -27,6 +27,7 @@ KEPT: dict[str, set[str]] = {
         "versions",
         "semconv",
         "regime_map",
+        "tuning",
     },
     "message": {"role", "turn", "step"},
     "phase": {
@@ -43,7 +44,7 @@ KEPT: dict[str, set[str]] = {
             "dispatch_share",
         ),
         *("limit_share", "threads", "plan", "memory_level", "experts", "sampling", "max_tokens"),
-        "experts_by_layer",
+        *("experts_by_layer", "tuning"),
         *("stop", "constraint", "ttft_s", "source", "passes", "predicted_s", "layers"),
         *("tokens_per_s", "regime", "predicted_regime"),
     },

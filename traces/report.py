@@ -105,6 +105,24 @@ def by_layer(trace: Trace) -> list[tuple[str, Table]]:
     return tables
 
 
+def of_tuning(trace: Trace) -> list[str]:
+    """How passes were played and why, and what was corrected in which phase."""
+    settings = trace.header.tuning if trace.header is not None else {}
+    if not settings:
+        return ["how passes were played was not recorded"]
+    rows = []
+    for name, setting in settings.items():
+        known = setting if isinstance(setting, dict) else {}
+        rows.append((name, f"{known.get('value', '')}", f"{known.get('why', '')}"))
+    lines = Table(("setting", "value", "why"), rows, words=(0, 1, 2)).lines()
+    for number, phase in enumerate(trace.phases, 1):
+        lines += [
+            f"phase {number}, {short(phase.purpose, 24)}: {short(line, 160)}"
+            for line in phase.tuning
+        ]
+    return lines
+
+
 _LAYERS = ("layer", "time", "share", "attention", "feed-forward", "other", "waiting")
 
 

@@ -43,10 +43,10 @@ def run_start(agent: Agent[Any], task: str) -> RunStart:
             **agent.talk.settings(),
             "output": config.output,
             "policy": agent.policy.describe(),
-            "tuning": _tuning(engine),
             "notes": agent.notes,
         },
         versions=_versions(),
+        tuning=_tuning(engine),
         tools=agent.tools.schemas(),
         regime_map=_regime_map(agent),
     )

@@ -162,9 +162,19 @@ def _engine_options(
         help="GGUF file, pulled ORG/NAME[:QUANT], nano, or synthetic:…"
         + (f" ({model})" if model else ""),
     )
-    verb.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
+    verb.add_argument(
+        "-t", "--threads", type=positive, metavar="N", help="threads of every pass (the quickest)"
+    )
     verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")
     verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="format of the KV cache (bf16)")
+    verb.add_argument(
+        "--tune",
+        action="append",
+        type=setting,
+        metavar="KEY=VALUE",
+        help="give a setting that is chosen otherwise: chunk=512, spin=300us, pages=off, "
+        "online=off; may be repeated",
+    )
     verb.add_argument(
         "--keep-packed",
         action="store_true",
@@ -180,6 +190,14 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return number
+
+
+def setting(text: str) -> tuple[str, str]:
+    """A setting of passes; whether there is such a one is found out when the model is loaded."""
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting like chunk=512")
+    return key, value
 
 
 def seconds(text: str) -> float:

@@ -44,6 +44,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             context=getattr(args, "context", None),
             progress=output.progress.loading,
             keep_packed=keep,
+            tune=dict(getattr(args, "tune", None) or ()),
         )
     finally:
         output.progress.clear()

@@ -65,7 +65,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
         output.json({"trace": str(trace.path), "events": [e.model_dump() for e in trace.events]})
         return 0
     for one in trace.runs:
-        _show_run(one, output, layers=args.layers)
+        _show_run(one, output, layers=args.layers, tuning=args.tuning)
     if trace.torn is not None:
         output.line(f"torn: the last line is unfinished: {short(trace.torn, 60)}", "red")
     profiled = [[layer.model_dump() for layer in phase.layers] for phase in trace.phases]
@@ -73,7 +73,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
     return 0
 
 
-def _show_run(trace: Trace, output: Output, *, layers: bool) -> None:
+def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> None:
     if trace.header is not None:
         show_header(output, trace.header)
         if trace.redacted:
@@ -86,6 +86,9 @@ def _show_run(trace: Trace, output: Output, *, layers: bool) -> None:
     _lines(output, report.by_turn(trace).lines())
     output.line()
     _lines(output, report.by_regime(trace).lines())
+    if tuning:
+        output.line()
+        _lines(output, report.of_tuning(trace))
     if layers:
         profiles = report.by_layer(trace)
         if not profiles:

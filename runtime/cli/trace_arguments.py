@@ -27,6 +27,7 @@ def add_trace(verbs: argparse._SubParsersAction) -> None:
     show = _command(commands, "show", "one run: its timeline, regimes and times")
     show.add_argument("trace", metavar="TRACE", help=_TRACE)
     show.add_argument("--layers", action="store_true", help="the time of each layer too")
+    show.add_argument("--tuning", action="store_true", help="how passes were played, and why")
     show.add_argument("--events", action="store_true", help="the events as they were recorded")
     _json(show)
 

@@ -118,12 +118,14 @@ def choose_threads(known: Known, tokens: int, start: int) -> Choice:
 
 def worth_trying(known: Known, start: int, threads: int, other: int) -> bool:
     """Whether a decode pass might be faster with `other` threads, with doubts about the model."""
-    now = known.seconds(1, start, threads)
-    if other in known.machines:
-        return DOUBT * known.seconds(1, start, other) <= now
-    guessed = at_best(known.machines[known.most], other)
-    guess = dataclasses.replace(known, machines={**known.machines, other: guessed})
-    return guess.seconds(1, start, other) <= now
+    guesses = {
+        n: at_best(known.machines[known.most], n)
+        for n in (threads, other)
+        if n not in known.machines
+    }
+    guess = dataclasses.replace(known, machines={**known.machines, **guesses})
+    doubt = DOUBT if other in known.machines else 1.0  # the other is at its best already
+    return doubt * guess.seconds(1, start, other) <= guess.seconds(1, start, threads)
 
 
 def at_best(machine: MachineProfile, threads: int) -> MachineProfile:

@@ -27,8 +27,8 @@ PATIENCE_S, PATIENCE_MOST_S = 1.0, 30.0  # until all threads are tried again: fi
 class Crew(Protocol):
     """What plays passes: see `jit.pool.Pool`."""
 
-    threads: int
-
+    @property
+    def threads(self) -> int: ...
     @property
     def active(self) -> int: ...
     @active.setter

@@ -244,7 +244,7 @@ class Engine:
         return calibration.kept(calibration.path_of(self.cost, self.machine, self.kv))
 
     def _known(self) -> choices.Known:
-        """What there is to choose settings from: measured limits, and what kernels reach of them."""
+        """What settings are chosen from: measured limits, and what kernels reach of them."""
         swept = thread_sweep.kept(self.library)
         profiles = swept.profiles if swept is not None else ()
         h, layers, kept = self.network.config.heads, self.network.config.layers, self.calibration

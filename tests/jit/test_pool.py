@@ -243,7 +243,7 @@ def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
 
 
 def test_roused_workers_spin(library: Library, make_pool: MakePool) -> None:
-    """Rousing wakes workers without a pass: they park again when none comes, and play if one does."""
+    """Rousing wakes workers without a pass: when none comes they park again."""
     pool = make_pool(2)
     pool.set_spin(0, 1e-5)
     mine = [aligned(8, np.int64) for _ in range(2)]

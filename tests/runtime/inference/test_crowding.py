@@ -138,7 +138,7 @@ def test_fewer_threads_give_the_same_bits() -> None:
         logits = session.logits.copy()
         session.truncate(0)
         session.prefill(ids[:20])
-        engine.pool.active = 1
+        engine.crew.active = 1
         session.prefill(ids[20:])
         assert list(session.decode(max_tokens=8)) == want
         assert session.last_phase.threads == 1
@@ -153,5 +153,5 @@ def test_put_last_swaps_cores() -> None:
     with Engine.load("nano", threads=3) as engine:
         pool = engine.pool
         before = [os.sched_getaffinity(tid) for tid in pool.worker_ids]
-        pool.put_last(0)
+        engine.crew.put_last(0)
         assert [os.sched_getaffinity(tid) for tid in pool.worker_ids] == before[::-1]

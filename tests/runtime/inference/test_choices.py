@@ -1,0 +1,181 @@
+"""How passes are to be played: choices from profiles made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from triplepoint.runtime.inference.choices import (
+    SPIN_LONG_S,
+    Known,
+    at_best,
+    by_threads,
+    choose_chunk,
+    choose_pages,
+    choose_spin,
+    choose_threads,
+    even_part,
+    neighbours,
+    worth_trying,
+)
+from triplepoint.runtime.physics.costs import ModelCost
+from triplepoint.runtime.physics.expectation import Efficiency, Passes
+from triplepoint.runtime.physics.machine import MachineProfile
+from triplepoint.runtime.physics.pages import PageGain
+
+PASSES = Passes(chunk=512, tile=16, decode_barriers=140, prefill_barriers=220)
+
+
+def model(millions: int) -> ModelCost:
+    """A dense model with so many weights of half a byte."""
+    return ModelCost(
+        layers=28,
+        heads=16,
+        head_dim=64,
+        body_weights=millions * 900_000,
+        head_weights=millions * 100_000,
+        body_bytes=millions * 500_000,
+        head_bytes=millions * 60_000,
+        kv_bytes=4096.0,
+        quantised=True,
+        kv_heads=8,
+    )
+
+
+def machine(threads: int, dram: float, barrier_s: float = 1e-7) -> MachineProfile:
+    """Cores that bring their arithmetic and caches; a memory that gives `dram` GB/s."""
+    return MachineProfile(
+        cpu="",
+        cores=12,
+        target="avx2",
+        threads=threads,
+        caches={"L1": 32 << 10, "L2": 1 << 20, "L3": 32 << 20},
+        read_gbps={
+            "L1": 400.0 * threads,
+            "L2": 200.0 * threads,
+            "L3": 80.0 * threads,
+            "DRAM": dram,
+        },
+        int8_gops=1000.0 * threads,
+        fp32_gflops=250.0 * threads,
+        bf16_gflops=500.0 * threads,
+        barrier_s=barrier_s,
+    )
+
+
+def known(millions: int, *machines: MachineProfile) -> Known:
+    return Known(model(millions), {m.threads: m for m in machines}, Efficiency(), PASSES)
+
+
+def test_all_threads_where_each_brings_something() -> None:
+    """Compute-bound passes want all cores; so does decode while the bus is not full."""
+    found = known(600, machine(1, 15), machine(2, 30), machine(12, 60))
+    assert choose_threads(found, 512, 0).value == 12
+    assert choose_threads(found, 1, 0).value == 12
+
+
+def test_fewer_threads_where_they_are_faster() -> None:
+    """Twelve threads that get in each other's way on the bus lose to four."""
+    found = known(600, machine(1, 15), machine(4, 60), machine(12, 45))
+    assert choose_threads(found, 512, 0).value == 12
+    assert choose_threads(found, 1, 0).value == 4
+    assert "4: " in choose_threads(found, 1, 0).why
+
+
+def test_fewer_threads_where_barriers_cost_more() -> None:
+    """A model in the caches, whose barriers on twelve threads take longer than its work."""
+    found = known(3, machine(1, 15, 5e-8), machine(12, 60, 4e-6))
+    assert choose_threads(found, 1, 0).value == 1
+    assert choose_threads(found, 512, 0).value == 12
+
+
+def test_a_small_difference_is_not_believed() -> None:
+    """As fast is not faster: the model errs by some per cent itself."""
+    found = known(600, machine(1, 57), machine(2, 60))
+    assert choose_threads(found, 1, 0).value == 2
+    assert choose_threads(known(600, machine(2, 60)), 1, 0).why.startswith("all; no other")
+
+
+def test_a_disturbed_sweep_is_mended() -> None:
+    """Two threads can read what one did, whatever a busy minute said."""
+    before = machine(2, 45, 2e-7)
+    found = by_threads(before, [machine(1, 39), machine(2, 23, 1e-7), machine(3, 99)])
+    assert sorted(found) == [1, 2]
+    assert found[2].read_gbps["DRAM"] == 45
+    assert found[2].barrier_s == 1e-7
+    assert by_threads(before, [machine(1, 50)])[2].read_gbps["DRAM"] == 50
+    assert by_threads(before, []) == {2: before}
+
+
+def test_what_is_worth_a_trial() -> None:
+    """Where nothing else was measured: what the bus alone decides, not what arithmetic does."""
+    alone = known(600, machine(2, 30))
+    assert worth_trying(alone, 0, 2, 1)
+    assert neighbours(alone, 0, 2, 2) == [[1]]
+    cached = known(40, machine(2, 30))
+    assert not worth_trying(cached, 0, 2, 1), "two cores read their caches twice as fast"
+    measured = known(600, machine(1, 15), machine(2, 30))
+    assert neighbours(measured, 0, 2, 2) == [], "half the bandwidth: there is no doubt"
+    many = known(600, machine(12, 60))
+    assert neighbours(many, 0, 12, 12) == [[8, 6, 4, 3, 2, 1]]
+    between = known(600, machine(4, 40), machine(12, 60))
+    assert neighbours(between, 0, 4, 12) == [[3, 2, 1], [6, 8, 12]]
+
+
+def test_at_best() -> None:
+    """Half the cores have half the arithmetic and caches, and may have all of the memory."""
+    half = at_best(machine(4, 60), 2)
+    assert (half.int8_gops, half.read_gbps["L2"], half.read_gbps["DRAM"]) == (2000, 400, 60)
+    assert half.barrier_s == 5e-8
+
+
+def test_chunks() -> None:
+    """A slow memory wants more tokens for each read of the weights; a fast one does not."""
+    slow, fast = (choose_chunk(known(600, machine(12, dram)), 4096) for dram in (2, 200))
+    assert slow.value > fast.value
+    assert fast.value <= 512
+    assert "512: " in fast.why
+
+
+@pytest.mark.parametrize(
+    ("tokens", "chunk", "parts"),
+    [
+        (1, 512, [1]),
+        (512, 512, [512]),
+        (513, 512, [288, 225]),
+        (1096, 512, [384, 384, 328]),
+        (1024, 512, [512, 512]),
+        (2000, 512, [512, 512, 512, 464]),
+        (100, 48, [48, 32, 20]),
+        (7, 3, [3, 3, 1]),
+    ],
+)
+def test_passes_alike(tokens: int, chunk: int, parts: list[int]) -> None:
+    """As few passes as there must be, none over the chunk, in tiles of 32 where that fits."""
+    found = []
+    while tokens:
+        found.append(even_part(tokens, chunk))
+        tokens -= found[-1]
+    assert found == parts
+
+
+def test_spinning() -> None:
+    """Long where waking up is a good part of a pass, short where it is not."""
+    small, large = (choose_spin(known(n, machine(2, 60))) for n in (3, 600))
+    assert small.value == SPIN_LONG_S
+    assert large.value < SPIN_LONG_S / 2
+    assert "%" in small.why
+
+
+@pytest.mark.parametrize(
+    ("reading", "touching", "helps"),
+    [(1.1, 8.0, True), (1.1, 0.5, True), (0.97, 8.0, True), (0.9, 8.0, False), (1.0, 1.0, False)],
+)
+def test_large_pages(reading: float, touching: float, helps: bool) -> None:
+    """Where they are read faster, or are got much cheaper and read about as fast."""
+    gain = PageGain(read_s=(1.0, reading), touch_s=(1.0, touching))
+    assert choose_pages(gain).value is helps
+    better = gain.merged(dataclasses.replace(gain, read_s=(0.5, 2.0)))
+    assert better.read_s == (0.5, reading)
+    assert better.samples == 2

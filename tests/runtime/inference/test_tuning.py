@@ -1,0 +1,186 @@
+"""Settings of passes: what is given, what is corrected, and that no bit changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from triplepoint.errors import EngineError
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.tuning import Fixed, Tuning
+
+IDS = [int(i) for i in np.random.default_rng(5).integers(0, 500, 700)]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine.load("nano", threads=2, context=1024) as engine:
+        engine.crowding.on = False
+        yield engine
+
+
+def made(engine: Engine, **given: object) -> Tuning:
+    """Another tuning of the same engine, as if nothing but `given` had been given."""
+    old = engine.tuning
+    fixed, pages = Fixed.of(given), old._pages
+    return Tuning(engine.pool, engine.crew, engine.crowding, old.known, fixed, pages)
+
+
+def test_given_settings_are_understood() -> None:
+    """Texts from a command line, and values from Python."""
+    assert Fixed.of(None) == Fixed()
+    texts = {"chunk": "256", "spin": "300us", "pages": "off", "online": "off"}
+    assert Fixed.of(texts) == Fixed(chunk=256, spin=300e-6, pages=False, online=False)
+    assert Fixed.of({"spin": "2ms", "pages": True}) == Fixed(spin=0.002, pages=True)
+    assert Fixed.of({"spin": 0, "threads": 3}) == Fixed(spin=0.0, threads=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"tile": "3"}, "known: threads, chunk"),
+        ({"chunk": "0"}, "from 1 to 8192"),
+        ({"chunk": "²"}, "from 1 to 8192"),
+        ({"spin": "-1us"}, "such as 300us"),
+        ({"spin": "soon"}, "such as 300us"),
+        ({"spin": "nan"}, "such as 300us"),
+        ({"pages": "maybe"}, "on or off"),
+    ],
+)
+def test_wrong_settings_are_refused(given: dict[str, str], says: str) -> None:
+    """The error names the setting and what it can be."""
+    with pytest.raises(EngineError, match=says):
+        Fixed.of(given)
+
+
+def test_what_is_given_holds(engine: Engine) -> None:
+    """A given setting is used as it is, and told as given; the others are chosen."""
+    tuning = made(engine, threads=1, chunk=96, spin="50us", pages="off")
+    told = tuning.describe()
+    values = [told[name]["value"] for name in ("decode threads", "prefill chunk", "spin_s")]
+    assert values == pytest.approx([1, 96, 50e-6])
+    assert told["large pages"] == {"value": False, "why": "given"}
+    assert told["online"]["value"] is True
+    tuning.before(1, 0)
+    assert engine.pool.active == 1
+    assert tuning.part(100, 512) == 64
+
+
+def test_no_setting_changes_a_bit() -> None:
+    """Logits after a prompt and a decode: the same for any threads, chunk and spinning."""
+    want = None
+    for tune in (
+        {},
+        {"chunk": 33},
+        {"chunk": 512, "spin": "0us"},
+        {"threads": "1", "pages": "off"},
+    ):
+        with Engine.load("nano", threads=2, context=1024, tune=tune) as engine:
+            session = engine.session()
+            session.prefill(IDS)
+            tokens = list(session.decode(max_tokens=20))
+            session.prefill([])
+            found = tokens, session.logits.copy()
+            if want is None:
+                want = found
+            assert found[0] == want[0]
+            assert np.array_equal(found[1], want[1])
+
+
+def test_threads_change_within_a_decode(engine: Engine) -> None:
+    """A trial plays other numbers of threads in the midst of a text; the tokens stay the same."""
+    session = engine.session()
+    session.prefill(IDS[:50])
+    want = list(session.decode(max_tokens=300))
+    old, engine.tuning = engine.tuning, made(engine)
+    try:
+        trials = engine.tuning._trials(0)
+        trials._todo, trials._waiting = [[1]], 3
+        engine.tuning._decode = {0: trials}
+        session.truncate(0)
+        session.prefill(IDS[:50])
+        assert list(session.decode(max_tokens=300)) == want
+    finally:
+        engine.tuning = old
+        old.apply()
+    assert session.last_phase is not None
+    assert trials.over or trials.threads == 1
+    assert session.last_phase.passes == 299
+
+
+def test_spinning_is_corrected_a_few_times_at_most(engine: Engine) -> None:
+    """Raised while threads park within a decode, given up if that does not help; then it rests."""
+    tuning, base = made(engine), made(engine).spin
+    lines: list[str] = []
+
+    def phases(count: int, naps: int) -> None:
+        for _ in range(count):
+            tuning._naps = tuning.pool.naps - naps  # as if so many had been counted
+            lines.extend(tuning.phase(True, 101, 0, 100, 0.01))
+
+    tuning.before(1, 0)
+    tuning.pool.active = 2
+    phases(5, 10)
+    assert (lines, tuning.spin) == ([], base), "now and then is not often"
+    phases(1, 99)
+    assert tuning.spin > base
+    assert "parked 99 times in 100 passes" in lines[0]
+    phases(50, 99)
+    assert tuning.spin == base
+    assert 2 <= len(lines) <= 3
+    chance = random.Random(1)
+    for _ in range(200):
+        phases(1, chance.choice((0, 99)))
+    assert len(lines) <= 3, "it does not swing"
+
+
+def test_spinning_that_was_given_is_not_corrected(engine: Engine) -> None:
+    """Nor is anything, when that was asked for."""
+    for given in ({"spin": "10us"}, {"online": "off"}):
+        tuning = made(engine, **given)
+        spin = tuning.spin
+        for _ in range(20):
+            tuning._naps = tuning.pool.naps - 99
+            assert tuning.phase(True, 101, 0, 100, 0.01) == []
+        assert tuning.spin == spin
+
+
+def test_the_time_of_a_pass_is_learned(engine: Engine) -> None:
+    """The model's word at first; then times what such passes took, within bounds."""
+    tuning = made(engine)
+    first = tuning.pass_s(4, 300)
+    assert first > 0
+    for _ in range(9):
+        tuning.observe(4, 300, 2 * first)
+    assert tuning.pass_s(4, 300) == pytest.approx(2 * first)
+    nearest = tuning.pass_s(6, 300) / tuning.known.seconds(6, 256)
+    assert nearest == pytest.approx(2.0), "six tokens were never seen: as it was for four"
+    tuning.observe(4, 300, 1000 * first)
+    assert tuning.pass_s(4, 300) == pytest.approx(2 * first), "one long pass is no rule"
+    for _ in range(9):
+        tuning.observe(1, 0, 1e3)
+    assert tuning.pass_s(1, 0) <= 4 * tuning.known.seconds(1, 0) * 1.001
+
+
+def test_phases_teach_it(engine: Engine) -> None:
+    """After a prefill of some tokens and a decode, both kinds of passes are known."""
+    engine.tuning._ratios.clear()
+    session = engine.session()
+    session.prefill(IDS[:40])
+    list(session.decode(max_tokens=10))
+    assert set(engine.tuning._ratios) == {(40).bit_length(), (1).bit_length()}
+
+
+def test_crowding_is_told_with_the_phase(engine: Engine) -> None:
+    """A change of the threads that have a core is a line of the phase in which it was made."""
+    engine.crowding._change(0.0, 1, 0.43)
+    session = engine.session()
+    phase = session.prefill(IDS[:10])
+    assert phase.tuning == ["threads: 1, 43% of the time without a core"]
+    assert phase.threads == 1
+    engine.crowding._change(0.0, 2, 0.0)
+    assert session.prefill(IDS[:10]).tuning == ["threads: 2, again"]
+    assert session.prefill(IDS[:10]).tuning == []
