@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..physics.machine import MachineProfile
 
 
+LEAST_PASS = 512  # tokens for each read of the weights in the least time, however they are cut
 # What a pass spends its time on.
 PARTS = ("products", "attention", "rope", "prepare", "other", "barriers", "outside")
 
@@ -263,10 +264,10 @@ def least(engine: Engine, case: Case, limits: MachineProfile) -> Prediction:
     if case.generate:
         total = decode_cost(cost, case.start, case.generate, barriers=0)
         return predict(total, cost, limits, case.generate)
-    total, passes, at = PassCost(), 0, 0
-    while at < case.prompt:
-        tokens = engine.tuning.part(case.prompt - at, case.prompt)
+    total, passes = PassCost(), 0
+    for at in range(0, case.prompt, LEAST_PASS):
+        tokens = min(LEAST_PASS, case.prompt - at)
         last = int(at + tokens == case.prompt)
         total += pass_cost(cost, tokens, case.start + at, last, barriers=0, tile=tokens)
-        passes, at = passes + 1, at + tokens
+        passes += 1
     return predict(total, cost, limits, passes)
