@@ -17,6 +17,7 @@ from .reader import Trace
 
 _HEADER = ("target", "threads", "kv")
 _CONFIG = ("context", "max_steps", "max_tokens", "sampling", "system", "options", "format")
+_VERSIONS = ("triplepoint", "kernels", "llvmlite")
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,10 @@ def _settings(a: RunStart | None, b: RunStart | None) -> list[tuple[str, Any, An
         ("machine.cpu", a.machine.cpu, b.machine.cpu),
         *((name, getattr(a, name), getattr(b, name)) for name in _HEADER),
         *((name, a.config.get(name), b.config.get(name)) for name in _CONFIG),
-        *((f"{n} version", a.versions.get(n), b.versions.get(n)) for n in ("triplepoint",)),
+        *(
+            (f"{n} version", a.versions.get(n), b.versions.get(n))
+            for n in ("triplepoint", "kernels", "llvmlite")
+        ),
         ("tools", _names(a), _names(b)),
         ("task", a.task, b.task),
     ]

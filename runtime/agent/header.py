@@ -45,7 +45,7 @@ def run_start(agent: Agent[Any], task: str) -> RunStart:
             "policy": agent.policy.describe(),
             "notes": agent.notes,
         },
-        versions=_versions(),
+        versions=versions(),
         tuning=_tuning(engine),
         tools=agent.tools.schemas(),
         regime_map=_regime_map(agent),
@@ -72,8 +72,11 @@ def _machine(engine: Engine | RemoteEngine) -> MachineRecord:
     return MachineRecord(cpu=machine.cpu, cores=machine.cores, profile=machine.as_dict())
 
 
-def _versions() -> dict[str, str]:
-    found: dict[str, str] = {}
+def versions() -> dict[str, str]:
+    """Package to version; ``kernels`` is a hash of what the kernels are generated from."""
+    from ...jit.compile import source_hash
+
+    found = {"kernels": source_hash()[:12]}
     for package in _PACKAGES:
         try:
             found[package] = version(package)

@@ -213,7 +213,7 @@ class Run:
             call_id = call.id or self.call_id(number)
             yield ToolCallStarted(call_id, call.name, call.arguments)
             began = time.perf_counter()
-            outcome = self._call(call)
+            outcome = self.call(call)
             decision = outcome.decision
             asked = 0.0 if decision is None else decision.asked_s
             duration = time.perf_counter() - began - asked
@@ -236,7 +236,7 @@ class Run:
             results.append(Message("tool", outcome.result, call.name, call_id))
         return results
 
-    def _call(self, call: ToolCall) -> Outcome:
+    def call(self, call: ToolCall) -> Outcome:
         """Validate, decide, run: what the model is told, and what the trace says of it."""
         if self._repeats.too_often(call):
             return Outcome(REPEATED_CALL, REPEATED_CALL.removeprefix("error: "))

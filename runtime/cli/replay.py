@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ReplayError
 from ...traces.text import short
+from ...traces.timeline import call_text
 from .output import Output
 from .recorded_engine import engine_of, load_trace
 from .reenact import Reenactment
@@ -15,7 +16,10 @@ from .traces import trace_json
 from .transcript import show_header, show_turn
 
 if TYPE_CHECKING:
+    from ...traces.events import RunStart
     from ...traces.reader import Trace
+    from ..inference.engine import Engine
+    from ..replay.live import LiveTools
     from ..replay.replay import PhaseCheck, VerifyReport
 
 
@@ -71,21 +75,25 @@ def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 
         for note in (*notes, *replay.check_settings(one.header, engine)):
             output.line(f"note: {note}", "yellow")
-        report = replay.verify(trace, engine, run=number, on_phase=show)
-        output.line(verdict(report), "green" if report.ok else "bold red")
+        tools = _live_tools(one.header, args, engine) if args.tools == "live" else None
+        report = replay.verify(trace, engine, run=number, tools=tools, on_phase=show)
+        good = report.ok or report.within_rounding
+        for line in verdict(report):
+            output.line(line, "green" if good else "bold red")
         reports.append(report)
         engine.close()
     if not reports:
         raise ReplayError(f"{trace.path}: the trace is empty")
     ok = all(report.ok for report in reports)
+    good = all(report.ok or report.within_rounding for report in reports)
     output.json({"trace": str(trace.path), "ok": ok, "runs": [report_json(r) for r in reports]})
-    return 0 if ok else 1
+    return 0 if good else 1
 
 
 def check_text(check: PhaseCheck) -> str:
     """One phase's outcome, on one line."""
     phase = check.recorded
-    head = f"phase {check.number}  {short(phase.purpose, 24).replace('_', ' '):<12}"
+    head = f"phase {check.number:<3} {short(phase.purpose, 24).replace('_', ' '):<12}"
     if phase.phase == "prefill":
         return f"{head} {phase.tokens:>6,} tokens fed"
     if check.difference is None:
@@ -98,15 +106,44 @@ def check_text(check: PhaseCheck) -> str:
     )
 
 
-def verdict(report: VerifyReport) -> str:
-    """The last line: verified or not."""
+def verdict(report: VerifyReport) -> list[str]:
+    """The last lines: verified or not; and if not, where, how far off, and why."""
     if report.ok:
         sampled = sum(c.recorded.tokens for c in report.phases if c.recorded.phase == "decode")
         phases = "phase" if report.total == 1 else "phases"
-        return f"verified: {report.total} {phases}, {sampled} sampled tokens, all the same"
+        tools = f", and {report.tools} live tool results" if report.tools else ""
+        return [f"verified: {report.total} {phases}, {sampled} sampled tokens{tools}, all the same"]
+    run = f"{len(report.phases)} of {report.total} phases were run"
+    if tool := report.tool_difference:
+        name = call_text(tool.call.name, tool.call.arguments)
+        return [
+            f"not verified: {short(name, 60)} gave another result now ({run})",
+            f"  recorded  {short(tool.call.result, 90)}",
+            f"  now       {short(tool.now, 90)}",
+            "  likely cause: what the tool looks at has changed since",
+        ]
     last = report.first_difference
-    where = f"phase {last.number} gave another token" if last else "not every phase was run"
-    return f"not verified: {where} ({len(report.phases)} of {report.total} phases were run)"
+    if last is None or last.difference is None:
+        return [f"not verified: not every phase was run ({run})"]
+    found = last.difference
+    where = f"phase {last.number} gave another token"
+    head = f"not verified: {where} ({run})"
+    if report.within_rounding:
+        head = f"the same up to rounding: {where}, as another target's rounding can ({run})"
+    lines = [head, f"  after     {short(found.before, 90)}"]
+    if found.margin is not None:
+        lines.append(f"  margin    {found.margin:.2g} of the range of the logits")
+    return [*lines, f"  likely cause: {found.cause}"]
+
+
+def _live_tools(header: RunStart, args: argparse.Namespace, engine: Engine) -> LiveTools:
+    """The tools of the run, on the folder that it looked at or another one."""
+    from ..replay.live import LiveTools
+
+    folder = args.dir or header.workspace
+    if not folder:
+        raise ReplayError("the run had no folder of files; give the one to look at with --dir")
+    return LiveTools(engine, header, folder)
 
 
 def report_json(report: VerifyReport) -> dict[str, Any]:
@@ -114,7 +151,17 @@ def report_json(report: VerifyReport) -> dict[str, Any]:
     return {
         "run": report.run,
         "ok": report.ok,
+        "within_rounding": report.within_rounding,
         "notes": report.notes,
+        "live_tools": report.tools,
+        "tool_difference": None
+        if report.tool_difference is None
+        else {
+            "name": report.tool_difference.call.name,
+            "arguments": report.tool_difference.call.arguments,
+            "recorded": report.tool_difference.call.result,
+            "now": report.tool_difference.now,
+        },
         "phases": [
             {
                 "number": check.number,

@@ -30,6 +30,13 @@ def add_replay(replay: argparse.ArgumentParser) -> None:
         help="do the recorded work with this model on this machine, and compare the times",
     )
     replay.add_argument(
+        "--tools",
+        choices=("recorded", "live"),
+        default="recorded",
+        help="--verify: results as recorded, or calls that only read run again (recorded)",
+    )
+    replay.add_argument("--dir", metavar="D", help="folder for tools that run (the recorded one)")
+    replay.add_argument(
         "--no-waits", action="store_true", help="--perf: do not pause where tools ran"
     )
     replay.add_argument(

@@ -14,13 +14,17 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, cast
 
 from ...errors import ContextOverflowError, ReplayError
-from ...traces.events import PhaseEvent, RunStart
+from ...traces.events import PhaseEvent, RunStart, ToolEvent
+from .cause import ROUNDING, likely_cause, margin_between
 from .decoding import Grammars, sampling_of
 from .schedule import check_replayable, chosen_run
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
     from ..inference.engine import Engine
+
+
+CONTEXT = 16  # tokens before a difference that are shown
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,21 @@ class Difference:
     """The id that came now; None when the replay ended first."""
     recorded_text: str
     replayed_text: str
+    before: str = ""
+    """The text that the tokens come after: the last of it."""
+    margin: float | None = None
+    """How far the two tokens' logits are apart, by the range of all logits; None: not known."""
+    cause: str = ""
+    """What most likely led to it."""
+
+
+@dataclass(frozen=True)
+class ToolDifference:
+    """The first live tool call that did not give what was recorded."""
+
+    call: ToolEvent
+    now: str
+    """The text that the model would be given now."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +82,24 @@ class VerifyReport:
     total: int
     """Phases in the recorded run."""
     phases: list[PhaseCheck] = field(default_factory=list)
+    tools: int = 0
+    """Live tool calls that gave what was recorded."""
+    tool_difference: ToolDifference | None = None
+    other_target: bool = False
+    """It was recorded with another CPU target than this one."""
 
     @property
     def ok(self) -> bool:
-        """Every recorded phase was run again with the same tokens."""
-        return len(self.phases) == self.total and all(phase.same for phase in self.phases)
+        """Every recorded phase gave the same tokens, and no tool that ran another text."""
+        whole = len(self.phases) == self.total and self.tool_difference is None
+        return whole and all(phase.same for phase in self.phases)
+
+    @property
+    def within_rounding(self) -> bool:
+        """The first difference is no more than what another target's rounding makes."""
+        found = self.first_difference
+        margin = found.difference.margin if found and found.difference else None
+        return self.other_target and margin is not None and margin <= ROUNDING
 
     @property
     def first_difference(self) -> PhaseCheck | None:
@@ -80,16 +112,19 @@ def verify(
     engine: Engine,
     *,
     run: int = -1,
+    tools: Callable[[ToolEvent], str | None] | None = None,
     on_phase: Callable[[PhaseCheck], None] | None = None,
 ) -> VerifyReport:
     """Run one run of a trace again and compare the sampled tokens of every phase.
 
-    Ends at the first phase that differs: what follows it has another history.
+    Ends at the first phase or tool that differs: what follows it has another history.
 
     Args:
         trace: a loaded trace.
         engine: an engine with the model of the trace.
         run: which run of the trace, counted as list indices are; the last one by default.
+        tools: runs a recorded call again and gives the text that the model would be told, or None
+            for one that it leaves; without it, the recorded results stand.
         on_phase: called after each phase.
 
     Raises:
@@ -102,9 +137,20 @@ def verify(
             "record one without --redact"
         )
     report = VerifyReport(header.run, check_settings(header, engine), total=len(chosen.phases))
+    report.other_target = bool(header.target) and header.target != str(engine.target)
     replay = Replay(engine, header)
-    for number, phase in enumerate(chosen.phases, 1):
-        check = replay.check(number, phase)
+    number = 0
+    for event in chosen.events:
+        if isinstance(event, ToolEvent) and tools is not None:
+            now = tools(event)
+            if now is not None and now != event.result:
+                report.tool_difference = ToolDifference(event, now)
+                break
+            report.tools += now is not None
+        if not isinstance(event, PhaseEvent):
+            continue
+        number += 1
+        check = replay.check(number, event)
         report.phases.append(check)
         if on_phase is not None:
             on_phase(check)
@@ -140,7 +186,7 @@ class Replay:
     """A session that a recorded run's phases are run on, in their order."""
 
     def __init__(self, engine: Engine, header: RunStart) -> None:
-        self._engine = engine
+        self._engine, self._header = engine, header
         self._session = engine.session(context=header.config.get("context"))
         self._grammars = Grammars(engine, header)
 
@@ -189,18 +235,27 @@ class Replay:
             sampling=sampling_of(phase),
             purpose=phase.purpose,
         )
-        difference = None
+        found = None
+        before = len(self._session.tokens)
         with contextlib.closing(cast("Generator[int]", sampled)):
             for position, (was, now) in enumerate(zip_longest(recorded, sampled)):
                 if was != now:
-                    difference = self._difference(position, was, now)
+                    found = position, was, now
                     break
         replayed = self._session.last_phase
         assert replayed is not None, "the engine gives a phase for every decode that has ended"
+        difference = None if found is None else self._difference(phase, before, *found)
         return PhaseCheck(number, phase, replayed, difference)
 
-    def _difference(self, position: int, was: int | None, now: int | None) -> Difference:
-        return Difference(position, was, now, self._text(was), self._text(now))
+    def _difference(
+        self, phase: PhaseEvent, before: int, position: int, was: int | None, now: int | None
+    ) -> Difference:
+        at = before + position
+        text = self._engine.tokenizer.decode(self._session.tokens[:at][-CONTEXT:], special=True)
+        margin = margin_between(self._session, at, was, now)
+        cause = likely_cause(self._header, self._engine, phase, margin)
+        texts = self._text(was), self._text(now)
+        return Difference(position, was, now, *texts, text, margin, cause)
 
     def _text(self, token: int | None) -> str:
         if token is None or not 0 <= token < self._engine.tokenizer.n_vocab:

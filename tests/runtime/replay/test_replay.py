@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 import triplepoint as package
@@ -14,9 +16,10 @@ from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import AgentEvent, TextDelta
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.replay.live import LiveTools
 from triplepoint.runtime.replay.replay import PhaseCheck, verify
 from triplepoint.traces import Trace
-from triplepoint.traces.events import PhaseEvent, RunStart
+from triplepoint.traces.events import PhaseEvent, RunStart, ToolEvent
 
 QUESTION = "Which files are here?"
 NANO = Path(package.__file__).parent / "runtime" / "nano" / "nano.gguf"
@@ -230,3 +233,132 @@ def test_a_stopped_replay_is_cancelled(scripted: Any) -> None:
 
     with pytest.raises(PassCancelledError):
         verify(trace, scripted([PassCancelledError("stopped")]))
+
+
+# --- what is said of a difference
+
+
+def test_a_difference_has_its_context_and_margin(engine: Engine, folder: Path) -> None:
+    """The text before it, and the distance of the two logits by the range of all."""
+    trace = record(engine, folder, QUESTION)
+    prompt, phase = phases(trace)[:2]
+    before = [*prompt.token_ids, *phase.token_ids[:5]]
+    phase.token_ids[5] = false = 300 if phase.token_ids[5] != 300 else 301
+
+    report = verify(trace, engine)
+
+    assert report.first_difference is not None
+    found = report.first_difference.difference
+    assert found is not None
+    assert found.replayed is not None
+    assert found.before == engine.tokenizer.decode(before[-16:], special=True)
+    logits = engine.session().score(before)[-1]
+    margin = abs(logits[found.replayed] - logits[false]) / (logits.max() - logits.min())
+    assert found.margin == pytest.approx(float(margin), rel=1e-3)
+    assert found.cause.startswith("nothing that a trace records differs")
+    assert not report.within_rounding
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda h, p: setattr(h, "target", "avx9"), "target: recorded with avx9, now "),
+        (lambda h, p: setattr(h, "kv", "q8"), "kv: recorded with a q8 cache, now bf16"),
+        (lambda h, p: h.versions.update(kernels="old"), "kernels: recorded with old, now "),
+        (lambda h, p: h.versions.update(llvmlite="0.1"), "llvmlite: recorded with 0.1, now "),
+        (lambda h, p: setattr(h.model, "sha256", ""), "model.sha256 is not in the trace"),
+        (lambda h, p: p.sampling.update(temperature=0.01), "sampling: tokens are drawn"),
+    ],
+)
+def test_the_likely_cause_is_what_differs(
+    engine: Engine, folder: Path, change: Any, cause: str
+) -> None:
+    """Target, cache, versions, hash, sampling: each is named when it is another."""
+    trace = record(engine, folder, "Hello!")
+    phase = phases(trace)[1]
+    assert trace.header is not None
+    change(trace.header, phase)
+    phase.token_ids[0] = 300 if phase.token_ids[0] != 300 else 301
+
+    found = verify(trace, engine).phases[-1].difference
+
+    assert found is not None
+    assert cause in found.cause
+
+
+def test_rounding_explains_a_difference_on_another_target_only(
+    engine: Engine, folder: Path
+) -> None:
+    """The same margin counts as rounding if the target is another, and as nothing else if not."""
+    trace = record(engine, folder, "Hello!")
+    assert trace.header is not None
+    phase = phases(trace)[1]
+    true = phase.token_ids[0]
+    # The token whose logit is next: nano is sure of itself, so its margin is put beneath.
+    logits = engine.session().score(phases(trace)[0].token_ids)[-1]
+    phase.token_ids[0] = int(np.argsort(logits)[-2])
+    assert phase.token_ids[0] != true
+
+    for target, other in ((str(engine.target), False), ("avx9", True)):
+        trace.header.target = target
+        report = verify(trace, engine)
+        assert report.other_target is other
+        found = report.phases[-1].difference
+        assert found is not None
+        assert found.margin is not None
+        assert report.within_rounding is (other and found.margin <= 1e-2)
+        report.phases[-1] = replace(report.phases[-1], difference=replace(found, margin=0.5e-2))
+        assert report.within_rounding is other
+        assert not report.ok
+
+
+def test_another_target_gives_the_same_or_nearly(engine: Engine, folder: Path) -> None:
+    """Recorded on this machine's best target, verified on portable code: equal, or by rounding."""
+    trace = record(engine, folder, QUESTION, "What is on line 2 of notes.txt?")
+
+    with Engine.load("nano", target="generic") as portable:
+        report = verify(trace, portable)
+
+    assert report.other_target
+    assert report.ok or report.within_rounding
+
+
+# --- live tools
+
+
+def test_a_live_tool_that_differs_ends_the_replay(
+    engine: Engine, folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Unchanged files give the same; of a changed one the call and both texts are named."""
+    path = tmp_path_factory.mktemp("trace") / "trace.jsonl"
+    with Agent(engine, workspace=folder, trace=path) as agent:
+        agent.run("What is on line 2 of notes.txt?")
+    trace = Trace.load(path)
+    assert trace.header is not None
+    live = LiveTools(engine, trace.header, folder)
+    before = verify(trace, engine, tools=live)
+    assert before.ok
+    assert before.tools == 1
+
+    (folder / "notes.txt").write_text("call the plumber\nbuy bread\n")
+    report = verify(trace, engine, tools=live)
+
+    assert not report.ok
+    assert report.tool_difference is not None
+    assert report.tool_difference.call is trace.tools[0]
+    assert "buy bread" in report.tool_difference.now
+    assert len(report.phases) == 2
+
+
+def test_what_changes_things_is_not_run_again(engine: Engine, folder: Path) -> None:
+    """Writes, programs, the network, refused calls and unknown tools keep their results."""
+    trace = record(engine, folder, "Hello!")
+    assert trace.header is not None
+    live = LiveTools(engine, trace.header, folder)
+    read = {"name": "read_file", "arguments": {"path": "notes.txt"}, "effect": "read"}
+    allowed = {"decision": "allowed", **read}
+
+    assert "buy milk" in (live(ToolEvent.model_validate(allowed)) or "")
+    for change in ({"effect": "write"}, {"effect": "exec"}, {"decision": "denied"}, {"name": "x"}):
+        assert live(ToolEvent.model_validate(allowed | change)) is None
+    assert live(ToolEvent.model_validate(read)) is None

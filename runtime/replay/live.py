@@ -1,0 +1,46 @@
+"""Tools that run again in a replay, to see whether they still give what they gave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...tools import FindTools
+from ...traces.events import RunStart, ToolEvent
+from ..agent.agent import Agent
+from ..agent.loop import Run
+from ..conversation.toolcalls import ToolCall
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+
+
+class LiveTools:
+    """Runs the recorded calls of tools that only read, in a folder.
+
+    What a call changed, sent or started is not done again: it gives None, and the recorded result
+    stands.
+    """
+
+    def __init__(self, engine: Engine, header: RunStart, folder: str | Path) -> None:
+        names = {tool.get("function", {}).get("name") for tool in header.tools}
+        find = FindTools(folder)
+        more = list(find) if names & {tool.name for tool in find} else []
+        self._agent = Agent(
+            engine,
+            workspace=folder,
+            tools=more,
+            context=header.config.get("context"),
+            trace=False,
+        )
+        self._run: tuple[int, Run] | None = None
+
+    def __call__(self, event: ToolEvent) -> str | None:
+        """What the model would be told now; None for a call that is not run again."""
+        known = {tool.name for tool in self._agent.tools}
+        if event.decision != "allowed" or event.effect != "read" or event.name not in known:
+            return None
+        if self._run is None or self._run[0] != event.turn:  # repeated calls count by question
+            self._run = event.turn, Run(self._agent, "")
+        call = ToolCall(event.name, event.arguments, id=event.call_id)
+        return self._run[1].call(call).result
