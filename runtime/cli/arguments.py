@@ -78,6 +78,10 @@ def _add_doctor(verbs: argparse._SubParsersAction) -> None:
 def _add_bench(verbs: argparse._SubParsersAction) -> None:
     bench = _verb(verbs, "bench", "prefill and decode speed, in llama-bench's rows")
     _engine_options(bench, model="nano", context=False)
+    bench.set_defaults(model=None)  # of a trace it is the recorded one
+    bench.add_argument(
+        "--trace", metavar="TRACE", help="do the work of this run, or of one of the library"
+    )
     bench.add_argument(
         "-p", "--n-prompt", type=numbers, default=[512], metavar="N,…", help="prompt lengths (512)"
     )

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Measure and print; a row is printed as soon as it is known."""
     form: Form = "json" if args.json else args.output
+    if args.trace is not None:
+        from . import bench_trace
+
+        return bench_trace.run(args, output, form)
+    args.model = args.model or "nano"
     if args.kernels is not None:
         return _kernels(args, output, form)
     if args.predict is not None:
@@ -86,7 +91,7 @@ def _speed(
     show(output, form, columns, rows())
     if form == "md":
         _breakdown(output, found)
-        _notes(output, engine.kv, args.repetitions, limits.samples)
+        notes(output, engine.kv, args.repetitions, limits.samples)
 
 
 def _speed_row(engine: Engine, result: Result) -> Row:
@@ -168,7 +173,7 @@ def _against(
             )
             output.line(f"{name}; {engine.target} against {peer.name}")
             output.line(f"its build: {printable(peer.system)}")
-            _notes(output, engine.kv, args.repetitions, limits.samples)
+            notes(output, engine.kv, args.repetitions, limits.samples)
         if peer.idle_cpu_s > 0.1:
             output.error(f"the peer used {peer.idle_cpu_s:.1f} s of CPU while it was our turn")
 
@@ -241,7 +246,7 @@ def _kernels(args: argparse.Namespace, output: Output, form: Form) -> int:
     if form == "md":
         for target in reversed(chosen):
             samples = [p for r in found if r.target == str(target) for p in r.limits]
-            _notes(output, "", args.repetitions, samples)
+            notes(output, "", args.repetitions, samples)
     return 0
 
 
@@ -333,7 +338,7 @@ def _columns(profiles: Iterable[MachineProfile]) -> dict[str, list[float]]:
     }
 
 
-def _notes(output: Output, kv: str, repeat: int, profiles: Sequence[MachineProfile]) -> None:
+def notes(output: Output, kv: str, repeat: int, profiles: Sequence[MachineProfile]) -> None:
     """Under a Markdown table: where, when and how it was measured, and the limits then."""
     first, found = profiles[0], _columns(profiles)
     form = f", {kv} KV" if kv else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from .traces import default_folder
 if TYPE_CHECKING:
     from ...traces.events import RunStart
     from ..inference.engine import Engine
+    from ..replay.schedule import Work
 
 NANO = "triplepoint-nano"
 
@@ -51,7 +53,7 @@ def engine_of(
     # More threads than cores would wait for each other at every barrier.
     asked.threads = args.threads or min(header.threads, usable_cores()) or None
     asked.kv = args.kv or header.kv or None
-    asked.context = args.context or context
+    asked.context = getattr(args, "context", None) or context
     if args.target:
         return load_engine(asked, output), []
     asked.target = header.target or None
@@ -60,6 +62,17 @@ def engine_of(
     except TargetError as error:
         asked.target = None
         return load_engine(asked, output), [str(error)]
+
+
+def positions_for(header: RunStart, works: Sequence[Work], model: str | None) -> int | None:
+    """Positions to load the engine with: the recorded ones; for another model what is needed."""
+    from ..inference.engine import DEFAULT_CONTEXT
+    from ..replay.schedule import positions
+
+    needed = positions(works)
+    if model is None:
+        return header.config.get("context") or needed
+    return needed if needed > DEFAULT_CONTEXT else None
 
 
 def model_of(header: RunStart) -> str:

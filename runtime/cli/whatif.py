@@ -12,15 +12,14 @@ from ...traces.report import Table
 from ...traces.text import short
 from ...traces.timeline import duration, rate
 from .output import Output
-from .recorded_engine import engine_of
+from .recorded_engine import engine_of, positions_for
 from .transcript import show_header
 
 if TYPE_CHECKING:
-    from ...traces.events import PhaseEvent, RunStart
+    from ...traces.events import PhaseEvent
     from ...traces.reader import Trace
     from ..inference.engine import Engine
     from ..replay.report import PerfPhase, PerfReport, Sums
-    from ..replay.schedule import Work
 
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
@@ -31,7 +30,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
         raise ReplayError("--machine is for --predict: nothing can be run on another machine")
     chosen, header = schedule.chosen_run(trace, -1)
     works = schedule.schedule(chosen)
-    engine, notes = engine_of(header, args, output, _context(header, works, args.model))
+    engine, notes = engine_of(header, args, output, positions_for(header, works, args.model))
     try:
         if args.predict:
             report = _predicted(trace, args, engine)
@@ -46,17 +45,6 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
         output.line(line)
     output.json({"trace": str(trace.path), **as_dict(report)})
     return 0
-
-
-def _context(header: RunStart, works: Sequence[Work], model: str | None) -> int | None:
-    """Positions to load the engine with: the recorded ones; for another model what is needed."""
-    from ..inference.engine import DEFAULT_CONTEXT
-    from ..replay.schedule import positions
-
-    needed = positions(works)
-    if model is None:
-        return header.config.get("context") or needed
-    return needed if needed > DEFAULT_CONTEXT else None
 
 
 def _measured(

@@ -155,3 +155,42 @@ def test_a_run_that_is_nowhere_names_the_library(triplepoint: Run) -> None:
 
     assert done.returncode == 3
     assert "no trace 'nope'" in done.stderr
+
+
+def test_live_tools_are_compared(
+    triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """--verify --tools live: the same, or the call whose result is another one, and status 1."""
+    trace = tmp_path / "t.jsonl"
+    question = "What is on line 2 of notes.txt?"
+    assert not triplepoint("run", question, "--dir", folder, "--trace", trace).returncode
+
+    same = triplepoint("replay", trace, "--verify", "--tools", "live")
+    (folder / "notes.txt").write_text("call the plumber\nbuy bread\n")
+    other = triplepoint("replay", trace, "--verify", "--tools", "live", "--json")
+
+    assert same.returncode == 0, same.stderr
+    assert "and 1 live tool results, all the same" in same.stdout
+    assert other.returncode == 1
+    run = json.loads(other.stdout)["runs"][0]
+    assert "buy bread" in run["tool_difference"]["now"]
+    assert "buy milk" in run["tool_difference"]["recorded"]
+
+
+def test_a_schedule_is_a_benchmark(
+    triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """bench --trace: a row for each phase and three sums; JSON has every repetition."""
+    trace = tmp_path / "t.jsonl"
+    assert not triplepoint("run", "Which files?", "--dir", folder, "--trace", trace).returncode
+    phases = Trace.load(trace).phases
+
+    done = triplepoint("bench", "--trace", trace, "-r", 2)
+    rows = json.loads(triplepoint("bench", "--trace", trace, "-r", 2, "-o", "json").stdout)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    table = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert len(table) == 2 + len(phases) + 3
+    assert [row["n_tokens"] for row in rows[:-3]] == [p.tokens for p in phases]
+    assert [row["kind"] for row in rows[-3:]] == ["prefill", "decode", "engine"]
+    assert {len(row["samples_ns"]) for row in rows} == {2}

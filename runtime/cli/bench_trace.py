@@ -1,0 +1,93 @@
+"""``triplepoint bench --trace``: the work of a recorded run as a benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from ...traces.text import printable, short
+from ...traces.timeline import duration
+from .output import Output
+from .recorded_engine import engine_of, load_trace, positions_for
+from .tables import Column, Form, Row, between, percent, rate, show
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..replay.measured import Timed
+
+
+def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+    """Do the work so many times and print a row for each phase, then the sums."""
+    from ..physics.limits import Limits
+    from ..replay import schedule
+    from ..replay.measured import measure
+    from .bench import notes
+
+    trace = load_trace(args.trace)
+    chosen, header = schedule.chosen_run(trace, -1)
+    context = positions_for(header, schedule.schedule(chosen), args.model)
+    engine, remarks = engine_of(header, args, output, context)
+    try:
+        for remark in remarks:
+            output.note(remark)
+        limits = Limits(engine.library, engine.pool)
+        found = measure(trace, engine, repeat=args.repetitions, between=limits.sample)
+        columns = [
+            Column("phase", 18, is_text=True),
+            Column("tokens", 6),
+            Column("KV before", 9),
+            Column("time", 8),
+            Column("t/s", 16),
+            Column("min … max", 16),
+            Column("regime", 24, is_text=True),
+            Column("of limit", 8),
+        ]
+        show(output, form, columns, (_row(engine, args.trace, timed) for timed in found))
+        if form == "md":
+            output.line()
+            model = engine.model
+            recorded = "" if model.sha256 == header.model.sha256 else f", of {header.model.name}"
+            output.line(f"{printable(args.trace)}{recorded}, on {model.name} {model.quant}")
+            notes(output, engine.kv, args.repetitions, limits.samples)
+    finally:
+        engine.close()
+    return 0
+
+
+def _row(engine: Engine, name: str, timed: Timed) -> Row:
+    share = timed.share
+    cells = (
+        short(timed.name, 40),
+        f"{timed.tokens:,}",
+        "" if timed.kv is None else f"{timed.kv:,}",
+        duration(statistics.median(timed.seconds)),
+        f"{rate(timed.median)} ± {rate(timed.spread)}",
+        between(timed.rates),
+        timed.regime,
+        "" if share is None else percent(share),
+    )
+    model = engine.model
+    fields: dict[str, Any] = {
+        "trace": name,
+        "model_filename": str(model.path),
+        "model_type": f"{model.architecture} {model.name} {model.quant}".strip(),
+        "cpu_info": engine.machine.cpu,
+        "backends": str(engine.target),
+        "n_threads": engine.threads,
+        "type_k": engine.kv,
+        "type_v": engine.kv,
+        "phase": timed.name,
+        "kind": timed.kind,
+        "n_tokens": timed.tokens,
+        "n_depth": timed.kv,
+        "median_ns": round(statistics.median(timed.seconds) * 1e9),
+        "median_ts": timed.median,
+        "stddev_ts": timed.spread,
+        "min_ts": min(timed.rates),
+        "max_ts": max(timed.rates),
+        "regime": timed.regime,
+        "limit_share": share,
+    }
+    samples = {"samples_ns": [round(s * 1e9) for s in timed.seconds], "samples_ts": timed.rates}
+    return Row(cells, fields, samples)
