@@ -49,6 +49,41 @@ class Forced(Decoding):
         return None if super()._only() is None else self._script[len(self._ids)]
 
 
+class Pace:
+    """A constraint that lets a decode jump so that it takes a given number of passes.
+
+    Which tokens a recorded decode took without a pass is not in a trace, since a grammar forced
+    them or they were guessed; but how many passes it had and how many positions it computed is.
+    Here the passes are spread evenly over these.
+
+    Args:
+        inner: the grammar of the decode: its masks are made, and it is told of the tokens.
+    """
+
+    def __init__(self, computed: int, passes: int, inner: Constraint | None = None) -> None:
+        self._chosen = {round(n * computed / max(1, passes)) for n in range(passes + 1)}
+        self._at = 0
+        self._inner = inner
+
+    def mask(self) -> np.ndarray | None:
+        """The grammar's; without one every token may come."""
+        return None if self._inner is None else self._inner.mask()
+
+    def advance(self, token: int) -> None:
+        """One more was taken."""
+        self._at += 1
+        if self._inner is not None:
+            self._inner.advance(token)
+
+    def forced(self) -> int | None:
+        """Any token where none is chosen, None where one is."""
+        return None if self._at in self._chosen else 0
+
+    def allows(self, tokens: Sequence[int]) -> int:
+        """As many as are given."""
+        return len(tokens)
+
+
 def decode_forced(
     session: Session,
     ids: Sequence[int],

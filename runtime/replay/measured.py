@@ -102,5 +102,5 @@ def _sums(phases: list[Timed]) -> Iterator[Timed]:
     for kind in ("prefill", "decode", "engine"):
         chosen = [p for p in phases if kind in (p.kind, "engine")]
         if chosen:
-            seconds = [sum(times) for times in zip(*(p.seconds for p in chosen), strict=True)]
+            seconds = [sum(times, 0.0) for times in zip(*(p.seconds for p in chosen), strict=True)]
             yield Timed(kind, kind, sum(p.tokens for p in chosen), None, seconds)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import ContextOverflowError, ReplayError
@@ -75,6 +76,8 @@ class Execution:
         recorded = header.config.get("context")
         fits = isinstance(recorded, int) and needed <= recorded <= engine.context
         self._session = engine.session(context=recorded if fits else needed)
+        # What is guessed depends on what has paid so far: here the recorded passes are made.
+        self._session.shortcuts = replace(self._session.shortcuts, speculate=0)
         self._ids = TokenIds(engine.tokenizer.n_vocab)
         same = bool(header.model.sha256) and header.model.sha256 == engine.model.sha256
         # Of another vocabulary a grammar would refuse the tokens.
@@ -92,12 +95,12 @@ class Execution:
 
     def run(self, work: Work) -> PhaseEvent:
         """Do one phase; what is missing before it is filled in, on nobody's clock."""
-        from ..inference.forced import decode_forced
+        from ..inference.forced import Pace, decode_forced
 
         phase, session = work.recorded, self._session
-        if phase.kv_before < session.n_cached:
-            session.truncate(phase.kv_before)
-        if phase.kv_before > len(session.tokens):  # a part that this trace does not have
+        if phase.kv_before != session.n_cached:
+            session.truncate(min(phase.kv_before, len(session.tokens)))
+        if phase.kv_before > session.n_cached:  # a part that this trace does not have
             session.prefill(self._ids.made_up(phase.kv_before - len(session.tokens)))
         try:
             if phase.phase == "prefill":
@@ -106,6 +109,9 @@ class Execution:
                 now = session.prefill(ids[len(ids) - new :], purpose=phase.purpose)
             else:
                 grammar = self._grammars and self._grammars.of(phase, session.tokens)
+                unlike = grammar is None or phase.drafted_tokens  # the grammar alone knows less
+                if unlike and 0 < phase.passes < work.computed:
+                    grammar = Pace(work.computed, phase.passes, grammar)
                 now = decode_forced(
                     session,
                     self._ids.of(phase),

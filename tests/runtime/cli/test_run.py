@@ -226,7 +226,7 @@ def test_verify_names_the_first_token_that_differs(triplepoint: Run, run_trace: 
     as_json = json.loads(triplepoint("replay", run_trace, "--verify", "--json").stdout)
 
     assert done.returncode == 1
-    assert "phase 4  answer       differs at token 4 of " in done.stdout
+    assert "phase 4   answer       differs at token 4 of " in done.stdout
     assert done.stdout.splitlines()[-1].startswith("not verified: phase 4")
     assert as_json["ok"] is False
     assert [phase["same"] for phase in as_json["runs"][0]["phases"]] == [True, True, True, False]

@@ -12,7 +12,7 @@ import pytest
 
 from triplepoint import Agent, Engine, Trace, replay
 from triplepoint.errors import ContextOverflowError, ReplayError
-from triplepoint.runtime.inference.forced import decode_forced
+from triplepoint.runtime.inference.forced import Pace, decode_forced
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.expectation import Efficiency, Passes
 from triplepoint.runtime.replay.machines import read_machine
@@ -114,6 +114,8 @@ def test_another_model_does_the_same_work(other: Engine, trace: Trace) -> None:
     report = replay.perf(trace, other, waits=False)
 
     assert sizes(report.now) == sizes(trace.phases)
+    assert [p.passes for p in report.now] == [p.passes for p in trace.phases]
+    assert any(p.forced_tokens for p in trace.phases)  # so a decode has fewer passes than tokens
     most = other.tokenizer.n_vocab
     assert all(0 <= i < most for p in report.now for i in p.token_ids)
     assert most < max(i for p in trace.phases for i in p.token_ids)
@@ -335,3 +337,20 @@ def test_the_public_names_are_there() -> None:
         assert callable(getattr(replay, name))
     with pytest.raises(AttributeError, match="nope"):
         replay.nope  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_pace_takes_as_many_passes(engine: Engine) -> None:
+    """Jumps spread over a decode give the wanted passes and positions, and the same cache."""
+    ids = engine.tokenizer.encode("Which file mentions retry? Look into app.log first.")
+    assert len(ids) > 12
+    after = []
+    for computed, passes in ((10, 10), (10, 4), (9, 1), (8, 3)):
+        session = engine.session()
+        session.prefill([5, 6, 7])
+
+        phase = decode_forced(session, ids[:11], constraint=Pace(computed, passes))
+
+        assert (phase.passes, phase.kv_after - phase.kv_before) == (passes, computed)
+        assert phase.token_ids == ids[:11]
+        after.append(list(session.decode(max_tokens=3)))
+    assert after == [after[0]] * 4
