@@ -68,7 +68,10 @@ def _versions(header: RunStart) -> list[str]:
 
     now = versions()
     pairs = ((name, header.versions.get(name), now.get(name)) for name in _MAKERS)
-    return [f"{name}: recorded with {a}, now {b}" for name, a, b in pairs if a and a != b]
+    found = [f"{name}: recorded with {a}, now {b}" for name, a, b in pairs if a and a != b]
+    if "kernels" not in header.versions:
+        found.insert(0, "kernels: an older version recorded this, which did not say with which")
+    return found
 
 
 _MAKERS = ("kernels", "llvmlite", "triplepoint", "llguidance", "tokenizers")
