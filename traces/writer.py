@@ -19,6 +19,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pydantic_core
 import structlog
 
 from ..errors import TraceError
@@ -124,16 +125,19 @@ class Stamp:
         self.last = (seq + 1, event.get("ts") or time.time(), run)
         # An event copied from a newer trace keeps that trace's version.
         v = event.get("v", SCHEMA_VERSION)
-        head = {"v": v, "seq": seq + 1, "ts": self.last[1], "run": run}
-        return {
-            **head,
-            "event": event["event"],
-            **{k: v for k, v in event.items() if k not in head},
-        }
+        head = {"v": v, "seq": seq + 1, "ts": self.last[1], "run": run, "event": event["event"]}
+        return head | {**event, **head}  # the first decides the order, the last the values
 
 
 def to_json(event: Mapping[str, Any], **_: Any) -> str:
     """One line of JSON. What JSON lacks is written as text: NaN, bytes, paths, anything else."""
+    try:
+        # pydantic's writer takes a quarter of the time, but does not escape what is not ASCII.
+        line = pydantic_core.to_json(event, inf_nan_mode="strings", fallback=_fallback)
+        if line.isascii():
+            return line.decode("ascii")
+    except (ValueError, TypeError, RecursionError):
+        pass  # a lone surrogate, a key that is no text, …: all of it is tried again below
     try:
         try:
             return _dumps(event)
@@ -144,7 +148,7 @@ def to_json(event: Mapping[str, Any], **_: Any) -> str:
 
 
 def to_ascii(logger: object, name: str, line: str) -> str:
-    """`json` has escaped everything above and below ASCII's printable range except DEL."""
+    """`to_json` has escaped everything above and below ASCII's printable range except DEL."""
     return line.replace("\x7f", "\\u007f")
 
 
