@@ -45,6 +45,7 @@ KEPT: dict[str, set[str]] = {
         ),
         *("limit_share", "threads", "plan", "memory_level", "experts", "sampling", "max_tokens"),
         *("experts_by_layer", "tuning"),
+        *("forced_tokens", "drafted_tokens", "accepted_tokens", "saved_s"),
         *("stop", "constraint", "ttft_s", "source", "passes", "predicted_s", "layers"),
         *("tokens_per_s", "regime", "predicted_regime"),
     },

@@ -74,13 +74,40 @@ def _ask(questions: Sequence[str], path: Path) -> None:
 
 
 def _seed(path: Path) -> None:
-    """The shape that the project was started from, in made-up tokens on real matrices:
+    """The shape that the project was started from:
 
     a prompt of 220 tokens, a call of 30, a result of 5,000, an answer of 60.
     """
+    _made_up(path, 8192, 220, [(30, "read_file", 5000)], 60)
+
+
+def _edit(path: Path) -> None:
+    """A long session of edits: read, change, run the tests, look again, 24 times over."""
+    chance = random.Random(2)
+    sizes = {  # tokens of a call and of its result, at least and at most
+        "search": ((18, 32), (60, 400)),
+        "read_file": ((20, 34), (300, 1200)),
+        "edit_file": ((60, 260), (25, 60)),
+        "run_command": ((20, 40), (80, 700)),
+    }
+    order = ["search", "read_file", *["read_file", "edit_file", "run_command", "edit_file"] * 5]
+    order += ["run_command", "edit_file"]
+    calls = [
+        (chance.randint(*sizes[name][0]), name, chance.randint(*sizes[name][1])) for name in order
+    ]
+    _made_up(path, 16384, 1400, calls, 180)
+
+
+def _made_up(
+    path: Path, context: int, prompt: int, calls: Sequence[tuple[int, str, int]], answer: int
+) -> None:
+    """A run of these sizes in made-up tokens on real matrices.
+
+    calls: tokens of each call, its tool, and tokens of its result.
+    """
     chance = random.Random(1)
     with (
-        Engine.load(SYNTHETIC, context=8192) as engine,
+        Engine.load(SYNTHETIC, context=context) as engine,
         Agent(engine, system="", trace=path) as agent,
     ):
         session, trace = agent.session, agent.trace
@@ -100,18 +127,26 @@ def _seed(path: Path) -> None:
             trace.write(phase)
 
         trace.write(run_start(agent, "made-up tokens"))
-        text = "(220 made-up tokens; nothing in this run means anything but its sizes and times)"
+        text = f"({prompt} made-up tokens; nothing in this run means anything but sizes and times)"
         trace.write(MessageEvent(role="user", content=text, turn=1, step=1))
-        feed(220, "prompt", 1)
-        say(30, "tool_call", 1)
-        trace.write(ToolEvent(name="made_up", result="(5,000 made-up tokens)", turn=1, step=1))
-        feed(5000, "tool_result", 2)
-        say(60, "answer", 2)
-        trace.write(TurnEnd(turn=1, answer="(60 made-up tokens)"))
-        trace.write(RunEnd(status="answered", answer="(60 made-up tokens)"))
+        feed(prompt, "prompt", 1)
+        for step, (tokens, name, result) in enumerate(calls, 1):
+            say(tokens, "tool_call", step)
+            text = f"({result:,} made-up tokens)"
+            trace.write(ToolEvent(name=name, result=text, turn=1, step=step))
+            feed(result, "tool_result", step + 1)
+        say(answer, "answer", len(calls) + 1)
+        text = f"({answer} made-up tokens)"
+        trace.write(TurnEnd(turn=1, answer=text))
+        trace.write(RunEnd(status="answered", answer=text))
 
 
-RUNS: dict[str, Callable[[Path], None]] = {"chat": _chat, "search": _search, "seed": _seed}
+RUNS: dict[str, Callable[[Path], None]] = {
+    "chat": _chat,
+    "edit": _edit,
+    "search": _search,
+    "seed": _seed,
+}
 
 
 def main(chosen: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from triplepoint.jit import targets
 from triplepoint.runtime.replay import library, recorded
 from triplepoint.runtime.replay.replay import verify
 
-HEAVY = ("seed",)  # of a synthetic model, which is written to the cache first
+HEAVY = ("seed", "edit")  # of a synthetic model, which is written to the cache first
 
 
 def engine_of(trace: Trace) -> Engine:
