@@ -18,10 +18,10 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...jit.kernels.attention import token_tile
 from ..physics.calibration import Calibration, busy, keep, kept, path_of
@@ -40,6 +40,7 @@ from .runner import Case, Runner, part_of
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
+    from ..inference.plan import Plan
     from ..physics.costs import ModelCost
 
 DEPTH = 1024  # positions in the cache for what is measured with a long one
@@ -111,11 +112,8 @@ class Sampler:
         assert phase is not None, "a phase has just ended"
         each = 1.0 / phase.passes if case.generate else 1.0
         players = session.accounts.players()
-        parts: dict[str, float] = dict.fromkeys(_PARTS, 0.0)
-        for plan in (session.decode_plan, session.prefill_plan):
-            work = plan.tape.work_seconds().sum(axis=0) / players
-            for op, value in zip(plan.graph.tape.ops, work, strict=True):
-                parts[_part(op.kernel.source.name, op.name)] += float(value) * each
+        found = parts_of((session.decode_plan, session.prefill_plan), players)
+        parts = {name: seconds * each for name, seconds in found.items()}
         start = case.start + (case.generate - 1) // 2 if case.generate else case.start
         tokens = 1 if case.generate else case.prompt
         machine = self.limits.samples[-1]
@@ -123,6 +121,16 @@ class Sampler:
 
 
 _PARTS = ("products", "head", "attention", "rows")
+
+
+def parts_of(plans: Iterable[Plan[Any]], players: float) -> dict[str, float]:
+    """Seconds that each of `players` threads was in each part since the tapes were reset."""
+    parts = dict.fromkeys(_PARTS, 0.0)
+    for plan in plans:
+        work = plan.tape.work_seconds().sum(axis=0) / players
+        for op, value in zip(plan.graph.tape.ops, work, strict=True):
+            parts[_part(op.kernel.source.name, op.name)] += float(value)
+    return parts
 
 
 def _part(kernel: str, op: str) -> str:

@@ -1,0 +1,62 @@
+"""Ops that halve a resource of a pass, to see what its time is spent on.
+
+They change what a pass reads or multiplies and nothing else; its results mean nothing afterwards.
+`runtime/bench/interventions.py` lays them down between the ops of a model.
+"""
+
+from __future__ import annotations
+
+from ..simd import I64, I8s, I32s, I64s, Kernel, i32, i64, kernel
+from .panels import FORMATS
+
+
+@kernel
+def touch(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
+    """Read the units [begin, end) of `unit_bytes` bytes, a multiple of a vector, and no more."""
+    vector = 4 * k.lanes
+    total = k.var(k.zeros(i32, k.lanes))
+    with k.range(k.begin * unit_bytes, k.end * unit_bytes, step=vector) as at:
+        total.set(total.now ^ data.at(at).cast(i32).load(0, k.lanes))
+    sink.cast(i32).store(0, total.now)
+
+
+@kernel
+def touch_experts(
+    k: Kernel, data: I8s, sink: I8s, units_each: I64, active: I32s, *, fmt: str, blocks: int
+) -> None:
+    """Read what `gemm_experts` would: unit = (active expert, panel), `units_each` an expert."""
+    vector, panel_bytes = 4 * k.lanes, blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
+    total = k.var(k.zeros(i32, k.lanes))
+    with k.units() as unit:
+        expert = active.load(unit // units_each).to(i64)
+        panel = data.at((expert * units_each + unit % units_each) * panel_bytes)
+        with k.range(0, panel_bytes, step=vector, name="at") as at:
+            total.set(total.now ^ panel.at(at).cast(i32).load(0, k.lanes))
+    sink.cast(i32).store(0, total.now)
+
+
+@kernel
+def pair_up(k: Kernel, active: I32s, *, count: int, mask: int) -> None:
+    """One unit: entry n becomes entry n & mask: with -2 neighbours are equal, -1 keeps all."""
+    with k.units(), k.range(0, count, name="entry") as n:
+        active.store(n, active.load(n & mask))
+
+
+@kernel
+def thin(k: Kernel, starts: I32s, pairs: I32s, units: I64s, *, divide: int) -> None:
+    """One unit: of each active expert's pairs keep one in `divide`, and one at least.
+
+    starts, pairs, units as `moe.group` leaves them, units[2] being the number of active experts.
+    """
+    one = k.const(1, i32)
+    with k.units():
+        free, start = k.var(k.const(0, i32)), k.var(starts.load(0))
+        with k.range(0, units.load(2), name="expert") as n:
+            end = starts.load(n + 1)
+            kept = ((end - start.now) // divide).max(one)
+            with k.range(0, kept.to(i64), name="pair") as p:
+                pairs.store(free.now.to(i64) + p, pairs.load(start.now.to(i64) + p))
+            starts.store(n, free.now)
+            free.set(free.now + kept)
+            start.set(end)
+        starts.store(units.load(2), free.now)

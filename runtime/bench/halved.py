@@ -1,0 +1,262 @@
+"""Passes with half of one resource, laid down from the same ops as the pass itself.
+
+    control   every product in pieces, one op for each; all else as it is
+    memory    of two neighbouring pieces the first is multiplied twice: half of the bytes come from
+              where the weights lie, the same products are done. Neighbouring experts share their
+              weights, neighbouring pages of the cache are one
+    compute   the same bytes, half of the products: of many tokens the products and attention take
+              half, of one token every second piece is read and not multiplied, and attention takes
+              half of its heads. Of experts with few tokens each, half of the panels are only read
+    dispatch  the ops as they are, two passes in one play, and every second barrier left out
+
+So the tape of a pass really does less of one thing. Its results mean nothing: use a session of its
+own. Times of `memory` and `compute` stand against `control`, which has as many ops and barriers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from ...jit.compile import spec
+from ...jit.kernels import attention, gemm, interventions
+from ...jit.kernels.panels import FORMATS
+from ...jit.pool import aligned
+from ...jit.tape import Op, PerThread, Tape
+from ..forward.graph import CHUNKS, ONE, Graph
+from ..inference.plan import Plan
+
+if TYPE_CHECKING:
+    from ..inference.session import Session
+
+Halved = Literal["", "control", "memory", "compute", "dispatch"]
+PIECE = 1 << 20  # bytes of a piece for each thread: it is near when it is read again
+FEW = 3.0  # tokens of an expert below which half of them cannot be left out
+_COUNT = {"gemm_quant": 4, "gemm_k": 4, "gemm_float": 6}  # which argument is the number of tokens
+
+
+def halved(session: Session, name: Halved, tokens: int) -> Plan[HalvedGraph]:
+    """A pass of up to `tokens` tokens with half of what `name` says; "" is the pass as it is."""
+
+    class Kind(HalvedGraph):
+        half = name
+        expected = tokens * session.engine.cost.experts_used / max(1, session.engine.cost.experts)
+
+    label = name or "whole"
+    return Plan(session, label, tokens, session.engine.choice.logits, Kind)
+
+
+class HalvedGraph(Graph):
+    """A graph whose ops are changed when its tape is finished.
+
+    Attributes:
+        half: which resource there is half of.
+        expected: tokens of the pass that an expert gets, if all get as many.
+    """
+
+    half: ClassVar[Halved] = ""
+    expected: ClassVar[float] = 0.0
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.tape = _Changed(self.tape.name, self.tape.threads, self._change)
+        self._follow: list[Callable[[int, int, int], None]] = []
+        self._chance = np.random.default_rng(1)  # which experts tokens go to: alike in all passes
+
+    def set_pass(self, tokens: int, start: int, outputs: int) -> None:
+        super().set_pass(tokens, start, outputs)
+        for follow in self._follow:
+            follow(tokens, start, outputs)
+
+    # --- what becomes of the ops
+
+    def _change(self, ops: Sequence[Op]) -> list[Op]:
+        self._fix_experts(ops)
+        if not self.half:
+            return list(ops)
+        if self.half == "dispatch":
+            return self._fewer_barriers(ops)
+        return [changed for op in ops for changed in self._one(op)]
+
+    def _one(self, op: Op) -> list[Op]:
+        kernel = op.kernel.source.name
+        if kernel == "gemm_experts":
+            return self._experts(op)
+        if kernel in _COUNT and "router" not in op.name:
+            return self._in_pieces(op)
+        if kernel == "attention" and self.half == "compute":
+            return [self._fewer_heads(op) if self.decode else self._fewer_rows(op)]
+        if kernel == "group":
+            return self._lists(op)
+        return [op]
+
+    def _in_pieces(self, op: Op) -> list[Op]:
+        """A product in pieces."""
+        form, blocks = self._format(op)
+        panel = blocks * form.panel_block_bytes(self.target.lanes)
+        units = op.args[0].nbytes // panel
+        pairs = max(1, round(op.args[0].nbytes / self.tape.threads / PIECE / 2))
+        if units < 2 * self.tape.threads:
+            return [op]
+        cuts = [units * n // (2 * pairs) for n in range(2 * pairs + 1)]
+        return [self._piece(op, panel, cuts, n, last=n == 2 * pairs - 1) for n in range(2 * pairs)]
+
+    def _piece(self, op: Op, panel: int, cuts: Sequence[int], n: int, *, last: bool) -> Op:
+        kernel = op.kernel.source.name
+        again = self.half == "memory" and n % 2
+        first, size = cuts[n - 1] if again else cuts[n], cuts[n + 1] - cuts[n]
+        args = list(op.args)
+        args[0] = args[0].reshape(-1)[first * panel :]
+        width = self.target.lanes * (1 if self._fused(op) else 2)
+        args[2] = args[2][:, cuts[n] * width :]
+        head = op.name == "output"
+        units = self._head_part(size) if head else np.array([size], np.int64)
+        kind = op.kernel
+        if self.half == "compute" and self.decode and n % 2:
+            kind, args = spec(interventions.touch), [args[0], self._sinks(), panel]
+        elif self.half == "compute" and not head and not self.decode:
+            args[_COUNT[kernel]] = self._half_of_tokens()
+        chunk = max(1, size // (CHUNKS * self.tape.threads))
+        return dataclasses.replace(
+            op, kernel=kind, args=args, units=units, chunk=chunk, barrier=op.barrier and last
+        )
+
+    def _head_part(self, size: int) -> np.ndarray:
+        """Units of a piece of the output head: none in a pass without outputs."""
+        units = aligned(8, np.int64)[:1]
+
+        def follow(_tokens: int, _start: int, outputs: int) -> None:
+            units[0] = size if outputs else 0
+
+        self._follow.append(follow)
+        return units
+
+    def _half_of_tokens(self) -> np.ndarray:
+        count = aligned(8, np.int64)[:1]
+
+        def follow(tokens: int, _start: int, _outputs: int) -> None:
+            count[0] = max(1, tokens // 2)
+
+        self._follow.append(follow)
+        return count
+
+    def _fewer_rows(self, op: Op) -> Op:
+        """Attention of half the tokens, from as much of the cache on average."""
+        state, units = aligned(16, np.int64), aligned(8, np.int64)[:1]
+        tile, heads = attention.token_tile(self.heads.group), self.heads.kv_heads
+
+        def follow(tokens: int, start: int, _outputs: int) -> None:
+            half = max(1, tokens // 2)
+            state[:2] = half, start + (tokens - half) // 2
+            units[0] = -(-half // tile) * heads
+
+        self._follow.append(follow)
+        return dataclasses.replace(op, args=[*op.args[:-1], state], units=units)
+
+    def _fewer_heads(self, op: Op) -> Op:
+        """Attention of half the query heads of each KV head."""
+        constants = dict(op.kernel.constants)
+        constants["group"] = max(1, constants["group"] // 2)
+        return dataclasses.replace(op, kernel=spec(attention.attention, **constants))
+
+    # --- experts
+
+    def _fix_experts(self, ops: Sequence[Op]) -> None:
+        """Every token's experts by chance: what a changed pass computes must not choose them."""
+        chosen = np.zeros(0, np.int32)
+        for op in ops:
+            kernel, sizes = op.kernel.source.name, dict(op.kernel.constants)
+            if kernel == "route":
+                everyone = [
+                    self._chance.permutation(sizes["experts"]) for _ in range(self.most_tokens)
+                ]
+                chosen = aligned(self.most_tokens * sizes["used"] + 1, np.int32)
+                chosen[:-1] = np.concatenate([order[: sizes["used"]] for order in everyone])
+                if self.decode and self.half == "memory":
+                    chosen[1:-1:2] = chosen[:-2:2]
+            elif kernel == "group":
+                op.args = [chosen, *op.args[1:]]
+            elif kernel == "gemm_experts" and self.decode:
+                op.args = [*op.args[:6], chosen, *op.args[7:]]
+
+    def _experts(self, op: Op) -> list[Op]:
+        """The lower half of every expert's panels, then the upper one."""
+        args, constants = list(op.args), dict(op.kernel.constants)
+        args[5] //= 2
+        name, data = constants["fmt"], args[0].reshape(-1)
+        panel = constants["blocks"] * FORMATS[name].panel_block_bytes(self.target.lanes)
+        middle = data.nbytes // panel // 2 * panel
+        units = op.units
+        if self.decode:
+            units = np.array([int(op.units[0]) // 2], np.int64)
+        chunk = max(1, op.chunk // 2)
+        lower = dataclasses.replace(op, args=args, units=units, chunk=chunk, barrier=False)
+        args = [data[middle:], *args[1:]]
+        kind = op.kernel
+        if self.half == "compute" and self.expected < FEW:
+            kind = spec(interventions.touch_experts, fmt=name, blocks=constants["blocks"])
+            args = [args[0], self._sinks(), args[5], args[6]]
+        upper = dataclasses.replace(op, kernel=kind, args=args, units=units, chunk=chunk)
+        return [lower, upper]
+
+    def _lists(self, op: Op) -> list[Op]:
+        """After the lists of who goes to which expert: make them shorter, or lead to fewer."""
+        args = list(op.args)
+        args[6], args[7] = args[6] // 2, args[7] // 2
+        grouped = dataclasses.replace(op, args=args)
+        divide = 2 if self.half == "compute" and self.expected >= FEW else 1
+        one = self.units(ONE)
+        thin = Op(
+            f"{op.name}.thin", spec(interventions.thin, divide=divide),
+            [args[3], args[4], args[5]], one,
+        )  # fmt: skip
+        mask = -2 if self.half == "memory" else -1
+        kernel = spec(interventions.pair_up, count=dict(op.kernel.constants)["experts"], mask=mask)
+        pair_up = Op(f"{op.name}.pair_up", kernel, [args[2]], one, barrier=False)
+        return [grouped, pair_up, thin]
+
+    # --- barriers
+
+    def _fewer_barriers(self, ops: Sequence[Op]) -> list[Op]:
+        """Two passes, and between their first and last op every second barrier.
+
+        Who goes to which expert is counted on one thread: the barriers around that stay.
+        """
+        out: list[Op] = []
+        met = 0
+        for op in [*ops, *ops]:
+            fixed = op.kernel.source.name in ("route", "group")
+            met += op.barrier
+            stays = op.barrier and (fixed or met % 2 == 0)
+            out.append(dataclasses.replace(op, barrier=stays))
+        out[-1].barrier = True
+        return out
+
+    # --- helpers
+
+    def _format(self, op: Op):
+        constants = dict(op.kernel.constants)
+        form = FORMATS[constants["fmt"]]
+        return form, constants["blocks"] if "blocks" in constants else op.args[3]
+
+    def _fused(self, op: Op) -> bool:
+        return dict(op.kernel.constants)["epilogue"] in gemm.GATES
+
+    def _sinks(self) -> PerThread:
+        return PerThread([aligned(64, np.uint8) for _ in range(self.tape.threads)])
+
+
+class _Changed(Tape):
+    """A tape that changes its ops before it becomes native."""
+
+    def __init__(self, name: str, threads: int, change: Callable[[Sequence[Op]], list[Op]]) -> None:
+        super().__init__(name, threads)
+        self._change_ops = change
+
+    def finish(self, library: Any, pool: Any):
+        self.ops[-1].barrier = True
+        self.ops = self._change_ops(self.ops)
+        return super().finish(library, pool)

@@ -1,0 +1,216 @@
+"""Does the bound that is named say what a pass waits for? Halve each resource, and see.
+
+At each point of a grid a pass is timed as it is and with half of the bytes, half of the products,
+or half of the barriers (`halved.py`), in turns. The resource whose half takes the most off the time
+is what the pass was bound by; the bound that the stamps of the unchanged pass named is held against
+it. A point agrees when no other resource moves the time more than the named one does, by more than
+the noise: `TIE` of the pass's time, or two standard errors of the difference.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import EngineError
+from ...jit.kernels.attention import token_tile
+from ...jit.kernels.kvcache import PAGE
+from ..inference.session import PREFILL_CHUNK
+from ..physics.costs import PassCost, Prediction, pass_cost, predict
+from ..physics.limits import Limits
+from .calibration import parts_of
+from .halved import Halved, HalvedGraph, halved
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..inference.plan import Plan
+    from ..inference.session import Session
+    from ..physics.costs import Bound
+    from ..physics.machine import MachineProfile
+
+TIE = 0.03  # of the time: what two resources differ by less is a tie
+NAMES: tuple[Halved, ...] = ("", "control", "memory", "compute", "dispatch")
+AGAINST: dict[Bound, Halved] = {"memory": "control", "compute": "control", "dispatch": ""}
+SINGLES = 8  # passes of one token that are timed together, as many positions on
+LEAST_ROUNDS, MOST_ROUNDS = 3, 15
+ROUNDS_S = 1.5  # of a point, if that makes no fewer than the least
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the grid.
+
+    Attributes:
+        seconds: of the pass as it is, the median of the rounds.
+        effects: share of the time that half of a resource takes off; noise: its standard error.
+        parts: seconds of a thread in products, head, attention and rows, on average.
+        kernel_s: of a thread in kernels; wall_s: of the same passes from start to end.
+        least: what the limits around the point allow at least.
+        machine: those limits.
+        rounds: seconds of each round by pass.
+    """
+
+    tokens: int
+    start: int
+    seconds: float
+    effects: Mapping[Bound, float]
+    noise: Mapping[Bound, float]
+    parts: Mapping[str, float]
+    kernel_s: float
+    wall_s: float
+    cost: PassCost
+    passes: int
+    least: Prediction
+    machine: MachineProfile
+    rounds: Mapping[str, Sequence[float]]
+
+    def most(self) -> Bound:
+        """The resource whose half takes the most off."""
+        return max(self.effects, key=lambda name: self.effects[name])
+
+    def agrees(self, bound: Bound) -> bool:
+        """Whether no resource moves the time more than `bound` by more than the noise."""
+        top = self.most()
+        both = (self.noise[top] ** 2 + self.noise[bound] ** 2) ** 0.5
+        return self.effects[top] - self.effects[bound] <= max(TIE, 2 * both)
+
+
+def measure(
+    engine: Engine, points: Sequence[tuple[int, int]], limits: Limits | None = None
+) -> Iterator[Point]:
+    """Time each of `points`, tokens and positions in the cache, with all that is halved.
+
+    More tokens than a pass takes are several; the first and the last stand for all of them.
+
+    Raises:
+        EngineError: a point does not fit the context.
+    """
+    most = max(tokens + start for tokens, start in points) + SINGLES
+    if most > engine.context:
+        raise EngineError(f"{most} positions do not fit a context of {engine.context}")
+    limits = limits or Limits(engine.library, engine.pool)
+    session = engine.session(context=most)
+    _fill(session, most)
+    with engine.lock:
+        for tokens in dict.fromkeys(tokens for tokens, _ in points):
+            turns = _Turns(session, min(tokens, PREFILL_CHUNK))
+            for start in (start for n, start in points if n == tokens):
+                yield _point(engine, turns, tokens, start, limits)
+
+
+class _Turns:
+    """The passes of one size, played in turns."""
+
+    def __init__(self, session: Session, tokens: int) -> None:
+        self.plans: dict[Halved, Plan[HalvedGraph]] = {
+            name: halved(session, name, tokens) for name in NAMES
+        }
+        self._session = session
+        self._pages = session.cache.pages.copy()
+        self._shared = self._pages.copy()  # neighbouring pages are one
+        self._shared[1::2] = self._shared[: len(self._shared) - 1 : 2][: len(self._shared) // 2]
+        chance = np.random.default_rng(1)
+        self._ids = chance.integers(0, session.engine.choice.n_vocab, tokens)
+
+    def play(self, name: Halved, todo: Sequence[tuple[int, int, int]]) -> float:
+        """Seconds of passes of (tokens, start, outputs)."""
+        plan = self.plans[name]
+        self._session.cache.pages[:] = self._shared if name == "memory" else self._pages
+        twice = name == "dispatch"  # its tape holds a pass twice
+        if twice and todo[0][0] == 1:
+            todo = todo[::2]
+        started = time.perf_counter()
+        for tokens, start, outputs in todo:
+            plan.graph.ids[:tokens] = self._ids[:tokens]
+            plan.graph.set_pass(tokens, start, outputs)
+            at = 0
+            while at < len(plan.tape):
+                at = plan.tape.play(at)
+        seconds = time.perf_counter() - started
+        return seconds / 2 if twice and todo[0][0] > 1 else seconds
+
+
+def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Limits) -> Point:
+    todo = _passes(tokens, start)
+    before = limits.sample()
+    first = {name: turns.play(name, todo) for name in NAMES}
+    count = int(ROUNDS_S / sum(first.values()))
+    count = min(MOST_ROUNDS, max(LEAST_ROUNDS, count))
+    whole = turns.plans[""]
+    whole.tape.reset()
+    rounds: dict[Halved, list[float]] = {name: [] for name in NAMES}
+    for _ in range(count):
+        for name in NAMES:
+            rounds[name].append(turns.play(name, todo))
+    machine = before.merged(limits.sample())
+    effects = {bound: _effect(rounds, bound) for bound in AGAINST}
+    cost = _cost(engine, whole, todo)
+    each = 1.0 / (count * len(todo))
+    parts = {name: value * each for name, value in parts_of([whole], engine.pool.active).items()}
+    return Point(
+        tokens,
+        start,
+        statistics.median(rounds[""]) / len(todo),
+        {bound: value for bound, (value, _) in effects.items()},
+        {bound: noise for bound, (_, noise) in effects.items()},
+        parts,
+        sum(parts.values()),
+        sum(rounds[""]) * each,
+        cost,
+        len(todo),
+        predict(cost, engine.cost, machine, len(todo)),
+        machine,
+        {name or "whole": [s / len(todo) for s in found] for name, found in rounds.items()},
+    )
+
+
+def _passes(tokens: int, start: int) -> list[tuple[int, int, int]]:
+    if tokens == 1:
+        return [(1, start + n, 1) for n in range(SINGLES)]
+    if tokens <= PREFILL_CHUNK:
+        return [(tokens, start, 1)]
+    last = tokens - PREFILL_CHUNK
+    return [(PREFILL_CHUNK, start, 0), (PREFILL_CHUNK, start + last, 1)]
+
+
+def _effect(rounds: Mapping[Halved, Sequence[float]], bound: Bound) -> tuple[float, float]:
+    """What half of a resource takes off: the median over the rounds, and its standard error."""
+    pairs = zip(rounds[bound], rounds[AGAINST[bound]], strict=True)
+    found = [1.0 - half / whole for half, whole in pairs]
+    middle = statistics.median(found)
+    spread = 1.48 * statistics.median(abs(value - middle) for value in found)
+    return middle, 1.25 * spread / len(found) ** 0.5
+
+
+def _cost(
+    engine: Engine, whole: Plan[HalvedGraph], todo: Sequence[tuple[int, int, int]]
+) -> PassCost:
+    """Counts of the unchanged passes together."""
+    tile, barriers = token_tile(engine.network.config.heads.group), whole.tape.barriers
+    counts = [int(count[0]) for count in whole.graph.touched]  # of the last pass
+    read = float(sum(counts)) if counts and not whole.graph.decode else None
+    total = PassCost()
+    for tokens, start, outputs in todo:
+        total += pass_cost(engine.cost, tokens, start, outputs, barriers, tile, read)
+    return total
+
+
+def _fill(session: Session, positions: int) -> None:
+    """Make pages for so many positions, and write to them: untouched ones are one page of zeros."""
+    cache = session.cache
+    cache.reserve(positions)
+    for address in cache.pages[: -(-positions // PAGE)].tolist():
+        page = (ctypes.c_uint8 * cache.page_bytes).from_address(address)
+        np.ctypeslib.as_array(page)[:] = 0x3C  # small numbers in every format
+
+
+def as_fields(point: Point) -> dict[str, object]:
+    """A point as plain numbers, for JSON."""
+    return {**dataclasses.asdict(point), "most": point.most()}
