@@ -179,6 +179,12 @@ class PhaseEvent(Event):
     """Least seconds by bound that the cost model gave before the pass."""
     tuning: list[str] = Field(default_factory=list)
     """What was corrected in how passes are played, a line each; see docs/policy.md."""
+    predicted_by: str = ""
+    """``calibration``, ``quick calibration``, or ``roofline``: the limits alone."""
+    predicted_wall_s: float = 0.0
+    """Seconds that the phase was expected to take; by a roofline at least."""
+    bound_shares: dict[str, float] = Field(default_factory=dict)
+    """Share of the time that follows each bound, together 1; the largest is `observed`."""
     layers: list[LayerRecord] = Field(default_factory=list)
     """Time by layer, where it was asked for."""
 

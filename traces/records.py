@@ -51,6 +51,12 @@ class LayerRecord(Record):
     """Kernels outside the layers."""
     wait_s: float = 0.0
     """At the barriers after this layer's ops."""
+    mfu: float = 0.0
+    """Share of the measured arithmetic peak that the layer reached, 0 to 1."""
+    mbu: float = 0.0
+    """Share of the measured read bandwidth that it reached, 0 to 1."""
+    observed: str = ""
+    """Its bound: ``compute``, ``memory`` or ``dispatch``; empty: not known."""
 
 
 class MissRecord(Record):

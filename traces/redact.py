@@ -47,6 +47,7 @@ KEPT: dict[str, set[str]] = {
         *("experts_by_layer", "tuning"),
         *("forced_tokens", "drafted_tokens", "accepted_tokens", "saved_s"),
         *("stop", "constraint", "ttft_s", "source", "passes", "predicted_s", "layers"),
+        *("predicted_by", "predicted_wall_s", "bound_shares"),
         *("tokens_per_s", "regime", "predicted_regime"),
     },
     "tool": {

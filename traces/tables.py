@@ -47,6 +47,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         **{"flops": NUMBER, "bytes": NUMBER, "mfu": NUMBER, "mbu": NUMBER},
         **{"dispatch_share": NUMBER, "limit_share": NUMBER, "predicted_compute_s": NUMBER},
         **{"predicted_memory_s": NUMBER, "predicted_dispatch_s": NUMBER, "ttft_s": NUMBER},
+        **{"predicted_by": TEXT, "predicted_wall_s": NUMBER},
         **{"threads": INTEGER, "plan": TEXT, "memory_level": TEXT, "experts": NUMBER},
         **{"source": TEXT, "model": TEXT, "quant": TEXT, "target": TEXT, "kv": TEXT},
     },
@@ -64,7 +65,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     "layers": {
         **{"file": TEXT, "run": TEXT, "phase": INTEGER, "regime": TEXT, "layer": INTEGER},
         **{"wall_s": NUMBER, "attention_s": NUMBER, "ffn_s": NUMBER, "other_s": NUMBER},
-        **{"wait_s": NUMBER},
+        **{"wait_s": NUMBER, "mfu": NUMBER, "mbu": NUMBER, "observed": TEXT},
     },
 }
 """Name of each table, and of each of its columns the SQL type."""
@@ -153,7 +154,7 @@ def _phases(trace: Trace, span: RunSpan) -> Iterator[Row]:
         wall = phase.wall_s
         predicted = {f"predicted_{k}_s": v for k, v in phase.predicted_s.items()}
         yield {
-            **phase.model_dump(exclude={"token_ids", "layers", "sampling", "stop"}),
+            **phase.model_dump(exclude={"token_ids", "layers", "sampling", "stop", "bound_shares"}),
             **predicted,
             **model,
             "number": number,

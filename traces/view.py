@@ -32,7 +32,17 @@ _PHASE_FIELDS = (
     *("turn", "step", "phase", "purpose", "predicted", "observed", "regime", "predicted_regime"),
     *("tokens", "passes", "kv_before", "kv_after", "cached_tokens", "wall_s", "flops", "bytes"),
     *("mfu", "mbu", "dispatch_share", "limit_share", "threads", "plan", "memory_level", "experts"),
-    *("ttft_s", "tokens_per_s", "predicted_s", "constraint", "max_tokens", "sampling", "source"),
+    *(
+        "ttft_s",
+        "tokens_per_s",
+        "predicted_s",
+        "predicted_by",
+        "predicted_wall_s",
+        "constraint",
+        "max_tokens",
+        "sampling",
+        "source",
+    ),
 )
 _TOOL_FIELDS = ("turn", "step", "name", "duration_s", "effect", "decision", "decided_by", "asked_s")
 

@@ -15,6 +15,7 @@ made with matter more than these shares; `Calibration.machine` has those of its 
 
 from __future__ import annotations
 
+import calendar
 import dataclasses
 import statistics
 import time
@@ -46,6 +47,10 @@ if TYPE_CHECKING:
 DEPTH = 1024  # positions in the cache for what is measured with a long one
 DECODES = 8  # passes of one token that are timed together
 REPEATS = 9
+QUICK_REPEATS = 3
+RETRY_S = 600.0  # until a calibration that was disturbed is made again
+DATE = "%Y-%m-%dT%H:%M:%SZ"
+CHEAP_S = 0.3  # of passes: a calibration that takes no longer is done unasked
 BEST = 3  # one in so many repeats counts, the fastest: a neighbour only ever adds time
 
 
@@ -125,7 +130,7 @@ _PARTS = ("products", "head", "attention", "rows")
 
 def parts_of(plans: Iterable[Plan[Any]], players: float) -> dict[str, float]:
     """Seconds that each of `players` threads was in each part since the tapes were reset."""
-    parts = dict.fromkeys(_PARTS, 0.0)
+    parts: dict[str, float] = dict.fromkeys(_PARTS, 0.0)
     for plan in plans:
         work = plan.tape.work_seconds().sum(axis=0) / players
         for op, value in zip(plan.graph.tape.ops, work, strict=True):
@@ -163,6 +168,39 @@ def calibrated(engine: Engine, *, anew: bool = False, folder: Path | None = None
     return found
 
 
+def quickly(engine: Engine, folder: Path | None = None) -> Calibration | None:
+    """What is kept of this model, or a quick measurement where that takes about half a second.
+
+    None where it would take longer: `calibrated` does it then. One that other work disturbed
+    serves for a few minutes.
+    """
+    path = path_of(engine.cost, engine.machine, engine.kv, folder)
+    known = kept(path)
+    if known is not None and busy(known, engine.machine):
+        known = known if _age_s(known) < RETRY_S else None
+    if known is None and _roughly_s(engine) < CHEAP_S:
+        known = dataclasses.replace(calibrate(engine, repeat=QUICK_REPEATS), quick=True)
+        keep(known, path)
+    engine.calibration = known
+    return known
+
+
+def _age_s(found: Calibration) -> float:
+    return time.time() - calendar.timegm(time.strptime(found.date, DATE))
+
+
+def _roughly_s(engine: Engine) -> float:
+    """Seconds of the passes of a quick calibration on kernels as they usually are."""
+    model, usual = engine.cost, Passes(512, 16, 5 * engine.cost.layers, 10 * engine.cost.layers)
+    points = [(1, DEPTH)] * 2 * DECODES + [(4, 0), (128, DEPTH), (256, 0)]
+    once = sum(
+        expect(model, engine.machine, Efficiency(), usual, *point).seconds for point in points
+    )
+    return (QUICK_REPEATS + 2) * once + expect(
+        model, engine.machine, Efficiency(), usual, DEPTH, 0
+    ).seconds
+
+
 def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEATS) -> Calibration:
     """Measure; a few seconds for a model of half a billion parameters."""
     room = engine.context - DECODES - 2
@@ -186,7 +224,7 @@ def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEAT
         efficiency=fit(engine.cost, sampler.passes, found),
         passes=sampler.passes,
         machine=_together(machines),
-        date=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        date=time.strftime(DATE, time.gmtime()),
         steady=min(m.int8_gops for m in machines) / max(m.int8_gops for m in machines),
     )
 
@@ -343,5 +381,5 @@ def check(
         middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]
         expected = found.expect(engine.cost, middle.tokens, middle.start)
         beside = found.expect(engine.cost, middle.tokens, middle.start, middle.machine)
-        seen = observe(beside.least, middle.wall_s, middle.kernel_s)
+        seen = observe(beside.least, middle.wall_s, middle.kernel_s, beside.attained)
         yield Checked(*cases[todo], expected, beside, middle.wall_s, seen.bound)

@@ -23,7 +23,8 @@ from ...errors import EngineError
 from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE
 from ..inference.session import PREFILL_CHUNK
-from ..physics.costs import PassCost, Prediction, pass_cost, predict
+from ..physics.costs import Bound, Observation, PassCost, observe, pass_cost, predict
+from ..physics.expectation import Efficiency, attainable
 from ..physics.limits import Limits
 from .calibration import parts_of
 from .halved import Halved, HalvedGraph, halved
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..inference.plan import Plan
     from ..inference.session import Session
-    from ..physics.costs import Bound
     from ..physics.machine import MachineProfile
 
 TIE = 0.03  # of the time: what two resources differ by less is a tie
@@ -50,11 +50,10 @@ class Point:
     Attributes:
         seconds: of the pass as it is, the median of the rounds.
         effects: share of the time that half of a resource takes off; noise: its standard error.
-        parts: seconds of a thread in products, head, attention and rows, on average.
-        kernel_s: of a thread in kernels; wall_s: of the same passes from start to end.
-        least: what the limits around the point allow at least.
-        machine: those limits.
-        rounds: seconds of each round by pass.
+        seen: what the stamps of the unchanged passes say; its `bound` is what is tested.
+        parts: seconds of a thread in products, head, attention and rows, a pass.
+        machine: the limits around the point.
+        rounds: seconds of a pass in each round, by what was halved.
     """
 
     tokens: int
@@ -62,22 +61,20 @@ class Point:
     seconds: float
     effects: Mapping[Bound, float]
     noise: Mapping[Bound, float]
+    seen: Observation
     parts: Mapping[str, float]
-    kernel_s: float
-    wall_s: float
-    cost: PassCost
-    passes: int
-    least: Prediction
     machine: MachineProfile
     rounds: Mapping[str, Sequence[float]]
 
+    @property
     def most(self) -> Bound:
         """The resource whose half takes the most off."""
         return max(self.effects, key=lambda name: self.effects[name])
 
-    def agrees(self, bound: Bound) -> bool:
-        """Whether no resource moves the time more than `bound` by more than the noise."""
-        top = self.most()
+    @property
+    def agrees(self) -> bool:
+        """Whether no resource moves the time more than the one that was named, but for noise."""
+        top, bound = self.most, self.seen.bound
         both = (self.noise[top] ** 2 + self.noise[bound] ** 2) ** 0.5
         return self.effects[top] - self.effects[bound] <= max(TIE, 2 * both)
 
@@ -117,22 +114,20 @@ class _Turns:
         self._shared = self._pages.copy()  # neighbouring pages are one
         self._shared[1::2] = self._shared[: len(self._shared) - 1 : 2][: len(self._shared) // 2]
         chance = np.random.default_rng(1)
-        self._ids = chance.integers(0, session.engine.choice.n_vocab, tokens)
+        self._ids = chance.integers(0, session.engine.choice.n_vocab, tokens).tolist()
 
     def play(self, name: Halved, todo: Sequence[tuple[int, int, int]]) -> float:
         """Seconds of passes of (tokens, start, outputs)."""
-        plan = self.plans[name]
-        self._session.cache.pages[:] = self._shared if name == "memory" else self._pages
+        session, plan = self._session, self.plans[name]
+        session.cache.pages[:] = self._shared if name == "memory" else self._pages
         twice = name == "dispatch"  # its tape holds a pass twice
         if twice and todo[0][0] == 1:
             todo = todo[::2]
         started = time.perf_counter()
-        for tokens, start, outputs in todo:
-            plan.graph.ids[:tokens] = self._ids[:tokens]
-            plan.graph.set_pass(tokens, start, outputs)
-            at = 0
-            while at < len(plan.tape):
-                at = plan.tape.play(at)
+        for tokens, start, outputs in todo:  # as `Session.compute` does, its accounts included
+            session.n_cached = start
+            session.run_pass(plan, self._ids[:tokens], outputs)
+            session.accounts.cost(plan, tokens, start, outputs)
         seconds = time.perf_counter() - started
         return seconds / 2 if twice and todo[0][0] > 1 else seconds
 
@@ -150,22 +145,26 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Limit
         for name in NAMES:
             rounds[name].append(turns.play(name, todo))
     machine = before.merged(limits.sample())
-    effects = {bound: _effect(rounds, bound) for bound in AGAINST}
+    effects: dict[Bound, float] = {}
+    noise: dict[Bound, float] = {}
+    for bound in AGAINST:
+        effects[bound], noise[bound] = _effect(rounds, bound)
     cost = _cost(engine, whole, todo)
     each = 1.0 / (count * len(todo))
     parts = {name: value * each for name, value in parts_of([whole], engine.pool.active).items()}
+    known = engine.calibration
+    reached = known.efficiency if known else Efficiency()
+    least = predict(cost, engine.cost, machine, len(todo))
+    rates = attainable(cost, engine.cost, machine, reached, len(todo))
+    wall = sum(rounds[""]) / count
     return Point(
         tokens,
         start,
         statistics.median(rounds[""]) / len(todo),
-        {bound: value for bound, (value, _) in effects.items()},
-        {bound: noise for bound, (_, noise) in effects.items()},
+        effects,
+        noise,
+        observe(least, wall, sum(parts.values()) * len(todo), rates),
         parts,
-        sum(parts.values()),
-        sum(rounds[""]) * each,
-        cost,
-        len(todo),
-        predict(cost, engine.cost, machine, len(todo)),
         machine,
         {name or "whole": [s / len(todo) for s in found] for name, found in rounds.items()},
     )
@@ -213,4 +212,9 @@ def _fill(session: Session, positions: int) -> None:
 
 def as_fields(point: Point) -> dict[str, object]:
     """A point as plain numbers, for JSON."""
-    return {**dataclasses.asdict(point), "most": point.most()}
+    return {
+        **dataclasses.asdict(point),
+        "bound": point.seen.bound,
+        "most": point.most,
+        "agrees": point.agrees,
+    }

@@ -115,6 +115,15 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         help="predict phases of so many tokens at each -d, then measure them",
     )
     bench.add_argument(
+        "--interventions",
+        nargs="?",
+        const=[1, 2, 4, 8, 16, 64, 256, 1024, 4096],
+        type=numbers,
+        metavar="N,…",
+        help="halve bytes, products and barriers of passes of so many tokens at each -d: does the "
+        "bound that is observed move the time most?",
+    )
+    bench.add_argument(
         "--sweep",
         choices=("prompt", "threads", "kv", "quant", "layers"),
         help="speed over one quantity, beside published figures for the shape of the curve",

@@ -39,6 +39,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from . import predicting
 
         return predicting.run(args, output, form)
+    if args.interventions is not None:
+        from . import intervening
+
+        return intervening.run(args, output, form)
     if args.sweep is not None:
         from . import sweeping
 

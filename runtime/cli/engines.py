@@ -21,7 +21,11 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
     if not args.model.startswith(("http://", "https://")):
-        return load_engine(args, output)
+        from ..bench.calibration import quickly
+
+        engine = load_engine(args, output)
+        quickly(engine)  # for the predictions in its traces
+        return engine
     from ..agent.remote import RemoteEngine
     from ..agent.remote.engine import CONTEXT
 

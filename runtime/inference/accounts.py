@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from ...jit.kernels.attention import token_tile
 from ...traces.events import PhaseEvent
-from ..physics.costs import PassCost, observe, pass_cost, predict
+from ..physics.costs import Bound, PassCost, Prediction, layer_cost, observe, pass_cost, predict
+from ..physics.expectation import Efficiency, attainable
 from .profile import layer_times
 
 if TYPE_CHECKING:
+    from ..physics.machine import MachineProfile
     from .plan import Plan
     from .session import Session
 
@@ -89,12 +91,19 @@ class Accounts:
         """The event of a phase that has ended; it is the session's last one."""
         session = self._session
         engine = session.engine
-        prediction = predict(cost, engine.cost, engine.machine, passes)
-        seen = observe(prediction, wall, kernel)
+        known = engine.calibration
+        machine = known.machine if known else engine.machine
+        reached = known.efficiency if known else Efficiency()  # of a typical machine
+        prediction = predict(cost, engine.cost, machine, passes)
+        rates = attainable(cost, engine.cost, machine, reached, passes)
+        seen = observe(prediction, wall, kernel, rates)
+        bound, seconds = self._expected(phase, len(ids), before, passes, prediction)
         event = PhaseEvent(
             phase=phase,  # pyright: ignore[reportArgumentType]
             purpose=purpose,
-            predicted=prediction.bound,
+            predicted=bound,
+            predicted_by=known.name if known else "roofline",
+            predicted_wall_s=seconds,
             observed=seen.bound,
             tokens=len(ids),
             kv_before=before,
@@ -115,9 +124,45 @@ class Accounts:
             token_ids=ids,
             passes=passes,
             predicted_s=prediction.as_dict(),
+            bound_shares={str(name): share for name, share in seen.shares.items()},
         )
         event.tuning = engine.tuning.phase(phase == "decode", len(ids), before, passes, wall)
         if session.profile:
             event.layers = layer_times(plan.tape for plan in self._plans)
+            self._judge_layers(event, cost, machine, reached)
         session.last_phase = event
         return event
+
+    def _expected(
+        self, phase: str, tokens: int, start: int, passes: int, least: Prediction
+    ) -> tuple[Bound, float]:
+        """The bound and the seconds that were to be expected before the phase.
+
+        Without a calibration that is the roofline's: a least time, not a likely one.
+        """
+        engine = self._session.engine
+        known = engine.calibration
+        if known is None:
+            return least.bound, least.limit_s
+        if phase == "prefill":
+            expected = known.expect(engine.cost, max(1, tokens), start)
+            return expected.seen.bound, expected.seconds
+        # Time grows with the cache in a straight line: the pass in the middle stands for all.
+        expected = known.expect(engine.cost, 1, start + passes // 2)
+        return expected.seen.bound, passes * expected.seconds
+
+    def _judge_layers(
+        self, event: PhaseEvent, total: PassCost, machine: MachineProfile, reached: Efficiency
+    ) -> None:
+        """Say of each layer what was reached of the limits, and what it was bound by."""
+        model, passes = self._session.engine.cost, event.passes
+        for record in event.layers:
+            if record.layer is None:
+                continue
+            read = self._touched[record.layer] if self._touched else 0
+            cost = layer_cost(model, total, passes, read)
+            # A level is chosen by what a whole pass reads: a layer's bytes are cold again.
+            least = predict(cost, model, machine, level=event.memory_level)
+            rates = attainable(cost, model, machine, reached, level=event.memory_level)
+            seen = observe(least, record.wall_s, record.wall_s - record.wait_s, rates)
+            record.mfu, record.mbu, record.observed = seen.mfu, seen.mbu, seen.bound

@@ -1,4 +1,4 @@
-"""The bounds that the cost model names, by size of a pass: the ground of the phase diagram."""
+"""The bounds that are expected, by size of a pass: the ground of the phase diagram."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ def _compute(session: Session) -> dict[str, Any]:
     tokens = _lengths(1, plans[1].most_tokens)
     kv = _lengths(1, session.context)
     tile = token_tile(engine.network.config.heads.group)
+    known = engine.calibration
 
     def bound(count: int, start: int) -> str:
+        if known is not None:
+            return known.expect(engine.cost, count, start).seen.bound[0]
         barriers = plans[count > 1].tape.barriers
         cost = pass_cost(engine.cost, count, start, 1, barriers, tile)
         return predict(cost, engine.cost, engine.machine).bound[0]
@@ -42,6 +45,7 @@ def _compute(session: Session) -> dict[str, Any]:
     return {
         "tokens": tokens,
         "kv": kv,
+        "by": known.name if known else "roofline",
         "bounds": ["".join(bound(n, at) for at in kv) for n in tokens],
     }
 

@@ -33,6 +33,7 @@ from typing import Literal
 from .machine import MachineProfile
 
 Bound = Literal["compute", "memory", "dispatch"]
+OVERLAP = 2.0  # of arithmetic and reading in a pass: 1 for none, more for more
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +221,36 @@ class Prediction:
         return max(self.compute_s, self.memory_s, self.dispatch_s)
 
 
+def layer_cost(model: ModelCost, total: PassCost, passes: int, experts: float) -> PassCost:
+    """One layer's part of `passes` passes, in which it read `experts` experts altogether.
+
+    Attention counts as alike in all layers, also where some have a window.
+    """
+    one = model.expert_bytes / max(1, model.layers * model.experts)
+    heads = (total.weight_bytes - passes * model.body_bytes - total.experts_read * one) / max(
+        1, model.head_bytes
+    )
+    each = 1.0 / model.layers
+    return PassCost(
+        linear_flops=(total.linear_flops - 2.0 * heads * model.head_weights) * each,
+        attention_flops=total.attention_flops * each,
+        weight_bytes=passes * model.body_bytes * each + experts * one,
+        kv_read_bytes=total.kv_read_bytes * each,
+        barriers=round(total.barriers * each),
+        experts_read=experts,
+        kv_again_bytes=total.kv_again_bytes * each,
+        kv_write_bytes=total.kv_write_bytes * each,
+    )
+
+
 def predict(
-    cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1
+    cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1, level: str = ""
 ) -> Prediction:
-    """The least times for `cost`, which `passes` passes make up."""
-    level = machine.level_of(cost.bytes / max(1, passes))
+    """The least times for `cost`, which `passes` passes make up.
+
+    level: where weights and cache lie; by default the nearest that holds what a pass reads.
+    """
+    level = level or machine.level_of(cost.bytes / max(1, passes))
     return Prediction(
         compute_s=linear_s(cost, model, machine) + attention_s(cost, model, machine),
         memory_s=cost.bytes / machine.bandwidth(level) + again_s(cost, model, machine, passes),
@@ -259,32 +285,62 @@ def again_s(cost: PassCost, model: ModelCost, machine: MachineProfile, passes: i
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the stamps showed of a phase: shares between 0 and 1."""
+    """What the stamps showed of a phase: shares between 0 and 1.
+
+    Attributes:
+        mfu, mbu: least time of the arithmetic, of reading and writing, over the time it took.
+        dispatch_share: of the time outside of kernels.
+        attained: times of arithmetic and reading alone over the time it took, at the rates that
+            kernels reach; None: at the limits.
+    """
 
     mfu: float
     mbu: float
     dispatch_share: float
+    attained: tuple[float, float] | None = None
+
+    @property
+    def shares(self) -> dict[Bound, float]:
+        """How much of the time follows each resource; together 1.
+
+        Time outside of kernels is dispatch. In kernels arithmetic (c seconds alone) and reading (m)
+        hide each other, as in norm(c, m) = (c^p + m^p)^(1/p): if there were 1 % less arithmetic,
+        that would be c^p / (c^p + m^p) % less, and likewise for reading. p = OVERLAP.
+        """
+        compute, memory = (t**OVERLAP for t in self.attained or (self.mfu, self.mbu))
+        arithmetic = compute / (compute + memory) if compute + memory else 0.5
+        inside = 1.0 - self.dispatch_share
+        return {
+            "compute": inside * arithmetic,
+            "memory": inside * (1.0 - arithmetic),
+            "dispatch": self.dispatch_share,
+        }
 
     @property
     def bound(self) -> Bound:
-        """Whichever resource was busiest: the arithmetic, the memory, or nothing but waiting."""
-        shares = {"compute": self.mfu, "memory": self.mbu, "dispatch": self.dispatch_share}
-        return max(shares, key=lambda name: shares[name])  # pyright: ignore[reportReturnType]
+        """The resource of which a little less would save the most: the largest of `shares`."""
+        shares = self.shares
+        return max(shares, key=lambda name: shares[name])
 
     @property
     def limit_share(self) -> float:
         """Share of the limit that the bound names; for dispatch: what was left for kernels."""
-        if self.bound == "dispatch":
-            return max(0.0, 1.0 - self.dispatch_share)
-        return max(self.mfu, self.mbu)
+        left = max(0.0, 1.0 - self.dispatch_share)
+        return {"compute": self.mfu, "memory": self.mbu, "dispatch": left}[self.bound]
 
 
-def observe(prediction: Prediction, wall_s: float, kernel_s: float) -> Observation:
-    """wall_s: time of the phase; kernel_s: mean time of a thread inside kernels."""
+def observe(
+    prediction: Prediction, wall_s: float, kernel_s: float, attained: Prediction | None = None
+) -> Observation:
+    """What `wall_s` seconds of a phase say, of which a thread was in kernels for `kernel_s`.
+
+    prediction: the least times; attained: the times at the rates that kernels reach.
+    """
     if wall_s <= 0:
         return Observation(0.0, 0.0, 0.0)
     return Observation(
         mfu=prediction.compute_s / wall_s,
         mbu=prediction.memory_s / wall_s,
         dispatch_share=min(1.0, max(0.0, 1.0 - kernel_s / wall_s)),
+        attained=(attained.compute_s / wall_s, attained.memory_s / wall_s) if attained else None,
     )

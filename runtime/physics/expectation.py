@@ -83,7 +83,12 @@ class Passes:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Seconds that the parts of a phase will take, and what will be seen of it."""
+    """Seconds that the parts of a phase will take, and what will be seen of it.
+
+    Attributes:
+        least: the least times that the limits allow.
+        attained: times of arithmetic and of reading alone, at the rates that kernels reach.
+    """
 
     tokens: int
     products_s: float
@@ -92,6 +97,7 @@ class Expectation:
     rows_s: float
     dispatch_s: float
     least: Prediction
+    attained: Prediction | None = None
 
     @property
     def seconds(self) -> float:
@@ -109,7 +115,7 @@ class Expectation:
     @property
     def seen(self) -> Observation:
         """Shares and bound as time stamps will show them."""
-        return observe(self.least, self.seconds, self.kernel_s)
+        return observe(self.least, self.seconds, self.kernel_s, self.attained)
 
 
 def expect(
@@ -126,7 +132,7 @@ def expect(
     More than a chunk are several passes. `batch`: so many sequences at once, each alike.
     """
     parts = [0.0] * 5
-    least = [0.0] * 3
+    least, attained = [0.0] * 3, [0.0] * 3
     level, at = "", 0
     while at < tokens:
         count = min(passes.chunk, tokens - at)
@@ -140,10 +146,40 @@ def expect(
         level = bound.level
         for n, value in enumerate(_pass_seconds(cost, model, machine, reached, count, batch)):
             parts[n] += value
-        for n, value in enumerate((bound.compute_s, bound.memory_s, bound.dispatch_s)):
-            least[n] += value
+        rates = attainable(cost, model, machine, reached)
+        for n, name in enumerate(("compute", "memory", "dispatch")):
+            least[n] += bound.as_dict()[name]
+            attained[n] += rates.as_dict()[name]
         at += count
-    return Expectation(tokens * batch, *parts, least=Prediction(*least, level=level))
+    return Expectation(
+        tokens * batch,
+        *parts,
+        least=Prediction(*least, level=level),
+        attained=Prediction(*attained, level=level),
+    )
+
+
+def attainable(
+    cost: PassCost,
+    model: ModelCost,
+    machine: MachineProfile,
+    reached: Efficiency,
+    passes: int = 1,
+    level: str = "",
+) -> Prediction:
+    """What arithmetic, reading and barriers take each alone, at the rates that kernels reach."""
+    level = level or machine.level_of(cost.bytes / max(1, passes))
+    rate = machine.bandwidth(level)
+    cached = (cost.kv_read_bytes + cost.kv_write_bytes) / rate
+    again = again_s(cost, model, machine, passes)
+    return Prediction(
+        compute_s=linear_s(cost, model, machine) / reached.products
+        + attention_s(cost, model, machine) / reached.attention,
+        memory_s=cost.weight_bytes / (rate * reached.read)
+        + (cached + again) / reached.attention_read,
+        dispatch_s=cost.barriers * reached.barrier_s,
+        level=level,
+    )
 
 
 def _pass_seconds(

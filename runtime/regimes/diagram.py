@@ -113,7 +113,7 @@ def diagram(cost: ModelCost, found: Calibration, context: int) -> Diagram:
         for col, depth in enumerate(depths):
             expected = found.expect(cost, size, depth)
             seen = expected.seen
-            shares[:, row, col] = seen.mfu, seen.mbu, seen.dispatch_share
+            shares[:, row, col] = [seen.shares[bound] for bound in BOUNDS]
             rates[row, col] = expected.tokens_per_s
     kv, tokens = np.log2(depths), np.log2(sizes)
     fine_kv, fine_tokens = _finer(kv), _finer(tokens)

@@ -81,7 +81,7 @@ def hostile_trace(run_events: list[AnyEvent], text: str) -> Trace:
 
     def poisoned(value: Any, name: str = "") -> Any:
         if isinstance(value, dict):
-            more = {text: 0.5 if name == "predicted_s" else text}
+            more = {text: 0.5 if name in ("predicted_s", "bound_shares") else text}
             more = {} if "\ud800" in text else more  # no key may be a lone surrogate
             return {key: poisoned(item, key) for key, item in value.items()} | more
         if isinstance(value, list):

@@ -64,6 +64,59 @@ def test_measured_once(engine: Engine, found: Calibration, tmp_path: Path) -> No
     assert kept(path) == (None if busy(again, engine.machine) else again)
 
 
+def test_a_quick_one_is_made_once(engine: Engine, found: Calibration, tmp_path: Path) -> None:
+    """A small model is calibrated unasked and said to be so; a disturbed one serves a while."""
+    path = path_of(engine.cost, engine.machine, engine.kv, tmp_path)
+    first = calibration.quickly(engine, tmp_path)
+    assert first is not None
+    assert (first.quick, first.name) == (True, "quick calibration")
+    assert kept(path) == first == engine.calibration
+
+    disturbed = dataclasses.replace(found, steady=0.01, quick=True)
+    keep(disturbed, path)
+    assert calibration.quickly(engine, tmp_path) == disturbed
+    keep(dataclasses.replace(disturbed, date="2020-01-01T00:00:00Z"), path)
+    assert calibration.quickly(engine, tmp_path) not in (None, disturbed)
+    keep(found, path)
+    assert calibration.quickly(engine, tmp_path) == found or busy(found, engine.machine)
+
+
+def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibration) -> None:
+    """With a calibration bound and seconds are its own; without one the roofline's."""
+    session = engine.session(200)
+    engine.calibration = found
+    phase = session.prefill(list(range(40)))
+    expected = found.expect(engine.cost, 40, 0)
+    assert phase.predicted_by == "calibration"
+    assert (phase.predicted, phase.predicted_wall_s) == (expected.seen.bound, expected.seconds)
+    assert phase.bound_shares[phase.observed] == max(phase.bound_shares.values())
+    for _ in session.decode(max_tokens=5):
+        pass
+    decode = session.last_phase
+    assert decode is not None
+    assert decode.passes == 4
+    assert decode.predicted_wall_s == 4 * found.expect(engine.cost, 1, 42).seconds
+
+    engine.calibration = None
+    phase = session.prefill(list(range(40)))
+    assert phase.predicted_by == "roofline"
+    assert phase.predicted_wall_s == max(phase.predicted_s.values())
+
+
+def test_layers_have_bounds_of_their_own(engine: Engine) -> None:
+    """With a profile every layer says what it reached, and nothing else does."""
+    session = engine.session(200)
+    session.profile = True
+    phase = session.prefill(list(range(64)))
+
+    outside, *layers = phase.layers
+    assert (outside.layer, outside.observed) == (None, "")
+    assert len(layers) == engine.cost.layers
+    for record in layers:
+        assert record.observed in ("compute", "memory", "dispatch")
+        assert min(record.mfu, record.mbu) > 0
+
+
 def test_a_busy_machine_is_noticed(engine: Engine, found: Calibration) -> None:
     """A peak well below the best that was seen says that others were at work."""
     found = dataclasses.replace(found, steady=1.0)

@@ -13,6 +13,7 @@ from triplepoint.runtime.physics.costs import (
     PassCost,
     Prediction,
     decode_cost,
+    layer_cost,
     observe,
     pass_cost,
     predict,
@@ -149,6 +150,48 @@ def test_observation_by_hand() -> None:
     assert seen.dispatch_share == pytest.approx(0.1)
     assert seen.bound == "memory"
     assert seen.limit_share == pytest.approx(0.5)
+    # Of the 9 ms in kernels the parts follow each resource as the squares of 2 and 5.
+    assert seen.shares["compute"] == pytest.approx(0.9 * 4 / 29)
+    assert seen.shares["memory"] == pytest.approx(0.9 * 25 / 29)
+    assert sum(seen.shares.values()) == pytest.approx(1.0)
+
+
+def test_rates_that_kernels_reach_name_the_bound() -> None:
+    """Arithmetic that reaches half of its limit is waited for, though reading is nearer to its."""
+    least = Prediction(0.004, 0.005, 0.0, "DRAM")
+    attained = Prediction(0.008, 0.006, 0.0, "DRAM")
+
+    assert observe(least, 0.010, 0.010).bound == "memory"
+    seen = observe(least, 0.010, 0.010, attained)
+    assert seen.bound == "compute"
+    assert (seen.mfu, seen.mbu, seen.limit_share) == pytest.approx((0.4, 0.5, 0.4))
+    assert seen.shares["compute"] == pytest.approx(64 / 100)
+
+
+def test_a_layer_is_its_part_of_a_pass() -> None:
+    """Two layers of a dense model share a pass's counts; the output head is nobody's."""
+    model = ModelCost(2, 4, 64, 1000, 500, 600, 300, 32.0, quantised=True)
+    whole = pass_cost(model, 8, 16, 1, 10, 4)
+    one = layer_cost(model, whole, 1, 0)
+
+    assert one.linear_flops == 2 * 8 * 500
+    assert one.attention_flops == whole.attention_flops / 2
+    assert (one.weight_bytes, one.barriers) == (300, 5)
+    assert one.kv_write_bytes == 8 * 16
+
+
+def test_a_layer_reads_its_own_experts() -> None:
+    """Of a mixture a layer's bytes are those of the experts that it took."""
+    model = dataclasses.replace(
+        ModelCost(2, 4, 64, 1000, 500, 600, 300, 32.0, quantised=True),
+        expert_weights=1600, expert_bytes=1600, experts=8, experts_used=2,
+    )  # fmt: skip
+    whole = pass_cost(model, 4, 0, 1, 10, 4, experts_read=5)
+    first, second = (layer_cost(model, whole, 1, n) for n in (2, 3))
+
+    assert first.weight_bytes == 300 + 200
+    assert second.weight_bytes == 300 + 300
+    assert first.linear_flops == 2 * 4 * (500 + 200)
 
 
 def test_a_dispatch_bound_phase() -> None:

@@ -57,7 +57,7 @@ def picture() -> Picture:
     tiny = dataclasses.replace(
         MODEL, body_weights=1_600_000, body_bytes=900_000, head_weights=400_000, head_bytes=225_000
     )
-    reached = Efficiency(barrier_s=1e-6, row_s=2e-7, decode_rows_s=2e-7)
+    reached = Efficiency(barrier_s=2e-6, row_s=2e-7, decode_rows_s=2e-7)
     found = Calibration("tiny", reached, PASSES, MACHINE, "")
     drawn = diagram(tiny, found, 4096)
     return Picture("A <model> & its\x1b regimes", ["first", "second"], drawn, steps(RUN))

@@ -1,0 +1,94 @@
+"""``triplepoint bench --interventions``: does the bound that is named move the time most?"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from ...errors import EngineError
+from .engines import load_engine
+from .output import Output
+from .predicting import DEPTHS
+from .regimes import BUSY
+from .tables import Column, Form, Row, show
+
+if TYPE_CHECKING:
+    from ..bench.interventions import Point
+
+_COLUMNS = (
+    Column("tokens", 6),
+    Column("KV", 6),
+    Column("ms", 9),
+    Column("MFU", 4),
+    Column("MBU", 4),
+    Column("dispatch", 8),
+    Column("observed", 8, is_text=True),
+    Column("½ products", 10),
+    Column("½ bytes", 8),
+    Column("½ barriers", 10),
+    Column("noise", 6),
+    Column("moves most", 10, is_text=True),
+    Column("agrees", 6, is_text=True),
+)
+
+
+def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+    """Calibrate, then measure each point; a row as soon as it is known."""
+    from ..bench import calibration, interventions
+    from ..physics.calibration import busy
+
+    engine = load_engine(args, output)
+    found: list[Point] = []
+    try:
+        depths = args.n_depth if args.n_depth != [0] else DEPTHS
+        room = engine.context - interventions.SINGLES
+        points = [(n, d) for n in args.interventions for d in depths if n and n + d <= room]
+        if not points:
+            raise EngineError(f"nothing to measure: no length fits a context of {engine.context}")
+        fitted = calibration.calibrated(engine)
+        if busy(fitted, engine.machine):
+            output.note(BUSY)
+
+        def rows() -> Iterator[Row]:
+            for point in interventions.measure(engine, points):
+                found.append(point)
+                yield _row(point)
+
+        show(output, form, list(_COLUMNS), rows())
+    finally:
+        engine.close()
+    if form == "md":
+        strictly = sum(point.most == point.seen.bound for point in found)
+        agreeing = sum(point.agrees for point in found)
+        dram = sorted(point.machine.read_gbps["DRAM"] for point in found)
+        output.line()
+        output.line(
+            f"the bound that was observed moves the time most at {strictly} of {len(found)} "
+            f"points, and within the noise at {agreeing} ({agreeing / len(found):.0%}); a tie is "
+            f"{interventions.TIE:.0%} of the time or two standard errors"
+        )
+        output.line(f"DRAM read meanwhile: {dram[0]:.0f} … {dram[-1]:.0f} GB/s")
+    return 0
+
+
+def _row(point: Point) -> Row:
+    from ..bench.interventions import as_fields
+
+    seen, effects = point.seen, point.effects
+    cells = (
+        f"{point.tokens:,}",
+        f"{point.start:,}",
+        f"{point.seconds * 1e3:.3f}",
+        f"{seen.mfu:.0%}",
+        f"{seen.mbu:.0%}",
+        f"{seen.dispatch_share:.0%}",
+        seen.bound,
+        f"{-effects['compute']:+.1%}",
+        f"{-effects['memory']:+.1%}",
+        f"{-effects['dispatch']:+.1%}",
+        f"{max(point.noise.values()):.1%}",
+        point.most,
+        "yes" if point.most == seen.bound else "tie" if point.agrees else "no",
+    )
+    return Row(cells, as_fields(point))
