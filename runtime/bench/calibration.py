@@ -16,6 +16,7 @@ made with matter more than these shares; `Calibration.machine` has those of its 
 from __future__ import annotations
 
 import calendar
+import contextlib
 import dataclasses
 import statistics
 import time
@@ -76,6 +77,19 @@ class Sample:
         return sum(self.parts.values())
 
 
+@contextlib.contextmanager
+def all_threads(engine: Engine) -> Iterator[None]:
+    """Every pass is played by all threads, and nothing is corrected meanwhile."""
+    tuning, fixed = engine.tuning, engine.tuning.fixed
+    always = tuning._always
+    tuning.fixed = dataclasses.replace(fixed, threads=engine.threads, online=False)
+    tuning._always = engine.threads
+    try:
+        yield
+    finally:
+        tuning.fixed, tuning._always = fixed, always
+
+
 class Sampler:
     """Times passes of an engine and takes the limits beside them."""
 
@@ -103,11 +117,12 @@ class Sampler:
 
     def take(self, case: Case, repeat: int) -> list[Sample]:
         """Measure so many times in a row, after one time that does not count."""
-        self._runner.measure(case)
-        before = self.limits.sample()
-        self._runner.measure(case)  # the probes have had the caches
-        taken = [self._once(case) for _ in range(repeat)]
-        around = before.merged(self.limits.sample())
+        with all_threads(self.engine):
+            self._runner.measure(case)
+            before = self.limits.sample()
+            self._runner.measure(case)  # the probes have had the caches
+            taken = [self._once(case) for _ in range(repeat)]
+            around = before.merged(self.limits.sample())
         return [dataclasses.replace(sample, machine=around) for sample in taken]
 
     def _once(self, case: Case) -> Sample:

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 Halved = Literal["", "control", "memory", "compute", "dispatch"]
 PIECE = 1 << 20  # bytes of a piece for each thread: it is near when it is read again
 FEW = 3.0  # tokens of an expert below which half of them cannot be left out
-_COUNT = {"gemm_quant": 4, "gemm_k": 4, "gemm_float": 6}  # which argument is the number of tokens
+# Which argument is the number of tokens.
+_COUNT = {"gemm_quant": 4, "gemm_k": 4, "gemm_float": 6, "gemm_listed": 5}
 
 
 def halved(session: Session, name: Halved, tokens: int) -> Plan[HalvedGraph]:
@@ -66,8 +67,10 @@ class HalvedGraph(Graph):
         self._follow: list[Callable[[int, int, int], None]] = []
         self._chance = np.random.default_rng(1)  # which experts tokens go to: alike in all passes
 
-    def set_pass(self, tokens: int, start: int, outputs: int) -> None:
-        super().set_pass(tokens, start, outputs)
+    def set_pass(
+        self, tokens: int, start: int, outputs: int, panels: np.ndarray | None = None
+    ) -> None:
+        super().set_pass(tokens, start, outputs, panels)
         for follow in self._follow:
             follow(tokens, start, outputs)
 
@@ -108,15 +111,18 @@ class HalvedGraph(Graph):
         kernel = op.kernel.source.name
         again = self.half == "memory" and n % 2
         first, size = cuts[n - 1] if again else cuts[n], cuts[n + 1] - cuts[n]
-        args = list(op.args)
-        args[0] = args[0].reshape(-1)[first * panel :]
-        width = self.target.lanes * (1 if self._fused(op) else 2)
-        args[2] = args[2][:, cuts[n] * width :]
-        head = op.name == "output"
+        args, head = list(op.args), kernel == "gemm_listed"
+        data = args[0].reshape(-1)[first * panel :]
+        if head:
+            args[6] = np.arange(first, first + size + 1, dtype=np.int32)
+            args[6][-1] = first  # what is looked at ahead
+        else:
+            width = self.target.lanes * (1 if self._fused(op) else 2)
+            args[0], args[2] = data, args[2][:, cuts[n] * width :]
         units = self._head_part(size) if head else np.array([size], np.int64)
         kind = op.kernel
         if self.half == "compute" and self.decode and n % 2:
-            kind, args = spec(interventions.touch), [args[0], self._sinks(), panel]
+            kind, args = spec(interventions.touch), [data, self._sinks(), panel]
         elif self.half == "compute" and not head and not self.decode:
             args[_COUNT[kernel]] = self._half_of_tokens()
         chunk = max(1, size // (CHUNKS * self.tape.threads))

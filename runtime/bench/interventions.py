@@ -22,11 +22,10 @@ import numpy as np
 from ...errors import EngineError
 from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE
-from ..inference.session import PREFILL_CHUNK
 from ..physics.costs import Bound, Observation, PassCost, observe, pass_cost, predict
 from ..physics.expectation import Efficiency, attainable
 from ..physics.limits import Limits
-from .calibration import parts_of
+from .calibration import all_threads, parts_of
 from .halved import Halved, HalvedGraph, halved
 
 if TYPE_CHECKING:
@@ -95,20 +94,25 @@ def measure(
     limits = limits or Limits(engine.library, engine.pool)
     session = engine.session(context=most)
     _fill(session, most)
-    with engine.lock:
+    with engine.lock, all_threads(engine):
         for tokens in dict.fromkeys(tokens for tokens, _ in points):
-            turns = _Turns(session, min(tokens, PREFILL_CHUNK))
+            turns = _Turns(session, min(tokens, session.prefill_plan.most_tokens))
             for start in (start for n, start in points if n == tokens):
                 yield _point(engine, turns, tokens, start, limits)
 
 
 class _Turns:
-    """The passes of one size, played in turns."""
+    """The passes of one size, played in turns.
+
+    Attributes:
+        most: tokens of a pass at most.
+    """
 
     def __init__(self, session: Session, tokens: int) -> None:
         self.plans: dict[Halved, Plan[HalvedGraph]] = {
             name: halved(session, name, tokens) for name in NAMES
         }
+        self.most = tokens
         self._session = session
         self._pages = session.cache.pages.copy()
         self._shared = self._pages.copy()  # neighbouring pages are one
@@ -133,7 +137,7 @@ class _Turns:
 
 
 def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Limits) -> Point:
-    todo = _passes(tokens, start)
+    todo = _passes(tokens, start, turns.most)
     before = limits.sample()
     first = {name: turns.play(name, todo) for name in NAMES}
     count = int(ROUNDS_S / sum(first.values()))
@@ -170,13 +174,12 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Limit
     )
 
 
-def _passes(tokens: int, start: int) -> list[tuple[int, int, int]]:
+def _passes(tokens: int, start: int, most: int) -> list[tuple[int, int, int]]:
     if tokens == 1:
         return [(1, start + n, 1) for n in range(SINGLES)]
-    if tokens <= PREFILL_CHUNK:
+    if tokens <= most:
         return [(tokens, start, 1)]
-    last = tokens - PREFILL_CHUNK
-    return [(PREFILL_CHUNK, start, 0), (PREFILL_CHUNK, start + last, 1)]
+    return [(most, start, 0), (most, start + tokens - most, 1)]
 
 
 def _effect(rounds: Mapping[Halved, Sequence[float]], bound: Bound) -> tuple[float, float]:

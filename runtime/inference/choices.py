@@ -170,14 +170,6 @@ def choose_chunk(known: Known, context: int) -> Choice:
     return Choice(chunk, f"the smallest as fast as any for {prompt} tokens ({slower})")
 
 
-def even_part(tokens: int, chunk: int) -> int:
-    """Tokens of the next pass when so many are left: passes alike, no small one at the end."""
-    if tokens <= chunk:
-        return tokens
-    part = -(-tokens // -(-tokens // chunk))
-    return min(chunk, -(-part // 32) * 32)
-
-
 def choose_spin(known: Known) -> Choice:
     """Seconds that a thread spins between two passes before it parks."""
     step = known.seconds(1, 0)

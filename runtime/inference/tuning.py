@@ -26,6 +26,7 @@ from typing import Any
 
 from ...errors import EngineError
 from ...jit.pool import SPIN_BARRIER_S, Pool
+from ..physics.expectation import even_part
 from .choices import (
     SPIN_MOST_S,
     Choice,
@@ -33,7 +34,6 @@ from .choices import (
     choose_chunk,
     choose_spin,
     choose_threads,
-    even_part,
     given,
     neighbours,
 )

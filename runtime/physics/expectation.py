@@ -135,7 +135,7 @@ def expect(
     least, attained = [0.0] * 3, [0.0] * 3
     level, at = "", 0
     while at < tokens:
-        count = min(passes.chunk, tokens - at)
+        count = even_part(tokens - at, passes.chunk)
         last = int(at + count == tokens)
         single = count == 1
         barriers = passes.decode_barriers if single else passes.prefill_barriers
@@ -157,6 +157,14 @@ def expect(
         least=Prediction(*least, level=level),
         attained=Prediction(*attained, level=level),
     )
+
+
+def even_part(tokens: int, chunk: int) -> int:
+    """Tokens of the next pass when so many are left: passes alike, no small one at the end."""
+    if tokens <= chunk:
+        return tokens
+    part = -(-tokens // -(-tokens // chunk))
+    return min(chunk, -(-part // 32) * 32)
 
 
 def attainable(

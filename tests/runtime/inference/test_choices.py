@@ -15,12 +15,11 @@ from triplepoint.runtime.inference.choices import (
     choose_pages,
     choose_spin,
     choose_threads,
-    even_part,
     neighbours,
     worth_trying,
 )
 from triplepoint.runtime.physics.costs import ModelCost
-from triplepoint.runtime.physics.expectation import Efficiency, Passes
+from triplepoint.runtime.physics.expectation import Efficiency, Passes, even_part
 from triplepoint.runtime.physics.machine import MachineProfile
 from triplepoint.runtime.physics.pages import PageGain
 
