@@ -1,89 +1,279 @@
-"""How the next token is picked from the logits."""
+"""How the next token is picked from the logits.
+
+    logits + bias ─► penalties ─► softmax at a temperature ─► top-k ─► top-p ─► min-p ─► one draw
+
+The draw for a token depends on the seed and on the token's position alone. So the same seed gives
+the same text, whatever came between two tokens, and each token takes exactly one draw.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+import math
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import EngineError
 
+if TYPE_CHECKING:
+    from .ranking import Ranking
+
+MAX_STOP = 256  # characters of a stop string
+MAX_STOPS = 32
+
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """Settings of a decode.
-
-    Attributes:
-        temperature: 0 is greedy, and the rest is not looked at.
-        top_k: keep the k likeliest tokens; 0 keeps all.
-        top_p: keep the likeliest tokens that together reach this probability.
-        min_p: drop tokens less likely than this share of the likeliest.
-        seed: the same seed gives the same text.
-    """
+class Settings:
+    """Settings of a decode, all decided (see `Sampling`)."""
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_last: int = -1
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    stop: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         checks = {
-            "temperature": 0 <= self.temperature < float("inf"),
+            "temperature": 0 <= self.temperature < math.inf,
             "top_k": self.top_k >= 0,
             "top_p": 0 < self.top_p <= 1,
             "min_p": 0 <= self.min_p <= 1,
-            "seed": self.seed >= 0,
+            "seed": 0 <= self.seed < 2**64,
+            "repeat_penalty": 0 < self.repeat_penalty < math.inf,
+            "presence_penalty": math.isfinite(self.presence_penalty),
+            "frequency_penalty": math.isfinite(self.frequency_penalty),
+            "penalty_last": self.penalty_last >= -1,
+            "logit_bias": all(
+                token >= 0 and bias < math.inf for token, bias in self.logit_bias.items()
+            ),
+            "stop": len(self.stop) <= MAX_STOPS and all(0 < len(s) <= MAX_STOP for s in self.stop),
         }
         for name, sound in checks.items():
             if not sound:  # NaN fails every comparison
-                raise EngineError(f"sampling: {name}={getattr(self, name)} makes no sense")
+                raise EngineError(
+                    f"sampling: {name}={getattr(self, name)} makes no sense; {_RANGES[name]}"
+                )
+
+    @property
+    def penalised(self) -> bool:
+        """Whether what was written counts against writing it again."""
+        return (self.repeat_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the token of the largest logit is taken, as it is."""
+        return self.temperature <= 0 and not self.penalised and not self.logit_bias
+
+
+_RANGES = {
+    "temperature": "give 0 (greedy) or more",
+    "top_k": "give 0 (all) or more",
+    "top_p": "give more than 0, at most 1",
+    "min_p": "give 0 to 1",
+    "seed": "give 0 to 2^64 - 1",
+    "repeat_penalty": "give more than 0; 1 is none",
+    "presence_penalty": "give a number; 0 is none",
+    "frequency_penalty": "give a number; 0 is none",
+    "penalty_last": "give a number of tokens, or -1 for all of the turn",
+    "logit_bias": "give ids of tokens, each with a number or -inf",
+    "stop": f"give at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Settings of a decode. What is None is left to the model's file, or else to the default.
+
+    Attributes:
+        temperature: 0 (the default) takes the likeliest token.
+        top_k: keep the k likeliest tokens; 0 keeps all.
+        top_p: of these keep the likeliest that together reach this probability.
+        min_p: of these drop the ones less likely than this share of the likeliest.
+        seed: the same seed gives the same text (0).
+        repeat_penalty: divide the logit of what was written by it (multiply a negative one).
+        presence_penalty: subtract it from the logit of what was written.
+        frequency_penalty: subtract it for each time that it was written.
+        penalty_last: tokens of the turn, counted from its end, that penalties look at; -1 is all.
+        logit_bias: what is added to the logits of tokens, by id; -inf forbids one.
+        stop: texts that end the answer; they are no part of it.
+
+    Penalties are for what the model writes in one turn. They do not look at what it was given,
+    which it may have to quote, and leave tool calls alone.
+
+    Raises:
+        EngineError: a setting makes no sense.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    repeat_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    penalty_last: int | None = None
+    logit_bias: Mapping[int, float] | None = None
+    stop: str | Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        # What a trace holds comes as JSON: its keys are texts, and it has no -inf.
+        if self.logit_bias is not None:
+            bias = {int(token): float(value) for token, value in self.logit_bias.items()}
+            object.__setattr__(self, "logit_bias", bias)
+        if self.stop is not None:
+            stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+            object.__setattr__(self, "stop", stop)
+        self.filled()
+
+    def given(self) -> dict[str, Any]:
+        """What is not None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def filled(self) -> Settings:
+        """The defaults in place of what is None."""
+        return Settings(**self.given())
+
+    def over(self, others: Sampling) -> Sampling:
+        """These settings, and those of `others` where they leave a choice."""
+        return replace(others, **self.given())
 
     @property
     def greedy(self) -> bool:
-        return self.temperature <= 0
+        """Whether nothing is left to chance."""
+        return not self.temperature
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """All that counts, for a trace: the usual settings, and others where they are in use."""
+        settings = self.filled()
+        usual = ("temperature", "top_k", "top_p", "min_p", "seed")
+        values: dict[str, Any] = {
+            one.name: getattr(settings, one.name)
+            for one in fields(settings)
+            if one.name in usual or getattr(settings, one.name) != getattr(_DEFAULTS, one.name)
+        }
+        if "logit_bias" in values:  # JSON has no -inf
+            bias: Mapping[int, float] = values["logit_bias"]
+            values["logit_bias"] = {str(t): max(b, -MOST_BIAS) for t, b in bias.items()}
+        if "stop" in values:
+            values["stop"] = list(values["stop"])
+        return values
 
 
-GREEDY = Sampling()
+MOST_BIAS = 1e30  # as good as infinite, and a number for JSON
+_DEFAULTS = Settings()
+GREEDY = Sampling(temperature=0.0)
+
+
+def uniform(seed: int, position: int) -> float:
+    """A number in [0, 1) that belongs to a seed and a position, by Philox 4x64."""
+    bits = np.random.Philox(key=seed, counter=position).random_raw()
+    return (int(bits) >> 11) * 2.0**-53
 
 
 class Sampler:
-    """Draws tokens from one seeded stream."""
+    """Picks the tokens of one turn of a model.
 
-    def __init__(self, settings: Sampling) -> None:
-        self.settings = settings
-        self._rng = np.random.default_rng(settings.seed)
+    Args:
+        settings: of the decode.
+        ranking: of the engine.
+        position: of the first token to be picked, counted from the beginning of the session.
+        constraint: of the turn; where its ``calling`` is true, penalties rest.
+    """
+
+    def __init__(
+        self, settings: Sampling, ranking: Ranking, position: int = 0, constraint: Any = None
+    ) -> None:
+        self.settings = settings.filled()
+        self.position = position
+        self._ranking = ranking
+        self._constraint = constraint
+        s = self.settings
+        most = max(s.logit_bias, default=-1)
+        if most >= ranking.n_vocab:
+            raise EngineError(
+                f"sampling: logit_bias names token {most}, but the vocabulary has {ranking.n_vocab}"
+            )
+        self._biased = np.fromiter(s.logit_bias, np.int64)
+        self._bias = np.maximum(np.fromiter(s.logit_bias.values(), np.float32), -MOST_BIAS)
+        self._written: deque[int] = deque()
+        self._times: Counter[int] = Counter()
+
+    @property
+    def _calling(self) -> bool:
+        return getattr(self._constraint, "calling", False)
 
     def pick(self, logits: np.ndarray, mask: np.ndarray | None) -> int:
-        """A token id. logits: float32 [n_vocab]; mask: uint32 bits of the allowed tokens, or None.
+        """The token for the position. logits: float32 [n_vocab]; they stay as they are.
+
+        Changes nothing: it is `accept` that goes on to the next position.
+
+        Args:
+            logits: after the token before.
+            mask: uint32 bits of the allowed tokens, or None.
 
         Raises:
             EngineError: no token is allowed, or the logits are not finite.
         """
-        s = self.settings
-        scores = logits.astype(np.float64)
-        if mask is not None:
-            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(scores)]
-            scores[bits == 0] = -np.inf
-        best = float(np.max(scores))
-        if not np.isfinite(best):
-            raise EngineError(
-                "no token can be chosen: the logits are not finite, or none is allowed"
-            )
-        keep = np.flatnonzero(np.isfinite(scores))
-        scaled = (scores[keep] - best) / s.temperature
-        order = np.argsort(-scaled, kind="stable")
-        if s.top_k > 0:
-            order = order[: s.top_k]
-        p = np.exp(scaled[order])
-        p /= p.sum()
-        if s.min_p > 0:
-            p, order = p[p >= s.min_p * p[0]], order[p >= s.min_p * p[0]]
+        s, ranking = self.settings, self._ranking
+        ranking.load(logits, mask)
+        self._change(ranking.logits)
+        ranking.look(s.temperature or 1.0)
+        if s.temperature <= 0:
+            return ranking.largest
+        rank, mass = self.kept()
+        place = ranking.at_mass(uniform(s.seed, self.position) * mass, past=True)
+        # By rounding it may lie just past the last one that is kept.
+        return place.token if place.rank <= rank else ranking.at_rank(rank).token
+
+    def kept(self) -> tuple[int, float]:
+        """How many of the likeliest tokens top-k, top-p and min-p leave, and their weight."""
+        s, ranking = self.settings, self._ranking
+        rank, mass, gap = ranking.all.rank, ranking.all.mass, math.inf
+        if 0 < s.top_k < rank:
+            last = ranking.at_rank(s.top_k)
+            rank, mass, gap = last.rank, last.mass, last.gap
         if s.top_p < 1:
-            upto = int(np.searchsorted(np.cumsum(p), s.top_p * p.sum())) + 1
-            p, order = p[:upto], order[:upto]
-        return int(keep[order[self._rng.choice(len(p), p=p / p.sum())]])
+            last = ranking.at_mass(s.top_p * mass)
+            if last.rank < rank:
+                rank, mass, gap = last.rank, last.mass, last.gap
+        if s.min_p > 0:
+            least = -s.temperature * math.log(s.min_p)
+            if least < gap and (kept := ranking.within(least)).rank < rank:
+                rank, mass = kept.rank, kept.mass
+        return rank, mass
+
+    def accept(self, token: int) -> None:
+        """`token` is at the position now, whether it was picked or not."""
+        self.position += 1
+        s = self.settings
+        if not s.penalised or s.penalty_last == 0 or self._calling:
+            return
+        self._written.append(token)
+        self._times[token] += 1
+        if 0 < s.penalty_last < len(self._written):
+            gone = self._written.popleft()
+            self._times[gone] -= 1
+            if not self._times[gone]:
+                del self._times[gone]
+
+    def _change(self, logits: np.ndarray) -> None:
+        """Add the bias, then hold what was written against the tokens."""
+        s = self.settings
+        if len(self._biased):
+            logits[self._biased] += self._bias
+        if self._times and not self._calling:
+            ids = np.fromiter(self._times, np.int64)
+            times = np.fromiter(self._times.values(), np.float32)
+            x = logits[ids]
+            x = np.where(x > 0, x / s.repeat_penalty, x * s.repeat_penalty)
+            logits[ids] = x - s.presence_penalty - s.frequency_penalty * times
