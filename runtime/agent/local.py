@@ -29,7 +29,7 @@ from ..conversation.ledger import (
 )
 from ..conversation.reply import Reply, ReplyReader
 from ..conversation.thoughts import Mark, Thoughts
-from ..inference.sampling import GREEDY
+from ..inference.sampling import Sampling
 from .compaction import compacted, dropped_text
 from .events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
 
@@ -73,6 +73,8 @@ class LocalTalk:
         )
         self.session = engine.session(context=config.context)
         self.ledger = TokenLedger()
+        self.sampling = (config.sampling or Sampling()).over(engine.sampling)
+        self._stops = self.sampling.filled().stop
         self._tools = tools
         self._opens_thinking = False
         self._wanted = 0  # tokens of room that were missing, when some were
@@ -81,7 +83,7 @@ class LocalTalk:
     @property
     def notes(self) -> list[str]:
         """See `Talk.notes`."""
-        return [*self.chat.notes, *self.grammar.notes]
+        return [*self.chat.notes, *self.grammar.notes, *self._sampling_notes()]
 
     @property
     def context(self) -> int:
@@ -130,9 +132,24 @@ class LocalTalk:
         """See `Talk.settings`."""
         return {
             "context": self.session.context,
-            "sampling": (self.config.sampling or GREEDY).as_dict(),
+            "sampling": self.sampling.as_dict(),
             "format": self.chat.form.name,
         }
+
+    def _sampling_notes(self) -> list[str]:
+        """What the model's file decides of the sampling, and what of it is not used."""
+        given = self.config.sampling or Sampling()
+        used = [
+            f"{name.replace('_', ' ')} {value}"
+            for name, value in self.engine.sampling.given().items()
+            if getattr(given, name) is None
+        ]
+        if not used or self.sampling.filled().plain:
+            return list(self.engine.sampling_notes)
+        return [
+            f"sampling as the model's file says: {', '.join(used)}",
+            *self.engine.sampling_notes,
+        ]
 
     def compact(self, before: int, room: int | None = None) -> PhaseEvent | None:
         """Take results of tools out of the context, the oldest first, and read the rest again.
@@ -257,7 +274,7 @@ class LocalTalk:
     def ask(self, run: Run) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Talk.ask`)."""
         session, ledger = self.session, self.ledger
-        tokenizer, config = self.engine.tokenizer, self.config
+        tokenizer = self.engine.tokenizer
         left = run.tokens_left()
         room = session.context - len(ledger)
         reader = ReplyReader(
@@ -266,13 +283,14 @@ class LocalTalk:
             thinking=self._opens_thinking,
             tools=self._tools,
             tags=self.chat.thinking,
+            stops=self._stops,
         )
         before, last_phase = len(ledger), session.last_phase
         tokens = session.decode(
             max_tokens=min(left, room),
             stop=tokenizer.stop_ids,
             constraint=self.grammar.constraint(thinking=self._opens_thinking),
-            sampling=config.sampling or GREEDY,
+            sampling=replace(self.sampling, stop=None),  # the reader looks for those
         )
         ttft = None
         try:
@@ -280,8 +298,9 @@ class LocalTalk:
                 run.check_stop()
                 if ttft is None:
                     ttft = time.perf_counter() - run.began
-                for mode, text in reader.push(token):
-                    yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
+                yield from map(_delta, reader.push(token))
+                if reader.stopped:
+                    break
         finally:
             if isinstance(tokens, Generator):
                 tokens.close()  # a decode that is left early gives its phase now
@@ -290,9 +309,11 @@ class LocalTalk:
             phase = session.last_phase
             if phase is not None and phase is not last_phase:
                 self._measure(run, phase, reply, ttft)
+        yield from map(_delta, reader.rest)
         if phase is not None:
             yield PhaseFinished(phase)
-        self._check_whole(ledger.ids[before:], reply, left, room)
+        if not reader.stopped:
+            self._check_whole(ledger.ids[before:], reply, left, room)
         return reply
 
     def _keep(self, run: Run, before: int, reply: Reply, thought: Sequence[int]) -> None:
@@ -351,6 +372,12 @@ class LocalTalk:
             f"{what} was cut after {self.config.max_tokens:,} generated tokens; "
             "allow more (max_tokens)"
         )
+
+
+def _delta(piece: tuple[str, str]) -> AgentEvent:
+    """A piece of what the model says as an event."""
+    mode, text = piece
+    return TextDelta(text) if mode == "answer" else ThinkingDelta(text)
 
 
 def _drop_first(shares: Sequence[tuple[Segment, list[int]]], tokens: Container[int]) -> None:

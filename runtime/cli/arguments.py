@@ -9,6 +9,7 @@ from .keeping import add_models
 from .making import add_making
 from .regime_arguments import add_regimes
 from .replay_arguments import add_replay
+from .sampling import add_sampling_options
 from .toolbox import add_tool_options
 from .trace_arguments import add_trace
 
@@ -162,6 +163,7 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
     )
     verb.add_argument("--timeout", type=seconds, metavar="S", help="seconds of the run at most")
     add_tool_options(verb)
+    add_sampling_options(verb)
 
 
 def _engine_options(

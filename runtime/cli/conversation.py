@@ -18,6 +18,7 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from .sampling import sampling_of
 from .status import Exit
 from .toolbox import policy_of, tools_of
 from .transcript import show_call, show_result
@@ -42,6 +43,7 @@ def begin(engine: Engine | RemoteEngine, args: argparse.Namespace, output: Outpu
         timeout=args.timeout,
         compact=args.compact,
         thinking=args.think,
+        sampling=sampling_of(args),
         output_type=read_schema(args.schema) if getattr(args, "schema", None) else None,
         max_steps=args.max_steps or MAX_STEPS,
         max_tokens=args.max_tokens or MAX_TOKENS,

@@ -293,7 +293,7 @@ class TurnConstraint:
         self._thinking = thinking and grammar.closes_thinking is not None
         self._fresh = True
         """Whether nothing was said yet, so that thinking may begin."""
-        self.done = False
+        self.done = self._calling = False
         if grammar.watches() and not self._thinking:
             self._matcher = grammar.matcher("turn")
 
@@ -301,6 +301,11 @@ class TurnConstraint:
     def in_call(self) -> bool:
         """Whether a matcher constrains every further token."""
         return self._matcher is not None
+
+    @property
+    def calling(self) -> bool:
+        """Whether a call is being written; known where a token of its own opens calls."""
+        return self._calling
 
     def mask(self) -> Mask | None:
         """Which tokens may come next (see `Constraint.mask`)."""
@@ -358,6 +363,7 @@ class TurnConstraint:
         elif grammar.opens(token):
             self._matcher = grammar.matcher("calls")
         self._fresh = False
+        self._calling = self._calling or (grammar.opens(token) and not self._thinking)
         self.done = self.done or token in self._stops
 
     def _check(self, what: str) -> None:

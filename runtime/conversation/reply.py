@@ -15,6 +15,7 @@ from typing import Any, Literal
 from ..tokens.tokenizer import Tokenizer
 from .formats.json_text import calls_in
 from .grammar import tag_ids
+from .stops import StopTexts, overlap
 from .thinking import Thinking, thinking_of
 from .toolcalls import Opening, ToolCall, ToolFormat
 
@@ -47,6 +48,10 @@ class ReplyReader:
         tools: OpenAI-style schemas of the tools there are. With them, an answer that is nothing but
             a call of one of them, as JSON, is that call.
         tags: where thinking begins and ends; what the vocabulary has tokens for by default.
+        stops: texts that end the answer, and are no part of it.
+
+    Attributes:
+        rest: what `finish` found that no `push` had given.
     """
 
     def __init__(
@@ -57,8 +62,11 @@ class ReplyReader:
         thinking: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
         tags: Thinking | None = None,
+        stops: Sequence[str] = (),
     ) -> None:
         self._form, self._tools = form, tools
+        self._stop_texts = StopTexts(stops)
+        self.rest: list[tuple[Mode, str]] = []
         self._stops = tokenizer.stop_ids
         tags = tags or thinking_of("", tokenizer)
         modes: dict[str, Mode] = {o.text: "call" for o in form.openings if not o.kept}
@@ -95,6 +103,11 @@ class ReplyReader:
         return pieces
 
     @property
+    def stopped(self) -> bool:
+        """Whether one of the texts that end an answer was met."""
+        return self._stop_texts.found is not None
+
+    @property
     def thought(self) -> list[int]:
         """Which tokens were thinking, by number: its tags and the blank space after it included.
 
@@ -116,7 +129,7 @@ class ReplyReader:
 
     def finish(self) -> Reply:
         """What was said, after the last token."""
-        self._read(self._stream.flush(), ends=True)
+        self.rest = self._read(self._stream.flush(), ends=True)
         reply = self._reply
         if self._mode == "call":
             body = "".join(self._texts["call"])
@@ -141,7 +154,8 @@ class ReplyReader:
             text = self._stream.flush() + tag  # control tokens show no text of their own
         elif tag is not None and self._counts(tag):
             pieces = self._read(self._stream.flush(), ends=True)
-            self._turn(tag)
+            if not self.stopped:
+                self._turn(tag)
             return pieces
         else:
             text = self._stream.push(token)
@@ -154,13 +168,15 @@ class ReplyReader:
         self._held = ""
         while found := self._next(text):
             place, tag = found
-            pieces += self._take(text[:place])
+            pieces += self._take(text[:place], ends=True)
+            if self.stopped:
+                return pieces
             self._turn(tag)
             text = text[place:] if isinstance(tag, Opening) else text[place + len(tag) :]
         if not ends:
-            keep = max((_overlap(text, tag) for tag in self._sought()), default=0)
+            keep = max((overlap(text, tag) for tag in self._sought()), default=0)
             text, self._held = text[: len(text) - keep], text[len(text) - keep :]
-        return pieces + self._take(text)
+        return pieces + self._take(text, ends=ends)
 
     def _sought(self) -> list[str]:
         """What may begin in the text from here on."""
@@ -195,13 +211,15 @@ class ReplyReader:
             return tag == self._form.closing and not self._bare
         return tag != self._form.closing
 
-    def _take(self, text: str) -> list[tuple[Mode, str]]:
-        """Take a text without tags."""
+    def _take(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
+        """Take a text without tags; `ends`: nothing more of its kind follows now."""
         mode = self._mode
         if mode == "call":
             self._texts["call"].append(text)
             return []
         if mode == "answer":
+            text = self._stop_texts.push(text)
+            text += self._stop_texts.flush() if ends else ""
             self._line = (self._line + text).rpartition("\n")[2]
         text = self._blank + text
         if mode not in self._begun:
@@ -236,9 +254,3 @@ class ReplyReader:
             self._texts["answer"].append(body)  # an answer that only begins as a call would
         else:
             self._reply.calls += calls
-
-
-def _overlap(text: str, tag: str) -> int:
-    """Length of the longest end of ``text`` that begins ``tag``."""
-    longest = min(len(text), len(tag) - 1)
-    return next((n for n in range(longest, 0, -1) if tag.startswith(text[-n:])), 0)

@@ -77,7 +77,14 @@ class Decoding:
         self.purpose = purpose
         self._foreseeing = constraint if isinstance(constraint, Foreseeing) else None
         self._jump = session.shortcuts.jump and self._foreseeing is not None
-        self._sampler = None if sampling.greedy else Sampler(sampling)
+        if sampling.stop:
+            raise EngineError(
+                "a session has tokens, no text: stop texts are an agent's to look for"
+            )
+        self._sampler = None
+        if not sampling.filled().plain:
+            at = len(session.tokens)
+            self._sampler = Sampler(sampling, session.engine.ranking, at, constraint)
         self._ids: list[int] = []
         self._wall = 0.0
         self._passes = self._forced = 0
@@ -101,6 +108,8 @@ class Decoding:
             for token in self._tokens():
                 session.tokens.append(token)
                 ids.append(token)
+                if self._sampler is not None:
+                    self._sampler.accept(token)
                 if self.constraint is not None:
                     self.constraint.advance(token)
                 self._wall += time.perf_counter() - started

@@ -33,6 +33,8 @@ from ..weights.loader import WeightLoader
 from ..weights.packed_copy import Kept, pack_or_map
 from . import choices
 from .crowding import Crowding
+from .ranking import Ranking
+from .sampling import file_sampling
 from .session import Session
 from .shortcuts import Shortcuts
 from .tuning import Crew, Fixed, Tuning
@@ -85,6 +87,8 @@ class Engine:
         shortcuts: how new sessions need fewer passes than tokens.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         kept: the packed copy of the weights on disk, if one was asked for.
+        sampling: what the model's file says of it (`general.sampling.*`).
+        sampling_notes: what of that makes no sense, or is not done here.
     """
 
     def __init__(
@@ -125,6 +129,7 @@ class Engine:
                 f"a context of {self.context} tokens was asked for, but {self.model.name} was made "
                 f"for {config.context}; ask for at most that"
             )
+        self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
         self.buffers = Buffers()
         self.choice = Choice(config.n_vocab)
         self.lock = threading.RLock()
@@ -237,6 +242,11 @@ class Engine:
             windows=tuple(window for window in self.network.windows if window),
             kv_heads=h.kv_heads,
         )
+
+    @cached_property
+    def ranking(self) -> Ranking:
+        """What samplers look at logits with; of one session at a time, under `lock`."""
+        return Ranking(self.choice.n_vocab, self.library, self.pool)
 
     @cached_property
     def calibration(self) -> Calibration | None:

@@ -169,6 +169,48 @@ class Sampling:
         return values
 
 
+_FILE_KEYS = {
+    "temp": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "penalty_repeat": "repeat_penalty",
+    "penalty_last_n": "penalty_last",
+}
+_FILE_ELSE = {"xtc_probability": "XTC", "mirostat": "Mirostat"}  # 0 is off
+
+
+def file_sampling(metadata: Mapping[str, Any]) -> tuple[Sampling, list[str]]:
+    """What a model's file says of sampling, and what of it is not used, with the reason."""
+    found, notes = Sampling(), []
+    for key, name in _FILE_KEYS.items():
+        value = metadata.get(f"general.sampling.{key}")
+        if value is None:
+            continue
+        if name in ("top_k", "penalty_last") and isinstance(value, int):
+            value = max(value, 0 if name == "top_k" else -1)  # below is off, or all, elsewhere
+        try:
+            found = replace(found, **{name: _number(value, name in ("top_k", "penalty_last"))})
+        except (EngineError, ValueError, OverflowError):
+            shown = str(value)[:40]
+            notes.append(f"the file's general.sampling.{key} ({shown}) makes no sense; not used")
+    for key, name in _FILE_ELSE.items():
+        if metadata.get(f"general.sampling.{key}"):
+            notes.append(f"the file asks for {name} sampling, which is not done here")
+    return found, notes
+
+
+def _number(value: Any, whole: bool) -> float:
+    """The number that a value of a file is.
+
+    Raises:
+        ValueError: it is none, or should be whole and is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or (whole and value % 1):
+        raise ValueError
+    return int(value) if whole else float(value)
+
+
 MOST_BIAS = 1e30  # as good as infinite, and a number for JSON
 _DEFAULTS = Settings()
 GREEDY = Sampling(temperature=0.0)

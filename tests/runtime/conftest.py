@@ -21,6 +21,7 @@ from triplepoint.runtime.conversation.grammar import Constraint, Mask
 from triplepoint.runtime.gguf.file import GGUFFile
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
+from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces.events import PhaseEvent
 
@@ -238,6 +239,7 @@ class ScriptedEngine:
             context_length=context,
         )
         self.target, self.threads, self.kv = "none", 1, "f32"
+        self.sampling, self.sampling_notes = Sampling(), []
         self.machine = SimpleNamespace(cpu="none", cores=1, as_dict=dict)
 
     def session(self, context: int | None = None) -> ScriptedSession:

@@ -170,14 +170,25 @@ class RemoteTalk:
         }
         if self._tools:
             body["tools"] = self._tools
-        sampling = self.config.sampling or GREEDY
-        body |= {"temperature": 0.0} if sampling.greedy else sampling.as_dict()
+        body |= {"temperature": 0.0, **self._sampling()}
         if self.config.output is not None:
             schema = {"name": "answer", "schema": dict(self.config.output)}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         if self.config.options:
             body["chat_template_kwargs"] = dict(self.config.options)
         return body
+
+    def _sampling(self) -> dict[str, Any]:
+        """The settings that were given; what is not OpenAI's is called as llama-server does."""
+        given = (self.config.sampling or GREEDY).given()
+        if "stop" in given:
+            given["stop"] = list(given["stop"])
+        if "logit_bias" in given:  # a server's own bounds
+            bias = given["logit_bias"]
+            given["logit_bias"] = {str(t): max(-100.0, min(b, 100.0)) for t, b in bias.items()}
+        if "penalty_last" in given:
+            given["repeat_last_n"] = given.pop("penalty_last")
+        return given
 
     def _reply(self, said: StreamedReply) -> Reply:
         whole = said.finish not in ("", "length")

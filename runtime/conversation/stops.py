@@ -1,0 +1,46 @@
+"""Texts that end an answer, wherever tokens begin and end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class StopTexts:
+    """Lets a text through piece by piece, up to the first of some texts that it holds.
+
+    What may be the beginning of one of them is held back until it is clear.
+
+    Attributes:
+        found: the text that was met; nothing is let through any more.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = stops
+        self._held = ""
+        self.found: str | None = None
+
+    def push(self, text: str) -> str:
+        """What of the text so far may be shown now."""
+        if not self._stops or self.found is not None:
+            return "" if self.found is not None else text
+        text = self._held + text
+        places = [(at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if places:
+            # Of two that begin at one place the longer one: the text is the same.
+            at, self.found = min(places, key=lambda place: (place[0], -len(place[1])))
+            self._held = ""
+            return text[:at]
+        keep = max(overlap(text, stop) for stop in self._stops)
+        text, self._held = text[: len(text) - keep], text[len(text) - keep :]
+        return text
+
+    def flush(self) -> str:
+        """What was held back, when nothing more comes."""
+        text, self._held = self._held, ""
+        return text
+
+
+def overlap(text: str, tag: str) -> int:
+    """Length of the longest end of ``text`` that begins ``tag``."""
+    longest = min(len(text), len(tag) - 1)
+    return next((n for n in range(longest, 0, -1) if tag.startswith(text[-n:])), 0)
