@@ -90,7 +90,8 @@ class Ranking:
         units = np.full(1, argmax.PARTS, np.int64)
         given = [self._padded, self._mask, self._use_mask]
         first, again, collect = (Tape(name, threads) for name in ("rank", "look", "collect"))
-        part = [*given, self._best, self._where, self.n_vocab]
+        row, stride = np.zeros(1, np.int64), self._padded.shape[1]
+        part = [self._padded, row, stride, *given[1:], self._best, self._where, self.n_vocab]
         first.op("argmax", spec(argmax.argmax_part), part, units)
         counted = [self._levels, self._counts, self._masses, self.n_vocab]
         for tape in (first, again):

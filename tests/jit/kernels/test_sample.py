@@ -40,7 +40,8 @@ def _look(
         mask = np.packbits(bits, bitorder="little").view(np.int32).copy()
     given = [row, mask, np.array([allowed is not None], np.int64)]
     best, where = np.zeros(PARTS, np.float32), np.zeros(PARTS, np.int64)
-    runner.call(spec(argmax_part), [*given, best, where, count], 0, PARTS)
+    first = [row, np.array([0]), padded, *given[1:], best, where, count]
+    runner.call(spec(argmax_part), first, 0, PARTS)
     counts = np.full((PARTS, LEVELS), -1, np.int32)
     masses = np.full((PARTS, LEVELS), -1, np.float32)
     counted = [np.array([scale], np.float32), levels, counts, masses, count]

@@ -1,0 +1,121 @@
+"""How an agent's model picks its tokens: settings, the file's defaults, stop texts, replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.agents import END, MakeEngine, call, run_all
+
+from triplepoint import Agent, Engine, Sampling, TextDelta, Trace
+from triplepoint.runtime.inference.sampling import file_sampling
+from triplepoint.runtime.replay.replay import verify
+
+HOT = Sampling(temperature=2.0, top_k=50, top_p=0.98, repeat_penalty=1.2, seed=3)
+
+
+def test_a_stop_text_ends_the_answer(scripted: MakeEngine) -> None:
+    """The run is answered; streamed text and answer end before it, and the chat goes on."""
+    engine = scripted(f"The disk is full. END of it{END}", f"Yes.{END}")
+    agent = Agent(engine, trace=False, sampling=Sampling(stop=["END"]))
+
+    events, result = run_all(agent, "What is it?")
+    assert result.status == "answered"
+    assert result.answer == "The disk is full."
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "The disk is full."
+    assert agent.session.tokens == agent.ledger.ids
+    assert agent.run("Really?").answer == "Yes."
+    assert agent.trace.header is not None
+    assert agent.trace.header.config["sampling"]["stop"] == ["END"]
+
+
+def test_explicit_before_the_file_before_the_default(scripted: MakeEngine) -> None:
+    """Each setting by itself; what comes from the file is told, and is in the trace."""
+    engine = scripted(f"a{END}", f"b{END}", f"c{END}")
+    engine.sampling = Sampling(temperature=0.6, top_k=20)
+    engine.sampling_notes = ["the file asks for Mirostat sampling, which is not done here"]
+    plain = Agent(engine, trace=False)
+    part = Agent(engine, trace=False, sampling=Sampling(top_k=5, seed=1))
+    greedy = Agent(engine, trace=False, sampling=Sampling(temperature=0))
+
+    assert plain.notes[0] == "sampling as the model's file says: temperature 0.6, top k 20"
+    assert part.notes[0] == "sampling as the model's file says: temperature 0.6"
+    assert greedy.notes == engine.sampling_notes
+    used = []
+    for agent in (plain, part, greedy):
+        agent.run("Hi")
+        assert agent.trace.header is not None
+        used.append(agent.trace.header.config["sampling"])
+    assert [(one["temperature"], one["top_k"]) for one in used] == [(0.6, 20), (0.6, 5), (0, 20)]
+
+
+def test_settings_of_a_file() -> None:
+    """What makes sense is taken; what does not is named, and what is not done here."""
+    keys: dict[str, Any] = {"temp": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0, "seed": 9}
+    keys |= {"penalty_repeat": 1.05, "penalty_last_n": 64}
+    found, notes = file_sampling({f"general.sampling.{key}": v for key, v in keys.items()})
+    assert found == Sampling(0.6, 20, 0.95, 0.0, repeat_penalty=1.05, penalty_last=64)
+    assert notes == []
+
+    for value in ("hot", float("nan"), -1.0, True, [1], 10**400, {}):
+        found, notes = file_sampling({"general.sampling.temp": value})
+        assert found == Sampling()
+        (note,) = notes
+        assert note.startswith("the file's general.sampling.temp (")
+    assert file_sampling({"general.sampling.top_k": -1})[0].top_k == 0
+    assert file_sampling({"general.sampling.top_k": 2.5})[0].top_k is None
+    assert "Mirostat" in file_sampling({"general.sampling.mirostat": 2})[1][0]
+    assert file_sampling({"general.sampling.mirostat": 0})[1] == []
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a log."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "app.log").write_text("10:00 start\n10:05 ERROR disk full\n")
+    return folder
+
+
+def _said(folder: Path, trace: Path | bool, threads: int, **settings: Any) -> list[int]:
+    with (
+        Engine.load("nano", threads=threads) as engine,
+        Agent(engine, workspace=folder, trace=trace, max_tokens=80, **settings) as agent,
+    ):
+        list(agent.stream("What's the error in app.log?"))
+        list(agent.stream("hello"))
+        if trace:
+            assert verify(Trace.load(str(trace)), engine).ok
+        return list(agent.session.tokens)
+
+
+def test_the_same_seed_gives_the_same_text(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With another number of threads, and read in other chunks; another seed says other things.
+
+    The run verifies in a replay, penalties and all.
+    """
+    one = _said(folder, tmp_path / "run.jsonl", 1, sampling=HOT)
+    monkeypatch.setattr("triplepoint.runtime.inference.session.PREFILL_CHUNK", 48)
+    two = _said(folder, False, 2, sampling=HOT)
+    other = _said(folder, False, 2, sampling=Sampling(**{**HOT.given(), "seed": 4}))
+
+    assert one == two
+    assert one != other
+
+
+def test_calls_are_sampled_under_the_grammar(scripted: MakeEngine, folder: Path) -> None:
+    """In a call penalties rest: the constraint says so from the token that opens it."""
+    engine = scripted(f"Let me see.{call('read_file', path='app.log')}{END}", f"Full.{END}")
+    agent = Agent(engine, workspace=folder, trace=False)
+    constraint = agent.grammar.constraint()
+    seen = []
+    for token in engine.tokenizer.encode(
+        f"Let me see.{call('read_file', path='app.log')}{END}", special=True
+    ):
+        seen.append(constraint.calling)
+        constraint.advance(token)
+    opening = engine.tokenizer.encode("<tool_call>", special=True)[0]
+    at = engine.tokenizer.encode("Let me see.<tool_call>", special=True).index(opening)
+    assert seen == [False] * (at + 1) + [True] * (len(seen) - at - 1)
