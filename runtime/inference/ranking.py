@@ -160,16 +160,17 @@ class Ranking:
 
     def _between(self, reaches: Callable[[_Level], bool]) -> tuple[_Level, _Level]:
         """Two levels with few tokens between them, the second one the first that `reaches`."""
-        for _ in range(_MOST_LOOKS):
+        looks = 0
+        while True:
             known = self._known
             at = next((n for n, one in enumerate(known) if one.rank and reaches(one)), None)
             if at is None:  # by rounding: the last that there is
                 at = next(n for n, one in enumerate(known) if one.rank == known[-1].rank)
             above, below = known[at - 1], known[at]
-            if below.rank - above.rank <= FEW:
-                break
+            if below.rank - above.rank <= FEW or looks == _MOST_LOOKS:
+                return above, below
             self._look_at(_edges(above.gap, below.gap))
-        return above, below
+            looks += 1
 
     def _look_at(self, gaps: np.ndarray) -> None:
         self._levels[:] = gaps
