@@ -23,6 +23,7 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
     convert.add_argument("target", metavar="OUT", help="GGUF file to write")
     convert.add_argument(
         "--type",
+        type=str.lower,
         choices=("auto", "f32", "f16", "bf16", "q8_0"),
         default="auto",
         help="type of the matrices (the checkpoint's own)",

@@ -29,6 +29,9 @@ def architecture_of(gguf: GGUFFile) -> str:
         UnsupportedModelError: it cannot, and which can.
     """
     name = gguf.string("general.architecture")
+    kind = gguf.string("general.type", "model")
+    if kind != "model":
+        raise UnsupportedModelError(f"{gguf.path}: it holds no model, but what GGUF calls {kind!r}")
     if name not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         raise UnsupportedModelError(

@@ -28,6 +28,7 @@ class Config:
 # Keys that change what a model computes: what they ask for, and values that ask for nothing.
 FEATURES: dict[str, tuple[str, tuple[object, ...]]] = {
     "attention.sliding_window": ("a sliding window", (0,)),
+    "attention.sliding_window_pattern": ("windows in some layers", (0, 1)),
     "attention.scale": ("an attention scale", ()),
     "attention.clamp_kqv": ("clamped queries, keys and values", (0.0,)),
     "attention.max_alibi_bias": ("ALiBi positions", (0.0,)),
@@ -46,8 +47,15 @@ FEATURES: dict[str, tuple[str, tuple[object, ...]]] = {
     "expert_shared_count": ("shared experts", (0,)),
     "expert_shared_feed_forward_length": ("shared experts", (0,)),
     "leading_dense_block_count": ("dense layers before those with experts", (0,)),
+    "expert_gating_func": ("experts chosen by something else than softmax", (0, 1)),
+    "expert_weights_norm": ("experts whose weights are not normalised", (True,)),
+    "expert_weights_scale": ("a scale of the experts' weights", (0.0, 1.0)),
+    "expert_group_count": ("groups of experts", (0, 1)),
     "rope.dimension_sections": ("rotary sections", ()),
     "rope.dimension_count_swa": ("other rotary dims in sliding layers", ()),
+    "rope.scaling.yarn_ext_factor": ("YaRN with a mix of its own", (-1.0, 1.0)),
+    "rope.scaling.yarn_attn_factor": ("YaRN with a magnitude of its own", (1.0,)),
+    "rope.scaling.yarn_log_multiplier": ("YaRN with a log multiplier", (0.0,)),
 }
 
 
@@ -102,6 +110,6 @@ def read_config(gguf: GGUFFile, architecture: str) -> Config:
         ffn=gguf.integer(f"{a}.feed_forward_length", low=1, high=1 << 22),
         heads=HeadShape(heads, kv_heads, head_dim),
         n_vocab=int(table.shape[0]),
-        eps=gguf.number(f"{a}.attention.layer_norm_rms_epsilon", 1e-6),
+        eps=gguf.number(f"{a}.attention.layer_norm_rms_epsilon"),
         context=gguf.integer(f"{a}.context_length", low=1),
     )

@@ -41,7 +41,12 @@ class Gemma3(Decoder):
 
     architecture = "gemma3"
     understands = frozenset(
-        {"attention.sliding_window", "attention.scale", "final_logit_softcapping"}
+        {
+            "attention.sliding_window",
+            "attention.sliding_window_pattern",
+            "attention.scale",
+            "final_logit_softcapping",
+        }
     )
     qk_norm = True
     period = 6

@@ -64,13 +64,19 @@ def read_rotation(gguf: GGUFFile, weights: WeightLoader, a: str, head_dim: int) 
         UnsupportedModelError: positions are scaled in a way that is not supported.
     """
     rotation = plain_rotation(gguf, a, head_dim, "freq_base", 10000.0)
-    scaling = gguf.string(f"{a}.rope.scaling.type", "none")
+    # The oldest files have one key for linear scaling; a factor without a type means the same.
+    old = gguf.number(f"{a}.rope.scale_linear", 1.0)
+    factor = gguf.number(f"{a}.rope.scaling.factor", old)
+    scaling = gguf.string(f"{a}.rope.scaling.type", "none" if factor == 1.0 else "linear")
     if scaling not in SCALINGS:
         known = ", ".join(SCALINGS)
         raise UnsupportedModelError(
             f"{gguf.path}: rope scaling {scaling!r} is not supported; supported: {known}"
         )
-    factor = gguf.number(f"{a}.rope.scaling.factor", 1.0)
+    if scaling == "longrope" and "rope_factors_long.weight" not in gguf.tensors:
+        raise UnsupportedModelError(
+            f"{gguf.path}: its rope scaling is 'longrope', but it has no factors"
+        )
     if not factor > 0:
         gguf.refuse(f"{a}.rope.scaling.factor", f"{factor} is no factor")
     if scaling == "linear":
@@ -103,8 +109,6 @@ def _factors(gguf: GGUFFile, weights: WeightLoader, name: str, rotation: Rotatio
 
 
 def _yarn(gguf: GGUFFile, a: str, rotation: Rotation, factor: float) -> Rotation:
-    if f"{a}.rope.scaling.yarn_log_multiplier" in gguf.metadata:
-        raise UnsupportedModelError(f"{gguf.path}: YaRN with a log multiplier is not supported")
     original = gguf.integer(
         f"{a}.rope.scaling.original_context_length",
         gguf.integer(f"{a}.context_length", low=1),

@@ -6,6 +6,7 @@ the file of them, and transformers, where it is installed, loads the same arrays
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -202,12 +203,13 @@ def write_model(
     seed: int = 0,
     *,
     metadata: dict[str, Any] | None = None,
+    without: Collection[str] = (),
     rounded_to: str = "f32",
 ) -> None:
     """Write the model's GGUF file with matrices of the GGML type `kind`.
 
-    `metadata` replaces values of the file, for files that are wrong in one way. `rounded_to`: the
-    matrices have the values that they would have in this type.
+    `metadata` replaces values of the file and `without` leaves keys out, for files that are wrong
+    in one way. `rounded_to`: the matrices have the values that they would have in this type.
     """
     weights = checkpoint(name, seed)
     mapping = map_checkpoint(config_of(name), list(weights))
@@ -218,7 +220,8 @@ def write_model(
         # llama.cpp looks for tokens of its own in what is called phi-3.
         writer.add("general.name", f"tiny {name.replace('phi3', 'phi')}")
         for key, value in (mapping.metadata | (metadata or {})).items():
-            writer.add(key, value)
+            if key not in without:
+                writer.add(key, value)
         _add_tokenizer(writer)
         arrays = {t.name: t.make([weights[n] for n in t.sources]) for t in mapping.tensors}
         plain = {t.name for t in mapping.tensors if t.is_vector}

@@ -15,7 +15,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def test_convert(triplepoint: Run, tmp_path: Path) -> None:
     """Writes the file and says what is in it; --json holds the same."""
     write_checkpoint(tmp_path / "tiny", "qwen2")
-    done = triplepoint("convert", "tiny", "tiny.gguf", "--type", "f16")
+    done = triplepoint("convert", "tiny", "tiny.gguf", "--type", "F16")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "tiny.gguf: qwen2, tokenizer gpt2, qwen2, 23 × F16" in done.stdout

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers import tiny_models as tiny
 
-from triplepoint.errors import UnsupportedModelError
+from triplepoint.errors import GGUFError, UnsupportedModelError
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.session import Session
 
@@ -233,6 +233,11 @@ REFUSED = [
     ("qwen3", {"qwen3.attn_logit_softcapping": 50.0}, "bounded attention scores"),
     ("llama", {"llama.attention.kv_lora_rank": 512}, "multi-head latent attention"),
     ("llama", {"llama.expert_count": [8, 8, 8]}, "llama.expert_count asks for"),
+    ("llama", {"llama.attention.sliding_window_pattern": 4}, "windows in some layers"),
+    ("qwen2-yarn", {"qwen2.rope.scaling.yarn_log_multiplier": 0.1}, "YaRN with a log multiplier"),
+    ("qwen2", {"qwen2.rope.scaling.type": "longrope"}, "'longrope', but it has no factors"),
+    ("qwen3", {"qwen3.expert_shared_count": 1}, "shared experts"),
+    ("llama", {"general.type": "adapter"}, "no model, but what GGUF calls 'adapter'"),
     ("qwen2", {"qwen2.rope.dimension_count": 20}, "dimension_count = 20 is not supported"),
 ]
 
@@ -259,6 +264,39 @@ def test_keys_that_ask_for_nothing(tmp_path: Path, model: MakeModel) -> None:
             logits.append(_chunked(engine.session(), 64))
 
     assert np.array_equal(*logits)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"qwen2.rope.scale_linear": 4.0},
+        {"qwen2.rope.scaling.factor": 4.0},
+        {"qwen2.rope.scaling.factor": 4.0, "qwen2.rope.scaling.type": "linear"},
+    ],
+    ids=["old", "no type", "new"],
+)
+def test_linear_scaling(tmp_path: Path, model: MakeModel, metadata: dict[str, Any]) -> None:
+    """Said in any of three ways, position 4 p is where p was: the first token's neighbours move."""
+    path = tmp_path / "qwen2-f32.gguf"
+    tiny.write_model(path, "qwen2", metadata=metadata)
+    tables = []
+    for each in (path, model("qwen2")):
+        with load(each, threads=1) as engine:
+            tables.append(engine.network.tables(64, 64)[0])
+    (scaled, _), (plain, _) = tables
+
+    assert np.allclose(scaled[::4][:16], plain[:16], atol=1e-6)
+    assert not np.allclose(scaled[:16], plain[:16], atol=1e-2)
+
+
+def test_what_a_file_must_say(tmp_path: Path) -> None:
+    """The norms' epsilon has no default: another one would change the answers without a sign."""
+    path = tmp_path / "qwen3.gguf"
+    key = "qwen3.attention.layer_norm_rms_epsilon"
+    tiny.write_model(path, "qwen3", without=[key])
+
+    with pytest.raises(GGUFError, match=f"missing .metadata '{key}'"):
+        load(path)
 
 
 def test_costs_know_the_window(engine: Engine) -> None:
