@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ...traces.events import Event
 
 _FILES = 40  # in the folder that the question is about
+_TOKENS = 256  # at most: a model of random weights never ends
 _QUESTION = "What's the error in app.log?"
 
 
@@ -43,7 +44,7 @@ def measure(engine: Engine, repetitions: int) -> dict[str, float]:
                 path = folder / f"{number}.jsonl" if kind == "file" else False
                 with _timed_writes() as spent:
                     began = time.perf_counter()
-                    with Agent(engine, workspace=folder, trace=path) as agent:
+                    with Agent(engine, workspace=folder, trace=path, max_tokens=_TOKENS) as agent:
                         for _ in agent.stream(_QUESTION):
                             pass
                     took = time.perf_counter() - began
