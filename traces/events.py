@@ -58,6 +58,8 @@ class RunStart(Event):
     event: Literal["run_start"] = "run_start"
     parent: str | None = None
     """Run that this one continues."""
+    parent_step: str | None = None
+    """Turn and step of the parent from which on it does, e.g. ``2.1``; None: its end."""
     task: str = ""
     workspace: str = ""
     model: ModelRecord

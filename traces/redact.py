@@ -20,6 +20,7 @@ _HEAD = {"v", "seq", "ts", "run", "event"}
 KEPT: dict[str, set[str]] = {
     "run_start": {
         "parent",
+        "parent_step",
         "target",
         "threads",
         "kv",

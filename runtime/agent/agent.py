@@ -8,7 +8,7 @@ print(result.answer, result.trace.path)
 from __future__ import annotations
 
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
@@ -242,12 +242,25 @@ class Agent(Generic[Output]):
         Raises:
             As `run`, except for LimitReachedError.
         """
+        yield from self._events(lambda: Run(self, task))
+
+    def resume(self, task: str, new: Sequence[Message], step: int) -> Iterator[AgentEvent]:
+        """As `stream`, from the middle of a run: the messages `new` are fed, and a step asked for.
+
+        Args:
+            task: the question of the run.
+            new: what the model has not read yet, such as the results of its last calls.
+            step: number of the step that is asked for.
+        """
+        yield from self._events(lambda: Run(self, task, new, step))
+
+    def _events(self, begin: Callable[[], Run]) -> Iterator[AgentEvent]:
         if self._running:
             raise AgentError(_BUSY)
         self._running = True
         self.stopping = False
         try:
-            yield from Run(self, task).events()
+            yield from begin().events()
         finally:
             self._running = False
 
@@ -377,6 +390,15 @@ class Agent(Generic[Output]):
                 for mark, n, at in lengths
             ]
         return phase
+
+    def begin_anew(self) -> None:
+        """An empty conversation, as before the first question."""
+        self.tools, self.talk = self._begin()
+        self.messages, self._marks, self.turn = [], [], 0
+
+    def use_trace(self, trace: Trace | None) -> None:
+        """Record into this one; None begins the agent's own when it is next needed."""
+        self._trace = trace
 
     def mark(self) -> None:
         """Remember where a question begins, for `undo`; a run does so."""

@@ -55,12 +55,21 @@ class Outcome:
 
 
 class Run:
-    """One question to an agent, up to its answer."""
+    """One question to an agent, up to its answer.
 
-    def __init__(self, agent: Agent[Any], task: str) -> None:
+    Args:
+        new: what the first step is fed, when that is not the question.
+        first: number of that step.
+    """
+
+    def __init__(
+        self, agent: Agent[Any], task: str, new: Sequence[Message] = (), first: int = 1
+    ) -> None:
         self.agent = agent
         self.task = task
-        agent.mark()
+        self._new, self._first = list(new), first
+        if not self._new:  # else the question was asked, and marked, before
+            agent.mark()
         self.turn = agent.turn = agent.turn + 1
         self.usage = Usage()
         self.answer = ""
@@ -108,12 +117,13 @@ class Run:
 
     def _loop(self) -> Iterator[AgentEvent]:
         agent, config = self.agent, self.agent.config
-        new = [Message("user", self.task)]
+        new = self._new or [Message("user", self.task)]
         if not agent.messages and config.system:
             new.insert(0, Message("system", config.system))
         if agent.messages and agent.messages[-1].role != "assistant":
             agent.messages = [*agent.messages, Message("assistant")]  # stopped before it spoke
-        for step in range(1, config.max_steps + 1):
+        last = self._first + config.max_steps - 1
+        for step in range(self._first, last + 1):
             self.usage.steps = step
             self.check_stop()
             yield from agent.talk.feed(self, new, "prompt" if step == 1 else "tool_result")
@@ -122,7 +132,7 @@ class Run:
                 new = self._read_output()
                 if not new:
                     return
-            elif step < config.max_steps:
+            elif step < last:
                 new = yield from self._act(reply.calls)
         raise LimitReachedError(
             f"no answer after {config.max_steps} steps; the last calls were not run. "

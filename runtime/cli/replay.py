@@ -32,6 +32,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from . import whatif
 
         return whatif.run(trace, args, output)
+    if args.start is not None:
+        from . import going_on
+
+        return going_on.run(trace, args, output)
     for one in trace.runs:
         if one.header is not None:
             show_header(output, one.header)

@@ -29,12 +29,22 @@ def add_replay(replay: argparse.ArgumentParser) -> None:
         action="store_true",
         help="do the recorded work with this model on this machine, and compare the times",
     )
+    what.add_argument(
+        "--from",
+        dest="start",
+        type=step,
+        metavar="TURN[.STEP]",
+        help="go on live from there; the new trace names this run as its parent",
+    )
+    replay.add_argument("--prompt", metavar="TEXT", help="--from: ask this instead")
     replay.add_argument(
         "--tools",
-        choices=("recorded", "live"),
-        default="recorded",
-        help="--verify: results as recorded, or calls that only read run again (recorded)",
+        type=tools,
+        metavar="WHAT",
+        help="--verify: recorded (the default) or live, which runs calls that only read again; "
+        "--from: groups of tools, as of `run`, or none (the recorded ones)",
     )
+    replay.add_argument("--trace", dest="output", metavar="FILE", help="--from: the new trace")
     replay.add_argument("--dir", metavar="D", help="folder for tools that run (the recorded one)")
     replay.add_argument(
         "--no-waits", action="store_true", help="--perf: do not pause where tools ran"
@@ -47,6 +57,25 @@ def add_replay(replay: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="--predict: another machine, as `doctor --json` or a trace from there has it",
     )
+
+
+def tools(text: str) -> str | list[str]:
+    """``recorded``, ``live``, or names of groups; ``none`` is the three that look at files."""
+    from .toolbox import group_names
+
+    if text in ("recorded", "live"):
+        return text
+    return [] if text == "none" else group_names(text)
+
+
+def step(text: str) -> tuple[int, int]:
+    """Turn and step: ``2.1``, or ``2``."""
+    parts = text.split(".")
+    if not 1 <= len(parts) <= 2 or not all(p.isascii() and p.isdigit() and int(p) for p in parts):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no step; give TURN or TURN.STEP, such as 2.1"
+        )
+    return int(parts[0]), int(parts[-1]) if len(parts) == 2 else 1
 
 
 def speed(text: str) -> float:

@@ -79,7 +79,9 @@ def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> No
         if trace.redacted:
             output.line("redacted: this run was recorded without its text and token ids", "yellow")
         if trace.header.parent:
-            output.line(f"continues {printable(trace.header.parent)}", "dim")
+            step = trace.header.parent_step
+            at = f", from {printable(step)}" if step else ""
+            output.line(f"continues {printable(trace.header.parent)}{at}", "dim")
     output.line()
     output.timeline(trace)
     output.line()

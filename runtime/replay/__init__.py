@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .branching import branch as branch
     from .replay import PhaseCheck as PhaseCheck
     from .replay import VerifyReport as VerifyReport
     from .replay import verify as verify
@@ -19,11 +20,21 @@ _HOMES = {
     "PerfReport": "report",
     "PhaseCheck": "replay",
     "VerifyReport": "replay",
+    "branch": "branching",
     "perf": "whatif",
     "predict": "whatif",
     "verify": "replay",
 }
-__all__ = ["PerfPhase", "PerfReport", "PhaseCheck", "VerifyReport", "perf", "predict", "verify"]
+__all__ = [
+    "PerfPhase",
+    "PerfReport",
+    "PhaseCheck",
+    "VerifyReport",
+    "branch",
+    "perf",
+    "predict",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -40,13 +40,19 @@ def chosen_run(trace: Trace, run: int) -> tuple[Trace, RunStart]:
     Raises:
         ReplayError: there is no such run, or its tokens were another server's.
     """
+    chosen, header = run_of(trace, run)
+    check_replayable(header)
+    return chosen, header
+
+
+def run_of(trace: Trace, run: int) -> tuple[Trace, RunStart]:
+    """The same, whoever ran the model."""
     runs = trace.runs
     if not -len(runs) <= run < len(runs):
         raise ReplayError(f"{trace.path}: there are {len(runs)} runs in it, and no number {run}")
     header = runs[run].header
     if header is None:
         raise ReplayError(f"{trace.path}: it has no run_start event, so no model to run again")
-    check_replayable(header)
     return runs[run], header
 
 

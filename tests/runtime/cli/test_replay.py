@@ -194,3 +194,28 @@ def test_a_schedule_is_a_benchmark(
     assert [row["n_tokens"] for row in rows[:-3]] == [p.tokens for p in phases]
     assert [row["kind"] for row in rows[-3:]] == ["prefill", "decode", "engine"]
     assert {len(row["samples_ns"]) for row in rows} == {2}
+
+
+def test_a_conversation_goes_on_from_a_step(
+    triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """--from with another question: it is answered, and its trace names parent and step."""
+    trace, new = tmp_path / "t.jsonl", tmp_path / "new.jsonl"
+    question = "What is on line 2 of notes.txt?"
+    assert not triplepoint("run", question, "--dir", folder, "--trace", trace).returncode
+
+    other = ("--prompt", "What is on line 1 of notes.txt?", "--trace", new)
+    done = triplepoint("replay", trace, "--from", "1", *other)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "call the plumber" in done.stdout
+    header, parent = Trace.load(new).header, Trace.load(trace).header
+    assert header is not None
+    assert parent is not None
+    assert (header.parent, header.parent_step) == (parent.run, "1.1")
+    shown = triplepoint("trace", "show", new).stdout
+    assert f"\ncontinues {parent.run}, from 1.1\n" in shown
+
+    for bad in ("0", "1.2.3", "x"):
+        assert triplepoint("replay", trace, "--from", bad).returncode == 2
+    assert "turn 1 has the steps 1, 2" in triplepoint("replay", trace, "--from", "1.9").stderr

@@ -1,0 +1,87 @@
+"""``triplepoint replay --from``: a recorded conversation goes on live from one of its steps."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from .conversation import exit_status, follow, show_trace
+from .engines import load_model
+from .output import Output
+from .recorded_engine import engine_of
+from .toolbox import policy_of, tools_of
+from .traces import trace_json
+
+if TYPE_CHECKING:
+    from ...traces.events import RunStart
+    from ...traces.reader import Trace
+    from ..agent.agent import Agent
+
+
+def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
+    """Go on; the trace is closed and named however it ends."""
+    from ..replay.branching import branch
+    from ..replay.schedule import run_of
+
+    _, header = run_of(trace, -1)
+    turn, step = args.start
+    if args.model and args.model.startswith(("http://", "https://")):
+        engine: Any = load_model(args, output)
+    else:
+        same = args.model is None
+        engine, notes = engine_of(
+            header, args, output, header.config.get("context") if same else None
+        )
+        for note in notes:
+            output.note(note)
+    try:
+        with _agent(engine, header, args, output) as agent:
+            try:
+                result = follow(branch(trace, agent, turn, step, prompt=args.prompt), output)
+            finally:
+                if agent.turn:
+                    output.facts["trace"] = str(agent.trace.path)
+                    show_trace(output, agent.trace)
+        if result.status != "answered":
+            output.error(result.message)
+        output.json({"message": result.message, **trace_json(result.trace)})
+    finally:
+        engine.close()
+    return exit_status(result)
+
+
+def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Output) -> Agent[Any]:
+    """A new agent with the recorded settings, but for those that were given."""
+    from ..agent.agent import MAX_STEPS, MAX_TOKENS, Agent
+
+    config = header.config
+    folder = args.dir or header.workspace or None
+    recorded = args.tools is None or isinstance(args.tools, str)
+    asked = argparse.Namespace(**vars(args), mode=None, policy=None, mcp=None, private_net=False)
+    asked.dir = folder or "."
+    asked.tools = _groups(header) if recorded else args.tools
+    agent = Agent(
+        engine,
+        workspace=folder,
+        tools=tools_of(asked),
+        # With other tools the default message tells of them; the recorded one may not.
+        system=config.get("system") if recorded else None,
+        policy=policy_of(asked, output),
+        max_steps=config.get("max_steps") or MAX_STEPS,
+        max_tokens=config.get("max_tokens") or MAX_TOKENS,
+        context=config.get("context") if args.model is None and args.context is None else None,
+        thinking=(config.get("options") or {}).get("enable_thinking"),
+        output_type=config.get("output"),
+        compact=bool(config.get("compact")),
+        trace=args.output,
+        redact=False,
+    )
+    agent.on_progress = output.progress
+    return agent
+
+
+def _groups(header: RunStart) -> list[str]:
+    """The groups that the recorded tools are from."""
+    names = {tool.get("function", {}).get("name") for tool in header.tools}
+    signs = {"find": "find", "edit": "edit_file", "net": "fetch_url", "exec": "run_command"}
+    return [group for group, name in signs.items() if name in names]

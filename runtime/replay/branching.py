@@ -1,0 +1,270 @@
+"""Go on live from a recorded step: token by token with the same model and tools.
+
+    turn 1  prompt ─ call ─ result ─ answer
+    turn 2  prompt ─ call ─┐
+                           └ from 2.2: result ─ (the model speaks now) …
+
+What came before the step is not run: the recorded tokens are read in one prefill. They are laid
+into the ledger by the same code as in a run, on a session that only keeps count, and compared with
+the recording. For another model, system message or set of tools the messages are rendered anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import LimitReachedError, ReplayError, TriplepointError
+from ...traces.events import MessageEvent, PhaseEvent, RunStart, ToolEvent
+from ...traces.reader import Trace
+from ..agent.events import AgentEvent, Notice
+from ..agent.header import run_start
+from ..agent.local import LocalTalk
+from ..agent.loop import Run
+from ..conversation.messages import Message
+from ..conversation.toolcalls import ToolCall
+from .paper import PaperSession
+from .schedule import run_of
+
+if TYPE_CHECKING:
+    from ..agent.agent import Agent
+
+
+def branch(
+    trace: Trace,
+    agent: Agent[Any],
+    turn: int,
+    step: int = 1,
+    *,
+    prompt: str | None = None,
+    run: int = -1,
+) -> Iterator[AgentEvent]:
+    """Go on from where a recorded run was asked for a step; yields what `Agent.stream` yields.
+
+    The new trace names the run as its parent. From step 2 on, the results of the recorded calls
+    are what the model is given first.
+
+    Args:
+        trace: a loaded trace with its text, of a run on any model.
+        agent: a new agent; its model and tools may be others than the recorded ones.
+        turn, step: the step that the model is asked for now, from 1.
+        prompt: what is asked instead of the recorded question; from step 2 on, what is said after
+            the results.
+        run: which run of the trace, counted as list indices are; the last one by default.
+
+    Raises:
+        ReplayError: there is no such step, the trace is redacted, or the agent is not new.
+        As `Agent.stream`.
+    """
+    chosen, header = run_of(trace, run)
+    if header.redacted:
+        raise ReplayError(f"{trace.path}: the trace is redacted: there is no text to go on from")
+    if agent.turn or agent.messages:
+        raise ReplayError("the agent has a conversation already; give a new one")
+    past = Past(chosen)
+    past.check(turn, step)
+    phase, note = _take_over(past, agent, header, turn, step)
+    start = run_start(agent, past.question(turn) if prompt is None else prompt)
+    start.parent, start.parent_step = header.run, f"{turn}.{step}"
+    agent.trace.write(start)
+    if phase is not None:
+        agent.trace.write(phase)
+    if note:
+        yield Notice(note)
+    if step == 1:
+        yield from agent.stream(start.task)
+        return
+    new = past.fed(turn, step)
+    if prompt is not None:
+        new.append(Message("user", prompt))
+    yield from agent.resume(past.question(turn), new, step)
+
+
+class Past:
+    """What a run said and was told, by turn and step."""
+
+    def __init__(self, run: Trace) -> None:
+        self._run = run
+        self.turns = {turn.number: turn for turn in run.turns if turn.number}
+
+    def check(self, turn: int, step: int) -> None:
+        """Whether the model was asked for that step.
+
+        Raises:
+            ReplayError: it was not; says what there is.
+        """
+        if turn not in self.turns:
+            raise ReplayError(f"from {turn}.{step}: the run has the turns {_list(self.turns)}")
+        steps = self.steps(turn)
+        if step not in steps:
+            raise ReplayError(f"from {turn}.{step}: turn {turn} has the steps {_list(steps)}")
+
+    def steps(self, turn: int) -> list[int]:
+        """The steps of a turn."""
+        own = self.turns[turn]
+        return sorted({e.step for e in (*own.messages, *own.phases) if e.step}) or [1]
+
+    def question(self, turn: int) -> str:
+        """What the person asked."""
+        return self.turns[turn].question
+
+    def fed(self, turn: int, step: int) -> list[Message]:
+        """The messages that a step began with: the question, or results of the step before."""
+        own = self.turns[turn]
+        calls = iter([call for call in own.tools if call.step == step - 1])
+        found = []
+        for event in own.messages:
+            if event.step != step or event.role == "assistant":
+                continue
+            call = next(calls, None) if event.role == "tool" else None
+            role: Any = event.role
+            name, call_id = (call.name, call.call_id) if call else ("", "")
+            found.append(Message(role, event.content, name, call_id))
+        return found
+
+    def reply(self, turn: int, step: int) -> tuple[MessageEvent | None, list[ToolEvent]]:
+        """What the model said in a step, and the calls of it that ran."""
+        own = self.turns[turn]
+        said = [e for e in own.messages if e.step == step and e.role == "assistant"]
+        return (said[-1] if said else None), [call for call in own.tools if call.step == step]
+
+    def before(self, turn: int, step: int) -> Iterator[tuple[int, int]]:
+        """The steps before one, in order."""
+        for number in sorted(self.turns):
+            for other in self.steps(number):
+                if (number, other) < (turn, step):
+                    yield number, other
+
+    def decoded(self, turn: int, step: int) -> list[int]:
+        """The ids that the model gave in a step."""
+        phases = [p for p in self.turns[turn].phases if p.step == step and p.phase == "decode"]
+        return [i for phase in phases for i in phase.token_ids]
+
+    def tokens(self, turn: int, step: int) -> list[int]:
+        """The context as it was before a step was fed."""
+        ids: list[int] = []
+        for phase in self._run.phases:
+            if (phase.turn, phase.step) >= (turn, step):
+                break
+            if phase.phase == "decode":
+                ids += phase.token_ids
+            elif not phase.tokens:  # taken over from another session
+                ids = list(phase.token_ids)
+            else:
+                ids = ids[: phase.kv_before] + phase.token_ids
+        return ids
+
+
+def _take_over(
+    past: Past, agent: Agent[Any], header: RunStart, turn: int, step: int
+) -> tuple[PhaseEvent | None, str]:
+    """Give the agent the conversation before a step; the phase that cost, and a note."""
+    other = _other(agent, header)
+    if not other:
+        phase, other = _played(past, agent, turn, step)
+        if not other:
+            return phase, ""
+    agent.begin_anew()
+    agent.messages = _rendered(past, agent, turn, step)
+    agent.talk.seed(agent.messages)
+    agent.turn = turn - 1
+    if not agent.messages:
+        return None, ""
+    return None, f"{other}, so the {len(agent.messages)} messages before are rendered anew"
+
+
+def _other(agent: Agent[Any], header: RunStart) -> str:
+    """Why the recorded tokens are not this agent's; empty if they are."""
+    if not isinstance(agent.talk, LocalTalk) or header.config.get("server"):
+        return "the model runs in another server"
+    if not header.model.sha256 or agent.engine.model.sha256 != header.model.sha256:
+        return f"the model is {agent.engine.model.name} and was {header.model.name}"
+    if agent.tools.schemas() != header.tools:
+        return "the tools are others"
+    if agent.config.system != header.config.get("system"):
+        return "the system message is another one"
+    if dict(agent.config.options) != header.config.get("options"):
+        return "the template's options are others"
+    return ""
+
+
+def _played(past: Past, agent: Agent[Any], turn: int, step: int) -> tuple[PhaseEvent | None, str]:
+    """Take the recorded tokens into the ledger as a run does, then read them in one go.
+
+    Gives why the tokens are not the recorded ones, if that is what came out.
+    """
+    talk = agent.talk
+    assert isinstance(talk, LocalTalk)
+    session = talk.session
+    paper = talk.session = PaperSession(session.context)  # pyright: ignore[reportAttributeAccessIssue]
+    agent.use_trace(Trace())  # what happened is in the parent's
+    try:
+        run: Run | None = None
+        for number, other in past.before(turn, step):
+            if run is None or run.turn != number:
+                agent.turn = number - 1
+                if agent.messages and agent.messages[-1].role != "assistant":
+                    agent.messages = [*agent.messages, Message("assistant")]
+                run = Run(agent, past.question(number))
+            _play_step(run, past, paper, number, other)
+    except TriplepointError as error:
+        return None, f"the recorded tokens cannot be taken over ({error})"
+    finally:
+        talk.session = session
+        agent.use_trace(None)
+    if paper.tokens != past.tokens(turn, step):
+        return None, "the recorded tokens are not what these messages make now"
+    agent.turn = turn - 1
+    if not paper.tokens:
+        return None, ""
+    phase = session.prefill(paper.tokens, purpose="fork")
+    phase.turn = turn
+    return phase, ""
+
+
+def _play_step(run: Run, past: Past, paper: PaperSession, turn: int, step: int) -> None:
+    """Feed what was fed, and have the model say what it said."""
+    talk = run.agent.talk
+    run.usage.steps, run.usage.output_tokens = step, 0
+    for _ in talk.feed(run, past.fed(turn, step), "prompt"):
+        pass
+    paper.script = past.decoded(turn, step)
+    if not paper.script:  # stopped before its first token
+        return
+    try:
+        for _ in talk.ask(run):
+            pass
+    except LimitReachedError:
+        pass  # it was cut there
+
+
+def _rendered(past: Past, agent: Agent[Any], turn: int, step: int) -> list[Message]:
+    """The conversation before a step as messages, the system message that of the agent."""
+    found: list[Message] = []
+    for number, other in past.before(turn, step):
+        found += [one for one in past.fed(number, other) if one.role != "system"]
+        event, calls = past.reply(number, other)
+        if event is None:
+            found.append(Message("assistant"))  # stopped before it spoke
+            continue
+        made = tuple(ToolCall(call.name, call.arguments, id=call.call_id) for call in calls)
+        said = event.content if not made else _beside(event.content, calls)
+        content = said if made else event.content
+        found.append(Message("assistant", content, calls=made, said=said, thinking=event.thinking))
+    if found and agent.config.system:
+        found.insert(0, Message("system", agent.config.system))
+    return found
+
+
+def _beside(content: str, calls: Sequence[ToolEvent]) -> str:
+    """What was said before the first call, in whatever format that was written."""
+    from ..conversation.formats import FORMATS
+
+    openings = [o.text for form in FORMATS.values() for o in form.openings if o.text in content]
+    at = [content.index(opening) for opening in openings]
+    at += [content.index(call.name) for call in calls if call.name in content]
+    return content[: min(at)].strip() if openings and at else ""
+
+
+def _list(numbers: Any) -> str:
+    return ", ".join(map(str, sorted(numbers))) or "none"

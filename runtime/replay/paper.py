@@ -1,0 +1,65 @@
+"""A session that only keeps count: tokens come and go, nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ...errors import ContextOverflowError
+from ...traces.events import PhaseEvent, PhaseName
+
+
+class PaperSession:
+    """The part of `Session` that a conversation needs, without an engine.
+
+    Attributes:
+        tokens, n_cached, context: as of a session.
+        script: the tokens that the next decode gives.
+    """
+
+    def __init__(self, context: int) -> None:
+        self.context = context
+        self.tokens: list[int] = []
+        self.n_cached = 0
+        self.script: list[int] = []
+        self.last_phase: PhaseEvent | None = None
+        self.on_progress: Any = None
+
+    def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
+        """Append `ids`.
+
+        Raises:
+            ContextOverflowError: they do not fit; nothing has changed.
+        """
+        if len(self.tokens) + len(ids) > self.context:
+            raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
+        before = self.n_cached
+        self.tokens += ids
+        self.n_cached = len(self.tokens)
+        return self._phase("prefill", purpose, before)
+
+    def decode(self, **_: Any) -> Iterator[int]:
+        """Give the script."""
+        before = self.n_cached
+        for token in self.script:
+            self.tokens.append(token)
+            self.n_cached = len(self.tokens) - 1
+            yield token
+        self.last_phase = self._phase("decode", "answer", before)
+
+    def truncate(self, n: int) -> None:
+        """Forget every token after the first `n`."""
+        del self.tokens[n:]
+        self.n_cached = min(self.n_cached, n)
+
+    def _phase(self, phase: PhaseName, purpose: str, before: int) -> PhaseEvent:
+        return PhaseEvent(
+            phase=phase,
+            purpose=purpose,
+            predicted="unknown",
+            observed="unknown",
+            tokens=self.n_cached - before,
+            kv_before=before,
+            kv_after=self.n_cached,
+            wall_s=0.0,
+        )
