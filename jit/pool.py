@@ -169,7 +169,10 @@ class Pool:
         return int(self._block[player.NAPS])
 
     def rouse(self) -> None:
-        """Wake the workers that have parked, since a pass will soon come (between passes)."""
+        """Wake the workers that have parked, since a pass will soon come.
+
+        Between passes only, as with `play_at`: in the midst of one, its players would not come.
+        """
         if self._block[player.START_PARKED] and not self.closed:
             self._rouse(self._address)
 

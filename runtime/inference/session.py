@@ -79,7 +79,7 @@ class Session:
             PassCancelledError: stop() was called; the tokens stay, uncached ones are computed by
                 the next call.
         """
-        self.engine.pool.rouse()
+        self.rouse()
         ids = [int(i) for i in ids]
         self.check_ids(ids)
         total = len(self.tokens) + len(ids)
@@ -245,6 +245,15 @@ class Session:
                 self.tokens.extend(part)
                 self.run_pass(plan, part, 0)
             yield len(part)
+
+    def rouse(self) -> None:
+        """A prefill will soon come: threads that sleep may as well wake up meanwhile."""
+        # Not in the midst of another session's pass, which would lose its players.
+        if self.engine.lock.acquire(blocking=False):
+            try:
+                self.engine.pool.rouse()
+            finally:
+                self.engine.lock.release()
 
     # --- passes
 

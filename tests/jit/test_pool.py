@@ -13,6 +13,7 @@ import pytest
 from helpers.native_ops import COUNT, NEIGHBOURS, SPIN, VISIT, fresh_library, neighbours_reference
 
 from triplepoint.errors import EngineError
+from triplepoint.jit import player
 from triplepoint.jit.compile import Library
 from triplepoint.jit.pool import Pool, aligned
 from triplepoint.jit.tape import DYNAMIC, EACH, STATIC, NativeTape, PerThread, Tape
@@ -223,8 +224,16 @@ def test_sleeping_threads_wake(library: Library, make_pool: MakePool, spin: floa
         assert np.array_equal(end, want)
 
 
+def _until(condition: Callable[[], bool]) -> bool:
+    """Wait for what another thread will do; a busy machine may take its time."""
+    end = time.monotonic() + 20
+    while not condition() and time.monotonic() < end:
+        time.sleep(1e-3)
+    return condition()
+
+
 def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
-    """A worker that has no part in many passes parks once, and plays again when it is asked to."""
+    """A worker that has no part in many passes parks at most once more, and plays when asked to."""
     pool = make_pool(3)
     pool.set_spin(1.0, 0)
     mine = [aligned(8, np.int64) for _ in range(3)]
@@ -232,14 +241,19 @@ def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
     tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
     native = tape.finish(library, pool)
     native.play()
-    pool.active = 1
+    pool.active = 2
     for _ in range(50):
         native.play()
-        time.sleep(1e-4)
-    assert pool.naps <= 4  # of each worker after the start and after its own pass
+    parked = int(pool._block[player.CREW_PARKED])
+    assert _until(lambda: pool._block[player.CREW_PARKED] == 1), parked
+    before = pool.naps
+    for _ in range(50):
+        native.play()
+    assert pool._block[player.CREW_PARKED] == 1
+    assert pool.naps - before <= 51, "only the other worker waits for passes"
     pool.active = 3
     native.play()
-    assert [m[0] for m in mine] == [52, 2, 2]
+    assert [m[0] for m in mine] == [102, 102, 2]
 
 
 def test_roused_workers_spin(library: Library, make_pool: MakePool) -> None:
@@ -250,13 +264,15 @@ def test_roused_workers_spin(library: Library, make_pool: MakePool) -> None:
     tape = Tape("count", 2)
     tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
     native = tape.finish(library, pool)
+
+    def asleep() -> bool:
+        return pool._block[player.START_PARKED] == 1
+
     for n in range(20):
-        time.sleep(2e-3)
+        assert _until(asleep)
         before = pool.naps
-        assert before > 0
         pool.rouse()
-        time.sleep(2e-3)
-        assert pool.naps == before + 1, "it woke, spun and parked again"
+        assert _until(lambda before=before: pool.naps == before + 1), "it woke and parked again"
         native.play()
         assert [m[0] for m in mine] == [n + 1] * 2
     pool.close()
