@@ -49,6 +49,7 @@ DEPTH = 1024  # positions in the cache for what is measured with a long one
 DECODES = 8  # passes of one token that are timed together
 REPEATS = 9
 QUICK_REPEATS = 3
+LONG_S = 2.0  # of one measurement: one is enough, caches and noise are a small part of it
 RETRY_S = 600.0  # until a calibration that was disturbed is made again
 DATE = "%Y-%m-%dT%H:%M:%SZ"
 CHEAP_S = 0.3  # of passes: a calibration that takes no longer is done unasked
@@ -63,7 +64,7 @@ class Sample:
         tokens, start: of the pass; tokens in the cache before it.
         parts: seconds that a thread was in products, head, attention and rows, on average.
         wall_s: seconds from its start to its end.
-        machine: the limits around it.
+        machine: the limits around it; before: those before it alone.
     """
 
     tokens: int
@@ -71,6 +72,7 @@ class Sample:
     parts: dict[str, float]
     wall_s: float
     machine: MachineProfile
+    before: MachineProfile | None = None
 
     @property
     def kernel_s(self) -> float:
@@ -116,14 +118,18 @@ class Sampler:
         )
 
     def take(self, case: Case, repeat: int) -> list[Sample]:
-        """Measure so many times in a row, after one time that does not count."""
+        """Measure so many times in a row, after one time that does not count.
+
+        What takes longer than `LONG_S` is measured once.
+        """
         with all_threads(self.engine):
-            self._runner.measure(case)
+            first = self._runner.measure(case)
             before = self.limits.sample()
-            self._runner.measure(case)  # the probes have had the caches
-            taken = [self._once(case) for _ in range(repeat)]
+            if first < LONG_S:
+                self._runner.measure(case)  # the probes have had the caches
+            taken = [self._once(case) for _ in range(repeat if first < LONG_S else 1)]
             around = before.merged(self.limits.sample())
-        return [dataclasses.replace(sample, machine=around) for sample in taken]
+        return [dataclasses.replace(s, machine=around, before=before) for s in taken]
 
     def _once(self, case: Case) -> Sample:
         seconds = self._runner.measure(case)
@@ -351,18 +357,20 @@ class Checked:
     """A phase that was predicted, then measured.
 
     Attributes:
-        expected: with the limits of the calibration.
-        beside: the same with the limits sampled around the measurement.
+        expected: with the DRAM bandwidth probed just before, all else as it was calibrated.
+        kept: with the limits of the calibration's own time.
         seconds: what was measured, the median of its repeats.
         bound: what the stamps named.
+        dram_gbps: what was probed just before.
     """
 
     tokens: int
     start: int
     expected: Expectation
-    beside: Expectation
+    kept: Expectation
     seconds: float
     bound: str
+    dram_gbps: float = 0.0
 
     @property
     def error(self) -> float:
@@ -370,9 +378,9 @@ class Checked:
         return self.expected.seconds / self.seconds - 1
 
     @property
-    def error_beside(self) -> float:
-        """The same of the prediction with the limits of the moment."""
-        return self.beside.seconds / self.seconds - 1
+    def error_kept(self) -> float:
+        """The same of the prediction with the calibration's limits."""
+        return self.kept.seconds / self.seconds - 1
 
 
 def check(
@@ -394,7 +402,24 @@ def check(
     for todo in sorted(cases, key=lambda c: (-c.depth, cases[c])):  # the cache is filled once
         samples = sampler.take(todo, repeat)
         middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]
-        expected = found.expect(engine.cost, middle.tokens, middle.start)
-        beside = found.expect(engine.cost, middle.tokens, middle.start, middle.machine)
-        seen = observe(beside.least, middle.wall_s, middle.kernel_s, beside.attained)
-        yield Checked(*cases[todo], expected, beside, middle.wall_s, seen.bound)
+        before = middle.before or middle.machine
+        kept_expectation = found.expect(engine.cost, middle.tokens, middle.start)
+        expected = found.expect(engine.cost, middle.tokens, middle.start, probed(found, before))
+        seen = observe(expected.least, middle.wall_s, middle.kernel_s, expected.attained)
+        yield Checked(
+            *cases[todo],
+            expected,
+            kept_expectation,
+            middle.wall_s,
+            seen.bound,
+            before.read_gbps["DRAM"],
+        )
+
+
+def probed(found: Calibration, now: MachineProfile) -> MachineProfile:
+    """The calibration's limits with the DRAM bandwidth of another moment.
+
+    All share it, so it may change within minutes; what belongs to a core hardly does.
+    """
+    read = {**found.machine.read_gbps, "DRAM": now.read_gbps["DRAM"]}
+    return dataclasses.replace(found.machine, read_gbps=read)

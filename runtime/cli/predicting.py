@@ -26,7 +26,8 @@ _COLUMNS = (
     Column("measured ms", 11),
     Column("t/s", 9),
     Column("error", 7),
-    Column("beside", 7),
+    Column("kept", 7),
+    Column("DRAM", 5),
     Column("expected", 8, is_text=True),
     Column("observed", 8, is_text=True),
 )
@@ -72,7 +73,8 @@ def _row(point: Checked) -> Row:
         f"{point.seconds * 1e3:.3f}",
         rate(point.tokens / point.seconds),
         f"{point.error:+.0%}",
-        f"{point.error_beside:+.0%}",
+        f"{point.error_kept:+.0%}",
+        f"{point.dram_gbps:.0f}",
         seen.bound,
         point.bound,
     )
@@ -82,7 +84,8 @@ def _row(point: Checked) -> Row:
         "expected_s": point.expected.seconds,
         "measured_s": point.seconds,
         "error": point.error,
-        "error_beside": point.error_beside,
+        "error_kept": point.error_kept,
+        "dram_gbps": point.dram_gbps,
         "expected_bound": seen.bound,
         "observed_bound": point.bound,
     }
@@ -93,8 +96,8 @@ def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> Non
     """The errors together, and what the predictions were made with."""
     output.line()
     texts: list[tuple[str, Callable[[Checked], float]]] = [
-        ("limits of the calibration", lambda point: point.error),
-        ("limits beside the measurement", lambda point: point.error_beside),
+        ("DRAM bandwidth probed just before", lambda point: point.error),
+        ("limits of the calibration", lambda point: point.error_kept),
     ]
     for name, value in texts:
         errors = sorted(abs(value(point)) for point in found)
