@@ -7,7 +7,7 @@ both show control characters of names, arguments and results only as escapes.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -128,12 +128,31 @@ def limit_name(phase: PhaseEvent) -> str:
 
 
 def transitions(trace: Trace) -> str:
-    """The regimes that the run went through, in order, repeats left out."""
+    """The regimes that the run went through, in order: neighbours that come again are counted."""
     phases = trace.phases
     names = [phase.regime for phase in phases[:1]]
     names += [after.regime for _, after in trace.transitions]
-    more = len(names) - _MOST_REGIMES
-    return " → ".join(names[:_MOST_REGIMES] + ([f"… ({more} more)"] if more > 0 else []))
+    parts = _counted(names)
+    more = len(parts) - _MOST_REGIMES
+    return " → ".join(parts[:_MOST_REGIMES] + ([f"… ({more} more)"] if more > 0 else []))
+
+
+def _counted(names: Sequence[str]) -> list[str]:
+    """``a b a b a c`` as ``(a → b) × 2``, ``a``, ``c``: from the left, what saves the most."""
+    parts: list[str] = []
+    at = 0
+    while at < len(names):
+        best, times = 1, 1
+        for size in (2, 3, 4):
+            piece, count = names[at : at + size], 1
+            while names[at + count * size : at + (count + 1) * size] == piece:
+                count += 1
+            if count > 1 and count * size > best * times:
+                best, times = size, count
+        piece = " → ".join(names[at : at + best])
+        parts.append(f"({piece}) × {times}" if times > 1 else piece)
+        at += best * times
+    return parts
 
 
 def summary(trace: Trace) -> list[str]:

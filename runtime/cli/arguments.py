@@ -54,6 +54,9 @@ def _add_run(verbs: argparse._SubParsersAction) -> None:
     run.add_argument(
         "--schema", metavar="FILE", help="the answer is JSON that fits this JSON schema"
     )
+    run.add_argument(
+        "--live", action="store_true", help="show each phase as it ends, and changes of regime"
+    )
     run.add_argument("-q", "--quiet", action="store_true", help="print the answer and nothing else")
 
 

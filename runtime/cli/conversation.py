@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from ...errors import ToolError
 from ..agent.events import (
     AgentEvent,
     Notice,
+    PhaseFinished,
     RunFinished,
     TextDelta,
     ThinkingDelta,
@@ -24,6 +25,7 @@ from .toolbox import policy_of, tools_of
 from .transcript import show_call, show_result
 
 if TYPE_CHECKING:
+    from ...traces.events import PhaseEvent
     from ...traces.reader import Trace
     from ..agent.agent import Agent, RunResult
     from ..agent.remote import RemoteEngine
@@ -73,13 +75,26 @@ def read_schema(path: str) -> dict[str, Any]:
     return schema
 
 
-def follow(events: Iterable[AgentEvent], output: Output, *, quiet: bool = False) -> RunResult:
-    """Show a turn's events as they come (none if quiet); returns its result."""
+def follow(
+    events: Iterable[AgentEvent],
+    output: Output,
+    *,
+    quiet: bool = False,
+    on_phase: Callable[[PhaseEvent], None] | None = None,
+) -> RunResult:
+    """Show a turn's events as they come (none if quiet); returns its result.
+
+    on_phase: hears of each phase that has ended.
+    """
     result = None
     try:
         for event in events:
             if isinstance(event, RunFinished):
                 result = event.result
+            elif isinstance(event, PhaseFinished):
+                if on_phase is not None:
+                    output.end_line()
+                    on_phase(event.phase)
             elif not quiet:
                 _show(event, output)
     finally:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...traces.text import printable
-from ...traces.timeline import duration, rate
+from ...traces.timeline import duration, limit_name, rate
 from ..agent.events import (
     AgentEvent,
     Notice,
@@ -37,11 +37,33 @@ _REFRESH = 8  # times a second
 _PENDING_LINES = 8  # of an unfinished block that are shown
 
 
-class LiveAnswer:
-    """Shows the events of one turn on a terminal."""
+class Transitions:
+    """Numbers the changes of regime of a run, as they happen."""
 
-    def __init__(self, agent: Agent, output: Output) -> None:
+    def __init__(self) -> None:
+        self._before: PhaseEvent | None = None
+        self._count = 0
+
+    def line(self, phase: PhaseEvent) -> str:
+        """What to say of a phase that has ended: its regime, and whether that is another one."""
+        before, self._before = self._before, phase
+        if before is None or before.regime == phase.regime:
+            return f"  {regime_text(phase)}"
+        self._count += 1
+        return f"→ {self._count}: {before.regime} → {regime_text(phase)}"
+
+
+class LiveAnswer:
+    """Shows the events of one turn on a terminal.
+
+    `transitions` shows the regime of each phase on a line that stays, where it is given.
+    """
+
+    def __init__(
+        self, agent: Agent, output: Output, transitions: Transitions | None = None
+    ) -> None:
         self._agent = agent
+        self._transitions = transitions
         self._output = output
         self._blocks = Blocks()
         self._thinking = False
@@ -85,6 +107,10 @@ class LiveAnswer:
             case PhaseFinished(phase):
                 self._doing = regime_text(phase)
                 self._pieces = 0
+                if self._transitions is not None:
+                    self._end_text()
+                    text = printable(self._transitions.line(phase))
+                    self._output.console.print(text, style="cyan", highlight=False, markup=False)
             case _:
                 pass
 
@@ -153,9 +179,12 @@ class LiveAnswer:
 
 
 def regime_text(phase: PhaseEvent) -> str:
-    """One phase in a few words, with its regime."""
+    """One phase in a few words, with its regime, speed and share of the limit."""
     speed = f", {rate(phase.tokens_per_s)} tok/s" if phase.wall_s else ""
-    return f"{phase.regime}: {phase.tokens:,} tokens in {duration(phase.wall_s)}{speed}"
+    share = ""
+    if phase.observed != "unknown":
+        share = f", {phase.limit_share:.0%} {limit_name(phase)}"
+    return f"{phase.regime}: {phase.tokens:,} tokens in {duration(phase.wall_s)}{speed}{share}"
 
 
 def turn_line(result: RunResult) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from .conversation import begin, exit_status, follow, show_trace
 from .engines import load_model
 from .output import Output
 from .traces import trace_json
+
+if TYPE_CHECKING:
+    from ..agent.agent import Agent, RunResult
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -17,7 +21,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     engine = load_model(args, output)
     with begin(engine, args, output) as agent:
         try:
-            result = follow(agent.stream(question), output, quiet=args.quiet)
+            result = _watch(agent, question, output, args)
         finally:
             output.facts["trace"] = str(agent.trace.path)
             if not args.quiet:
@@ -29,3 +33,16 @@ def run(args: argparse.Namespace, output: Output) -> int:
     output.json({"message": result.message, **trace_json(result.trace)})
     engine.close()
     return exit_status(result)
+
+
+def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace) -> RunResult:
+    """Show the run as it goes; with --live its phases too, and a line that says what is done."""
+    events = agent.stream(question)
+    if not args.live or args.quiet:
+        return follow(events, output, quiet=args.quiet)
+    from .live import LiveAnswer, Transitions
+
+    transitions = Transitions()
+    if output.in_colour:
+        return LiveAnswer(agent, output, transitions).follow(events)
+    return follow(events, output, on_phase=lambda phase: output.line(transitions.line(phase)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 
 import pytest
@@ -33,6 +34,22 @@ def test_the_whole_table(trace: Trace) -> None:
         " → memory-bound decode",
         "TTFT 12 ms, TPOT 2.86 ms, input 423 tokens (63 cached), output 7, 1 tool call 400 µs",
     ]
+
+
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        ("abc", "a → b → c"),
+        ("ababa", "(a → b) × 2 → a"),
+        ("cabababd", "c → (a → b) × 3 → d"),
+        ("abcabc", "(a → b → c) × 2"),
+        ("a", "a"),
+        ("", ""),
+    ],
+)
+def test_what_repeats_is_counted(names: str, line: str) -> None:
+    """Pairs that come again and again are one, with how often; all of them are there."""
+    assert " → ".join(timeline._counted(list(names))) == line
 
 
 def test_rich_shows_the_same_lines(trace: Trace) -> None:
@@ -104,8 +121,11 @@ def test_long_runs_name_their_first_regimes(trace: Trace) -> None:
     """The line of regimes stays a line."""
     phases: list[AnyEvent] = [*trace.phases]
     trace.events = phases * 50
+    assert timeline.transitions(trace).endswith("decode) × 50")
 
-    assert timeline.transitions(trace).endswith("→ … (192 more)")
+    trace.events = random.Random(1).choices(phases, k=200)
+
+    assert re.search(r"→ … \([0-9]+ more\)$", timeline.transitions(trace))
 
 
 def test_a_failed_tool_shows_its_error() -> None:

@@ -308,3 +308,23 @@ def test_an_answer_by_schema(triplepoint: Run, nano: Path, folder: Path, tmp_pat
     assert set(answer) == {"word", "yes"}
     assert refused.returncode == 3
     assert "bad.json is no JSON object" in refused.stderr
+
+
+def test_live_names_each_change_of_regime(triplepoint: Run, nano: Path, folder: Path) -> None:
+    """One line for each phase, in order, as in the table; what changes the regime is numbered."""
+    done = triplepoint("run", QUESTION, "--dir", folder, "--live")
+    lines = done.stdout.splitlines()
+    table = next(n for n, line in enumerate(lines) if line.startswith("phase  "))
+    shown = [line for line in lines[:table] if re.match(r"  \S+ (prefill|decode): |→ \d+: ", line)]
+    regimes = [re.findall(r"\S+ (?:prefill|decode)", line) for line in shown]
+    rows = [re.findall(r"\S+ (?:prefill|decode)", line) for line in lines[table + 1 :]]
+    in_table = [row[0] for row in rows if len(row) == 1][: len(shown)]
+
+    assert len(shown) >= 4
+    assert [found[-1] for found in regimes] == in_table
+    changes = [n for n in range(1, len(shown)) if in_table[n] != in_table[n - 1]]
+    numbered = [n for n, line in enumerate(shown) if line.startswith("→ ")]
+    assert numbered == changes
+    for count, n in enumerate(numbered, 1):
+        assert shown[n].startswith(f"→ {count}: {in_table[n - 1]} → {in_table[n]}: ")
+    assert all("tok/s" in line and "%" in line for line in shown)
