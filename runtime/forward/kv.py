@@ -27,16 +27,22 @@ class Page:
 
     Attributes:
         data: uint8 [page_bytes]; on a cache line.
+        nbytes: memory that it takes.
         holders: how many caches have it in their table.
     """
 
     __slots__ = ("data", "holders", "nbytes")
 
-    def __init__(self, size: int) -> None:
-        arena = Arena(size)
-        self.data: np.ndarray = arena.take(size)
-        self.nbytes = arena.nbytes
+    def __init__(self, data: np.ndarray, nbytes: int) -> None:
+        self.data = data
+        self.nbytes = nbytes
         self.holders = 1
+
+    @classmethod
+    def empty(cls, size: int) -> Page:
+        """A page of `size` zeros."""
+        arena = Arena(size)
+        return cls(arena.take(size), arena.nbytes)
 
 
 class KVCache:
@@ -72,7 +78,7 @@ class KVCache:
     def reserve(self, positions: int) -> None:
         """Make sure that positions 0 … positions - 1 have a page."""
         while len(self._held) * PAGE < positions:
-            self._hold(len(self._held), Page(self.page_bytes))
+            self._hold(len(self._held), Page.empty(self.page_bytes))
 
     def own(self, start: int, end: int) -> None:
         """Make sure that positions start … end - 1 can be written without another cache's seeing.
@@ -83,7 +89,7 @@ class KVCache:
         for index in range(start // PAGE, -(-end // PAGE)):
             shared = self._held[index]
             if shared.holders > 1:
-                mine = Page(self.page_bytes)
+                mine = Page.empty(self.page_bytes)
                 if index * PAGE < start:
                     mine.data[:] = shared.data
                 self._hold(index, mine)
@@ -117,6 +123,11 @@ class KVCache:
     def page(self, index: int) -> np.ndarray:
         """The bytes of one page: uint8 [page_bytes], not to be written by the caller."""
         return self._held[index].data
+
+    def append(self, data: np.ndarray) -> None:
+        """Take in a further page as it is: uint8 [page_bytes] that may be written."""
+        assert len(data) == self.page_bytes, (len(data), self.page_bytes)
+        self._hold(len(self._held), Page(data, len(data)))
 
     @property
     def nbytes(self) -> int:

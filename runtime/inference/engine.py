@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ...errors import EngineError, ModelError
 from ...jit import targets
@@ -38,6 +38,9 @@ from .sampling import file_sampling
 from .session import Session
 from .shortcuts import Shortcuts
 from .tuning import Crew, Fixed, Tuning
+
+if TYPE_CHECKING:
+    import numpy as np
 
 DEFAULT_CONTEXT = (
     32768  # positions, if the model has as many: a page costs nothing until it is used
@@ -215,6 +218,26 @@ class Engine:
         h = c.heads
         cache = KVCache(self.kv, c.layers, h.kv_heads, h.head_dim, size, self._tables)
         return Session(self, cache, size)
+
+    def load_session(self, folder: str | Path, context: int | None = None) -> Session:
+        """The conversation that `Session.save` kept in a folder, with its KV cache.
+
+        Every page is compared with its SHA-256 before it is used. From the first that is damaged or
+        missing on, the tokens are there but have to be computed again, as the next prefill does;
+        `Session.lost` says why.
+
+        Raises:
+            EngineError: there is none, its index is damaged, it is of another model, KV format or
+                target, or it does not fit the context.
+        """
+        from .snapshot import load
+
+        return load(self, folder, context)
+
+    @property
+    def rotary(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
+        """Rotary tables: cos and sin of each, float32 [positions, rotated dims / 2]."""
+        return self._tables
 
     @cached_property
     def cost(self) -> ModelCost:

@@ -22,7 +22,10 @@ from .sampling import GREEDY, Sampling
 from .verify import Verify
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .engine import Engine
+    from .snapshot import Saved
 
 SCORE_CHUNK = 32  # tokens of one pass that keeps every token's logits
 
@@ -39,6 +42,7 @@ class Session:
         last_phase: what the last prefill or decode did.
         on_progress: called between the chunks of a prefill with (done, total, tokens/s).
         profile: whether phases record their time by layer.
+        lost: why not all that was kept of it on disk could be used; empty otherwise.
         prefill_plan, decode_plan: the passes of many tokens and of one.
         accounts: what the phases of this session did.
         shortcuts: how decodes need fewer passes than tokens; the engine's, if not set.
@@ -54,6 +58,7 @@ class Session:
         self.last_phase: PhaseEvent | None = None
         self.on_progress: Callable[[int, int, float], None] | None = None
         self.profile = False
+        self.lost = ""
         # For `score`, when it is first needed: its plan, and the logits of that.
         self._score: tuple[Plan[Graph], np.ndarray] | None = None
         self._logits_at = -1  # number of tokens whose last one this session's logits belong to
@@ -145,6 +150,25 @@ class Session:
             other.tokens, other.n_cached = self.tokens[:n], cached
             other.profile, other.shortcuts = self.profile, self.shortcuts
         return other
+
+    def save(self, folder: str | Path) -> Saved:
+        """Keep the tokens and their KV cache in a folder, for `Engine.load_session`.
+
+        Only pages that are not there yet are written: after a turn, its own. The folder and its
+        files are for this user alone.
+
+        Raises:
+            EngineError: they cannot be written; what was there before still is.
+        """
+        from .snapshot import save
+
+        return save(self, folder)
+
+    def adopt_tokens(self, tokens: Sequence[int]) -> None:
+        """Begin with these tokens, none of them computed yet."""
+        assert not self.tokens, "only a new session can"
+        self.check_ids(tokens)
+        self.tokens = list(tokens)
 
     def taken_over(self, purpose: str, wall_s: float) -> PhaseEvent:
         """A phase for a trace: the tokens as they are, none of them computed here.

@@ -1,0 +1,324 @@
+"""KV caches on disk: a session goes on in another process without reading anything again.
+
+    FOLDER/index.json     what it is of, its tokens, and the SHA-256 of each page
+    FOLDER/<key>.kv       the bytes of a page of 256 positions, as they lie in memory
+
+What a page holds is decided by the model, the layout and every token up to its end. The SHA-256 of
+these is its key: a save writes only pages whose key is new, and a page of other tokens is never
+found. The bytes have a SHA-256 too, which is compared before they are used. Pages are complete
+before the index names them, and the index is replaced at once, so a save that is killed leaves the
+one before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import stat
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import EngineError
+from ...jit.kernels import cache_q8, kvcache, rope
+from ...jit.kernels.kvcache import PAGE
+from ..memory import will_need
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .session import Session
+
+VERSION = 1
+INDEX = "index.json"
+SUFFIX = ".kv"
+PIECE = 1 << 20  # bytes that are read and hashed in turns: they stay in the cache between the two
+READERS = 4
+MOST_INDEX = 64 << 20
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a save did."""
+
+    pages: int
+    """Pages of the session."""
+    written: int
+    """Bytes of those that had not been there."""
+    seconds: float
+
+
+def save(session: Session, folder: str | Path) -> Saved:
+    """Keep a session's tokens and KV cache in a folder; see `Session.save`.
+
+    Raises:
+        EngineError: they cannot be written; what was there before still is.
+    """
+    began = time.perf_counter()
+    where = Path(folder)
+    try:
+        make_folder(where)
+        with session.engine.lock:
+            tokens, cached = list(session.tokens), session.n_cached
+            names = list(_keys(session.engine, tokens[:cached]))
+            old = _digests(where)
+
+            def put(number: int) -> tuple[str, int]:
+                path = where / f"{names[number]}{SUFFIX}"
+                data = session.cache.page(number)
+                if (digest := old.get(names[number])) and _size(path) == data.nbytes:
+                    return digest, 0
+                return write_file(path, data.data), data.nbytes
+
+            with ThreadPoolExecutor(READERS) as pool:
+                done = list(pool.map(put, range(len(names))))
+        body = {
+            "version": VERSION,
+            "of": binding(session.engine),
+            "tokens": tokens,
+            "cached": cached,
+            "pages": [[name, digest] for name, (digest, _) in zip(names, done, strict=True)],
+        }
+        write_sealed(where / INDEX, body)
+        _sweep(where, set(names))
+    except OSError as error:
+        raise EngineError(f"the session cannot be kept in {where}: {error.strerror}") from error
+    return Saved(len(names), sum(nbytes for _, nbytes in done), time.perf_counter() - began)
+
+
+def load(engine: Engine, folder: str | Path, context: int | None = None) -> Session:
+    """A session that was kept in a folder; see `Engine.load_session`.
+
+    Raises:
+        EngineError: there is none, it is damaged, of something else, or too long.
+    """
+    where = Path(folder)
+    body = _read_index(where)
+    of, here = body["of"], binding(engine)
+    if of != here:
+        what = [
+            f"{key}: {of.get(key)} there, {here[key]} here"
+            for key in here
+            if of.get(key) != here[key]
+        ]
+        raise EngineError(f"the session in {where} is of something else ({'; '.join(what)})")
+    session = engine.session(context)
+    tokens, cached = body["tokens"], body["cached"]
+    if len(tokens) > session.context:
+        raise EngineError(
+            f"the session in {where} has {len(tokens)} tokens, but the context holds "
+            f"{session.context}; load the model with a larger context"
+        )
+    session.adopt_tokens(tokens)
+    names = list(_keys(engine, tokens[:cached]))
+    digests = dict(body["pages"])
+
+    def get(number: int) -> np.ndarray | str:
+        path = where / f"{names[number]}{SUFFIX}"
+        try:
+            return _map(path, session.cache.page_bytes, digests.get(names[number], ""))
+        except ValueError as error:
+            with contextlib.suppress(OSError):  # the next save is not to take it for whole
+                path.unlink()
+            return str(error)
+
+    with ThreadPoolExecutor(READERS) as pool:
+        for number, page in enumerate(pool.map(get, range(len(names)))):
+            if isinstance(page, str):  # what follows it is of no use: this has to be read first
+                session.lost = f"page {number + 1} of {len(names)} on disk {page}"
+                break
+            session.cache.append(page)
+            session.n_cached = min(cached, (number + 1) * PAGE)
+    return session
+
+
+def binding(engine: Engine) -> dict[str, Any]:
+    """What the bytes of a page depend on, tokens aside."""
+    cfg = engine.network.config
+    rotary = hashlib.sha256()
+    for pair in engine.rotary:
+        for table in pair:
+            rotary.update(table[:PAGE].tobytes())
+    code = hashlib.sha256()
+    for module in (kvcache, cache_q8, rope):  # what says where the bytes of a page lie
+        code.update(Path(module.__file__ or "").read_bytes())
+    return {
+        "model": engine.model.sha256,
+        "kv": engine.kv,
+        "target": str(engine.target),
+        "shape": [cfg.layers, cfg.heads.kv_heads, cfg.heads.head_dim, PAGE],
+        "rotary": rotary.hexdigest(),
+        "layout": code.hexdigest(),
+    }
+
+
+# --- files; `agent/sessions.py` keeps its own beside these
+
+
+def make_folder(folder: Path) -> None:
+    """A folder for this user alone.
+
+    Raises:
+        EngineError: it is a link, or belongs to someone else.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or not _is_ours(found):
+        raise EngineError(f"{folder} is no folder of yours; a session is not kept there")
+
+
+def write_file(path: Path, data: bytes | memoryview) -> str:
+    """Write a file that is whole or not there, for this user alone; returns its SHA-256."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    digest = hashlib.sha256()
+    try:
+        with open(descriptor, "wb", buffering=0) as file, memoryview(data) as view:
+            for at in range(0, len(view), PIECE):
+                piece = view[at : at + PIECE]
+                digest.update(piece)
+                done = 0
+                while done < len(piece):
+                    done += file.write(piece[done:])
+            os.fsync(descriptor)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return digest.hexdigest()
+
+
+def write_sealed(path: Path, body: dict[str, Any]) -> None:
+    """Write JSON with its SHA-256 on the line before it."""
+    text = json.dumps(body, separators=(",", ":")).encode()
+    write_file(path, hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def read_sealed(path: Path) -> bytes:
+    """The JSON that `write_sealed` wrote.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not as it was written; says why.
+    """
+    try:
+        descriptor = _open(path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+    with open(descriptor, "rb") as file:
+        data = file.read(MOST_INDEX + 1)
+    digest, _, text = data.partition(b"\n")
+    if len(data) > MOST_INDEX or hashlib.sha256(text).hexdigest().encode() != digest:
+        raise ValueError("is damaged: its SHA-256 is another")
+    return text
+
+
+def _open(path: Path) -> int:
+    """Open a file of this user's for reading: no link, pipe or device."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or not _is_ours(found):
+        os.close(descriptor)
+        raise OSError(0, "it is no file of yours")
+    return descriptor
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return not hasattr(os, "getuid") or found.st_uid in (os.getuid(), 0)
+
+
+def _map(path: Path, size: int, digest: str) -> np.ndarray:
+    """A page, mapped: it is in memory once for all that use it, and what is written is not shared.
+
+    Raises:
+        ValueError: it is not as it was written; says why.
+    """
+    try:
+        descriptor = _open(path)
+    except FileNotFoundError:
+        raise ValueError("is missing") from None
+    except OSError as error:
+        raise ValueError(f"cannot be read ({error.strerror})") from None
+    try:
+        found = os.fstat(descriptor).st_size
+        if found != size:
+            raise ValueError(f"has {found:,} bytes and not {size:,}")
+        data = np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY), np.uint8)
+    finally:
+        os.close(descriptor)
+    will_need(data)
+    if hashlib.sha256(data.data).hexdigest() != digest:
+        raise ValueError("is damaged: its SHA-256 is another")
+    return data
+
+
+def _read_index(folder: Path) -> dict[str, Any]:
+    path = folder / INDEX
+    try:
+        body = json.loads(read_sealed(path))
+        tokens, cached, pages = body["tokens"], body["cached"], body["pages"]
+        sound = (
+            body["version"] == VERSION
+            and isinstance(body["of"], dict)
+            and all(type(token) is int for token in tokens)
+            and type(cached) is int
+            and 0 <= cached <= len(tokens)
+            and all(isinstance(name, str) and isinstance(digest, str) for name, digest in pages)
+        )
+    except FileNotFoundError:
+        raise EngineError(f"there is no session in {folder}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        what = str(error) if type(error) is ValueError else "is not what this version writes"
+        raise EngineError(f"{path} {what}") from None
+    if not sound:
+        raise EngineError(f"{path} is not what this version writes")
+    return body
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of the pages that are there, by key."""
+    try:
+        return dict(_read_index(folder)["pages"])
+    except EngineError:
+        return {}
+
+
+def _keys(engine: Engine, tokens: list[int]) -> Iterator[str]:
+    """The key of each page of these tokens."""
+    running = hashlib.sha256(json.dumps(binding(engine), sort_keys=True).encode())
+    for at in range(0, len(tokens), PAGE):
+        running.update(np.array(tokens[at : at + PAGE], np.int64).tobytes())
+        yield running.hexdigest()
+
+
+def _size(path: Path) -> int:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return -1
+    return found.st_size if stat.S_ISREG(found.st_mode) else -1
+
+
+def _sweep(folder: Path, names: set[str]) -> None:
+    """Remove pages that are no longer of the session, and what killed saves have left."""
+    for path in folder.iterdir():
+        old = path.suffix == SUFFIX and path.stem not in names
+        if old or path.name.startswith("."):
+            path.unlink(missing_ok=True)
