@@ -79,6 +79,7 @@ class LocalTalk:
         self._opens_thinking = False
         self._wanted = 0  # tokens of room that were missing, when some were
         self._thoughts = Thoughts(self.ledger)
+        self._why = CHANGED_SESSION
 
     @property
     def notes(self) -> list[str]:
@@ -127,6 +128,20 @@ class LocalTalk:
         self.ledger.spans = list(other.ledger.spans)
         self._thoughts.cuts = list(other._thoughts.cuts)
         return self.session.taken_over("fork", time.perf_counter() - began)
+
+    def restore(self, ids: Sequence[int], spans: Sequence[Span], why: str) -> None:
+        """Go on with a conversation that was kept; its session is in place already.
+
+        Args:
+            ids: its tokens.
+            spans: whose they are.
+            why: what made that the session does not hold all of them, for when they are read again.
+        """
+        self.ledger.ids, self.ledger.spans = list(ids), list(spans)
+        self._why = why or CHANGED_SESSION
+        session = self.session
+        if session.n_cached + 1 < len(session.tokens):
+            session.truncate(session.n_cached)
 
     def settings(self) -> dict[str, Any]:
         """See `Talk.settings`."""
@@ -245,7 +260,7 @@ class LocalTalk:
         run.usage.cached_tokens += reused
         reuse = Reuse(reused, len(ledger))
         if miss is not None and before > keep:
-            miss = miss.cost(before - keep, phase)
+            miss, self._why = miss.cost(before - keep, phase), CHANGED_SESSION
             phase.reread_tokens, phase.miss = miss.tokens, miss.record()
             reuse = replace(reuse, reread=miss.tokens, reread_s=miss.seconds, miss=miss)
             run.usage.reread_tokens += miss.tokens
@@ -262,7 +277,7 @@ class LocalTalk:
             start: where thinking was taken out.
         """
         if changed is not None and (start is None or changed.position < start):
-            return replace(changed, why=CHANGED_SESSION)
+            return replace(changed, why=self._why)
         if start is None:
             return None
         was = self._thoughts.cuts[-1][0]

@@ -151,6 +151,13 @@ def _verb(verbs: argparse._SubParsersAction, name: str, summary: str) -> argpars
 def _agent_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--dir", default=".", metavar="D", help="folder the tools may look at (.)")
     _engine_options(verb, model="nano")
+    kept = verb.add_mutually_exclusive_group()
+    kept.add_argument(
+        "--session", metavar="NAME", help="keep the conversation, and go on where it ended"
+    )
+    kept.add_argument(
+        "--continue", dest="resume", action="store_true", help="go on with the last session"
+    )
     verb.add_argument("--trace", metavar="FILE", help="trace file (one in the state folder)")
     verb.add_argument("--redact", action="store_true", help="no text and no token ids in the trace")
     verb.add_argument("--profile", action="store_true", help="the time of each layer in the trace")

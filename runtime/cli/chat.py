@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from ...errors import TriplepointError
 from .commands import COMMANDS, Chats, run_command
 from .conversation import begin, follow
 from .engines import load_model
+from .keeping_sessions import keep, opened, resume
 from .output import Output
 from .reading import Reader
 from .status import Exit, explain
 
+if TYPE_CHECKING:
+    from ..agent.sessions import KeptSession
+
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read questions until /exit or the end of the input."""
+    with opened(args) as kept:
+        return _chat(args, output, kept)
+
+
+def _chat(args: argparse.Namespace, output: Output, kept: KeptSession | None) -> int:
     engine = load_model(args, output)
     chats = Chats(args, output, engine)
     reader = Reader(output, list(COMMANDS))
     try:
         chats.agents.append(begin(engine, args, output))
+        resume(kept, chats.agent, output)
         if reader.on_terminal:
             where = f"{engine.model.name} on {engine.target}, in {args.dir}"
             output.line(f"{where}; /help lists the commands, /exit ends it", "dim")
@@ -30,6 +41,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
                 run_command(line, chats)
             elif line:
                 status = _answer(line, chats, reader.on_terminal)
+                keep(kept, chats.agent, output)
+        keep(kept, chats.agent, output)  # what was taken back since
         for agent in chats.agents:
             if agent.turn and agent.trace.path:
                 output.line(f"trace: {agent.trace.path}", "dim")

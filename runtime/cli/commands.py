@@ -165,9 +165,14 @@ def _model(chats: Chats, rest: str) -> None:
 
 def said(agent: Agent) -> list[tuple[str, str]]:
     """The questions that still count and their answers."""
-    asked = [message.content for message in agent.messages if message.role == "user"]
-    answers = {turn.question: turn.answer or "" for turn in agent.trace.turns} if agent.turn else {}
-    return [(question, answers[question]) for question in asked if answers.get(question)]
+    pairs: list[tuple[str, str]] = []
+    for message in agent.messages:
+        if message.role == "user":
+            pairs.append((message.content, ""))
+        elif message.role == "assistant" and pairs:
+            answer = message.content if message.said is None else message.said
+            pairs[-1] = pairs[-1][0], "" if message.calls else answer
+    return [(question, answer) for question, answer in pairs if answer]
 
 
 def transcript(agent: Agent) -> str:

@@ -39,6 +39,7 @@ def kept() -> list[Kept]:
     """Everything that is kept: our caches, the traces, and the models that were pulled."""
     import platformdirs
 
+    from ..agent.sessions import sessions_folder
     from ..hub.settings import Settings
     from .traces import default_folder
 
@@ -55,6 +56,7 @@ def kept() -> list[Kept]:
     return [
         *found,
         _measured("traces", "traces of runs", default_folder(), ours=False),
+        _measured("sessions", "conversations by name", sessions_folder(), ours=False),
         _measured("models", "models of the Hub; `triplepoint ls` lists them", models, ours=False),
     ]
 

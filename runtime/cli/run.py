@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .conversation import begin, exit_status, follow, show_trace
 from .engines import load_model
+from .keeping_sessions import keep, opened, resume
 from .output import Output
 from .traces import trace_json
 
@@ -18,20 +19,25 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
     question = sys.stdin.read() if args.question == "-" else args.question
-    engine = load_model(args, output)
-    with begin(engine, args, output) as agent:
+    # First what can be refused at once: a name, or a session that another process has.
+    with (
+        opened(args) as kept,
+        load_model(args, output) as engine,
+        begin(engine, args, output) as agent,
+    ):
+        resume(kept, agent, output, quiet=args.quiet)
         try:
             result = _watch(agent, question, output, args)
         finally:
+            keep(kept, agent, output)
             output.facts["trace"] = str(agent.trace.path)
             if not args.quiet:
                 show_trace(output, agent.trace)
-    if args.quiet:
-        output.line(result.answer)
-    if result.status != "answered":
-        output.error(result.message)
-    output.json({"message": result.message, **trace_json(result.trace)})
-    engine.close()
+        if args.quiet:
+            output.line(result.answer)
+        if result.status != "answered":
+            output.error(result.message)
+        output.json({"message": result.message, **trace_json(result.trace)})
     return exit_status(result)
 
 

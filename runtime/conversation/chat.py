@@ -69,6 +69,7 @@ class Chat:
         TemplateError: the template cannot be compiled.
 
     Attributes:
+        source: the template's text.
         form: how this model writes tool calls.
         thinking: the tags around its thinking.
         notes: what had to be done because the model file or its template lack something.
@@ -89,6 +90,7 @@ class Chat:
         if source is None:
             source = CHATML
             self.notes.append("the model file has no chat template; ChatML is used")
+        self.source = source
         self._tokenizer = tokenizer
         special = [t for t in (tokenizer.bos, tokenizer.eos) if t is not None]
         names = {t: tokenizer.decode([t], special=True) for t in special}
@@ -357,7 +359,9 @@ class Chat:
     ) -> None:
         there = {segment.message for segment in segments}
         for i, message in enumerate(messages[since:], since):
-            if message.content and i not in there:
+            # Of an assistant's calls the template may have written all itself, names and all.
+            text = message.said if message.calls else message.content
+            if text and i not in there:
                 raise TemplateError(
                     f"the chat template leaves out message {i} ({message.role}); "
                     "another template can be given to the agent (chat_template=…)"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...traces.records import MissRecord
+from ...traces.timeline import duration
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
@@ -65,7 +66,7 @@ class Reuse:
         text = f"reused {self.reused:,} of {self.total:,} tokens"
         if self.reread:
             text += f", read {self.reread:,} again"
-            text += f" in {self.reread_s:.2f} s" if self.reread_s else ""
+            text += f" in {duration(self.reread_s)}" if self.reread_s else ""
             if self.miss is None or self.miss.why == DROPPED_THOUGHTS:
                 text += " without the thinking before them"
         return text
@@ -119,7 +120,7 @@ class Miss:
         )
         said += f" ({self.why})" if self.why else ""
         if self.tokens:
-            said += f"; {self.tokens:,} tokens were read again in {self.seconds:.2f} s"
+            said += f"; {self.tokens:,} tokens were read again in {duration(self.seconds)}"
         return said
 
 

@@ -328,3 +328,27 @@ def test_live_names_each_change_of_regime(triplepoint: Run, nano: Path, folder: 
     for count, n in enumerate(numbered, 1):
         assert shown[n].startswith(f"→ {count}: {in_table[n - 1]} → {in_table[n]}: ")
     assert all("tok/s" in line and "%" in line for line in shown)
+
+
+def test_a_session_goes_on(triplepoint: Run, nano: Path, folder: Path) -> None:
+    """`--session` keeps it, `--continue` goes on with it, a chat too; little is read again."""
+    first = triplepoint("run", QUESTION, "--dir", folder, "--session", "logs", "-q")
+    assert (first.returncode, first.stderr) == (0, "")
+    trace = folder.parent / "second.jsonl"
+    second = triplepoint("run", "Hello!", "--dir", folder, "--continue", "--trace", trace)
+    assert (second.returncode, second.stderr) == (0, "")
+    assert second.stdout.startswith("session logs goes on: ")
+    taken, read = Trace.load(trace).phases[:2]
+    assert taken.purpose == "session"
+    assert read.cached_tokens == taken.cached_tokens > 100
+    assert read.tokens < 40
+    chat = triplepoint("chat", "--dir", folder, "--session", "logs", stdin="/undo\n/undo\n")
+    assert "taken back: Hello!" in chat.stdout
+    assert f"taken back: {QUESTION}" in chat.stdout
+    for arguments, says in (
+        (("--session", "../logs"), "cannot name a session"),
+        (("--session", "logs", "--continue"), "not allowed with"),
+    ):
+        refused = triplepoint("run", "Hello!", "--dir", folder, *arguments)
+        assert refused.returncode != 0
+        assert says in refused.stderr

@@ -127,7 +127,7 @@ def test_what_the_reading_again_cost(scripted: MakeEngine) -> None:
     assert phase.reread_tokens == reuse.reread == len(fed) - len(new)
     assert 0 < phase.reread_tokens < len(kept)
     assert reuse.reused == starts[0]
-    assert str(reuse).endswith("s without the thinking before them")
+    assert str(reuse).endswith("ms without the thinking before them")
     assert str(reuse.miss).startswith(f"token {starts[0]} differs, in the generated tokens of mess")
     assert phase.miss is not None
     assert (phase.miss.label, phase.miss.tokens) == (THOUGHT, phase.reread_tokens)

@@ -1,0 +1,336 @@
+"""Conversations with a name, kept on disk: `--session NAME`, `--continue`.
+
+    STATE/sessions/NAME/conversation.json   messages, the ledger, where questions began
+    STATE/sessions/NAME/index.json, *.kv    the KV cache (`inference/snapshot.py`)
+
+The conversation is what counts: with it alone everything is as before, only that it has to be read
+again. So a KV cache that is damaged, of another format or gone costs time and nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import AgentError, EngineError
+from ...jit.kernels.kvcache import PAGE
+from ..conversation.ledger import Span
+from ..conversation.messages import Message
+from ..conversation.thoughts import Mark
+from ..inference import snapshot
+from .header import run_start
+from .local import LocalTalk
+
+if TYPE_CHECKING:
+    from ...traces.events import RunStart
+    from .agent import Agent
+
+VERSION = 1
+CONVERSATION = "conversation.json"
+MOST_BYTES = 16 << 30
+"""Most that the KV caches of all sessions take; those used least recently go first."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class State:
+    """A conversation, as it is on disk."""
+
+    version: int
+    model: str
+    """SHA-256 of the model."""
+    told: str
+    """SHA-256 of what the model is told before the first question: system message and tools."""
+    run: str
+    """The last run that went on with it, as in its trace."""
+    turn: int
+    messages: list[Message]
+    marks: list[tuple[Mark, int]] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+
+
+class KeptSession:
+    """One conversation on disk, held by this process until it is closed.
+
+    Attributes:
+        name, folder: what it is called, and where it is.
+    """
+
+    def __init__(self, name: str, folder: Path, lock: int) -> None:
+        """Use `open_session`."""
+        self.name, self.folder = name, folder
+        self._lock = lock
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is anything to go on with."""
+        return (self.folder / CONVERSATION).exists()
+
+    def resume(self, agent: Agent[Any]) -> list[str]:
+        """Let an agent that has not begun go on where this conversation ended.
+
+        Returns what a person should know of it, a line each; nothing for a new session.
+
+        Raises:
+            AgentError: the agent has begun, or the conversation is damaged.
+        """
+        if agent.turn or agent.messages:
+            raise AgentError("only an agent that was asked nothing yet can go on with a session")
+        if not self.exists:
+            return []
+        state = self._read()
+        talk = agent.talk
+        same = state.model == agent.engine.model.sha256 and state.told == _told(agent)
+        if isinstance(talk, LocalTalk) and same and state.ids:
+            if not all(0 <= token < talk.engine.tokenizer.n_vocab for token in state.ids):
+                raise self._refusal("has tokens that the model has not")
+            agent.messages, agent.turn = list(state.messages), state.turn
+            return self._go_on(agent, talk, state)
+        agent.messages = _with_system(state.messages, agent.config.system)
+        agent.turn = state.turn
+        agent.trace.write(_header(agent, state))
+        if not isinstance(talk, LocalTalk):
+            talk.seed([one for one in agent.messages if one.role != "tool" and not one.calls])
+            return [f"session {self.name}: the server is sent questions and answers, not calls"]
+        what = "another model" if state.model != agent.engine.model.sha256 else "other tools"
+        return [f"session {self.name} was kept with {what}: it is read once more"]
+
+    def _go_on(self, agent: Agent[Any], talk: LocalTalk, state: State) -> list[str]:
+        """The same tokens, and as much of their KV cache as there is."""
+        began = time.perf_counter()
+        profile = talk.session.profile
+        try:
+            talk.session = talk.engine.load_session(self.folder, talk.session.context)
+            talk.session.profile, why = profile, talk.session.lost
+        except EngineError as error:
+            why = str(error)
+        talk.restore(state.ids, state.spans, why)
+        agent._marks = list(state.marks)
+        agent.trace.write(_header(agent, state))
+        seconds = time.perf_counter() - began
+        reused = talk.session.n_cached
+        if reused:
+            phase = talk.session.taken_over("session", seconds)
+            phase.turn = agent.turn
+            agent.trace.write(phase)
+        said = [
+            f"session {self.name} goes on: {reused:,} of {len(state.ids):,} tokens from disk in "
+            f"{seconds:.2f} s"
+        ]
+        if why:
+            said.append(f"the rest is read again: {why}")
+        return said
+
+    def save(self, agent: Agent[Any]) -> None:
+        """Keep the conversation as it is now.
+
+        Raises:
+            AgentError: it cannot be written; what was kept before still is.
+        """
+        if not agent.messages:
+            return
+        talk = agent.talk
+        state = State(
+            VERSION,
+            agent.engine.model.sha256,
+            _told(agent),
+            agent.trace.events[0].run if agent.trace.events else "",
+            agent.turn,
+            agent.messages,
+        )
+        if isinstance(talk, LocalTalk):
+            marks = [(replace(talk.current(mark), cuts=0), n) for mark, n in agent._marks]
+            ledger = talk.ledger
+            state = replace(state, ids=ledger.ids, spans=ledger.spans, marks=marks)
+        try:
+            snapshot.make_folder(self.folder)
+            snapshot.write_sealed(self.folder / CONVERSATION, _plain(state))
+            if isinstance(talk, LocalTalk):
+                cache = talk.session.cache
+                _make_room(self.folder, -(-talk.session.n_cached // PAGE) * cache.page_bytes)
+                talk.session.save(self.folder)
+        except (OSError, EngineError) as error:
+            raise AgentError(f"session {self.name} could not be kept: {error}") from error
+
+    def close(self) -> None:
+        """Let other processes have it."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> KeptSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self) -> State:
+        from pydantic import TypeAdapter, ValidationError
+
+        path = self.folder / CONVERSATION
+        try:
+            state = TypeAdapter(State).validate_json(snapshot.read_sealed(path), strict=False)
+        except ValidationError:
+            problem = "is not what this version writes"
+        except (OSError, ValueError) as error:
+            problem = str(error)
+        else:
+            problem = _unsound(state)
+            if not problem:
+                return state
+        raise self._refusal(problem)
+
+    def _refusal(self, problem: str) -> AgentError:
+        return AgentError(
+            f"session {self.name} cannot go on: {self.folder / CONVERSATION} {problem}; begin "
+            f"another one, or remove the folder {self.folder}"
+        )
+
+
+def open_session(name: str, root: str | Path | None = None) -> KeptSession:
+    """The conversation of that name, for this process alone; a new one if there is none.
+
+    Args:
+        name: letters, digits, and ``. _ -`` after the first; 64 at most.
+        root: folder of the sessions; by default one in the user's state folder.
+
+    Raises:
+        AgentError: that is no name, another process has it, or there is no place for it.
+    """
+    if not _NAME.fullmatch(name):
+        raise AgentError(
+            f"{name!r} cannot name a session: letters, digits, dots, dashes and underscores can, "
+            "64 of them, the first a letter or digit"
+        )
+    folder = sessions_folder(root) / name
+    try:
+        snapshot.make_folder(folder)
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        lock = os.open(folder / "lock", flags, 0o600)
+    except (OSError, EngineError) as error:
+        raise AgentError(f"session {name} cannot be opened: {error}") from None
+    if not _take(lock):
+        os.close(lock)
+        raise AgentError(f"session {name} is in use by another process; end that, or name another")
+    return KeptSession(name, folder, lock)
+
+
+def last_session(root: str | Path | None = None) -> str:
+    """The name of the session that was kept last.
+
+    Raises:
+        AgentError: there is none.
+    """
+    found = [(time_of, folder.name) for folder, time_of in _kept(sessions_folder(root))]
+    if not found:
+        raise AgentError("there is no session to continue; --session NAME begins one")
+    return max(found)[1]
+
+
+def sessions_folder(root: str | Path | None = None) -> Path:
+    """Where sessions are kept."""
+    if root is not None:
+        return Path(root)
+    from platformdirs import user_state_path
+
+    return user_state_path("triplepoint", appauthor=False) / "sessions"
+
+
+def _kept(root: Path) -> Iterator[tuple[Path, float]]:
+    """The folders of sessions, and when each was kept."""
+    if not root.is_dir():
+        return
+    for folder in root.iterdir():
+        try:
+            if not folder.is_symlink() and _NAME.fullmatch(folder.name):
+                yield folder, (folder / CONVERSATION).lstat().st_mtime
+        except OSError:  # begun and never kept, or removed meanwhile
+            continue
+
+
+def _make_room(keep: Path, coming: int) -> None:
+    """Remove the KV caches of the sessions that were used least recently, beyond `MOST_BYTES`."""
+    room = MOST_BYTES - coming
+    for folder, _ in sorted(_kept(keep.parent), key=lambda one: -one[1]):
+        if folder == keep:
+            continue
+        files = [path for path in folder.glob(f"*{snapshot.SUFFIX}") if not path.is_symlink()]
+        room -= sum(path.lstat().st_size for path in files)
+        if room < 0:
+            with _held(folder) as ours:
+                for path in files if ours else ():
+                    path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Whether the session could be had for a moment."""
+    try:
+        lock = os.open(folder / "lock", os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        yield False
+        return
+    try:
+        yield _take(lock)
+    finally:
+        os.close(lock)
+
+
+def _take(lock: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # without it two processes may meet; each write is whole all the same
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _header(agent: Agent[Any], state: State) -> RunStart:
+    """Of the trace of what follows."""
+    start = run_start(agent, "")
+    start.parent = state.run
+    return start
+
+
+def _told(agent: Agent[Any]) -> str:
+    """SHA-256 of the system message, the tools and the template."""
+    template = agent.talk.chat.source if isinstance(agent.talk, LocalTalk) else ""
+    told = [agent.config.system, agent.tools.schemas(), template]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def _with_system(messages: list[Message], system: str) -> list[Message]:
+    """The same conversation under another system message."""
+    rest = messages[1:] if messages and messages[0].role == "system" else messages
+    return [Message("system", system), *rest] if system else rest
+
+
+def _plain(state: State) -> dict[str, Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(State).dump_python(state, mode="json")
+
+
+def _unsound(state: State) -> str:
+    """What is wrong with a conversation that is whole; empty if nothing."""
+    ends = [0, *(span.end for span in state.spans)]
+    starts = [*(span.start for span in state.spans), len(state.ids)]
+    if state.version != VERSION or not state.messages or state.turn < 0:
+        return "is not what this version writes"
+    if ends != starts or any(span.end <= span.start for span in state.spans):
+        return "has a ledger with gaps"
+    if any(not 0 <= mark.tokens <= len(state.ids) for mark, _ in state.marks):
+        return "has a question outside of it"
+    return ""
