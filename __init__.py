@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from .runtime.agent.remote import RemoteEngine
     from .runtime.agent.result import RunResult, Usage
+    from .runtime.agent.sessions import KeptSession, open_session
     from .runtime.inference.engine import Engine
     from .runtime.inference.sampling import Sampling
     from .runtime.inference.session import Session
@@ -86,6 +87,7 @@ _PLACES = {
     ),
     "runtime.agent.remote": ("RemoteEngine",),
     "runtime.agent.result": ("RunResult", "Usage"),
+    "runtime.agent.sessions": ("KeptSession", "open_session"),
     "runtime.inference.sampling": ("Sampling",),
     "runtime.inference.session": ("Session",),
     "tools": (
@@ -121,6 +123,7 @@ __all__ = [
     "FindTools",
     "GGUFError",
     "GrammarError",
+    "KeptSession",
     "LimitReachedError",
     "ModelError",
     "Notice",
@@ -152,6 +155,7 @@ __all__ = [
     "UnsupportedModelError",
     "Usage",
     "__version__",
+    "open_session",
     "replay",
     "tool",
 ]

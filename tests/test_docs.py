@@ -31,7 +31,12 @@ def python_blocks(name: str) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(
-    ("code", "line"), [*python_blocks("README.md"), *python_blocks("docs/api.md")]
+    ("code", "line"),
+    [
+        *python_blocks("README.md"),
+        *python_blocks("docs/api.md"),
+        *python_blocks("docs/sessions.md"),
+    ],
 )
 def test_a_python_example_runs(
     code: str,

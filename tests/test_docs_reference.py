@@ -92,6 +92,7 @@ SECTIONS = {
     "run_start: model": events.ModelRecord,
     "run_start: machine": events.MachineRecord,
     "phase: layers": events.LayerRecord,
+    "phase: miss": events.MissRecord,
 }
 
 

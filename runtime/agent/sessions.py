@@ -107,10 +107,11 @@ class KeptSession:
     def _go_on(self, agent: Agent[Any], talk: LocalTalk, state: State) -> list[str]:
         """The same tokens, and as much of their KV cache as there is."""
         began = time.perf_counter()
-        profile = talk.session.profile
+        made = talk.session
         try:
-            talk.session = talk.engine.load_session(self.folder, talk.session.context)
-            talk.session.profile, why = profile, talk.session.lost
+            talk.session = talk.engine.load_session(self.folder, made.context)
+            talk.session.profile, talk.session.shortcuts = made.profile, made.shortcuts
+            why = talk.session.lost
         except EngineError as error:
             why = str(error)
         talk.restore(state.ids, state.spans, why)

@@ -208,7 +208,9 @@ class Replay:
         session = self._session
         if phase.token_ids and not phase.tokens:  # taken over from another session
             session.truncate(0)
-            return PhaseCheck(number, phase, session.prefill(phase.token_ids, purpose="fork"))
+            return PhaseCheck(
+                number, phase, session.prefill(phase.token_ids, purpose=phase.purpose)
+            )
         if phase.kv_before < session.n_cached:  # the run dropped part of its context here
             session.truncate(phase.kv_before)
         new = phase.kv_after - len(session.tokens)

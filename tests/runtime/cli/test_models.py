@@ -332,7 +332,7 @@ def test_cache(command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     status, shown, _ = command("cache")
     assert status == 0
     kinds = [line.split()[0] for line in shown.splitlines()]
-    assert kinds == ["kernels", "sha256", "synthetic", "traces", "models"]
+    assert kinds == ["kernels", "sha256", "synthetic", "traces", "sessions", "models"]
     assert "2.0 kB" in shown
 
     assert command("cache", "clean")[0] == 2
