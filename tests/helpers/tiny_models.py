@@ -131,12 +131,17 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "logits_scaling": 5.0,
     },
 }
-# As wide as the blocks of K-quants: those that differ in how weights are used.
+# As wide as the blocks of K-quants: first those that differ in how weights are used.
 _WIDE = {"hidden_size": 256, "intermediate_size": 256}
 WIDE: dict[str, dict[str, Any]] = {
     "qwen2-wide": {**CONFIGS["qwen2"], **_WIDE, "head_dim": 64},
-    "gemma3-wide": {**CONFIGS["gemma3"], **_WIDE, "head_dim": 64},
+    "gemma3-wide": {**CONFIGS["gemma3"], **_WIDE, "head_dim": 64, "query_pre_attn_scalar": 64},
     "phi3-wide": {**CONFIGS["phi3-long"], **_WIDE},
+    "llama-wide": {**CONFIGS["llama"], **_WIDE, "head_dim": 64},
+    "smollm3-wide": {**CONFIGS["smollm3"], **_WIDE, "head_dim": 64},
+    "qwen3-wide": {**CONFIGS["qwen3"], **_WIDE},
+    "gemma2-wide": {**CONFIGS["gemma2"], **_WIDE, "head_dim": 64, "query_pre_attn_scalar": 64},
+    "granite-wide": {**CONFIGS["granite"], **_WIDE, "head_dim": 64},
 }
 CONTEXTS = {"phi3-short": 256}  # that an engine must be loaded with; else CONTEXT
 

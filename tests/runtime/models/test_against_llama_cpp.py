@@ -49,6 +49,18 @@ def test_float_logits_are_the_same(tmp_path: Path, peer: str, name: str) -> None
     assert 0 <= divergence(want, got).mean() <= 1e-6
 
 
+@pytest.mark.parametrize("name", tiny.WIDE)
+@pytest.mark.parametrize("kind", ["q4_0", "q4_k", "q6_k"])
+def test_types_are_as_near(tmp_path: Path, peer: str, name: str, kind: str) -> None:
+    """In other types, too, we are as far from the dequantised model as llama.cpp is."""
+    path, plain, ids = tmp_path / f"{name}.gguf", tmp_path / f"{name}-plain.gguf", _ids(name)
+    tiny.write_model(path, name, kind)
+    tiny.write_model(plain, name, rounded_to=kind)
+    want, ours, theirs = _ours(plain, name, ids), _ours(path, name, ids), theirs_of(peer, path, ids)
+
+    assert 0 < divergence(want, ours).mean() <= 1.15 * divergence(want, theirs).mean()
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_quantised_logits_are_as_near(tmp_path: Path, peer: str, name: str) -> None:
     """With Q8_0 we are as far from the dequantised model as llama.cpp is, which rounds as we do.
