@@ -23,6 +23,7 @@ from ...errors import ContextOverflowError, EngineError, PassCancelledError
 from ...jit.kernels.head import panels_of
 from ..physics.costs import PassCost, decode_cost
 from . import verify
+from .guessing import Guesses
 from .sampling import Sampler, Sampling
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class Decoding:
         self._ids: list[int] = []
         self._wall = 0.0
         self._passes = self._forced = 0
+        self._guesses = Guesses(session) if session.shortcuts.speculate else None
         self._cost = PassCost()
         self._steps = 0, 0  # single-token passes that are not yet in `_cost`: from, number
         self._spared = 0.0  # output heads that were not computed
@@ -133,10 +135,11 @@ class Decoding:
                 yield forced
                 continue
             known = session.tokens[session.n_cached :]
-            if len(known) == 1:
+            guesses = self._guess(len(known))
+            if len(known) + len(guesses) == 1:
                 yield self._next(known)
             elif len(known) <= verify.TOKENS:
-                yield from self._verified(known, [])
+                yield from self._verified(known, guesses)
             else:
                 yield self._after_many(known)
 
@@ -178,12 +181,19 @@ class Decoding:
             self._set_mask(mask)
             panels = self._panels(mask)
             start, steps = self._steps if self._steps[1] else (session.n_cached, 0)
+            began = time.perf_counter()
             session.run_pass(session.decode_plan, known, 1, panels)
+            if panels is None:
+                session.engine.times.step(time.perf_counter() - began)
+                session.keep_logits()
             self._passes += 1
             self._steps = start, steps + 1
-            if panels is None:
-                session.keep_logits()
-            return self._chosen(session.engine.choice.logits[0]) if forced is None else forced
+            if forced is not None:
+                return forced
+            token = self._chosen(session.engine.choice.logits[0])
+        if self._guesses is not None:
+            self._guesses.chosen(token)
+        return token
 
     def _verified(self, known: list[int], guesses: list[int]) -> Iterator[int]:
         """The tokens after those still to be computed: guesses that were right, and one more."""
@@ -191,7 +201,11 @@ class Decoding:
         mask = self._mask()
         panels = None if guesses else self._panels(mask)
         with session.engine.lock:
+            began = time.perf_counter()
             self._play(pass_.plan, known + guesses, len(guesses) + 1, panels)
+            seconds = time.perf_counter() - began
+        if guesses and self._guesses is not None:
+            self._guesses.passed(len(known), len(guesses), seconds)
         at = session.n_cached - len(guesses)
         for row in range(len(guesses) + 1):
             # Never more than what is sure, whoever looks at the session in between.
@@ -204,9 +218,15 @@ class Decoding:
                     if self._sampler is None:
                         session.choose(pass_.choose)
                     token = self._chosen(logits)
+            if row == len(guesses):
+                yield token
+                return
+            right = token == guesses[row]
+            if self._guesses is not None:
+                self._guesses.judge(row, right)
             yield token
-            if row == len(guesses) or token != guesses[row]:
-                break
+            if not right:
+                return
 
     def _after_many(self, known: list[int]) -> int:
         """The token after more forced ones than `_verified` takes."""
@@ -231,6 +251,20 @@ class Decoding:
         self._passes += 1
         self._settle()
         self._cost += session.accounts.cost(plan, len(part), start, outputs)
+
+    def _guess(self, known: int) -> list[int]:
+        """What may come after the `known` tokens of a pass, if that is worth a guess."""
+        session, guesses = self.session, self._guesses
+        if guesses is None:
+            return []
+        left = self.max_tokens - len(self._ids)
+        found = guesses.after(known, min(left, session.context - len(session.tokens)) - 1)
+        if self._foreseeing is not None and found:
+            found = found[: self._foreseeing.allows(found)]
+            if not found:
+                guesses.refused()
+        end = next((n for n, token in enumerate(found) if token in self.stop), len(found))
+        return found[: end + 1]
 
     # --- choices
 
@@ -308,3 +342,6 @@ class Decoding:
         phase.stop = sorted(self.stop)
         phase.constraint = type(self.constraint).__name__ if self.constraint is not None else None
         phase.forced_tokens = self._forced
+        if (guesses := self._guesses) is not None:
+            phase.drafted_tokens, phase.accepted_tokens = guesses.made, guesses.right
+            phase.saved_s = guesses.saved_s

@@ -33,6 +33,7 @@ from ..weights.loader import WeightLoader
 from ..weights.packed_copy import Kept, pack_or_map
 from . import choices
 from .crowding import Crowding
+from .pace import Times
 from .ranking import Ranking
 from .sampling import file_sampling
 from .session import Session
@@ -88,6 +89,7 @@ class Engine:
         crew, crowding: the threads that have a core; leaves out those whose core another has.
         tuning: how passes are played.
         shortcuts: how new sessions need fewer passes than tokens.
+        times: what its passes take, as they were measured.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         kept: the packed copy of the weights on disk, if one was asked for.
         sampling: what the model's file says of it (`general.sampling.*`).
@@ -137,6 +139,7 @@ class Engine:
         self.choice = Choice(config.n_vocab)
         self.lock = threading.RLock()
         self.shortcuts = Shortcuts()
+        self.times = Times()
         self.logits_of: Session | None = None  # whose pass wrote the logits last
         self._gguf = gguf  # the embedding table is read from its mapping
         self._tables = self.network.tables(-(-self.context // PAGE) * PAGE, self.context)

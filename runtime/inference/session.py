@@ -17,6 +17,8 @@ from ..forward.kv import KVCache
 from ..physics.costs import PassCost
 from .accounts import Accounts
 from .decoding import Constraint, Decoding
+from .lookup import Lookup
+from .pace import Pace
 from .plan import Plan
 from .sampling import GREEDY, Sampling
 from .verify import Verify
@@ -46,6 +48,7 @@ class Session:
         prefill_plan, decode_plan: the passes of many tokens and of one.
         accounts: what the phases of this session did.
         shortcuts: how decodes need fewer passes than tokens; the engine's, if not set.
+        sources: ranges of positions, first and end, that are likely to be quoted.
     """
 
     def __init__(self, engine: Engine, cache: KVCache, context: int) -> None:
@@ -68,7 +71,9 @@ class Session:
         self.prefill_plan = Plan(self, "prefill", most, choice.logits, Graph)
         self.accounts = Accounts(self)
         self.shortcuts = engine.shortcuts
+        self.sources: Sequence[tuple[int, int]] = ()
         self._verify: Verify | None = None
+        self._guessing: tuple[Lookup, Pace] | None = None
         tape = Tape("choose", engine.threads)
         state = self.decode_plan.graph.state
         choose_ops(tape, state, choice, choice.logits, state[ZERO : ZERO + 1])
@@ -125,6 +130,8 @@ class Session:
         """Forget every token after the first `n`."""
         if not 0 <= n <= len(self.tokens):
             raise EngineError(f"cannot keep {n} tokens of {len(self.tokens)}")
+        if self._guessing is not None:
+            self._guessing[0].truncate(n)
         del self.tokens[n:]
         self.n_cached = min(self.n_cached, n)
         self.cache.truncate(self.n_cached)
@@ -211,6 +218,13 @@ class Session:
         """Those whose passes make up phases."""
         always = self.prefill_plan, self.decode_plan
         return always if self._verify is None else (*always, self._verify.plan)
+
+    @property
+    def guessing(self) -> tuple[Lookup, Pace]:
+        """Where tokens stood before, and how many are worth a guess; made when first needed."""
+        if self._guessing is None or self._guessing[0].tokens is not self.tokens:
+            self._guessing = Lookup(self.tokens), Pace(self)
+        return self._guessing
 
     @property
     def verify(self) -> Verify:

@@ -1,0 +1,71 @@
+"""The guesses of one decode: what they are, and what became of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import verify
+
+if TYPE_CHECKING:
+    from .lookup import Place
+    from .session import Session
+
+
+class Guesses:
+    """What a decode guesses before its passes.
+
+    Attributes:
+        made, right: tokens that were guessed, and those of them that were chosen then.
+        saved_s: seconds that this spared.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lookup, self._pace = session.guessing
+        self._lookup.prefer(session.sources)
+        most = session.shortcuts.speculate
+        self._measured = most == "auto"
+        self._most = verify.ROWS - 1 if most == "auto" else most
+        self._place: Place | None = None
+        self.made = self.right = 0
+        self.saved_s = 0.0
+
+    def after(self, known: int, room: int) -> list[int]:
+        """What comes next, as far as it is worth a guess: `room` tokens at most.
+
+        known: tokens that the pass computes in any case.
+        """
+        self._place = None
+        if self._measured and self._pace.cheap:
+            return []
+        room = min(room, self._most, verify.TOKENS - known)
+        if room < 1:
+            return []
+        self._place = place = self._lookup.find()
+        if place is None:
+            return []
+        count = self._pace.count(place.same, known, room) if self._measured else room
+        return self._lookup.guess(place, count)
+
+    def refused(self) -> None:
+        """What was guessed cannot come, so nothing is to be learnt from it."""
+        self._place = None
+
+    def passed(self, known: int, guesses: int, seconds: float) -> None:
+        """A pass has computed so many guesses behind `known` tokens."""
+        self.made += guesses
+        self._session.engine.times.several(known + guesses, seconds)
+        self.saved_s += self._pace.saved(known, 0, seconds)
+
+    def judge(self, number: int, right: bool) -> None:
+        """Guess `number` of a pass was what is chosen, or was not."""
+        if self._place is not None:
+            self._pace.compare(self._place.same + number, right)
+        if right:
+            self.right += 1
+            self.saved_s += self._session.engine.times.step_s
+
+    def chosen(self, token: int) -> None:
+        """This came where nothing had been guessed."""
+        if self._place is not None:
+            self._pace.compare(self._place.same, token == self._session.tokens[self._place.at])
