@@ -1,0 +1,285 @@
+"""What guessing and jumping forward give, on texts that are known beforehand.
+
+    python -m triplepoint.runtime.bench.speculation [-m MODEL] [--repeat N] [--threads N]
+
+A decode whose tokens are given makes the passes that it would make if the model said them, so what
+a model with random weights would accept is what the text says. The texts: a file read as a tool's
+result, then an answer that quotes it, one that writes it anew with changes, one that repeats
+nothing of it; and tool calls of three schemas. Every text is decoded with and without, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from ...tools.tool import ToolSet, tool
+from ..conversation.grammar import CallGrammar, TurnConstraint
+from ..conversation.toolcalls import ToolCall
+from ..inference.engine import Engine
+from ..inference.forced import decode_forced
+from ..inference.shortcuts import Shortcuts
+
+if TYPE_CHECKING:
+    from ...traces.events import PhaseEvent
+    from ..inference.session import Session
+
+MODEL = "synthetic:qwen3-0.6b:q4_0"
+TOKENS = 240  # of an answer
+OFF, ON = Shortcuts(jump=False, speculate=0), Shortcuts()
+
+
+# --- the texts
+
+
+def document() -> str:
+    """A file that a tool has read: this package's ledger, numbered by line."""
+    from ..conversation import ledger
+
+    lines = inspect.getsource(ledger).splitlines()[20:140]
+    return "\n".join(f"{n:>4}  {line}" for n, line in enumerate(lines, 21))
+
+
+def quoting(lines: Sequence[str]) -> str:
+    """An answer that shows pieces of the file, with a sentence before each."""
+    said = (
+        "The first thing to look at is how a run of tokens is described. ",
+        "Further down it is said what was reused, which matters for your question. ",
+        "And this is the part that decides, as far as I can see. ",
+        "The rest follows from there. ",
+    )
+    pieces = [lines[4:13], lines[26:36], lines[50:62], lines[80:95]]
+    both = zip(said, pieces, strict=True)
+    return "\n".join(f"{text}\n```\n{chr(10).join(piece)}\n```" for text, piece in both)
+
+
+def editing(lines: Sequence[str]) -> str:
+    """The file anew, without its numbers, with a name changed throughout and a word here."""
+    bare = [line[6:] for line in lines]
+    text = "\n".join(bare)
+    return re.sub(r"\bspans?\b", "stretch", text).replace("int", "float", 3)
+
+
+def original() -> str:
+    """An answer that has nothing from the file: another text altogether."""
+    from ..physics import costs
+
+    return inspect.getdoc(costs) or ""
+
+
+@tool
+def read_file(path: str, start: int = 1, end: int | None = None) -> str:
+    """Reads lines of a text file."""
+    return f"{path} {start} {end}"
+
+
+@tool
+def search(pattern: str, path: str = ".", regex: bool = False) -> str:
+    """Finds the lines that hold a text."""
+    return f"{pattern} {path} {regex}"
+
+
+@tool
+def set_level(
+    service: Literal["ingest", "index", "gateway"],
+    level: Literal["debug", "info", "warning", "error"],
+    minutes: int,
+    persistent: bool,
+) -> str:
+    """Sets how much a service writes to its log."""
+    return f"{service} {level} {minutes} {persistent}"
+
+
+TOOLS = ToolSet([read_file, search, set_level])
+CALLS = (
+    ToolCall("read_file", {"path": "logs/worker.log", "start": 120, "end": 180}),
+    ToolCall("search", {"pattern": "disk full", "path": "logs", "regex": False}),
+    ToolCall(
+        "set_level",
+        {"service": "gateway", "level": "warning", "minutes": 30, "persistent": True},
+    ),
+)
+
+
+# --- measuring
+
+
+@dataclass
+class Measured:
+    """One text, decoded with and without, several times in turns."""
+
+    name: str
+    tokens: int
+    off: list[PhaseEvent] = field(default_factory=list)
+    on: list[PhaseEvent] = field(default_factory=list)
+
+    @property
+    def speedups(self) -> list[float]:
+        """Time without by time with, of each turn."""
+        return [a.wall_s / b.wall_s for a, b in zip(self.off, self.on, strict=True)]
+
+    def row(self) -> str:
+        """A line of the table."""
+        last, gains = self.on[-1], self.speedups
+        speed = [
+            self.tokens / statistics.median(p.wall_s for p in ps) for ps in (self.off, self.on)
+        ]
+        spread = f"{min(gains):.2f} … {max(gains):.2f}"
+        return (
+            f"| {self.name} | {self.tokens} | {speed[0]:.1f} | {speed[1]:.1f} | "
+            f"{statistics.median(gains):.2f} ({spread}) | {last.passes} | {last.forced_tokens} | "
+            f"{last.accepted_tokens} of {last.drafted_tokens} |"
+        )
+
+
+HEAD = (
+    "| text | tokens | tok/s without | with | times as fast | passes | forced | guesses right |\n"
+    "|---|--:|--:|--:|--:|--:|--:|--:|"
+)
+
+
+def answers(engine: Engine, repeat: int) -> list[Measured]:
+    """The answers, greedy and under no grammar."""
+    text = document()
+    lines = text.splitlines()
+    prompt = engine.tokenizer.encode(f"Here is the file.\n{text}\n\n")
+    found = []
+    for name, answer in (
+        ("quoting", quoting(lines)),
+        ("editing", editing(lines)),
+        ("nothing to copy", original()),
+    ):
+        ids = engine.tokenizer.encode(answer)[:TOKENS]
+        measured = Measured(name, len(ids))
+        sessions = {}
+        for shortcuts in (OFF, ON):
+            session = sessions[shortcuts] = engine.session()
+            session.shortcuts, session.sources = shortcuts, [(0, len(prompt))]
+            session.prefill(prompt)
+        for _ in range(repeat):
+            for shortcuts, into in ((OFF, measured.off), (ON, measured.on)):
+                into.append(_again(sessions[shortcuts], len(prompt), ids, None))
+        found.append(measured)
+    return found
+
+
+def calls(engine: Engine, repeat: int) -> list[Measured]:
+    """The tool calls, each under the grammar of all three."""
+    grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
+    opening = engine.tokenizer.encode(grammar.form.opening, special=True)
+    end = engine.tokenizer.encode("<|im_end|>", special=True)
+    prompt = engine.tokenizer.encode(f"{document()[:2000]}\n") + opening
+    found = []
+    for call in CALLS:
+        text = grammar.form.render([call])
+        ids = [*engine.tokenizer.encode(text, special=True)[len(opening) :], *end]
+        measured = Measured(call.name, len(ids))
+        sessions = {}
+        for shortcuts in (OFF, replace(ON, speculate=0)):
+            session = sessions[shortcuts.jump] = engine.session()
+            session.shortcuts = shortcuts
+            session.prefill(prompt)
+        for _ in range(repeat):
+            for jump, into in ((False, measured.off), (True, measured.on)):
+                into.append(_again(sessions[jump], len(prompt), ids, _opened(grammar, opening)))
+        found.append(measured)
+    return found
+
+
+def _opened(grammar: CallGrammar, opening: Sequence[int]) -> TurnConstraint:
+    constraint = grammar.constraint()
+    for token in opening:
+        constraint.advance(token)
+    return constraint
+
+
+def _again(
+    session: Session, start: int, ids: Sequence[int], constraint: TurnConstraint | None
+) -> PhaseEvent:
+    session.truncate(start)
+    session.prefill([])
+    return decode_forced(session, ids, constraint=constraint)
+
+
+class Timed(TurnConstraint):
+    """A constraint that adds up what it takes."""
+
+    seconds = 0.0
+
+    def _timed(self, what: Callable[..., Any], *args: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return what(*args)
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    def mask(self) -> np.ndarray | None:
+        """See `TurnConstraint`."""
+        return self._timed(super().mask)
+
+    def advance(self, token: int) -> None:
+        """See `TurnConstraint`."""
+        self._timed(super().advance, token)
+
+    def forced(self) -> int | None:
+        """See `TurnConstraint`."""
+        return self._timed(super().forced)
+
+
+def grammar_cost(engine: Engine, repeat: int) -> list[tuple[str, float, float]]:
+    """Of each call, decoded token by token: µs of the grammar a token, and share of the time."""
+    grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
+    opening = engine.tokenizer.encode(grammar.form.opening, special=True)
+    session = engine.session()
+    session.shortcuts = OFF
+    session.prefill([*engine.tokenizer.encode("Look. "), *opening])
+    start, found = len(session.tokens), []
+    for call in CALLS:
+        ids = engine.tokenizer.encode(grammar.form.render([call]), special=True)[len(opening) :]
+        spent, wall = [], []
+        for _ in range(repeat):
+            constraint = Timed(grammar)
+            for token in opening:
+                constraint.advance(token)
+            constraint.seconds = 0.0
+            wall.append(_again(session, start, ids, constraint).wall_s)
+            spent.append(constraint.seconds)
+        middle = statistics.median(spent)
+        found.append((call.name, 1e6 * middle / len(ids), middle / statistics.median(wall)))
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Measure, and print tables."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("-m", "--model", default=MODEL)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    with Engine.load(args.model, threads=args.threads) as engine:
+        measured = answers(engine, args.repeat) + calls(engine, args.repeat)
+        cost = grammar_cost(engine, args.repeat)
+    if args.json:
+        rows = [{"text": m.name, "tokens": m.tokens, "times_as_fast": m.speedups} for m in measured]
+        print(json.dumps({"texts": rows, "grammar": cost}))
+        return
+    print(f"{args.model}, {engine.threads} threads, {engine.machine.cpu}\n\n{HEAD}")
+    for one in measured:
+        print(one.row())
+    print("\n| call | grammar, µs a token | of the time |\n|---|--:|--:|")
+    for name, each, share in cost:
+        print(f"| {name} | {each:.1f} | {100 * share:.2f} % |")
+
+
+if __name__ == "__main__":
+    main()
