@@ -170,10 +170,31 @@ def summary(trace: Trace) -> list[str]:
         calls = "call" if sums.tool_calls == 1 else "calls"
         parts.append(f"{sums.tool_calls} tool {calls} {duration(sums.tool_s)}")
     lines.append(", ".join(parts))
+    lines += shortcuts(trace)
     lines += [miss_text(phase.miss) for phase in trace.phases if phase.miss is not None]
     if trace.torn is not None:
         lines.append(f"torn: the last line is unfinished ({len(trace.torn):,} characters kept out)")
     return lines
+
+
+def shortcuts(trace: Trace) -> list[str]:
+    """What the decodes had without a pass of its own for each token; nothing if there was none."""
+    decodes = [phase for phase in trace.phases if phase.phase == "decode"]
+    drafted, forced = (
+        sum(getattr(p, f"{n}_tokens") for p in decodes) for n in ("drafted", "forced")
+    )
+    parts = []
+    if forced:
+        parts.append(f"{forced:,} tokens forced by the grammar")
+    if drafted:
+        right, saved = (sum(p.accepted_tokens for p in decodes), sum(p.saved_s for p in decodes))
+        gain = f"{duration(saved)} saved" if saved >= 0 else f"{duration(-saved)} lost"
+        parts.append(f"{right:,} of {drafted:,} guesses right ({gain})")
+    if not parts:
+        return []
+    made = sum(p.tokens for p in decodes)
+    passes = sum(p.passes for p in decodes)
+    return [f"decoded {made:,} tokens in {passes:,} passes: {', '.join(parts)}"]
 
 
 def miss_text(miss: MissRecord) -> str:

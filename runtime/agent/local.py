@@ -149,6 +149,7 @@ class LocalTalk:
             "context": self.session.context,
             "sampling": self.sampling.as_dict(),
             "format": self.chat.form.name,
+            **self.session.shortcuts.as_dict(),
         }
 
     def _sampling_notes(self) -> list[str]:
@@ -301,6 +302,7 @@ class LocalTalk:
             stops=self._stops,
         )
         before, last_phase = len(ledger), session.last_phase
+        session.sources = [(s.start, s.end) for s in ledger.spans if s.origin == "tool_result"]
         tokens = session.decode(
             max_tokens=min(left, room),
             stop=tokenizer.stop_ids,

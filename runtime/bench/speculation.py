@@ -1,6 +1,6 @@
 """What guessing and jumping forward give, on texts that are known beforehand.
 
-    python -m triplepoint.runtime.bench.speculation [-m MODEL] [--repeat N] [--threads N]
+    triplepoint bench --speculation -m synthetic:qwen3-0.6b:q4_0
 
 A decode whose tokens are given makes the passes that it would make if the model said them, so what
 a model with random weights would accept is what the text says. The texts: a file read as a tool's
@@ -10,9 +10,7 @@ nothing of it; and tool calls of three schemas. Every text is decoded with and w
 
 from __future__ import annotations
 
-import argparse
 import inspect
-import json
 import re
 import statistics
 import time
@@ -25,15 +23,14 @@ import numpy as np
 from ...tools.tool import ToolSet, tool
 from ..conversation.grammar import CallGrammar, TurnConstraint
 from ..conversation.toolcalls import ToolCall
-from ..inference.engine import Engine
 from ..inference.forced import decode_forced
 from ..inference.shortcuts import Shortcuts
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
+    from ..inference.engine import Engine
     from ..inference.session import Session
 
-MODEL = "synthetic:qwen3-0.6b:q4_0"
 TOKENS = 240  # of an answer
 OFF, ON = Shortcuts(jump=False, speculate=0), Shortcuts()
 
@@ -176,7 +173,7 @@ def calls(engine: Engine, repeat: int) -> list[Measured]:
     """The tool calls, each under the grammar of all three."""
     grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
     opening = engine.tokenizer.encode(grammar.form.opening, special=True)
-    end = engine.tokenizer.encode("<|im_end|>", special=True)
+    end = sorted(engine.tokenizer.stop_ids)[-1:]
     prompt = engine.tokenizer.encode(f"{document()[:2000]}\n") + opening
     found = []
     for call in CALLS:
@@ -258,28 +255,46 @@ def grammar_cost(engine: Engine, repeat: int) -> list[tuple[str, float, float]]:
     return found
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Measure, and print tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("-m", "--model", default=MODEL)
-    parser.add_argument("--threads", type=int)
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(argv)
-    with Engine.load(args.model, threads=args.threads) as engine:
-        measured = answers(engine, args.repeat) + calls(engine, args.repeat)
-        cost = grammar_cost(engine, args.repeat)
-    if args.json:
-        rows = [{"text": m.name, "tokens": m.tokens, "times_as_fast": m.speedups} for m in measured]
-        print(json.dumps({"texts": rows, "grammar": cost}))
-        return
-    print(f"{args.model}, {engine.threads} threads, {engine.machine.cpu}\n\n{HEAD}")
-    for one in measured:
-        print(one.row())
-    print("\n| call | grammar, µs a token | of the time |\n|---|--:|--:|")
-    for name, each, share in cost:
-        print(f"| {name} | {each:.1f} | {100 * share:.2f} % |")
+@dataclass
+class Report:
+    """What was measured of one engine."""
+
+    texts: list[Measured]
+    grammar: list[tuple[str, float, float]]
+
+    def lines(self) -> list[str]:
+        """Two tables in Markdown."""
+        lines = [*HEAD.split("\n"), *(one.row() for one in self.texts), ""]
+        lines += ["| call | grammar, µs a token | of the time |", "|---|--:|--:|"]
+        return lines + [f"| {n} | {each:.1f} | {share:.2%} |" for n, each, share in self.grammar]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as numbers."""
+        texts = [
+            {
+                "text": one.name,
+                "tokens": one.tokens,
+                "seconds_without": [phase.wall_s for phase in one.off],
+                "seconds_with": [phase.wall_s for phase in one.on],
+                "passes": one.on[-1].passes,
+                "forced": one.on[-1].forced_tokens,
+                "drafted": one.on[-1].drafted_tokens,
+                "accepted": one.on[-1].accepted_tokens,
+            }
+            for one in self.texts
+        ]
+        grammar = [
+            {"call": name, "us_per_token": each, "share": share}
+            for name, each, share in self.grammar
+        ]
+        return {"texts": texts, "grammar": grammar}
 
 
-if __name__ == "__main__":
-    main()
+def measure(engine: Engine, repeat: int) -> Report:
+    """Decode every text `repeat` times with and without.
+
+    Raises:
+        EngineError: the context is too short for the texts, or the vocabulary has no end of turn.
+    """
+    texts = answers(engine, repeat) + calls(engine, repeat)
+    return Report(texts, grammar_cost(engine, repeat))

@@ -133,6 +133,11 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         help="speed over one quantity, beside published figures for the shape of the curve",
     )
     bench.add_argument(
+        "--speculation",
+        action="store_true",
+        help="what guessing and jumping forward give, on texts that are known beforehand",
+    )
+    bench.add_argument(
         "--kernels",
         nargs="?",
         const=[],
@@ -207,6 +212,19 @@ def _engine_options(
     )
     if context:
         verb.add_argument("--context", type=positive, metavar="N", help="context length in tokens")
+        verb.add_argument(
+            "--speculate",
+            type=guesses,
+            default="auto",
+            metavar="N",
+            help="tokens to guess from the context before a pass; off; auto: as many as pay (auto)",
+        )
+        verb.add_argument(
+            "--jump",
+            choices=("on", "off"),
+            default="on",
+            help="take tokens that the grammar forces without decoding them (on)",
+        )
 
 
 def positive(text: str) -> int:
@@ -215,6 +233,15 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return number
+
+
+def guesses(text: str) -> int | str:
+    """``auto``, ``off`` or a number of tokens, as `Shortcuts` takes them."""
+    if text in ("auto", "off"):
+        return text if text == "auto" else 0
+    if not (text.isascii() and text.isdigit() and int(text) <= 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not auto, off or a number up to 16")
+    return int(text)
 
 
 def setting(text: str) -> tuple[str, str]:

@@ -54,13 +54,26 @@ def run(args: argparse.Namespace, output: Output) -> int:
         raise EngineError("nothing to measure: every length is 0")
     engine = load_engine(args, output)
     try:
-        if args.against or args.peer_python:
+        if args.speculation:
+            _speculation(args, output, engine)
+        elif args.against or args.peer_python:
             _against(args, output, form, engine, todo)
         else:
             _speed(args, output, form, engine, todo)
     finally:
         engine.close()
     return 0
+
+
+def _speculation(args: argparse.Namespace, output: Output, engine: Engine) -> None:
+    from ..bench.speculation import measure
+
+    report = measure(engine, args.repetitions)
+    if args.json or args.output == "json":
+        output.json(report.as_dict())
+        return
+    for line in report.lines():
+        output.line(line)
 
 
 # --- a model's speed

@@ -49,6 +49,8 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             progress=output.progress.loading,
             keep_packed=keep,
             tune=dict(getattr(args, "tune", None) or ()),
+            jump=getattr(args, "jump", "on") == "on",
+            speculate=getattr(args, "speculate", "auto"),
         )
     finally:
         output.progress.clear()

@@ -26,13 +26,14 @@ from .verify import TOKENS
 if TYPE_CHECKING:
     from .session import Session
 
-MARGIN = 1.03  # what guessing must give to be tried
+MARGIN = 1.08  # what guessing must give to be tried: looking at a guess takes its time too
 CHEAP_S = 300e-6  # a step that takes less than this is no dearer than finding out what to guess
 SLOWER = 1.1  # r before it was measured, times what the limits say
 WEIGHT = 0.1  # of the newest time among those of its kind
-MEMORY = 1 / 48  # weight of the newest comparison
+MEMORY = 1 / 48  # weight of the newest comparison, once there were many
+DOUBT = 6  # comparisons that what was assumed before the first is worth
 PATIENCE, PATIENCE_MOST = 256, 4096  # steps until a cost that forbids guesses is tried again
-FIRST = (0.45, 0.6, 0.75, 0.85, 0.9)  # p by the length in common, before any comparison
+FIRST = (0.2, 0.4, 0.65, 0.8, 0.9)  # p by the length in common, before any comparison
 
 
 class Times:
@@ -101,6 +102,7 @@ class Pace:
         self._session = session
         self._times = session.engine.times
         self._right = list(FIRST)
+        self._seen = [DOUBT] * len(FIRST)
         self._waited, self._patience = 0, PATIENCE
 
     @property
@@ -120,7 +122,9 @@ class Pace:
     def compare(self, same: int, right: bool) -> None:
         """A guess at a place with `same` tokens in common was right, or was not."""
         kind = _kind(same)
-        self._right[kind] += ((1.0 if right else 0.0) - self._right[kind]) * MEMORY
+        self._seen[kind] += 1
+        weight = max(MEMORY, 1 / self._seen[kind])
+        self._right[kind] += ((1.0 if right else 0.0) - self._right[kind]) * weight
 
     def count(self, same: int, known: int, most: int) -> int:
         """How many tokens to guess at a place with `same` in common, behind `known` others."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from ...errors import EngineError
 from .verify import ROWS
@@ -24,6 +24,10 @@ class Shortcuts:
 
     jump: bool = True
     speculate: int | Literal["auto"] = "auto"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For a trace."""
+        return asdict(self)
 
     def __post_init__(self) -> None:
         if self.speculate != "auto" and not (

@@ -22,6 +22,7 @@ from triplepoint.runtime.gguf.file import GGUFFile
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.inference.shortcuts import Shortcuts
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces.events import PhaseEvent
 
@@ -129,6 +130,7 @@ class ScriptedSession:
         self.context = context
         self.last_phase: PhaseEvent | None = None
         self.on_progress = None
+        self.shortcuts, self.sources = Shortcuts(), []
         self.prefills: list[list[int]] = []
         """What each prefill was given."""
         self.masks: list[bool] = []

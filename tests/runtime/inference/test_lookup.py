@@ -57,6 +57,7 @@ def test_what_followed_is_the_guess() -> None:
     tokens = [1, 2, 3, 4, 5, 6, 9, 1, 2, 3]
     lookup = Lookup(tokens)
     place = lookup.find()
+    assert place is not None
     assert place == Place(3, 3)
     assert lookup.guess(place, 3) == [4, 5, 6]
     tokens[:] = [7, 8, 7, 8, 7, 8]
