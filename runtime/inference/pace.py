@@ -70,6 +70,8 @@ class Times:
         """r(tokens): as measured, else from the nearest that was, else from the limits."""
         if not self._prior:
             self._prior = _prior(session)
+        if tokens <= 1:
+            return 1.0
         known = self._ratio.get(tokens)
         if known is not None:
             return known
