@@ -64,6 +64,11 @@ def panels_of(mask: np.ndarray, rows: int) -> np.ndarray:
     return np.flatnonzero(mask.view(f"u{rows // 8}"))
 
 
+def count_panels(mask: np.ndarray, rows: int) -> int:
+    """How many `panels_of` would list: much quicker where that is most of them."""
+    return int(np.count_nonzero(mask.view(f"u{rows // 8}")))
+
+
 def reference(weights: np.ndarray, x: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """weights float [vocabulary, K], x float [K] -> float32 logits; NaN where no bit is set."""
     allowed = np.unpackbits(mask.view(np.uint8), bitorder="little")[: len(weights)].astype(bool)

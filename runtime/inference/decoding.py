@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from ...errors import ContextOverflowError, EngineError, PassCancelledError
-from ...jit.kernels.head import panels_of
+from ...jit.kernels.head import count_panels, panels_of
 from ..physics.costs import PassCost, decode_cost
 from . import verify
 from .guessing import Guesses
@@ -287,9 +287,10 @@ class Decoding:
             return None
         session = self.session
         most = session.decode_plan.graph.head_panels
-        found = panels_of(mask, 2 * session.engine.target.lanes)
-        if len(found) > FEW * most:
+        rows = 2 * session.engine.target.lanes
+        if count_panels(mask, rows) > FEW * most:
             return None
+        found = panels_of(mask, rows)
         self._spared += 1.0 - len(found) / most
         return found
 

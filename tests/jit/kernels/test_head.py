@@ -71,6 +71,7 @@ def _check_allowed(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     allowed = bits[:ROWS].astype(bool)
 
     assert listed.tolist() == sorted({at // one.rows for at in np.flatnonzero(bits)})
+    assert head.count_panels(mask, one.rows) == len(listed)
     assert np.array_equal(part[0, written], whole[0, written])
     assert np.isnan(part[0, ~written]).all()
     want = head.reference(one.matrix.values, one.x[0], mask)

@@ -1,0 +1,59 @@
+"""A run recorded with forced and guessed tokens verifies without them, and the other way round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from triplepoint import Agent, Engine, Trace
+from triplepoint.runtime.inference.shortcuts import Shortcuts
+from triplepoint.runtime.replay.replay import verify
+from triplepoint.traces import timeline
+
+OFF, ON = Shortcuts(jump=False, speculate=0), Shortcuts(jump=True, speculate=8)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The embedded model, loaded once."""
+    with Engine.load("nano") as engine:
+        yield engine
+
+
+def _record(engine: Engine, shortcuts: Shortcuts, path: Path) -> Trace:
+    engine.shortcuts = shortcuts
+    folder = path.parent / "work"
+    folder.mkdir(exist_ok=True)
+    (folder / "app.log").write_text("10:01 INFO up\n10:02 ERROR disk full on /data\n")
+    with Agent(engine, workspace=folder, trace=path, max_tokens=200) as agent:
+        for question in ("What's the error in app.log?", "What is on line 2 of app.log?"):
+            for _ in agent.stream(question):
+                pass
+    return Trace.load(path)
+
+
+@pytest.mark.parametrize(("first", "second"), [(ON, OFF), (OFF, ON)])
+def test_either_verifies_the_other(
+    engine: Engine, tmp_path: Path, first: Shortcuts, second: Shortcuts
+) -> None:
+    """The tokens are those of the other setting, and the header says which it was."""
+    trace = _record(engine, first, tmp_path / "run.jsonl")
+    engine.shortcuts = second
+    report = verify(trace, engine)
+
+    assert report.ok, report.first_difference
+    assert trace.header is not None
+    assert trace.header.config["jump"] == first.jump
+    assert trace.header.config["speculate"] == first.speculate
+
+
+def test_the_summary_says_what_was_spared(engine: Engine, tmp_path: Path) -> None:
+    """One line below the table of phases, and none where every token had its pass."""
+    lines = timeline.summary(_record(engine, ON, tmp_path / "on.jsonl"))
+    (line,) = [line for line in lines if line.startswith("decoded ")]
+    assert "tokens forced by the grammar" in line
+    assert "guesses right" in line
+    lines = timeline.summary(_record(engine, OFF, tmp_path / "off.jsonl"))
+    assert not any(line.startswith("decoded ") for line in lines)
