@@ -279,3 +279,15 @@ def test_long_phases_are_one_line(tmp_path: Path) -> None:
         writer.write(PhaseEvent.model_validate(phase))
 
     assert Trace.load(tmp_path / "t.jsonl").phases[0].token_ids == ids
+
+
+def test_what_is_not_ascii_is_an_escape(tmp_path: Path) -> None:
+    """Letters, signs beyond 16 bits, DEL and line separators: ASCII in the file, the same back."""
+    text = 'größer → 𝄞 \x7f \u2028 \x9b2J \x1b[31m \\u00e9 "quoted"'
+    with TraceWriter(tmp_path / "t.jsonl") as writer:
+        writer.write(ToolEvent(name="t", arguments={text: [text]}, result=text))
+
+    data = (tmp_path / "t.jsonl").read_bytes()
+    assert set(data) - {0x0A} <= set(range(0x20, 0x7F))
+    tool = Trace.load(tmp_path / "t.jsonl").tools[0]
+    assert (tool.result, tool.arguments) == (text, {text: [text]})
