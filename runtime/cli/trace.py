@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import TraceError
 from ...traces import report
-from ...traces.find import files, load_all, resolve
+from ...traces.find import files, load_all
 from ...traces.reader import Trace
 from ...traces.text import printable, short
 from .output import Output
@@ -66,11 +66,25 @@ def show(args: argparse.Namespace, output: Output) -> int:
         return 0
     for one in trace.runs:
         _show_run(one, output, layers=args.layers, tuning=args.tuning)
+    if args.svg:
+        _draw(trace, args)
+        output.line(args.svg)
     if trace.torn is not None:
         output.line(f"torn: the last line is unfinished: {short(trace.torn, 60)}", "red")
     profiled = [[layer.model_dump() for layer in phase.layers] for phase in trace.phases]
     output.json({**trace_json(trace), **({"layers": profiled} if args.layers else {})})
     return 0
+
+
+def _draw(trace: Trace, args: argparse.Namespace) -> None:
+    """Write what a terminal would show as a picture."""
+    from .picture import Picture
+
+    picture = Picture()
+    for one in trace.runs:
+        _show_run(one, picture, layers=args.layers, tuning=args.tuning)
+    title = printable(f"triplepoint trace show {args.trace}")
+    Path(args.svg).write_text(picture.svg(title), encoding="utf-8")
 
 
 def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> None:
@@ -193,11 +207,9 @@ def view(args: argparse.Namespace, output: Output) -> int:
     """Write the page."""
     from ...traces.view import page
 
-    path = Path(args.trace)
-    if not path.is_dir():
-        path = resolve(args.trace, default_folder())
-    traces = _load_many([str(path)])
-    target = Path(args.output) if args.output else Path(f"{path.stem or 'traces'}.html")
+    traces = _load_many([args.trace])
+    stem = (Path(args.trace) if Path(args.trace).is_dir() else traces[0].path or Path()).stem
+    target = Path(args.output) if args.output else Path(f"{stem or 'traces'}.html")
     target.write_text(page(traces), encoding="utf-8")
     output.line(f"{target}")
     if args.open:
@@ -226,7 +238,9 @@ def _figure(value: Any) -> str:
 
 
 def _load(name: str) -> Trace:
-    return Trace.load(resolve(name, default_folder()))
+    from .recorded_engine import load_trace
+
+    return load_trace(name)
 
 
 def _load_many(names: Iterable[str]) -> list[Trace]:

@@ -29,6 +29,7 @@ def add_trace(verbs: argparse._SubParsersAction) -> None:
     show.add_argument("--layers", action="store_true", help="the time of each layer too")
     show.add_argument("--tuning", action="store_true", help="how passes were played, and why")
     show.add_argument("--events", action="store_true", help="the events as they were recorded")
+    show.add_argument("--svg", metavar="FILE", help="write what it shows as a picture too")
     _json(show)
 
     diff = _command(commands, "diff", "two runs side by side: tokens, regimes, times")

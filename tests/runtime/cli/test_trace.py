@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -255,3 +256,22 @@ def test_view_names_its_page(cli: Cli, tmp_path: Path) -> None:
 
     assert (status, out.strip()) == (0, "run.html")
     assert (tmp_path / "run.html").read_text().startswith("<!doctype html>")
+
+
+def test_what_is_shown_is_drawn(
+    triplepoint: Callable[..., subprocess.CompletedProcess[str]], recorded: Path, tmp_path: Path
+) -> None:
+    """--svg writes the timeline as a picture in colours that loads nothing from elsewhere."""
+    target = tmp_path / "shown.svg"
+
+    done = triplepoint("trace", "show", recorded, "--svg", target)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    svg = target.read_text(encoding="utf-8")
+    root = ElementTree.fromstring(svg)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    texts = " ".join("".join(root.itertext()).split())
+    assert "streaming\xa0prefill" in "".join(root.itertext()) or "streaming prefill" in texts
+    assert "@font-face" not in svg
+    assert "url(http" not in svg
+    assert "\x1b" not in svg

@@ -1,0 +1,53 @@
+"""What a command shows on a terminal, as an SVG picture."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import TYPE_CHECKING
+
+from ...traces.text import printable
+from .output import Output
+
+if TYPE_CHECKING:
+    from ...traces.reader import Trace
+
+WIDTH = 118  # columns
+_FONT_FILES = re.compile(r"@font-face\s*\{[^}]*\}\s*")
+
+
+class Picture(Output):
+    """Takes what a command writes, in colours, and draws it instead of showing it."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        super().__init__()
+        self.as_json, self.in_colour = False, True
+        self._console = Console(
+            record=True,
+            file=io.StringIO(),
+            width=WIDTH,
+            force_terminal=True,
+            color_system="truecolor",
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+
+    def piece(self, text: str, style: str = "") -> None:
+        """Draw part of a line; nothing in it can be more than text."""
+        shown = printable(text, block=True)
+        self._inside_line = not shown.endswith("\n")
+        self.console.print(shown, style=style or None, end="", soft_wrap=True)
+
+    def timeline(self, trace: Trace) -> None:
+        """Draw the table of phases."""
+        from ...traces import timeline
+
+        self.end_line()
+        self.console.print(timeline.rich(trace, WIDTH))
+
+    def svg(self, title: str) -> str:
+        """The picture; it asks the network for nothing: the font is one of the viewer's."""
+        return _FONT_FILES.sub("", self.console.export_svg(title=title))
