@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import peer_logits
 from helpers import tiny_qwen3moe as tiny
 
 from triplepoint.errors import GGUFError
@@ -58,6 +59,18 @@ def test_logits_equal_transformers(model: MakeModel, target: str) -> None:
     # Each id is the reference's choice after all those before it.
     logits = tiny.torch_logits(reference, [*IDS, *ours[:-1]])
     assert ours == logits[len(IDS) - 1 :].argmax(axis=-1).tolist()
+
+
+@pytest.mark.slow
+def test_logits_equal_llama_cpp(model: MakeModel, peer: str) -> None:
+    """F32 weights and cache: llama.cpp's logits, and the same likeliest token everywhere."""
+    path = model("f32")
+    want = peer_logits.theirs(peer, path, IDS)
+    with Engine.load(path, kv="f32") as engine:
+        got = engine.session().score(IDS)
+
+    assert _range_error(got, want).max() <= 1e-4
+    assert np.array_equal(got.argmax(-1), want.argmax(-1))
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0", "bf16", "bf16+f32"])
