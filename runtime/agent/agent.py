@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
 from ...errors import AgentError, LimitReachedError
-from ...tools import FileTools, Policy, Tool, ToolSet, formats
+from ...tools import FileTools, Policy, Tool, ToolSet
 from ...tools import tool as make_tool
 from ...tools.policy import Mode
 from ...traces.reader import Trace
@@ -31,6 +31,7 @@ from .output import OutputType
 from .prompt import SYSTEM_PROMPT, WORKING_PROMPT
 from .result import RunResult
 from .results import Results
+from .settings import MAX_STEPS, MAX_TOKENS, AgentConfig, ToolLike, flat, result_tokens_of, share
 
 if TYPE_CHECKING:
     from ...tools import Effect
@@ -46,35 +47,7 @@ if TYPE_CHECKING:
 
 Output = TypeVar("Output", default=str)
 
-ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
-
 _BUSY = "this agent is running already; finish or close that stream first"
-
-MAX_STEPS = 8
-MAX_TOKENS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
-    """The settings of an agent; they are in the header of its trace."""
-
-    max_steps: int = MAX_STEPS
-    max_tokens: int = MAX_TOKENS
-    context: int | None = None
-    system: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    sampling: Sampling | None = None
-    timeout: float | None = None
-    output: Mapping[str, Any] | None = None
-    """JSON schema that answers must fit."""
-    compact: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("max_steps", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.timeout is not None and not self.timeout > 0:
-            raise ValueError(f"timeout must be above 0 seconds, not {self.timeout}")
 
 
 class Agent(Generic[Output]):
@@ -143,9 +116,9 @@ class Agent(Generic[Output]):
         self.engine = engine
         self.workspace = None if workspace is None else Path(workspace)
         size = engine.context if context is None else context
-        self.results = Results(result_tokens or _tokens(size), self._count)
-        self._files = () if workspace is None else FileTools(workspace, max_chars=_share(size))
-        self._given = [one if isinstance(one, Tool) else Tool(one) for one in _flat(tools)]
+        self.results = Results(result_tokens or result_tokens_of(size), self._count)
+        self._files = () if workspace is None else FileTools(workspace, max_chars=share(size))
+        self._given = [one if isinstance(one, Tool) else Tool(one) for one in flat(tools)]
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         self.output = None if output_type is None else OutputType(output_type)
         self._output_type = output_type
@@ -358,6 +331,26 @@ class Agent(Generic[Output]):
                 other.trace.write(phase)
         return other
 
+    def as_tool(self, name: str, description: str, *, effect: Effect = "read") -> Tool[..., Any]:
+        """This agent as a tool of another: each call asks a fork of it, which is then forgotten.
+
+        A fork shares what this conversation has read (see `fork`), so a long preface that was
+        asked about once is not read again. Calls do not know of each other. The other agent's
+        limits do not hold for it, its own do.
+
+        Args:
+            name: of the tool.
+            description: what the model is told of it.
+            effect: what it can do at worst; say more than "read" where its policy allows more.
+        """
+
+        def ask(question: str) -> str:
+            with self.fork(trace=False) as helper:
+                return helper.run(question).answer
+
+        ask.__doc__ = f"{description}\n\nArgs:\n    question: What to ask, in whole sentences."
+        return make_tool(name=name, effect=effect)(ask)
+
     def compact(self) -> str:
         """Take the results of tools before the last question out of the context; says which.
 
@@ -496,30 +489,3 @@ class Agent(Generic[Output]):
         trace = Trace.to_file(path, run=run, redact=self._redact)
         weakref.finalize(self, trace.close)
         return trace
-
-
-def _share(context: int) -> int:
-    """Characters that one result of a file tool may have where `context` tokens fit.
-
-    Half as many characters as tokens: a few results fit even where a token is little more than a
-    character, and what is left out can be read on.
-    """
-    return min(formats.MAX_CHARS, max(1024, context // 2))
-
-
-def _tokens(context: int) -> int:
-    """Tokens that one result of any other tool may have."""
-    return min(4096, max(256, context // 4))
-
-
-def _flat(tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None) -> Iterator[ToolLike]:
-    """The tools in order: one, many, or groups of them such as `FileTools`."""
-    if tools is None:
-        return
-    if isinstance(tools, Tool) or callable(tools):
-        yield tools
-        return
-    if isinstance(tools, str) or not isinstance(tools, Iterable):
-        raise AgentError(f"{tools!r} is not a tool: give functions, Tool objects or groups of them")
-    for item in tools:
-        yield from _flat(item)

@@ -335,3 +335,70 @@ def test_a_schema_in_place_of_a_type(scripted: MakeEngine) -> None:
     agent = Agent(scripted('{"n": 3}' + END), output_type=schema, trace=False)
 
     assert agent.run("?").output == {"n": 3}
+
+
+def test_an_agent_as_a_tool(scripted: MakeEngine) -> None:
+    """Each call asks a fork: it begins with what was read, and leaves nothing behind."""
+    engine = scripted(
+        f"Two files.{END}",
+        call("ask", question="And the first?") + END,
+        f"The first.{END}",
+        f"It is the first.{END}",
+    )
+    reader = Agent(engine, trace=False)
+    reader.run("How many?")
+    read = list(reader.session.tokens)
+    chief = Agent(engine, tools=[reader.as_tool("ask", "Ask a reader.")], trace=False)
+
+    assert chief.run("Which file?").answer == "It is the first."
+    (asked,) = chief.trace.tools
+    assert (asked.name, asked.result, asked.error) == ("ask", "The first.", None)
+    assert reader.session.tokens == read
+    schema = chief.tools.get("ask").schema()["function"]
+    assert schema["description"] == "Ask a reader."
+    assert schema["parameters"]["required"] == ["question"]
+
+
+def test_a_sub_agent_reads_nothing_twice() -> None:
+    """On a real engine a call computes its own question and nothing of what was read before."""
+    with Engine.load("nano") as engine:
+        reader = Agent(engine, trace=False, system="word " * 600, max_tokens=8)
+        list(reader.stream("hello"))
+        before = len(reader.ledger)
+        fork = reader.fork(trace=False)
+        list(fork.stream("hello"))
+        first = next(p for p in fork.trace.phases if p.purpose == "prompt")
+
+    assert before > 600
+    assert first.cached_tokens >= before - 1
+    assert first.tokens < 40
+
+
+def test_the_output_is_typed_for_a_checker(tmp_path: Path) -> None:
+    """`Agent(output_type=T).run(…).output` is a T, and a text without it."""
+    import subprocess
+    import sys
+
+    checker = Path(sys.executable).with_name("basedpyright")
+    if not checker.exists():
+        pytest.skip("basedpyright is not installed")
+    root = Path(__file__).parents[3]
+    page = tmp_path / "typed.py"
+    page.write_text(
+        "from typing_extensions import assert_type\n"
+        "from triplepoint import Agent, RemoteEngine\n"
+        'engine = RemoteEngine("http://x/v1", model="m")\n'
+        "assert_type(Agent(engine, output_type=list[int]).run('?').output, list[int])\n"
+        "assert_type(Agent(engine).run('?').output, str)\n"
+        "assert_type(Agent(engine, output_type=bool).run('?').output, str)\n"
+    )
+    (tmp_path / "triplepoint").symlink_to(root)
+    done = subprocess.run(
+        [checker, "--pythonpath", sys.executable, "--level", "error", page],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    errors = [line for line in done.stdout.splitlines() if " - error" in line]
+    assert len(errors) == 1, done.stdout
+    assert ":6:" in errors[0]
