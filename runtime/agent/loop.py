@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,8 @@ class Run:
         self._misfits = 0
         self._expired = False
         self._repeats = Repeats()
+        self._refused: Counter[str] = Counter()
+        self._repaired: Counter[str] = Counter()
 
     def events(self) -> Iterator[AgentEvent]:
         """Run, and yield what happens (see `Agent.stream`)."""
@@ -133,6 +136,7 @@ class Run:
                 if not new:
                     return
             elif step < last:
+                self._repaired.update(call.name for call in reply.calls if reply.repaired)
                 new = yield from self._act(reply.calls)
         raise LimitReachedError(
             f"no answer after {config.max_steps} steps; the last calls were not run. "
@@ -242,6 +246,8 @@ class Run:
             if decision is not None:
                 event.decision, event.decided_by = decision.word, decision.by
             self.agent.trace.write(event)
+            if decision is None or not decision.allowed:
+                self._refused[call.name] += 1
             yield ToolCallFinished(call_id, call.name, outcome.result, outcome.error, duration)
             results.append(Message("tool", outcome.result, call.name, call_id))
         return results
@@ -320,4 +326,8 @@ class Run:
             agent.trace.write(turn)
         end = RunEnd(status=status, message=message, answer=self.answer, wall_s=usage.wall_s)
         end.totals = {**totals, "steps": usage.steps, "turn": self.turn}
+        if self._refused:
+            end.totals["refused_calls"] = dict(self._refused)
+        if self._repaired:
+            end.totals["repaired_calls"] = dict(self._repaired)
         agent.trace.write(end)

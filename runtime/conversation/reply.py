@@ -34,6 +34,8 @@ class Reply:
     calls: list[ToolCall] = field(default_factory=list)
     cut_call: str | None = None
     """Text of a call that never ended: it must not run."""
+    repaired: bool = False
+    """Whether the calls stood in plain text, without what opens a call."""
     broken: list[str] = field(default_factory=list)
     """Why calls could not be read; empty whenever the grammar held."""
 
@@ -144,6 +146,7 @@ class ReplyReader:
             reply.answer = _FENCE.sub("", reply.answer)  # of the fence that the call stood in
         if not called and self._ended and not reply.broken and self._tools:
             reply.calls = calls_in(reply.answer, self._tools)
+            reply.repaired = bool(reply.calls)
             reply.answer = "" if reply.calls else reply.answer
         return reply
 

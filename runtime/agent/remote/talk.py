@@ -196,6 +196,7 @@ class RemoteTalk:
         reply = Reply(said.answer.strip(), said.thinking.strip(), calls if whole else [])
         if calls and not whole:
             reply.cut_call = calls[-1].text
+        reply.repaired = said.as_text and bool(reply.calls)
         return reply
 
     def _keep(

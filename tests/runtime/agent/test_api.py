@@ -402,3 +402,28 @@ def test_the_output_is_typed_for_a_checker(tmp_path: Path) -> None:
     errors = [line for line in done.stdout.splitlines() if " - error" in line]
     assert len(errors) == 1, done.stdout
     assert ":6:" in errors[0]
+
+
+def test_refused_and_repaired_calls_are_counted(scripted: MakeEngine, tmp_path: Path) -> None:
+    """By name, in the event that ends the run; nothing where there were none."""
+    (tmp_path / "app.log").write_text("x\n")
+    plain = '{"name": "read_file", "arguments": {"path": "app.log"}}'
+
+    @tool(effect="write")
+    def erase(path: str) -> str:
+        """Erase a file.
+
+        Args:
+            path: Which.
+        """
+        raise AssertionError(path)
+
+    engine = scripted(plain + END, call("erase", path="app.log") + END, f"No.{END}", f"Hi.{END}")
+    agent = Agent(engine, workspace=tmp_path, tools=[erase], trace=False)
+    agent.run("Erase it")
+    agent.run("Hello")
+
+    first, second = (one for one in agent.trace.events if one.event == "run_end")
+    assert first.totals["refused_calls"] == {"erase": 1}
+    assert first.totals["repaired_calls"] == {"read_file": 1}
+    assert not {"refused_calls", "repaired_calls"} & second.totals.keys()

@@ -77,9 +77,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _said(folder: Path, trace: Path | bool, threads: int, **settings: Any) -> list[int]:
+def _said(folder: Path, trace: Path | bool, threads: int, chunk: int, **settings: Any) -> list[int]:
     with (
-        Engine.load("nano", threads=threads) as engine,
+        Engine.load("nano", threads=threads, tune={"chunk": chunk}) as engine,
         Agent(engine, workspace=folder, trace=trace, max_tokens=80, **settings) as agent,
     ):
         list(agent.stream("What's the error in app.log?"))
@@ -89,17 +89,14 @@ def _said(folder: Path, trace: Path | bool, threads: int, **settings: Any) -> li
         return list(agent.session.tokens)
 
 
-def test_the_same_seed_gives_the_same_text(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_seed_gives_the_same_text(folder: Path, tmp_path: Path) -> None:
     """With another number of threads, and read in other chunks; another seed says other things.
 
     The run verifies in a replay, penalties and all.
     """
-    one = _said(folder, tmp_path / "run.jsonl", 1, sampling=HOT)
-    monkeypatch.setattr("triplepoint.runtime.inference.session.PREFILL_CHUNK", 48)
-    two = _said(folder, False, 2, sampling=HOT)
-    other = _said(folder, False, 2, sampling=Sampling(**{**HOT.given(), "seed": 4}))
+    one = _said(folder, tmp_path / "run.jsonl", 1, 512, sampling=HOT)
+    two = _said(folder, False, 2, 32, sampling=HOT)
+    other = _said(folder, False, 2, 32, sampling=Sampling(**{**HOT.given(), "seed": 4}))
 
     assert one == two
     assert one != other
