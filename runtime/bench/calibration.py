@@ -405,7 +405,8 @@ def check(
         before = middle.before or middle.machine
         kept_expectation = found.expect(engine.cost, middle.tokens, middle.start)
         expected = found.expect(engine.cost, middle.tokens, middle.start, probed(found, before))
-        seen = observe(expected.least, middle.wall_s, middle.kernel_s, expected.attained)
+        rows_s = middle.parts["rows"]
+        seen = observe(expected.least, middle.wall_s, middle.kernel_s, expected.attained, rows_s)
         yield Checked(
             *cases[todo],
             expected,

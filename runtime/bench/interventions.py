@@ -167,7 +167,7 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Limit
         statistics.median(rounds[""]) / len(todo),
         effects,
         noise,
-        observe(least, wall, sum(parts.values()) * len(todo), rates),
+        observe(least, wall, sum(parts.values()) * len(todo), rates, parts["rows"] * len(todo)),
         parts,
         machine,
         {name or "whole": [s / len(todo) for s in found] for name, found in rounds.items()},

@@ -39,6 +39,15 @@ class Accounts:
         work = sum(float(plan.tape.work_seconds().sum()) for plan in self._plans)
         return work / self.players()
 
+    def rows_seconds(self) -> float:
+        """The part of it in kernels that neither multiply by weights nor attend."""
+        total = 0.0
+        for plan in self._plans:
+            if plan.tape.passes:
+                work = plan.tape.work_seconds().sum(axis=0)
+                total += float(work[plan.rows].sum())
+        return total / self.players()
+
     def players(self) -> float:
         """Threads that played a pass since `reset`, on average."""
         tapes = [plan.tape for plan in self._plans]
@@ -96,7 +105,7 @@ class Accounts:
         reached = known.efficiency if known else Efficiency()  # of a typical machine
         prediction = predict(cost, engine.cost, machine, passes)
         rates = attainable(cost, engine.cost, machine, reached, passes)
-        seen = observe(prediction, wall, kernel, rates)
+        seen = observe(prediction, wall, kernel, rates, self.rows_seconds())
         bound, seconds = self._expected(phase, len(ids), before, passes, prediction)
         event = PhaseEvent(
             phase=phase,  # pyright: ignore[reportArgumentType]

@@ -13,6 +13,7 @@ from ..forward.graph import ZERO, Graph
 if TYPE_CHECKING:
     from .session import Session
 
+_HEAVY = ("gemm", "attention", "touch")
 G = TypeVar("G", bound=Graph)
 
 
@@ -40,3 +41,6 @@ class Plan(Generic[G]):
         self.tape: NativeTape = self.graph.tape.finish(engine.library, engine.pool)
         self.name = name
         self.most_tokens = most_tokens
+        # Ops that neither multiply by weights nor attend: bool [ops].
+        kernels = [op.kernel.source.name for op in self.graph.tape.ops]
+        self.rows = np.array([not name.startswith(_HEAVY) for name in kernels])

@@ -290,6 +290,7 @@ class Observation:
     Attributes:
         mfu, mbu: least time of the arithmetic, of reading and writing, over the time it took.
         dispatch_share: of the time outside of kernels.
+        rows_share: of the time in kernels that neither multiply by weights nor attend.
         attained: times of arithmetic and reading alone over the time it took, at the rates that
             kernels reach; None: at the limits.
     """
@@ -298,18 +299,21 @@ class Observation:
     mbu: float
     dispatch_share: float
     attained: tuple[float, float] | None = None
+    rows_share: float = 0.0
 
     @property
     def shares(self) -> dict[Bound, float]:
-        """How much of the time follows each resource; together 1.
+        """How much of the time follows each resource; together at most 1.
 
-        Time outside of kernels is dispatch. In kernels arithmetic (c seconds alone) and reading (m)
-        hide each other, as in norm(c, m) = (c^p + m^p)^(1/p): if there were 1 % less arithmetic,
-        that would be c^p / (c^p + m^p) % less, and likewise for reading. p = OVERLAP.
+        Time outside of kernels is dispatch. Norms, quantisation and rotation follow none of the
+        three: fewer weights or products take nothing off them. In products and attention arithmetic
+        (c seconds alone) and reading (m) hide each other, as in norm(c, m) = (c^p + m^p)^(1/p): if
+        there were 1 % less arithmetic, that would be c^p / (c^p + m^p) % less, and likewise for
+        reading. p = OVERLAP.
         """
         compute, memory = (t**OVERLAP for t in self.attained or (self.mfu, self.mbu))
         arithmetic = compute / (compute + memory) if compute + memory else 0.5
-        inside = 1.0 - self.dispatch_share
+        inside = max(0.0, 1.0 - self.dispatch_share - self.rows_share)
         return {
             "compute": inside * arithmetic,
             "memory": inside * (1.0 - arithmetic),
@@ -330,11 +334,16 @@ class Observation:
 
 
 def observe(
-    prediction: Prediction, wall_s: float, kernel_s: float, attained: Prediction | None = None
+    prediction: Prediction,
+    wall_s: float,
+    kernel_s: float,
+    attained: Prediction | None = None,
+    rows_s: float = 0.0,
 ) -> Observation:
     """What `wall_s` seconds of a phase say, of which a thread was in kernels for `kernel_s`.
 
-    prediction: the least times; attained: the times at the rates that kernels reach.
+    prediction: the least times; attained: the times at the rates that kernels reach; rows_s: in
+    kernels other than products and attention.
     """
     if wall_s <= 0:
         return Observation(0.0, 0.0, 0.0)
@@ -343,4 +352,5 @@ def observe(
         mbu=prediction.memory_s / wall_s,
         dispatch_share=min(1.0, max(0.0, 1.0 - kernel_s / wall_s)),
         attained=(attained.compute_s / wall_s, attained.memory_s / wall_s) if attained else None,
+        rows_share=min(1.0, rows_s / wall_s),
     )

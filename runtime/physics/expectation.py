@@ -115,7 +115,7 @@ class Expectation:
     @property
     def seen(self) -> Observation:
         """Shares and bound as time stamps will show them."""
-        return observe(self.least, self.seconds, self.kernel_s, self.attained)
+        return observe(self.least, self.seconds, self.kernel_s, self.attained, self.rows_s)
 
 
 def expect(
