@@ -18,6 +18,7 @@ from __future__ import annotations
 import calendar
 import contextlib
 import dataclasses
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -131,6 +132,18 @@ class Sampler:
             around = before.merged(self.limits.sample())
         return [dataclasses.replace(s, machine=around, before=before) for s in taken]
 
+    def spread(self, case: Case) -> float:
+        """How differently the tokens of a prefill choose their experts: see `ModelCost`."""
+        model = self.engine.cost
+        self._runner.measure(case)
+        phase = self._runner.session.last_phase
+        assert phase is not None, "a phase has just ended"
+        if not model.experts or phase.experts is None or case.prompt < 2:
+            return 1.0
+        left = max(0.5 / model.experts, 1.0 - phase.experts / model.experts)
+        choosing = math.log(left) / math.log(1.0 - model.experts_used / model.experts)
+        return min(1.0, max(0.0, (choosing - 1.0) / (case.prompt - 1)))
+
     def _once(self, case: Case) -> Sample:
         seconds = self._runner.measure(case)
         session = self._runner.session
@@ -235,6 +248,8 @@ def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEAT
         case(many, 0),
     ]
     sampler = Sampler(engine, points, limits)
+    spread = sampler.spread(case(min(16, many), 0)) if engine.cost.experts else 1.0
+    model = dataclasses.replace(engine.cost, spread=spread)
     taken: dict[Case, list[Sample]] = {}
     for point in sorted(points, key=lambda c: -c.depth):  # the cache is filled once
         taken[point] = sampler.take(point, repeat)
@@ -242,7 +257,8 @@ def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEAT
     found = [_fastest(taken[point]) for point in points]
     return Calibration(
         model=engine.model.name,
-        efficiency=fit(engine.cost, sampler.passes, found),
+        efficiency=fit(model, sampler.passes, found),
+        spread=spread,
         passes=sampler.passes,
         machine=_together(machines),
         date=time.strftime(DATE, time.gmtime()),

@@ -143,24 +143,27 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Limit
     count = int(ROUNDS_S / sum(first.values()))
     count = min(MOST_ROUNDS, max(LEAST_ROUNDS, count))
     whole = turns.plans[""]
-    whole.tape.reset()
+    stamps: list[dict[str, float]] = []
     rounds: dict[Halved, list[float]] = {name: [] for name in NAMES}
     for _ in range(count):
+        whole.tape.reset()
         for name in NAMES:
             rounds[name].append(turns.play(name, todo))
+        stamps.append(parts_of([whole], engine.pool.active))
     machine = before.merged(limits.sample())
     effects: dict[Bound, float] = {}
     noise: dict[Bound, float] = {}
     for bound in AGAINST:
         effects[bound], noise[bound] = _effect(rounds, bound)
     cost = _cost(engine, whole, todo)
-    each = 1.0 / (count * len(todo))
-    parts = {name: value * each for name, value in parts_of([whole], engine.pool.active).items()}
+    # Of the round in the middle: one that lost its core says nothing of the others.
+    middle = sorted(range(count), key=lambda n: rounds[""][n])[count // 2]
+    wall, spent = rounds[""][middle], stamps[middle]
+    parts = {name: value / len(todo) for name, value in spent.items()}
     known = engine.calibration
     reached = known.efficiency if known else Efficiency()
     least = predict(cost, engine.cost, machine, len(todo))
     rates = attainable(cost, engine.cost, machine, reached, len(todo))
-    wall = sum(rounds[""]) / count
     return Point(
         tokens,
         start,

@@ -22,7 +22,7 @@ from .costs import ModelCost
 from .expectation import Efficiency, Expectation, Passes, expect
 from .machine import MachineProfile, profile_folder
 
-VERSION = 4
+VERSION = 5
 BUSY = 0.85  # of the best int8 peak: below it someone else was at work
 
 
@@ -33,6 +33,7 @@ class Calibration:
     Attributes:
         steady: the lowest arithmetic peak seen meanwhile, over the highest.
         quick: whether it was measured in a hurry, with few repeats.
+        spread: how differently tokens choose their experts; see `ModelCost`.
     """
 
     model: str
@@ -42,12 +43,14 @@ class Calibration:
     date: str
     steady: float = 1.0
     quick: bool = False
+    spread: float = 1.0
 
     def expect(
         self, cost: ModelCost, tokens: int, start: int, machine: MachineProfile | None = None
     ) -> Expectation:
         """What a phase will take; with the limits of the calibration unless others are given."""
-        return expect(cost, machine or self.machine, self.efficiency, self.passes, tokens, start)
+        model = dataclasses.replace(cost, spread=self.spread)
+        return expect(model, machine or self.machine, self.efficiency, self.passes, tokens, start)
 
     @property
     def name(self) -> str:
@@ -97,6 +100,7 @@ def kept(path: Path) -> Calibration | None:
             date=str(fields["date"]),
             steady=float(fields["steady"]),
             quick=bool(fields["quick"]),
+            spread=float(fields["spread"]),
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None  # absent, damaged or of another version: measured again

@@ -51,6 +51,7 @@ class ModelCost:
         expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
         experts, experts_used: of one layer, and how many of them a token takes.
         windows: positions that a token sees in each layer that has a bound to them.
+        spread: how differently tokens choose their experts: 1 for each by itself, 0 for all alike.
     """
 
     layers: int
@@ -69,6 +70,7 @@ class ModelCost:
     int8_cache: bool = False
     windows: tuple[int, ...] = ()
     kv_heads: int = 1
+    spread: float = 1.0
 
     def seen(self, start: int, tokens: int) -> float:
         """Positions that `tokens` tokens from `start` on see, added up: a layer's, on average."""
@@ -86,7 +88,8 @@ class ModelCost:
         """Distinct experts that a pass of `tokens` tokens touches, in all layers together."""
         if not self.experts:
             return 0.0
-        spared = (1.0 - self.experts_used / self.experts) ** tokens
+        choosing = 1.0 + self.spread * (tokens - 1)  # so many tokens that choose by themselves
+        spared = (1.0 - self.experts_used / self.experts) ** choosing
         return self.layers * self.experts * (1.0 - spared)
 
     def layer_bytes(self, experts_read: float) -> float:
