@@ -22,13 +22,15 @@ WORDS = {
 WIDTH, HEIGHT = 1200, 760
 LEFT, TOP, RIGHT, BOTTOM = 86, 118, 1170, 668
 SHADES = 12
-_Name = tuple[float, float, Bound]  # x, y, what
+_Name = tuple[float, float, Bound, float]  # x, y, what, height of the region there
+_THIN = 58.0  # of a region in which a name has one line
 _STYLE = """
 text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#e8e8e4}
 .t{font-size:25px;font-weight:650}.n{font-size:13.5px;fill:#9aa0a8}.k{font-size:13px;fill:#9aa0a8}
 .a{font-size:14px;fill:#c4c8cd}.c{font-size:12px;fill:#fff;fill-opacity:.82;paint-order:stroke;
 stroke:#14161a;stroke-width:3px;stroke-opacity:.55}.r{font-size:21px;font-weight:650;fill:#fff;
-fill-opacity:.93;letter-spacing:.03em}.s{font-size:13px;fill:#fff;fill-opacity:.72}
+fill-opacity:.93;letter-spacing:.03em}.s{font-size:13px;font-weight:400;letter-spacing:0;fill:#fff;
+fill-opacity:.72}
 .num{font-size:12.5px;font-weight:700;fill:#14161a}.tp{font-size:14px;font-weight:650;fill:#fff;
 paint-order:stroke;stroke:#14161a;stroke-width:4px;stroke-opacity:.75}
 """
@@ -144,7 +146,7 @@ def _polyline(line: Line, place: Place) -> str:
 def _contours(d: Diagram, place: Place, names: Sequence[_Name], path: Sequence[Step]) -> list[str]:
     """Lines of equal speed, each with its figure where that covers nothing else."""
     out: list[str] = []
-    taken = [(x, y, 80.0) for x, y, _ in names]
+    taken = [(x, y, 130.0 if height < _THIN else 80.0) for x, y, _, height in names]
     taken += [(place.x(x) - 40, place.y(y), 90.0) for x, y in d.triple_points()]
     taken += [(x, y, 8.0) for x, y in _along(path, place)]
     for level, lines in d.contours():
@@ -222,8 +224,14 @@ def _ticks(most: float) -> list[int]:
 def _names(names: Sequence[_Name]) -> list[str]:
     """Each regime's name at the widest place of its region."""
     out: list[str] = []
-    for x, y, name in names:
+    for x, y, name, height in names:
         word, why = WORDS[name]
+        if height < _THIN:
+            out.append(
+                f'<text class="r" text-anchor="middle" x="{x:.0f}" y="{y + 7:.0f}">{word}'
+                f'<tspan class="s" dx="10">{why}</tspan></text>'
+            )
+            continue
         out.append(f'<text class="r" text-anchor="middle" x="{x:.0f}" y="{y:.0f}">{word}</text>')
         out.append(
             f'<text class="s" text-anchor="middle" x="{x:.0f}" y="{y + 19:.0f}">{why}</text>'
@@ -247,7 +255,10 @@ def _name_places(d: Diagram, place: Place, path: Sequence[Step]) -> list[_Name]:
         room = region & free
         row, col = _widest(room if room.any() else region)
         x = min(max(float(xs[0, col]), LEFT + 95), RIGHT - 95)
-        out.append((x, float(ys[row, 0]), name))
+        own = np.flatnonzero(region[:, col])
+        height = float(ys[own[0], 0] - ys[own[-1], 0])
+        y = float(ys[own[0], 0] + ys[own[-1], 0]) / 2 if height < _THIN else float(ys[row, 0])
+        out.append((x, y, name, height))
     return out
 
 
@@ -312,6 +323,7 @@ def _path(path: Sequence[Step], place: Place) -> list[str]:
     if not path:
         return []
     legs, marks, numbers = [], [], []
+    placed: list[tuple[float, float]] = []
     last: tuple[float, float] | None = None
     for step in path:
         single = step.phase == "decode"
@@ -324,7 +336,8 @@ def _path(path: Sequence[Step], place: Place) -> list[str]:
             middle = (last[1] + y) / 2
             legs.append(f"C{last[0]:.1f} {middle:.1f} {x1:.1f} {middle:.1f} {x1:.1f} {y:.1f}")
             if step.number:
-                numbers.append(_number(step.number, (last[0] + x1) / 2, middle))
+                placed.append(_apart(((last[0], last[1]), (x1, y)), placed))
+                numbers.append(_number(step.number, *placed[-1]))
         if single:
             legs.append(f"L{x2:.1f} {y:.1f}")
             marks.append(
@@ -347,6 +360,22 @@ def _path(path: Sequence[Step], place: Place) -> list[str]:
         *marks,
         *numbers,
     ]
+
+
+def _apart(
+    leg: tuple[tuple[float, float], tuple[float, float]], placed: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
+    """Where on the curve from one phase to the next a number has room; its middle if nowhere."""
+    (x1, y1), (x2, y2) = leg
+    points: list[tuple[float, float]] = []
+    for t in (0.5, 0.4, 0.6, 0.3, 0.7, 0.22, 0.78, 0.16, 0.84):
+        u = 1 - t  # a Bézier curve whose inner points are level with its middle
+        x = x1 * (u**3 + 3 * u * u * t) + x2 * (t**3 + 3 * u * t * t)
+        y = y1 * u**3 + (y1 + y2) / 2 * 3 * u * t + y2 * t**3
+        points.append((x, y))
+        if all((x - a) ** 2 + (y - b) ** 2 > 24**2 for a, b in placed):
+            return x, y
+    return points[0]
 
 
 def _number(number: int, x: float, y: float) -> str:
