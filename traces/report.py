@@ -183,12 +183,13 @@ def _pair(pair: PhasePair) -> Sequence[str]:
     a, b, phase = pair.first, pair.second, pair.either
     regimes = [p.regime for p in (a, b) if p is not None]
     counts = [f"{p.tokens:,}" for p in (a, b) if p is not None]
+    purposes = [p.purpose for p in (a, b) if p is not None]
     note = "only in the second" if a is None else "only in the first" if b is None else ""
     if a is not None and b is not None and a.token_ids != b.token_ids:
         note = "other tokens"
     ratio = pair.time_ratio
     return (
-        f"{phase.turn}.{phase.step} {phase.purpose.replace('_', ' ')}",
+        f"{phase.turn}.{phase.step} {' → '.join(dict.fromkeys(purposes)).replace('_', ' ')}",
         counts[0] if len(set(counts)) == 1 else " → ".join(counts),
         regimes[0] if len(set(regimes)) == 1 else " → ".join(regimes),
         "" if a is None else duration(a.wall_s),

@@ -94,3 +94,13 @@ def test_of_a_file_with_many_runs_the_last_counts(run_events: list[AnyEvent]) ->
 
     assert compare(both, second).settings == []
     assert compare(both, first).settings == [("threads", 7, 2)]
+
+
+def test_a_step_that_ended_otherwise_has_both_purposes(run_events: list[AnyEvent]) -> None:
+    """Where one run answered and the other called a tool, the row says so."""
+    other = copy(run_events)
+    other.phases[3].purpose = "tool_call"
+
+    lines = report.of_pairs(compare(copy(run_events), other)).lines()
+
+    assert "answer → tool call" in lines[4]
