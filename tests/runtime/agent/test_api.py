@@ -28,6 +28,7 @@ from triplepoint import (
 )
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.replay.replay import verify
+from triplepoint.traces.events import RunEnd
 
 END = "<|im_end|>"
 MakeEngine = Callable[..., Any]
@@ -423,7 +424,7 @@ def test_refused_and_repaired_calls_are_counted(scripted: MakeEngine, tmp_path: 
     agent.run("Erase it")
     agent.run("Hello")
 
-    first, second = (one for one in agent.trace.events if one.event == "run_end")
+    first, second = (one for one in agent.trace.events if isinstance(one, RunEnd))
     assert first.totals["refused_calls"] == {"erase": 1}
     assert first.totals["repaired_calls"] == {"read_file": 1}
     assert not {"refused_calls", "repaired_calls"} & second.totals.keys()
