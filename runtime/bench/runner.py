@@ -180,6 +180,10 @@ class Runner:
         self._known = start + case.prompt
         return session.prefill(new).wall_s
 
+    def forget(self) -> None:
+        """The session's tokens are not `ids` any more."""
+        self._known = 0
+
     def _fill(self, tokens: int) -> None:
         """Leave exactly the first `tokens` of `ids` in the session."""
         kept = min(tokens, self._known)

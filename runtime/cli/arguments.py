@@ -138,6 +138,17 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         help="what guessing and jumping forward give, on texts that are known beforehand",
     )
     bench.add_argument(
+        "--ablate",
+        nargs="?",
+        const=["threads", "chunk", "spin", "pages"],
+        type=lambda text: text.split(","),
+        metavar="SETTING,…",
+        help="hold threads, chunk, spin or pages fixed at each value, beside what is chosen",
+    )
+    bench.add_argument(
+        "--schedule", metavar="TRACE", help="with --ablate: play this run's phases as well"
+    )
+    bench.add_argument(
         "--kernels",
         nargs="?",
         const=[],

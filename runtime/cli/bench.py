@@ -39,6 +39,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from . import predicting
 
         return predicting.run(args, output, form)
+    if args.ablate is not None:
+        from . import ablating
+
+        return ablating.run(args, output, form)
     if args.interventions is not None:
         from . import intervening
 

@@ -160,6 +160,17 @@ class Tuning:
         self._trial: Trials | None = None
         self.apply()
 
+    def given(self, more: Mapping[str, Any]) -> Tuning:
+        """The same with more settings given, and nothing learned yet."""
+        fixed = {key: getattr(self.fixed, key) for key in KEYS}
+        known = {key: value for key, value in {**fixed, **more}.items() if value is not None}
+        return Tuning(self.pool, self.crew, self.crowding, self.known, Fixed.of(known), self._pages)
+
+    @property
+    def large_pages(self) -> bool:
+        """Whether the system is asked for large pages."""
+        return bool(self._pages.value)
+
     def apply(self) -> None:
         """Put these settings to work on the pool: at first, and when another engine's had it."""
         self.pool.set_spin(SPIN_BARRIER_S, self.spin)

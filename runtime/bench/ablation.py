@@ -1,0 +1,194 @@
+"""How good the chosen settings are: each of them held fixed at one value, against the policy.
+
+All variants run in turns in one process, a round of all of them for each repetition, and a time is
+compared with the policy's of the same round: what moves the machine moves both. A whole run of an
+agent is played too: its phases' numbers of tokens, with random ids, and its tools as pauses.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ...traces.reader import Trace
+from .. import memory
+from .runner import Case, Runner
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..inference.tuning import Tuning
+
+POLICY = "policy"
+GROUPS: dict[str, Sequence[str]] = {
+    "threads": (),  # those that the machine has
+    "chunk": ("128", "256", "512", "1024"),
+    "spin": ("0us", "50us", "300us", "5ms"),
+    "pages": ("on", "off"),
+}
+TESTS = "tg16,tg16@1024,tg16@3900,tg16@4096,pp4,pp13,pp36,pp461,pp1096"
+PAUSE_MOST_S = 0.02  # of a tool: what comes after a longer one finds threads as much asleep
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRun:
+    """The phases of a recorded run: tokens read or written, and the pause before.
+
+    Attributes:
+        steps: (tokens, whether they are decoded, seconds of tools before).
+    """
+
+    name: str
+    steps: tuple[tuple[int, bool, float], ...]
+
+    @classmethod
+    def of(cls, trace: Trace, name: str, most: int) -> AgentRun:
+        """The schedule of a trace, as far as `most` tokens go."""
+        steps: list[tuple[int, bool, float]] = []
+        events = sorted([*trace.phases, *trace.tools], key=lambda event: event.seq)
+        pause, total = 0.0, 0
+        for event in events:
+            if event.event == "tool":
+                pause += min(PAUSE_MOST_S, event.duration_s)
+            elif event.tokens:
+                total += event.tokens
+                if total >= most:
+                    break
+                steps.append((event.tokens, event.phase == "decode", pause))
+                pause = 0.0
+        return cls(name, tuple(steps))
+
+    @property
+    def tokens(self) -> int:
+        return sum(tokens for tokens, *_ in self.steps)
+
+    @property
+    def end(self) -> int:
+        """Most tokens that the session ever holds."""
+        return self.tokens + 1
+
+    def measure(self, runner: Runner) -> float:
+        """Seconds of its phases, pauses not among them."""
+        session, total, at = runner.session, 0.0, 0
+        session.truncate(0)
+        runner.forget()
+        for tokens, decode, pause in self.steps:
+            if pause:
+                time.sleep(pause)
+            began = time.perf_counter()
+            if decode:
+                for _ in session.decode(max_tokens=tokens, stop=()):
+                    pass
+            else:
+                session.prefill(runner.ids[at : at + tokens])
+            total += time.perf_counter() - began
+            at += tokens
+        return total
+
+
+@dataclass
+class Compared:
+    """Times of one case by variant, one for each round."""
+
+    name: str
+    tokens: int
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Median tokens per second of the policy."""
+        return self.tokens / statistics.median(self.seconds[POLICY])
+
+    def ratios(self, variant: str) -> list[float]:
+        """Speed of a variant over the policy's, round by round."""
+        pairs = zip(self.seconds[POLICY], self.seconds[variant], strict=True)
+        return [policy / fixed for policy, fixed in pairs]
+
+    def ratio(self, variant: str) -> float:
+        """Their median: above 1 the fixed setting is faster."""
+        return statistics.median(self.ratios(variant))
+
+    def spread(self, variant: str) -> float:
+        """Half the distance between the quartiles of the ratios."""
+        found = self.ratios(variant)
+        if len(found) < 2:
+            return 0.0
+        low, _, high = statistics.quantiles(found, n=4, method="inclusive")
+        return (high - low) / 2
+
+
+def variants(groups: Sequence[str], threads: int) -> dict[str, dict[str, str]]:
+    """Names and given settings; the policy comes first."""
+    counts = sorted({1, 2, threads // 2, threads} & set(range(1, threads + 1)))
+    found: dict[str, dict[str, str]] = {POLICY: {}}
+    for group in groups:
+        values = [str(n) for n in counts] if group == "threads" else GROUPS[group]
+        found |= {f"{group}={value}": {group: value} for value in values}
+    return found
+
+
+class Ablation:
+    """The variants of one model, ready to be timed."""
+
+    def __init__(
+        self,
+        load: Callable[[Mapping[str, Any]], Engine],
+        cases: Sequence[Case | AgentRun],
+        groups: Sequence[str],
+    ) -> None:
+        """load: the model's engine with given settings. Cases that do not fit are left out."""
+        self._engines = [load({})]
+        policy = self._engines[0]
+        self.cases = [case for case in cases if case.end <= policy.context]
+        longest = max((case.end for case in self.cases), default=2)
+        self._runners: dict[str, Runner] = {}
+        self._tunings: dict[str, Tuning] = {}
+        shared: dict[tuple[int, int], Runner] = {}
+        for name, given in variants(groups, policy.threads).items():
+            engine = policy
+            if "pages" in given and (given["pages"] == "on") != policy.tuning.large_pages:
+                engine = load(given)
+                self._engines.append(engine)
+            tuning = engine.tuning if not given else engine.tuning.given(given)
+            own, engine.tuning = engine.tuning, tuning
+            key = id(engine), tuning.chunk
+            if key not in shared:
+                shared[key] = Runner(engine, [Case(prompt=longest - 1)])
+            engine.tuning = own
+            self._runners[name], self._tunings[name] = shared[key], tuning
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._runners)
+
+    @property
+    def engine(self) -> Engine:
+        """The policy's."""
+        return self._engines[0]
+
+    def run(self, repeat: int) -> Iterator[Compared]:
+        """Each case in turn: a round that does not count, then so many that do."""
+        for case in self.cases:
+            found = Compared(case.name, case.tokens, {name: [] for name in self.names})
+            for round_ in range(repeat + 1):
+                # In another order each time: what one leaves in the caches meets all others.
+                order = self.names[round_ % len(self.names) :] + self.names
+                for name in order[: len(self.names)]:
+                    seconds = self._measure(name, case)
+                    if round_:
+                        found.seconds[name].append(seconds)
+            yield found
+
+    def _measure(self, name: str, case: Case | AgentRun) -> float:
+        runner, tuning = self._runners[name], self._tunings[name]
+        runner.engine.tuning = tuning
+        tuning.apply()
+        memory.advise_huge_pages(tuning.large_pages)
+        return runner.measure(case) if isinstance(case, Case) else case.measure(runner)
+
+    def close(self) -> None:
+        """End the threads of all engines."""
+        for engine in self._engines:
+            engine.close()

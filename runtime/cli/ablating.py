@@ -1,0 +1,98 @@
+"""``triplepoint bench --ablate``: the chosen settings beside fixed ones."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import EngineError
+from .arguments import tests
+from .engines import load_engine
+from .output import Output
+from .tables import Column, Form, Row, rate, show
+
+if TYPE_CHECKING:
+    from ..bench.ablation import Ablation, AgentRun, Compared
+    from ..bench.runner import Case
+    from ..inference.engine import Engine
+
+BETTER = 1.03  # of the policy's speed: what a fixed setting may reach
+
+
+def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+    """Measure and print; a row is printed as soon as it is known."""
+    from ..bench.ablation import GROUPS, POLICY, TESTS, Ablation
+
+    if wrong := set(args.ablate) - set(GROUPS):
+        raise EngineError(f"cannot hold {min(wrong)} fixed; known: {', '.join(GROUPS)}")
+    cases: list[Case | AgentRun] = list(args.tests or tests(TESTS))
+
+    def load(given: Mapping[str, Any]) -> Engine:
+        changed = copy.copy(args)
+        changed.tune = [*(args.tune or ()), *given.items()]
+        return load_engine(changed, output)
+
+    if args.schedule:
+        cases.append(_schedule(args.schedule))
+    ablation = Ablation(load, cases, args.ablate)
+    try:
+        if not ablation.cases:
+            raise EngineError("nothing to measure: the context is too small for these tests")
+        fixed = [name for name in ablation.names if name != POLICY]
+        columns = [Column("test", 15), Column("chosen t/s", 12)]
+        columns += [Column(name, 11) for name in fixed]
+        found: list[Compared] = []
+
+        def rows() -> Iterator[Row]:
+            for compared in ablation.run(args.repetitions):
+                found.append(compared)
+                yield _row(compared, fixed)
+
+        show(output, form, columns, rows())
+        if form == "md":
+            _notes(output, ablation, found, fixed, args.repetitions)
+    finally:
+        ablation.close()
+    return 0
+
+
+def _schedule(name: str) -> AgentRun:
+    from ...traces.reader import Trace
+    from ..bench.ablation import AgentRun
+
+    trace = Trace.load(name)
+    return AgentRun.of(trace, f"run {Path(name).stem}", 1 << 30)
+
+
+def _row(compared: Compared, fixed: list[str]) -> Row:
+    cells = [f"{compared.ratio(n):.2f} ± {compared.spread(n):.2f}" for n in fixed]
+    fields = {
+        "test": compared.name,
+        "chosen_ts": compared.rate,
+        **{name: compared.ratio(name) for name in fixed},
+        **{f"{name} spread": compared.spread(name) for name in fixed},
+    }
+    return Row((compared.name, rate(compared.rate), *cells), fields, {"seconds": compared.seconds})
+
+
+def _notes(
+    output: Output, ablation: Ablation, found: list[Compared], fixed: list[str], repeat: int
+) -> None:
+    from ...traces.timeline import duration
+
+    output.line()
+    output.line(
+        f"Speed over that of the chosen settings: medians of {repeat} rounds ± half the distance "
+        f"of the quartiles. Above 1 the fixed setting is faster."
+    )
+    tuning = ablation.engine.tuning
+    chosen = {name: setting["value"] for name, setting in tuning.describe().items()}
+    chosen["spin_s"] = duration(tuning.spin)
+    output.line("chosen: " + ", ".join(f"{name} {value}" for name, value in chosen.items()))
+    for compared in found:
+        better = [n for n in fixed if compared.ratio(n) - compared.spread(n) > BETTER]
+        if better:
+            output.line(f"{compared.name}: faster by more than 3 %: {', '.join(better)}", "yellow")

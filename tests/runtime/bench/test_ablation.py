@@ -1,0 +1,80 @@
+"""The ablation: its variants, the comparison by hand, and each kind of case once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triplepoint.runtime.bench.ablation import POLICY, Ablation, AgentRun, Compared, variants
+from triplepoint.runtime.bench.runner import Case
+from triplepoint.runtime.cli import main
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.traces import Trace
+
+RUN = Path(__file__).parents[3] / "examples" / "runs" / "chat.jsonl"
+
+
+def test_variants() -> None:
+    """The policy, then each setting at each of its values, one at a time."""
+    assert variants(["pages"], 2) == {POLICY: {}, "pages=on": {"pages": "on"},
+                                      "pages=off": {"pages": "off"}}  # fmt: skip
+    assert list(variants(["threads"], 12))[1:] == [f"threads={n}" for n in (1, 2, 6, 12)]
+    assert list(variants(["threads"], 1))[1:] == ["threads=1"]
+
+
+def test_the_comparison_by_hand() -> None:
+    """Speeds are compared within a round; the median and half the quartiles' distance count."""
+    found = Compared("tg16", 16, {POLICY: [1.0, 2.0, 4.0], "spin=0us": [2.0, 2.0, 5.0]})
+    assert found.rate == 8.0
+    assert found.ratios("spin=0us") == [0.5, 1.0, 0.8]
+    assert found.ratio("spin=0us") == 0.8
+    assert found.spread("spin=0us") == pytest.approx((0.9 - 0.65) / 2)
+    assert Compared("x", 1, {POLICY: [1.0]}).spread(POLICY) == 0.0
+
+
+@pytest.mark.skipif(not RUN.exists(), reason="the library of runs is only in a checkout")
+def test_a_recorded_run_is_a_schedule() -> None:
+    """Its phases in order, pauses where tools ran, and no more than fits."""
+    trace = Trace.load(RUN)
+    run = AgentRun.of(trace, "chat", 1 << 30)
+    assert run.tokens == sum(phase.tokens for phase in trace.phases)
+    assert sum(pause > 0 for *_, pause in run.steps) >= 1
+    assert not run.steps[0][1]
+    assert any(decode for _, decode, _ in run.steps)
+    assert AgentRun.of(trace, "short", run.steps[0][0] + 2).tokens <= run.steps[0][0] + 1
+
+
+def test_each_kind_of_case() -> None:
+    """Every variant has a time for every case that fits; the engine's threads end."""
+    engines: list[Engine] = []
+
+    def load(given: Mapping[str, Any]) -> Engine:
+        engines.append(Engine.load("nano", threads=None, context=300, tune=given))
+        return engines[-1]
+
+    run = AgentRun("run", ((20, False, 0.0), (5, True, 0.0), (9, False, 1e-3), (4, True, 0.0)))
+    cases = [Case(prompt=9), Case(generate=4, depth=40), Case(prompt=400), run]
+    ablation = Ablation(load, cases, ["chunk", "pages"])
+    try:
+        found = list(ablation.run(1))
+    finally:
+        ablation.close()
+    assert [compared.name for compared in found] == ["pp9", "tg4 @ d40", "run"]
+    for compared in found:
+        assert set(compared.seconds) == set(ablation.names)
+        assert all(len(times) == 1 and times[0] > 0 for times in compared.seconds.values())
+    assert len(engines) == 2, "one for the pages that were not chosen"
+    assert all(engine.pool.closed for engine in engines)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table with a column for each fixed value, and what was chosen; wrong names are refused."""
+    assert main(["bench", "--ablate", "spin", "--tests", "pp4", "-r", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "spin=0us" in out
+    assert "chosen: decode threads" in out
+    assert main(["bench", "--ablate", "colour", "--tests", "pp4"]) == 1
+    assert "known: threads, chunk" in capsys.readouterr().err
