@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from .plan import Plan
     from .session import Session
 
-FEW = 0.5  # share of the output head's panels up to which the wanted ones are computed alone
+# Share of the output head's panels up to which the wanted ones are computed alone. Measured on Qwen3
+# 0.6B, spread over all: 2.4 ms for all, 2.6 for three quarters, 2.1 for half, 0.6 for a tenth.
+FEW = 0.5
 
 
 class Constraint(Protocol):

@@ -1,0 +1,55 @@
+"""``--jump`` and ``--speculate``: the same answer, and in the trace which it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from triplepoint.traces import Trace
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def test_answers_are_the_same(triplepoint: Run, folder: Path, tmp_path: Path) -> None:
+    """With both on and with both off, and the traces tell them apart."""
+    ask = ["run", "Which file mentions retry?", "--dir", folder, "-q"]
+    off, on = tmp_path / "off.jsonl", tmp_path / "on.jsonl"
+    first = triplepoint(*ask, "--jump", "off", "--speculate", "off", "--trace", off)
+    second = triplepoint(*ask, "--speculate", "4", "--trace", on)
+
+    assert first.stdout == second.stdout != ""
+    settings = []
+    for path in (off, on):
+        header = Trace.load(path).header
+        assert header is not None
+        settings.append((header.config["jump"], header.config["speculate"]))
+    assert settings == [(False, 0), (True, 4)]
+    forced = [sum(p.forced_tokens for p in Trace.load(path).phases) for path in (off, on)]
+    assert forced[0] == 0 < forced[1]
+    verified = triplepoint("replay", on, "--verify", "--jump", "off")
+    assert verified.returncode == 0, verified.stderr
+
+
+@pytest.mark.parametrize("wrong", ["17", "-1", "some"])
+def test_no_such_number(triplepoint: Run, wrong: str) -> None:
+    """What is no number of guesses is wrong usage."""
+    result = triplepoint("run", "hello", "--speculate", wrong)
+    assert result.returncode == 2
+    assert "is not auto, off or a number up to 16" in result.stderr
+
+
+def test_what_it_gives_is_measured(triplepoint: Run) -> None:
+    """`bench --speculation` has a row for each text, with and without, and the grammar's cost."""
+    result = triplepoint("bench", "--speculation", "-r", "1", "--json")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    calls = {row["text"]: row for row in report["texts"]}
+    assert list(calls)[3:] == ["read_file", "search", "set_level"]
+    for name in ("read_file", "search", "set_level"):
+        assert calls[name]["forced"] > 0.4 * calls[name]["tokens"]
+        assert calls[name]["passes"] < calls[name]["tokens"] - calls[name]["forced"] + 1
+    assert [row["call"] for row in report["grammar"]] == ["read_file", "search", "set_level"]
