@@ -150,6 +150,8 @@ class Tuning:
         self._always = min(fixed.threads, pool.threads) if fixed.threads else None
         if fixed.threads is None and (len(known.machines) == 1 or pool.threads == 1):
             self._always = pool.threads
+        alone = fixed.threads is not None or pool.threads == 1
+        self._decode_always = self._always if alone else None
         self._prefill: dict[tuple[int, int], int] = {}
         self._decode: dict[int, Trials] = {}
         self._ratios: dict[int, deque[float]] = {}
@@ -175,6 +177,7 @@ class Tuning:
         """Put these settings to work on the pool: at first, and when another engine's had it."""
         self.pool.set_spin(SPIN_BARRIER_S, self.spin)
         self._naps = self.pool.naps
+        self._playing = self.pool.active  # as the pool's own, but read for every token
 
     # --- before and after each pass
 
@@ -183,8 +186,8 @@ class Tuning:
         self.crowding.look()
         want = self._decode_threads(start) if tokens == 1 else self._prefill_threads(tokens, start)
         count = min(want, self.crew.active)
-        if count != self.pool.active:
-            self.pool.active = count
+        if count != self._playing:
+            self.pool.active = self._playing = count
         if self._trial is not None:
             self._began = time.perf_counter()
 
@@ -202,8 +205,8 @@ class Tuning:
         self._trial = None
 
     def _decode_threads(self, start: int) -> int:
-        if self.fixed.threads or self.pool.threads == 1:
-            return self._always or 1
+        if self._decode_always:
+            return self._decode_always
         kind = (start >> DEPTH).bit_length()
         found = self._decode.get(kind)
         if found is None:
