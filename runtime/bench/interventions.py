@@ -112,6 +112,7 @@ class _Turns:
         self.plans: dict[Halved, Plan[HalvedGraph]] = {
             name: halved(session, name, tokens) for name in NAMES
         }
+        session.accounts.reset()  # they count the experts of each layer
         self.most = tokens
         self._session = session
         self._pages = session.cache.pages.copy()

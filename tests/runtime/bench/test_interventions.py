@@ -127,6 +127,13 @@ def test_a_grid_is_measured(engine: Engine) -> None:
         assert interventions.as_fields(point)["agrees"] == point.agrees
 
 
+def test_a_mixture_is_measured(mixture: Engine) -> None:
+    """Passes of one and of several tokens, with experts of few and of many tokens."""
+    found = list(interventions.measure(mixture, [(1, 8), (4, 0), (32, 8)]))
+    assert [(p.tokens, p.start) for p in found] == [(1, 8), (4, 0), (32, 8)]
+    assert all(set(p.effects) == {"memory", "compute", "dispatch"} for p in found)
+
+
 def test_what_agrees(engine: Engine) -> None:
     """The largest effect agrees, one within the noise ties, any other does not."""
     (point,) = interventions.measure(engine, [(4, 0)])
