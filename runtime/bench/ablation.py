@@ -7,6 +7,7 @@ agent is played too: its phases' numbers of tokens, with random ids, and its too
 
 from __future__ import annotations
 
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -170,12 +171,12 @@ class Ablation:
 
     def run(self, repeat: int) -> Iterator[Compared]:
         """Each case in turn: a round that does not count, then so many that do."""
+        chance = random.Random(1)
         for case in self.cases:
             found = Compared(case.name, case.tokens, {name: [] for name in self.names})
             for round_ in range(repeat + 1):
-                # In another order each time: what one leaves in the caches meets all others.
-                order = self.names[round_ % len(self.names) :] + self.names
-                for name in order[: len(self.names)]:
+                # Shuffled: what a variant leaves in the caches is not always for the same other.
+                for name in chance.sample(self.names, len(self.names)):
                     seconds = self._measure(name, case)
                     if round_:
                         found.seconds[name].append(seconds)
