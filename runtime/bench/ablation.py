@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.reader import Trace
 from .. import memory
+from ..inference.choices import SPIN_MOST_S
 from .runner import Case, Runner
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class Ablation:
     ) -> None:
         """load: the model's engine with given settings. Cases that do not fit are left out."""
         self._engines = [load({})]
-        policy = self._engines[0]
+        policy = self._last = self._engines[0]
         self.cases = [case for case in cases if case.end <= policy.context]
         longest = max((case.end for case in self.cases), default=2)
         self._runners: dict[str, Runner] = {}
@@ -152,6 +153,8 @@ class Ablation:
             if "pages" in given and (given["pages"] == "on") != policy.tuning.large_pages:
                 engine = load(given)
                 self._engines.append(engine)
+            # Two engines take each other's cores; and a fixed setting is to stay as it is.
+            engine.crowding.on = False
             tuning = engine.tuning if not given else engine.tuning.given(given)
             own, engine.tuning = engine.tuning, tuning
             key = id(engine), tuning.chunk
@@ -165,9 +168,9 @@ class Ablation:
         return list(self._runners)
 
     @property
-    def engine(self) -> Engine:
-        """The policy's."""
-        return self._engines[0]
+    def policy(self) -> Tuning:
+        """The chosen settings."""
+        return self._tunings[POLICY]
 
     def run(self, repeat: int) -> Iterator[Compared]:
         """Each case in turn: a round that does not count, then so many that do."""
@@ -184,6 +187,10 @@ class Ablation:
 
     def _measure(self, name: str, case: Case | AgentRun) -> float:
         runner, tuning = self._runners[name], self._tunings[name]
+        if runner.engine is not self._last:
+            # The other engine's threads spin on the same cores until they park.
+            time.sleep(2 * SPIN_MOST_S)
+            self._last = runner.engine
         runner.engine.tuning = tuning
         tuning.apply()
         memory.advise_huge_pages(tuning.large_pages)

@@ -88,7 +88,7 @@ def _notes(
         f"Speed over that of the chosen settings: medians of {repeat} rounds ± half the distance "
         f"of the quartiles. Above 1 the fixed setting is faster."
     )
-    tuning = ablation.engine.tuning
+    tuning = ablation.policy
     chosen = {name: setting["value"] for name, setting in tuning.describe().items()}
     chosen["spin_s"] = duration(tuning.spin)
     output.line("chosen: " + ", ".join(f"{name} {value}" for name, value in chosen.items()))
