@@ -149,6 +149,11 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         "--schedule", metavar="TRACE", help="with --ablate: play this run's phases as well"
     )
     bench.add_argument(
+        "--scenario",
+        action="store_true",
+        help="a run of an agent, phase by phase, with everything on and with everything off",
+    )
+    bench.add_argument(
         "--kernels",
         nargs="?",
         const=[],

@@ -60,6 +60,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     try:
         if args.speculation:
             _speculation(args, output, engine)
+        elif args.scenario:
+            _scenario(args, output, engine)
         elif args.against or args.peer_python:
             _against(args, output, form, engine, todo)
         else:
@@ -67,6 +69,17 @@ def run(args: argparse.Namespace, output: Output) -> int:
     finally:
         engine.close()
     return 0
+
+
+def _scenario(args: argparse.Namespace, output: Output, engine: Engine) -> None:
+    from ..bench.scenario import lines, measure
+
+    found = measure(engine, args.repetitions)
+    if args.json or args.output == "json":
+        output.json({"steps": [one.as_dict() for one in found]})
+        return
+    for line in lines(found):
+        output.line(line)
 
 
 def _speculation(args: argparse.Namespace, output: Output, engine: Engine) -> None:
