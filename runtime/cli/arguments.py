@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from .keeping import add_models
 from .making import add_making
@@ -22,11 +22,19 @@ exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file 
 tracebacks; TRIPLEPOINT_TARGET picks a lesser CPU target."""
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """Says what is wrong on one line, where argparse would print every option there is."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2."""
+        self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help lists what there is)\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line; the chosen verb is in ``verb``."""
     from ... import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="triplepoint",
         description="An agent on your own CPU: it answers questions about your files, on kernels "
         "generated for this machine, and records which regime every phase ran in.",

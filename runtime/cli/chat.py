@@ -35,8 +35,9 @@ def _chat(args: argparse.Namespace, output: Output, kept: KeptSession | None) ->
             where = f"{engine.model.name} on {engine.target}, in {args.dir}"
             output.line(f"{where}; /help lists the commands, /exit ends it", "dim")
         status = Exit.OK
-        while (line := reader.read()) not in (None, "/exit", "/quit"):
-            assert line is not None
+        while (line := reader.read()) is not None:
+            if line.partition(" ")[0] in ("/exit", "/quit"):
+                break
             if line.startswith("/"):
                 run_command(line, chats)
             elif line:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import AgentError, TriplepointError
 from ...traces.text import printable, short
+from ...traces.writer import new_run_id
 from .conversation import begin, show_trace
 from .engines import load_model
 from .output import Output
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from ..agent.agent import Agent
     from ..agent.remote import RemoteEngine
     from ..inference.engine import Engine
+
+
+_NO_ANSWER = "(no answer)"
 
 
 @dataclass
@@ -48,7 +52,8 @@ def run_command(line: str, chats: Chats) -> None:
     name, _, rest = line.partition(" ")
     known = COMMANDS.get(name)
     if known is None:
-        show_help(chats, "")
+        there = ", ".join(COMMANDS)
+        chats.output.error(f"no such command: {short(name, 40)}; there are {there}")
         return
     try:
         known.run(chats, rest.strip())
@@ -126,7 +131,7 @@ def _save(chats: Chats, rest: str) -> None:
     agent = chats.agent
     if not agent.turn:
         raise AgentError("nothing was asked yet")
-    path = Path(rest or f"chat-{agent.trace.events[0].run}.md")
+    path = Path(rest or f"chat-{new_run_id()}.md").expanduser()
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(transcript(agent))
@@ -176,20 +181,32 @@ def said(agent: Agent) -> list[tuple[str, str]]:
 
 
 def transcript(agent: Agent) -> str:
-    """The conversation for people, as Markdown."""
-    parts: list[str] = [f"# Chat with {agent.engine.model.name}"]
-    for turn in agent.trace.turns:
-        if not turn.question:
-            continue
-        parts.append(f"## {short(turn.question, 100)}")
-        if "\n" in turn.question:
-            parts.append(printable(turn.question, block=True))
-        for call in turn.tools:
-            from ...traces.timeline import call_text
+    """The conversation for people, as Markdown: what still counts, wherever it began."""
+    from ...traces.timeline import call_text
 
-            outcome = f"error: {call.error}" if call.error else f"{len(call.result):,} characters"
-            parts.append(f"- `{short(call_text(call.name, call.arguments), 200)}`: {outcome}")
-        parts.append(printable(turn.answer or "(no answer)", block=True))
+    parts: list[str] = [f"# Chat with {agent.engine.model.name}"]
+    waiting: list[str] = []  # calls whose results are still to come
+    answered = True
+    for message in agent.messages:
+        if message.role == "user":
+            parts += [] if answered else [_NO_ANSWER]
+            answered = False
+            parts.append(f"## {short(message.content, 100)}")
+            if "\n" in message.content:
+                parts.append(printable(message.content, block=True))
+        elif message.role == "tool":
+            outcome = f"{len(message.content):,} characters"
+            if message.content.startswith("error: "):
+                outcome = printable(short(message.content, 200))
+            name = waiting.pop(0) if waiting else message.name
+            parts.append(f"- `{name}`: {outcome}")
+        elif message.role == "assistant":
+            waiting = [short(call_text(call.name, call.arguments), 200) for call in message.calls]
+            answer = message.content if message.said is None else message.said
+            if answer.strip():
+                parts.append(printable(answer, block=True))
+                answered = not message.calls
+    parts += [] if answered else [_NO_ANSWER]
     return "\n\n".join(parts) + "\n"
 
 

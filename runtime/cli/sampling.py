@@ -21,6 +21,8 @@ _OPTIONS: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
     ("--frequency-penalty", "frequency_penalty", "X", float, "take X from them for each time"),
     ("--repeat-last-n", "penalty_last", "N", int, "penalties look at the turn's last N; -1: all"),
 )
+_ALSO = {"--temp": ("--temperature",), "--repeat-penalty": ("--repetition-penalty",)}
+"""What other programs call them."""
 
 
 def add_sampling_options(verb: argparse.ArgumentParser) -> None:
@@ -29,8 +31,9 @@ def add_sampling_options(verb: argparse.ArgumentParser) -> None:
         "sampling", "what is not given is as the model's file says, else the likeliest token"
     )
     for flag, name, metavar, kind, text in _OPTIONS:
+        flags = [flag, *_ALSO.get(flag, ())]
         group.add_argument(
-            flag, dest=name, metavar=metavar, type=_setting(name, flag, kind), help=text
+            *flags, dest=name, metavar=metavar, type=_setting(name, flag, kind), help=text
         )
     group.add_argument(
         "--seed", type=_seed, metavar="N", help="the same seed, the same text (0); or: random"
@@ -76,7 +79,7 @@ def _setting(name: str, flag: str, kind: Callable[[str], Any]) -> Callable[[str]
             what = "a whole number" if kind is int else "a number"
             raise argparse.ArgumentTypeError(f"{text!r} is not {what}") from None
         except EngineError as error:
-            problem = str(error).rpartition("; ")[2]
+            problem = str(error).partition("; ")[2]
             raise argparse.ArgumentTypeError(f"{text!r}: {problem}") from None
         return value
 

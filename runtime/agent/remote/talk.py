@@ -229,7 +229,8 @@ class RemoteTalk:
         shown = "".join(
             [said.answer, *(f"\n{call.name} {call.text}" for call in said.tool_calls())]
         )
-        run.keep(Message("assistant", shown), reply, decode.tokens)
+        made = Message("assistant", shown, calls=tuple(reply.calls), said=reply.answer)
+        run.keep(made, reply, decode.tokens)
         run.record(prefill, self._purpose)
         run.record(decode, "tool_call" if said.calls else "answer")
         reuse = Reuse(prefill.cached_tokens, prefill.kv_after)

@@ -143,9 +143,11 @@ def test_commands(chat: Any, work: Path) -> None:
     assert "nothing was asked yet" in ask("/regimes")
     assert "nothing was asked yet" in ask("/save")
     assert "there is no question to take back" in ask("/undo")
+    assert "no such command: /nonsense; there are /tools, " in ask("/nonsense")
     ask("First?")
     assert "in conversation 2 of 2" in ask("/fork")
     ask("Second?")
+    assert "saved: fork.md" in ask("/save fork.md")
     assert "taken back: Second?" in ask("/undo")
     assert "there are conversations 1 to 2" in ask("/fork 9")
     assert "in conversation 1 of 2" in ask("/fork 1")
@@ -157,12 +159,37 @@ def test_commands(chat: Any, work: Path) -> None:
     assert "[MODEL]" in ask("/help")
     assert "no model" in ask("/model nothing.gguf") or "nothing.gguf" in terminal.shown
     ask("Fourth?")
+    terminal.type("/exit now")
+    assert terminal.end() == 0
+
+    fork = (work / "fork.md").read_text()  # what it shares with the first is a part of it
+    assert fork == "# Chat with test-model\n\n## First?\n\nBlue.\n\n## Second?\n\nRed.\n"
+    saved = (work / "talk.md").read_text()
+    assert saved.startswith("# Chat with test-model\n\n## First?\n\nBlue.\n\n## Third?\n\nGreen.")
+    assert terminal.shown.count("trace: ") == 2
+
+
+def test_what_is_saved_is_the_conversation(chat: Any, work: Path) -> None:
+    """What was taken back is not in it; calls and what came of them are."""
+    reads = calls(("read_file", {"path": "a.txt"}), ("read_file", {"path": "none.txt"}))
+    terminal = chat(text("Wrong."), reads, text("One line."))
+
+    def ask(line: str) -> None:
+        terminal.type(line)
+        terminal.wait_for("\n? ")
+
+    ask("What?")
+    ask("/undo")
+    ask("What is in a.txt?")
+    ask("/save talk.md")
     terminal.type("/exit")
     assert terminal.end() == 0
 
     saved = (work / "talk.md").read_text()
-    assert saved.startswith("# Chat with test-model\n\n## First?\n\nBlue.\n\n## Third?\n\nGreen.")
-    assert terminal.shown.count("trace: ") == 2
+    assert saved.startswith("# Chat with test-model\n\n## What is in a.txt?\n\n- `read_file(")
+    assert '- `read_file(path="none.txt")`: error: ' in saved
+    assert saved.endswith("\n\nOne line.\n")
+    assert "Wrong." not in saved
 
 
 @pytest.mark.slow

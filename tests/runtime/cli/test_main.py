@@ -64,11 +64,17 @@ def test_help_imports_nothing_heavy() -> None:
     ],
 )
 def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
-    """A wrong command line is explained, and is status 2."""
+    """A wrong command line is explained on one line, and is status 2; none at all is the help."""
     assert main(args) == Exit.USAGE
 
     shown = capfd.readouterr()
-    assert "usage: triplepoint" in shown.out + shown.err
+    if not args:
+        assert shown.out.startswith("usage: triplepoint")
+        return
+    assert shown.out == ""
+    assert len(shown.err.splitlines()) == 1
+    assert shown.err.startswith("triplepoint")
+    assert "error: " in shown.err
 
 
 def test_an_error_is_one_line(triplepoint: Run, tmp_path: Path) -> None:
