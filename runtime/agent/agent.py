@@ -325,18 +325,24 @@ class Agent(Generic[Output]):
             start = run_start(other, "")
             start.parent = self.trace.events[0].run
             other.trace.write(start)
-            phase = other.talk.adopt(self.talk)
-            if phase is not None:
-                phase.turn = other.turn
-                other.trace.write(phase)
+        if (phase := other.talk.adopt(self.talk)) is not None:
+            phase.turn = other.turn
+            other.trace.write(phase)
         return other
+
+    def warm(self) -> int:
+        """Read the system message and the tools before the first question; returns their tokens.
+
+        Neither this agent nor its forks read them again. 0 where there was nothing to do.
+        """
+        return self.talk.warm() if isinstance(self.talk, LocalTalk) and not self._running else 0
 
     def as_tool(self, name: str, description: str, *, effect: Effect = "read") -> Tool[..., Any]:
         """This agent as a tool of another: each call asks a fork of it, which is then forgotten.
 
-        A fork shares what this conversation has read (see `fork`), so a long preface that was
-        asked about once is not read again. Calls do not know of each other. The other agent's
-        limits do not hold for it, its own do.
+        A fork shares what this conversation has read (see `fork`), at least the system message
+        and the tools, which the first call reads for all (see `warm`). Calls do not know of each
+        other. The other agent's limits do not hold for it, its own do.
 
         Args:
             name: of the tool.
@@ -345,6 +351,7 @@ class Agent(Generic[Output]):
         """
 
         def ask(question: str) -> str:
+            self.warm()
             with self.fork(trace=False) as helper:
                 return helper.run(question).answer
 

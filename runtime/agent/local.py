@@ -119,15 +119,32 @@ class LocalTalk:
 
     def adopt(self, other: LocalTalk) -> PhaseEvent | None:
         """Share the other's tokens: nothing is read again (see `Talk.adopt`)."""
-        if not len(other.ledger):
-            return None
         began = time.perf_counter()
+        if not len(other.ledger):  # what `warm` has read is found when the first question is fed
+            self.session = other.session.fork()
+            return None
         changed = other.ledger.first_difference(other.session.tokens)
         self.session = other.session.fork(None if changed is None else changed.position)
         self.ledger.ids = list(other.ledger.ids)
         self.ledger.spans = list(other.ledger.spans)
         self._thoughts.cuts = list(other._thoughts.cuts)
         return self.session.taken_over("fork", time.perf_counter() - began)
+
+    def warm(self) -> int:
+        """Read what every conversation begins with; returns its tokens (see `Agent.warm`)."""
+        if len(self.ledger) or self.session.tokens:
+            return 0
+        system, chat = self.config.system, self.chat
+        messages = [Message("system", system)] if system else []
+        segments = chat.open([*messages, Message("user", "x")])
+        ids: list[int] = []
+        for segment, those in chat.encode(segments, first=True):
+            if segment.origin == "user":
+                break
+            ids += those
+        if ids:
+            self.session.prefill(ids)
+        return len(ids)
 
     def restore(self, ids: Sequence[int], spans: Sequence[Span], why: str) -> None:
         """Go on with a conversation that was kept; its session is in place already.
@@ -246,6 +263,8 @@ class LocalTalk:
             raise
         miss = self._miss(changed, start)
         keep = before if miss is None else miss.position
+        if not before:
+            keep = _in_common(ledger.ids, session.tokens)  # what `warm` has read
         try:
             if len(session.tokens) > keep:
                 session.truncate(keep)
@@ -395,6 +414,12 @@ def _delta(piece: tuple[str, str]) -> AgentEvent:
     """A piece of what the model says as an event."""
     mode, text = piece
     return TextDelta(text) if mode == "answer" else ThinkingDelta(text)
+
+
+def _in_common(ids: Sequence[int], tokens: Sequence[int]) -> int:
+    """With how many of the tokens these ids begin, the last id aside: it is always to be read."""
+    pairs = zip(ids[:-1], tokens, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids) - 1, len(tokens)))
 
 
 def _drop_first(shares: Sequence[tuple[Segment, list[int]]], tokens: Container[int]) -> None:

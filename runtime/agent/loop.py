@@ -272,7 +272,10 @@ class Run:
                 outcome.error = DENIED.format(reason=decision.reason)
         except ToolError as problem:
             outcome.error = str(problem)
-        except Exception as problem:  # a tool's own bug: the model may find another way
+        except (
+            Exception,
+            SystemExit,
+        ) as problem:  # a tool's own bug: the model may find another way
             outcome.error = f"{type(problem).__name__}: {problem}"[:MAX_ERROR]
         if outcome.error is not None:
             outcome.result = self.agent.results.fit(f"error: {outcome.error}")

@@ -154,6 +154,12 @@ def json_rule(schema: Mapping[str, Any], lenient: bool = False) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': style}, ensure_ascii=False)}"
 
 
+def letters_of(schema: Mapping[str, Any]) -> str:
+    """A grammar's regular expression, without the slashes, of a text as long as a schema allows."""
+    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+    return f"(?s:.{{{least},{most}}})" if least or most != "" else "(?s:.*)"
+
+
 def any_of(rule: str, count: int) -> str:
     """A grammar's choice among ``rule_0`` to ``rule_{count - 1}``."""
     return f"({' | '.join(f'{rule}_{i}' for i in range(count))})"

@@ -15,7 +15,17 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import Opening, Tag, ToolCall, ToolFormat, any_of, json_rule, quoted, strict
+from ..toolcalls import (
+    Opening,
+    Tag,
+    ToolCall,
+    ToolFormat,
+    any_of,
+    json_rule,
+    letters_of,
+    quoted,
+    strict,
+)
 from .json_text import JsonText
 
 _KEY = re.compile(r'[^:{}\[\],"]+')
@@ -68,12 +78,7 @@ class FunctionGemma(ToolFormat):
             values = _Values(self.quote, tag, f"v{i}", schema, function["name"] in lenient)
             body = values.rule({"type": "object", **schema})
             rules += [f"call_{i}: {quoted(function['name'])} {body}", *values.rules]
-        if not tag(self.quote).startswith("<["):
-            rules.append(f"text_value[lazy]: /(?s:.*)/ {quoted(self.quote)}")
-        else:
-            letters = f"~(/(?s:.*)/ {quoted(self.quote)} /(?s:.*)/)"  # they would read as the end
-            rules += [f"text_value: PLAIN {tag(self.quote)}", f"PLAIN: /(?s:.*)/ & {letters}"]
-        return "\n".join(rules)
+        return "\n".join([*rules, *text_rules("text_value", letters_of({}), self.quote, tag)])
 
     def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
         """The name and the arguments between the tags."""
@@ -119,6 +124,21 @@ class Gemma4(FunctionGemma):
         return "<|tool_call>call:" in template
 
 
+def text_rules(name: str, letters: str, quote: str, tag: Tag) -> list[str]:
+    """The rules of a text and the quote that ends it.
+
+    Args:
+        name: of the rule.
+        letters: what the text may be, as a regular expression.
+        quote: that ends it.
+        tag: gives the grammar's word for the quote.
+    """
+    if not tag(quote).startswith("<["):
+        return [f"{name}[lazy]: /{letters}/ {quoted(quote)}"]
+    ends = f"(/(?s:.*)/ {quoted(quote)} /(?s:.*)/)"  # those letters would read as the end
+    return [f"{name}: {name.upper()} {tag(quote)}", f"{name.upper()}: /{letters}/ & ~{ends}"]
+
+
 class _Values:
     """Grammar rules for the values of a schema in Gemma's notation."""
 
@@ -150,16 +170,33 @@ class _Values:
             return " | ".join(map(self.rule, kinds))
         match schema.get("type"):
             case "string":
-                return f"{self._tag(self._quote)} text_value"
+                return f"{self._tag(self._quote)} {self._text(schema)}"
             case "array":
-                item = self.rule(schema.get("items", {}))
-                return f'"[" ({item} ("," {item})*)? "]"'
+                return self._array(schema)
             case "object":
                 return self._object(schema)
             case "integer" | "number" | "boolean" | "null":
                 return json_rule(schema, self._lenient)
         plain = ({"type": kind} for kind in ("string", "number", "boolean", "null"))
         return " | ".join(map(self.rule, plain))
+
+    def _text(self, schema: Mapping[str, Any]) -> str:
+        """The rule of what follows the quote that opens a text."""
+        letters = letters_of(schema)
+        if letters == letters_of({}):
+            return "text_value"
+        name = f"text_{self._prefix}_{len(self.rules)}"
+        self.rules += text_rules(name, letters, self._quote, self._tag)
+        return name
+
+    def _array(self, schema: Mapping[str, Any]) -> str:
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        if most == 0:
+            return '"[]"'
+        item = self.rule(schema.get("items", {}))
+        more = "" if most is None else most - 1
+        items = f'{item} ("," {item}){{{max(least - 1, 0)},{more}}}'
+        return f'"[" {items} "]"' if least else f'"[" ({items})? "]"'
 
     def _reference(self, ref: str) -> str:
         if ref not in self._named:

@@ -375,6 +375,42 @@ def test_a_sub_agent_reads_nothing_twice() -> None:
     assert first.tokens < 40
 
 
+def test_what_all_forks_begin_with_is_read_once() -> None:
+    """The system message of an agent that has not begun: by its first call as a tool, or `warm`."""
+    with Engine.load("nano") as engine:
+
+        def prompts(agent: Agent[Any], count: int) -> list[Any]:
+            forks = [agent.fork(trace=False) for _ in range(count)]
+            for fork in forks:
+                list(fork.stream("hello"))
+            return [next(p for p in f.trace.phases if p.purpose == "prompt") for f in forks]
+
+        cold = Agent(engine, trace=False, system="word " * 600, max_tokens=8)
+        (alone,) = prompts(cold, 1)
+        warm = Agent(engine, trace=False, system="word " * 600, max_tokens=8)
+        read = warm.warm()
+        again = warm.warm()
+        first, second = prompts(warm, 2)
+        for agent in (cold, warm):
+            list(agent.stream("hello"))
+        helper = Agent(engine, trace=False, system="word " * 600, max_tokens=8)
+        chief = Agent(engine, tools=[helper.as_tool("ask", "Ask.")], trace=False)
+        ask = chief.tools.get("ask")
+        with pytest.raises(LimitReachedError):
+            ask.run({"question": "hello"})
+
+    assert read > 600
+    assert again == 0
+    assert (alone.cached_tokens, alone.kv_after) == (0, first.kv_after)
+    assert first.cached_tokens == second.cached_tokens == read
+    assert first.tokens < 40
+    assert cold.last_result is not None
+    assert warm.last_result is not None
+    assert cold.last_result.answer == warm.last_result.answer != ""
+    assert warm.last_result.usage.cached_tokens >= read
+    assert len(helper.session.tokens) == read
+
+
 def test_the_output_is_typed_for_a_checker(tmp_path: Path) -> None:
     """`Agent(output_type=T).run(…).output` is a T, and a text without it."""
     import subprocess

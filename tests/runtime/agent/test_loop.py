@@ -204,3 +204,20 @@ def test_a_limit_still_ends_the_stream(scripted: MakeEngine) -> None:
 
     assert isinstance(last, RunFinished)
     assert agent.trace.tools[0].result == "error: broken"
+
+
+def test_what_a_tool_raises_is_a_message(scripted: MakeEngine, root: Path) -> None:
+    """A bug, a long text and a tool that would end the program: short, and the run goes on."""
+
+    def breaks(how: str) -> str:
+        """Breaks."""
+        raise {"exit": SystemExit(3), "bug": KeyError("k"), "long": ValueError("x" * 9999)}[how]
+
+    turn = "\n".join(call("breaks", how=how) for how in ("exit", "bug", "long"))
+    agent = Agent(scripted(turn + END, "Done." + END), tools=[breaks], trace=False)
+
+    assert agent.run("Break").answer == "Done."
+    errors = [one.error or "" for one in agent.trace.tools]
+    assert errors[:2] == ["SystemExit: 3", "KeyError: 'k'"]
+    assert errors[2].startswith("ValueError: xxx")
+    assert max(map(len, errors)) <= 300

@@ -130,6 +130,38 @@ def test_settings_are_sent(folder: Path) -> None:
     assert second["chat_template_kwargs"] == {"enable_thinking": False}
 
 
+def test_every_setting_has_its_name(folder: Path) -> None:
+    """OpenAI's names where it has one, else llama-server's; a bias is within a server's bounds."""
+    given = Sampling(
+        temperature=0.5,
+        top_k=9,
+        top_p=0.8,
+        min_p=0.1,
+        repeat_penalty=1.1,
+        presence_penalty=0.2,
+        frequency_penalty=0.3,
+        penalty_last=64,
+        seed=4,
+        logit_bias={5: float("-inf"), 6: 2.0},
+        stop=("END",),
+    )
+    with openai_server(text("a")) as server:
+        agent = agent_on(server.url, folder, sampling=given)
+        agent.run("Hi")
+
+    (sent,) = server.requests
+    names = {
+        *("model", "messages", "stream", "stream_options", "max_tokens", "tools"),
+        *("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "presence_penalty"),
+        *("frequency_penalty", "repeat_last_n", "seed", "logit_bias", "stop"),
+    }
+    assert sent.keys() == names
+    assert (sent["repeat_penalty"], sent["repeat_last_n"], sent["min_p"]) == (1.1, 64, 0.1)
+    assert (sent["presence_penalty"], sent["frequency_penalty"]) == (0.2, 0.3)
+    assert (sent["logit_bias"], sent["stop"]) == ({"5": -100.0, "6": 2.0}, ["END"])
+    assert [phase.source for phase in agent.trace.phases] == ["remote", "remote"]
+
+
 def test_a_call_that_is_no_json_does_not_run(folder: Path) -> None:
     """The model is told, and the history stays one that servers can read."""
     with openai_server(calls(("read_file", '{"path": "a.tx')), text("Sorry.")) as server:

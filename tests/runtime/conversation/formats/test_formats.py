@@ -200,6 +200,39 @@ def test_bad_calls_cannot_be_written(
     assert take(grammar.constraint(), tokenizer, form.render([call]) + END) is not None
 
 
+@tool
+def label(
+    word: Annotated[str, Field(min_length=2, max_length=5)],
+    tags: Annotated[list[Annotated[str, Field(max_length=3)]], Field(min_length=1, max_length=2)],
+) -> str:
+    """Takes texts and a list that are short."""
+    return f"{word} {tags}"
+
+
+@every
+def test_lengths_hold_token_by_token(vocabulary: Vocabulary, form: ToolFormat, tags: bool) -> None:
+    """A text of the greatest length may be written and must end there; so must a list."""
+    tokenizer = vocabulary(form, tags)
+    grammar = CallGrammar(tokenizer, ToolSet([label]).schemas(), form)
+
+    def refused(word: str, names: list[str]) -> str | None:
+        call = ToolCall("label", {"word": word, "tags": names})
+        return take(grammar.constraint(), tokenizer, form.render([call]) + END)
+
+    assert grammar.notes == []
+    for word, names in (("ab", ["c"]), ("äbc d", ["xyz", ""])):
+        assert refused(word, names) is None, (word, names)
+    for word, names in (
+        ("abcdef", ["c"]),
+        ("abcde" * 200, ["c"]),
+        ("a", ["c"]),
+        ("ab", []),
+        ("ab", ["c", "d", "e"]),
+        ("ab", ["wxyz"]),
+    ):
+        assert refused(word, names) is not None, (word, names)
+
+
 @every
 @pytest.mark.parametrize("seed", range(3))
 def test_random_logits_make_valid_calls(
