@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +98,8 @@ def follow(
             elif not quiet:
                 _show(event, output)
     finally:
+        if isinstance(events, Generator):
+            events.close()  # where nobody reads on: the run ends before its trace does
         output.progress.clear()
         output.end_line()
     assert result is not None, "an agent's stream ends with RunFinished or an error"

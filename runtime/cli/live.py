@@ -6,7 +6,7 @@ Only for terminals that can draw; elsewhere the text goes out as it comes (`conv
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
 from ...traces.text import printable
@@ -84,6 +84,8 @@ class LiveAnswer:
                 else:
                     self._show(event)
         finally:
+            if isinstance(events, Generator):
+                events.close()  # where nobody reads on: the run ends before its trace does
             self._agent.on_progress = progress
             self._end_text()
             self._pause()

@@ -352,3 +352,22 @@ def test_a_session_goes_on(triplepoint: Run, nano: Path, folder: Path) -> None:
         refused = triplepoint("run", "Hello!", "--dir", folder, *arguments)
         assert refused.returncode != 0
         assert says in refused.stderr
+
+
+def test_nobody_reads_on(folder: Path, tmp_path: Path, env: dict) -> None:
+    """As in `run … | head -1`: no traceback, and the trace says that the run was cancelled."""
+    read, write = os.pipe()
+    os.close(read)
+    trace = tmp_path / "run.jsonl"
+    question = "What is the error in app.log?"
+    command = [sys.executable, "-m", "triplepoint", "run", question, "--dir", folder]
+    done = subprocess.run(
+        [*command, "--trace", trace], stdout=write, stderr=subprocess.PIPE, env=env, timeout=60
+    )
+    os.close(write)
+
+    assert done.stderr == b""
+    assert done.returncode == 1
+    end = Trace.load(trace).end
+    assert end is not None
+    assert end.status == "cancelled"
