@@ -176,8 +176,12 @@ class Trace:
 
     @property
     def transitions(self) -> list[tuple[PhaseEvent, PhaseEvent]]:
-        """Neighbouring phases that ran in different regimes."""
-        return [(a, b) for a, b in pairwise(self.phases) if a.regime != b.regime]
+        """Neighbouring phases that ran in different regimes.
+
+        A phase that computed nothing, as a fork does, ran in none.
+        """
+        ran = [phase for phase in self.phases if phase.tokens]
+        return [(a, b) for a, b in pairwise(ran) if a.regime != b.regime]
 
     @property
     def turns(self) -> list[Turn]:

@@ -45,9 +45,10 @@ class Table:
 def by_regime(trace: Trace) -> Table:
     """Where the engine's time went: a row for each regime, the longest first."""
     groups: dict[str, list[PhaseEvent]] = {}
-    for phase in trace.phases:
+    ran = [phase for phase in trace.phases if phase.tokens]  # a fork computes nothing
+    for phase in ran:
         groups.setdefault(phase.regime, []).append(phase)
-    everything = sum(phase.wall_s for phase in trace.phases)
+    everything = sum(phase.wall_s for phase in ran)
     rows = []
     for regime, phases in sorted(groups.items(), key=lambda g: -sum(p.wall_s for p in g[1])):
         wall, tokens = sum(p.wall_s for p in phases), sum(p.tokens for p in phases)

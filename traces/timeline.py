@@ -35,7 +35,7 @@ class Row:
     cells: tuple[str, ...]
     """For a phase one text for each of `HEADINGS`; else a text across, and perhaps a time."""
     kind: str
-    """The observed bound of a phase, ``tool`` or ``title``."""
+    """The observed bound of a phase (``unknown`` of none), ``tool`` or ``title``."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,20 @@ def rows(trace: Trace) -> list[Row]:
 
 def phase_row(phase: PhaseEvent) -> Row:
     """One phase; the predicted bound only where it was another."""
+    if not phase.tokens:  # pages were shared, or came from disk
+        return Row(
+            (
+                short(phase.purpose, 24).replace("_", " "),
+                "nothing computed",
+                "",
+                "0",
+                f"{phase.kv_after:,}",
+                duration(phase.wall_s),
+                "",
+                "",
+            ),
+            "unknown",
+        )
     cells = (
         short(phase.purpose, 24).replace("_", " "),
         phase.regime,
@@ -129,8 +143,7 @@ def limit_name(phase: PhaseEvent) -> str:
 
 def transitions(trace: Trace) -> str:
     """The regimes that the run went through, in order: neighbours that come again are counted."""
-    phases = trace.phases
-    names = [phase.regime for phase in phases[:1]]
+    names = [phase.regime for phase in trace.phases if phase.tokens][:1]
     names += [after.regime for _, after in trace.transitions]
     parts = _counted(names)
     more = len(parts) - _MOST_REGIMES

@@ -46,8 +46,10 @@ class Transitions:
 
     def line(self, phase: PhaseEvent) -> str:
         """What to say of a phase that has ended: its regime, and whether that is another one."""
-        before, self._before = self._before, phase
-        if before is None or before.regime == phase.regime:
+        before = self._before
+        if phase.tokens:  # a fork, or a session from disk, runs in no regime
+            self._before = phase
+        if before is None or before.regime == phase.regime or not phase.tokens:
             return f"  {regime_text(phase)}"
         self._count += 1
         return f"→ {self._count}: {before.regime} → {regime_text(phase)}"
@@ -182,6 +184,8 @@ class LiveAnswer:
 
 def regime_text(phase: PhaseEvent) -> str:
     """One phase in a few words, with its regime, speed and share of the limit."""
+    if not phase.tokens:
+        return f"nothing computed: {phase.kv_after:,} tokens at hand in {duration(phase.wall_s)}"
     speed = f", {rate(phase.tokens_per_s)} tok/s" if phase.wall_s else ""
     share = ""
     if phase.observed != "unknown":

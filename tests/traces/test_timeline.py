@@ -52,6 +52,18 @@ def test_what_repeats_is_counted(names: str, line: str) -> None:
     assert " → ".join(timeline._counted(list(names))) == line
 
 
+def test_what_computes_nothing_has_no_regime(trace: Trace) -> None:
+    """A fork stands in the table, and is no change of regime."""
+    before = timeline.transitions(trace), trace.transitions
+    phase = next(p for p in trace.phases if p.observed == "memory")
+    fork = {"purpose": "fork", "tokens": 0, "observed": "dispatch", "kv_after": 63}
+    trace.write(phase.model_copy(update=fork))
+
+    assert (timeline.transitions(trace), trace.transitions) == before
+    row = timeline.phase_row(trace.phases[-1])
+    assert (row.cells[0], row.cells[1], row.kind) == ("fork", "nothing computed", "unknown")
+
+
 def test_rich_shows_the_same_lines(trace: Trace) -> None:
     """Stripped of colours, the terminal's table is the plain one; and there are colours."""
     from rich.console import Console
