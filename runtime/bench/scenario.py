@@ -162,7 +162,7 @@ HEAD = (
 
 def lines(found: Sequence[Measured]) -> list[str]:
     """The table in Markdown, a step a line, and the whole run."""
-    table: list[str] = HEAD.split("\n")
+    table: list[str] = [*HEAD.split("\n")]
     for one in found:
         off, on = one.seconds
         table.append(
