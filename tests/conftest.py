@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keep compiled kernels and machine profiles between runs, but out of the user's own cache."""
+    # A shell without job control has its background jobs ignore Ctrl-C, and so their children.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     cache = getattr(config, "cache", None)  # absent under -p no:cacheprovider
     if cache is None:
         return

@@ -82,8 +82,9 @@ def test_an_error_is_one_line(triplepoint: Run, tmp_path: Path) -> None:
     done = triplepoint("replay", "no\n\x1b[2Jne.jsonl")
 
     assert (done.returncode, done.stdout) == (3, "")
+    # A checkout has recorded runs, and names them.
     assert done.stderr.startswith(
-        "triplepoint: error: cannot read the trace no \\x1b[2Jne.jsonl: it does not exist; "
+        "triplepoint: error: cannot read the trace no \\x1b[2Jne.jsonl: it does not exist"
     )
     assert done.stderr.count("\n") == 1
 
