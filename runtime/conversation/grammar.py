@@ -294,6 +294,8 @@ class TurnConstraint:
         self._fresh = True
         """Whether nothing was said yet, so that thinking may begin."""
         self.done = self._calling = False
+        self._ahead: list[int] | None = None
+        """Tokens that are forced from here on, as far as that is known; None: not looked yet."""
         if grammar.watches() and not self._thinking:
             self._matcher = grammar.matcher("turn")
 
@@ -329,8 +331,9 @@ class TurnConstraint:
         grammar = self._grammar
         if self._fresh and grammar.opens_thinking is not None and grammar.watches():
             return None
-        found = self._matcher.compute_ff_tokens()
-        return found[0] if found else None
+        if self._ahead is None:  # the matcher cuts all forced letters into tokens, each time
+            self._ahead = self._matcher.compute_ff_tokens()
+        return self._ahead[0] if self._ahead else None
 
     def allows(self, tokens: Sequence[int]) -> int:
         """How many of these tokens may come, one after the other; nothing is advanced."""
@@ -348,6 +351,9 @@ class TurnConstraint:
     def advance(self, token: int) -> None:
         """Token was sampled (see `Constraint.advance`)."""
         grammar = self._grammar
+        # The last of them is forced too, and more may be behind it: then it is looked for anew.
+        known = self._ahead is not None and self._ahead[:1] == [token]
+        self._ahead = (self._ahead or [])[1:] or None if known else None
         if self._thinking:
             if token == grammar.closes_thinking:
                 self._thinking = False

@@ -291,6 +291,28 @@ def test_constraints_of_one_grammar_are_apart(tokenizer: Tokenizer) -> None:
     assert take(two, tokenizer, 'arguments", "arguments": {}}') is None
 
 
+@pytest.mark.parametrize("call", GOOD)
+def test_what_is_forced_does_not_depend_on_looking(tokenizer: Tokenizer, call: str) -> None:
+    """Asked at every token or at a single one, `forced` says the same, and the mask allows it."""
+    grammar = CallGrammar(tokenizer, TOOLS.schemas())
+    ids = tokenizer.encode(f"<tool_call>\n{call}\n</tool_call>", special=True)
+    asked, said = grammar.constraint(), []
+    for token in ids:
+        said.append(asked.forced())
+        mask = asked.mask()
+        if said[-1] is not None:
+            assert mask is not None
+            assert mask[said[-1] // 32] >> np.uint32(said[-1] % 32) & 1
+        asked.advance(token)
+
+    for at in range(len(ids)):
+        once = grammar.constraint()
+        for token in ids[:at]:
+            once.advance(token)
+        assert once.forced() == said[at]
+    assert sum(token is not None for token in said) > 5
+
+
 def lookahead() -> Tool[..., Any]:
     """A tool whose pattern no grammar of this kind can express."""
 
