@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..errors import ToolError
+from .errand import when_left
 from .paths import shown
 from .text import is_binary
 from .tool import Tool, tool
@@ -80,11 +81,14 @@ class CommandTools:
         began = time.monotonic()
         process = self._start(command)
         try:
-            output, timed_out = self._read(process, began + self._max_seconds)
-            if not timed_out:
-                timed_out = _wait(process, began + self._max_seconds)
+            with when_left(lambda: _end_group(process)):
+                output, timed_out = self._read(process, began + self._max_seconds)
+                if not timed_out:
+                    timed_out = _wait(process, began + self._max_seconds)
         finally:
             _end_group(process)
+            if process.stdout is not None:
+                process.stdout.close()
         return self._told(command, process.returncode, timed_out, output)
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
@@ -175,8 +179,6 @@ def _wait(process: subprocess.Popen[bytes], until: float) -> bool:
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
     """End everything in the program's group: itself if it still runs, and what it left behind."""
-    if process.stdout is not None:
-        process.stdout.close()
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGTERM)
         stop_at = time.monotonic() + GRACE

@@ -31,6 +31,7 @@ class Tool(Generic[P, R]):
         effect: what it can do at worst: "read", "write", "exec" (run programs), "net".
         function: the function itself.
         fits: whether it cuts its own results to a length that suits, and says how to go on.
+        timeout: seconds that an agent waits for one call; None for as long as it takes.
     """
 
     def __init__(
@@ -40,12 +41,13 @@ class Tool(Generic[P, R]):
         name: str | None = None,
         effect: Effect = "read",
         preview: Callable[..., str] | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Read the function's signature and docstring.
 
         Raises:
             TypeError: the function cannot be a tool; the message says why.
-            ValueError: the name or the effect is none.
+            ValueError: the name or the effect is none, or the timeout is not above 0.
         """
         self.function = function
         self.name = getattr(function, "__name__", "") if name is None else name
@@ -55,7 +57,10 @@ class Tool(Generic[P, R]):
             raise ValueError(f"tool {self.name}: effect {effect!r} is not one of {EFFECTS}")
         if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
             raise TypeError(f"tool {self.name}: async functions and generators cannot be tools")
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"tool {self.name}: timeout must be above 0 seconds, not {timeout}")
         self.effect: Effect = effect
+        self.timeout = timeout
         self.fits = False
         self.group: object = None
         """What must live as long as the tool does."""
@@ -128,6 +133,7 @@ def tool(
     name: str | None = None,
     effect: Effect = "read",
     preview: Callable[..., str] | None = None,
+    timeout: float | None = None,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -138,6 +144,7 @@ def tool(
     name: str | None = None,
     effect: Effect = "read",
     preview: Callable[..., str] | None = None,
+    timeout: float | None = None,
 ) -> Any:
     """Make a tool of a function with type hints and a Google docstring.
 
@@ -157,10 +164,14 @@ def tool(
         effect: what it can do at worst, for the policy that allows calls.
         preview: gives what a call with the same arguments would do, such as a diff, for a person
             who is asked whether it may.
+        timeout: seconds that an agent waits for one call. After that the model is told that it
+            took longer. The function itself goes on until it returns; what it gives is dropped.
     """
-    if function is not None:
-        return Tool(function, name=name, effect=effect, preview=preview)
-    return lambda decorated: Tool(decorated, name=name, effect=effect, preview=preview)
+
+    def make(decorated: Callable[..., Any]) -> Tool[..., Any]:
+        return Tool(decorated, name=name, effect=effect, preview=preview, timeout=timeout)
+
+    return make if function is None else make(function)
 
 
 class ToolSet:

@@ -18,24 +18,25 @@ from typing_extensions import TypeVar
 from ...errors import AgentError, LimitReachedError
 from ...tools import FileTools, Policy, Tool, ToolSet
 from ...tools import tool as make_tool
+from ...tools.errand import when_left
 from ...tools.policy import Mode
-from ...traces.reader import Trace
-from ...traces.writer import new_run_id
 from ..conversation.chat import Message
 from .compaction import dropped_text, moved
 from .events import AgentEvent, RunFinished
-from .header import run_start
+from .header import begin_trace, run_start
 from .local import LocalTalk
 from .loop import Run
 from .output import OutputType
-from .prompt import SYSTEM_PROMPT, WORKING_PROMPT
+from .prompt import LEFT_BY_STOP, SYSTEM_PROMPT, WORKING_PROMPT
 from .result import RunResult
 from .results import Results
 from .settings import MAX_STEPS, MAX_TOKENS, AgentConfig, ToolLike, flat, result_tokens_of, share
 
 if TYPE_CHECKING:
     from ...tools import Effect
+    from ...tools.errand import Errand
     from ...traces.events import PhaseEvent
+    from ...traces.reader import Trace
     from ..conversation.chat import Chat
     from ..conversation.grammar import CallGrammar
     from ..conversation.ledger import TokenLedger
@@ -61,7 +62,8 @@ class Agent(Generic[Output]):
             tools at all.
         max_steps: times the model is asked in one run, at most.
         max_tokens: tokens that it generates in one run, at most.
-        timeout: seconds that one run may take; none without it.
+        timeout: seconds that one run may take; none without it. A tool is not waited for any
+            longer either: with a timeout, tools run in threads of their own.
         policy: which calls may run: a `Policy`, or "read-only" (only tools that just read) or
             "yes" (all).
         result_tokens: tokens of one tool result, at most; by default a share of the context.
@@ -149,12 +151,15 @@ class Agent(Generic[Output]):
         self._running = False
         self.stopping = False
         """Whether `stop` was called during the current run."""
+        self.errand: Errand[str] | None = None
+        """The call that the current run waits for, where it need not wait for ever."""
 
     @property
     def trace(self) -> Trace:
         """The trace of the conversation; begun when first needed."""
         if self._trace is None:
-            self._trace = self._begin_trace()
+            self._trace = begin_trace(self._trace_path, redact=self._redact)
+            weakref.finalize(self, self._trace.close)
         return self._trace
 
     def tool(
@@ -165,6 +170,7 @@ class Agent(Generic[Output]):
         name: str | None = None,
         effect: Effect = "read",
         preview: Callable[..., str] | None = None,
+        timeout: float | None = None,
     ) -> Any:
         """Give the agent one more tool, as a decorator; see `triplepoint.tool`.
 
@@ -175,7 +181,7 @@ class Agent(Generic[Output]):
         def add(decorated: Callable[..., Any]) -> Tool[..., Any]:
             if self.turn:
                 raise AgentError("tools are given before the first question, and stay the same")
-            made = make_tool(name=name, effect=effect, preview=preview)(decorated)
+            made = make_tool(name=name, effect=effect, preview=preview, timeout=timeout)(decorated)
             self._given.append(made)
             try:
                 self.tools, self.talk = self._begin()
@@ -352,7 +358,7 @@ class Agent(Generic[Output]):
 
         def ask(question: str) -> str:
             self.warm()
-            with self.fork(trace=False) as helper:
+            with self.fork(trace=False) as helper, when_left(helper.stop):
                 return helper.run(question).answer
 
         ask.__doc__ = f"{description}\n\nArgs:\n    question: What to ask, in whole sentences."
@@ -408,6 +414,8 @@ class Agent(Generic[Output]):
         """End the running phase, from any thread; the run ends as cancelled."""
         self.stopping = True  # also between two phases, where there is no pass to end
         self.talk.stop()
+        if (errand := self.errand) is not None:
+            errand.leave(LEFT_BY_STOP)
 
     def close(self) -> None:
         """Close the trace file; the conversation is over."""
@@ -483,16 +491,3 @@ class Agent(Generic[Output]):
 
     def _count(self, text: str) -> int:
         return self.talk.count(text)
-
-    def _begin_trace(self) -> Trace:
-        run = new_run_id()
-        if self._trace_path is False:
-            return Trace()
-        path = self._trace_path
-        if path is None or path is True:
-            from platformdirs import user_state_path
-
-            path = user_state_path("triplepoint", appauthor=False) / "traces" / f"{run}.jsonl"
-        trace = Trace.to_file(path, run=run, redact=self._redact)
-        weakref.finalize(self, trace.close)
-        return trace

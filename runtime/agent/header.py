@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...traces.events import MachineRecord, ModelRecord, RunStart
+from ...traces.reader import Trace
+from ...traces.writer import new_run_id
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -13,6 +16,26 @@ if TYPE_CHECKING:
     from .remote import RemoteEngine
 
 _PACKAGES = ("triplepoint", "llvmlite", "numpy", "tokenizers", "llguidance", "jinja2")
+
+
+def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
+    """An empty trace.
+
+    Args:
+        path: its file; a new one in the user's state folder if None or True, none at all if False.
+        redact: write neither text nor token ids to it.
+
+    Raises:
+        TraceError: the file cannot be written.
+    """
+    if path is False:
+        return Trace()
+    run = new_run_id()
+    if path is None or path is True:
+        from platformdirs import user_state_path
+
+        path = user_state_path("triplepoint", appauthor=False) / "traces" / f"{run}.jsonl"
+    return Trace.to_file(path, run=run, redact=redact)
 
 
 def run_start(agent: Agent[Any], task: str) -> RunStart:

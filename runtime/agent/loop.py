@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AgentError, LimitReachedError, PassCancelledError, ToolError
+from ...tools.errand import Errand
 from ...tools.policy import Decision
 from ...traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
 from ..conversation.chat import Message
@@ -33,11 +34,12 @@ from .events import (
     ToolCallStarted,
 )
 from .header import run_start
-from .prompt import DENIED, MISFIT, REPEATED_CALL
+from .prompt import DENIED, LEFT_BY_STOP, LEFT_BY_TIMEOUT, MISFIT, REPEATED_CALL, TOOK_LONGER
 from .repeats import Repeats
 from .result import RunResult, Usage
 
 if TYPE_CHECKING:
+    from ...tools import Tool
     from .agent import Agent
 
 MAX_ERROR = 300  # characters of an unexpected exception that the model is told
@@ -266,7 +268,7 @@ class Run:
             decision = self.agent.policy.decide(tool, arguments, call.arguments)
             outcome.decision = decision
             if decision.allowed:
-                result = tool.run(arguments)
+                result = self._run_tool(tool, arguments)
                 outcome.result = result if tool.fits else self.agent.results.fit(result)
             else:
                 outcome.error = DENIED.format(reason=decision.reason)
@@ -282,6 +284,24 @@ class Run:
         self._repeats.saw(call, outcome.result)
         return outcome
 
+    def _run_tool(self, tool: Tool[..., Any], arguments: dict[str, Any]) -> str:
+        """Run a tool; where there is a time limit, in a thread that need not be waited for.
+
+        Raises:
+            ToolError: the tool says so, or its time or that of the run was up.
+        """
+        agent, seconds = self.agent, tool.timeout
+        if seconds is None and agent.config.timeout is None:
+            return tool.run(arguments)
+        errand = agent.errand = Errand(lambda: tool.run(arguments), f"tool {tool.name}")
+        try:
+            # Whoever ends the run says so first and looks for the errand then.
+            if self._expired or agent.stopping:
+                errand.leave(self._left() if self._expired else LEFT_BY_STOP)
+            return errand.wait(seconds, TOOK_LONGER.format(seconds=seconds or 0))
+        finally:
+            agent.errand = None
+
     # Limits and the end.
 
     def _alarm(self) -> threading.Timer | None:
@@ -293,11 +313,16 @@ class Run:
         def expire() -> None:
             self._expired = True
             self.agent.talk.stop()
+            if (errand := self.agent.errand) is not None:
+                errand.leave(self._left())
 
         alarm = threading.Timer(seconds, expire)
         alarm.daemon = True
         alarm.start()
         return alarm
+
+    def _left(self) -> str:
+        return LEFT_BY_TIMEOUT.format(seconds=self.agent.config.timeout)
 
     def _too_late(self) -> LimitReachedError:
         seconds = self.agent.config.timeout

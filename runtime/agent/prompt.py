@@ -16,6 +16,13 @@ WORKING_PROMPT = (
 DENIED = "not allowed: {reason}. Do not try it again; say what you would have done."
 """What the model is told about a call that the policy denies."""
 
+TOOK_LONGER = "took longer than {seconds:g} s and was not waited for"
+"""What the model is told about a call that overran its tool's own time."""
+
+LEFT_BY_TIMEOUT = "the time of the run, {seconds:g} s, was up before the tool had returned"
+LEFT_BY_STOP = "the run was stopped before the tool had returned"
+"""What the trace says of a call that the run did not wait for."""
+
 MISFIT = "That answer does not fit: {problem}. Answer again, with all that it needs."
 """What the model is told once when an answer is not of the declared type."""
 

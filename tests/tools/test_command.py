@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers.processes import ended
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import CommandTools
@@ -18,18 +19,6 @@ PYTHON = sys.executable
 @pytest.fixture
 def commands(root: Path) -> CommandTools:
     return CommandTools(root, max_seconds=20, max_output=2000)
-
-
-def ended(pid: int) -> bool:
-    """Whether a process ends within some seconds, being killed (a zombie has)."""
-    for _ in range(500):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def test_output_and_status_are_told(root: Path, commands: CommandTools) -> None:

@@ -1,0 +1,112 @@
+"""A call that is waited for only so long: it goes on in a thread of its own, and can be left.
+
+Python cannot end a thread from outside. A function that is left goes on until it returns, and what
+it gives then is dropped; its thread does not keep the process from ending. What such a function has
+started, and what can be ended, it names with `when_left`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar, copy_context
+from typing import Generic, TypeVar
+
+from ..errors import ToolError
+
+T = TypeVar("T")
+
+
+class Errand(Generic[T]):
+    """A function at work in a thread of its own, with the caller's context variables.
+
+    Args:
+        work: the function.
+        name: of the thread.
+    """
+
+    def __init__(self, work: Callable[[], T], name: str) -> None:
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._given: list[T] = []
+        self._raised: BaseException | None = None
+        self._why: str | None = None
+        self._to_end: list[Callable[[], None]] = []
+        context = copy_context()
+        context.run(_CURRENT.set, self)
+        thread = threading.Thread(target=context.run, args=(self._do, work), name=name, daemon=True)
+        thread.start()
+
+    def wait(self, seconds: float | None = None, why: str = "") -> T:
+        """What the function gives; also raises what it raises.
+
+        Args:
+            seconds: when to leave it; None waits for as long as it takes, or until `leave`.
+            why: what is said then.
+
+        Raises:
+            ToolError: it was left, here or by `leave`.
+        """
+        try:
+            if not self._over.wait(seconds):
+                self.leave(why)
+        except BaseException:  # such as Ctrl-C
+            self.leave("interrupted")
+            raise
+        if self._why is not None:
+            raise ToolError(self._why)
+        if self._raised is not None:
+            raise self._raised
+        return self._given[0]
+
+    def leave(self, why: str) -> None:
+        """Wait no longer; from any thread. Nothing happens where the function has returned."""
+        with self._lock:
+            if self._over.is_set() or self._why is not None:
+                return
+            self._why = why
+            to_end, self._to_end = self._to_end, []
+        for end in to_end:
+            end()
+        self._over.set()
+
+    def _do(self, work: Callable[[], T]) -> None:
+        try:
+            self._given.append(work())
+        except BaseException as error:
+            self._raised = error
+        with self._lock:
+            if self._why is None:
+                self._over.set()
+
+    @contextlib.contextmanager
+    def ending(self, end: Callable[[], None]) -> Iterator[None]:
+        """See `when_left`."""
+        with self._lock:
+            if self._why is not None:
+                raise ToolError(self._why)
+            self._to_end.append(end)
+        try:
+            yield
+        finally:
+            with self._lock, contextlib.suppress(ValueError):
+                self._to_end.remove(end)
+
+
+_CURRENT: ContextVar[Errand | None] = ContextVar("errand", default=None)
+
+
+@contextlib.contextmanager
+def when_left(end: Callable[[], None]) -> Iterator[None]:
+    """Have this called if the tool that is at work here is left within the block.
+
+    Args:
+        end: ends what the tool has started; called from another thread.
+
+    Raises:
+        ToolError: it was left before.
+    """
+    errand = _CURRENT.get()
+    with contextlib.nullcontext() if errand is None else errand.ending(end):
+        yield
