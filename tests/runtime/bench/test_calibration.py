@@ -11,6 +11,7 @@ import pytest
 from triplepoint import Engine
 from triplepoint.runtime.bench import calibration
 from triplepoint.runtime.bench.calibration import calibrated
+from triplepoint.runtime.inference.shortcuts import Shortcuts
 from triplepoint.runtime.physics.calibration import BUSY, Calibration, busy, keep, kept, path_of
 
 
@@ -84,6 +85,7 @@ def test_a_quick_one_is_made_once(engine: Engine, found: Calibration, tmp_path: 
 def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibration) -> None:
     """With a calibration bound and seconds are its own; without one the roofline's."""
     session = engine.session(200)
+    session.shortcuts = Shortcuts(speculate=0)  # so many passes as tokens
     engine.calibration = found
     phase = session.prefill(list(range(40)))
     expected = found.expect(engine.cost, 40, 0)

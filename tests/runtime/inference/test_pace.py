@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -61,12 +62,20 @@ def test_wrong_guesses_end_guessing(engine: Engine) -> None:
     assert pace.count(3, 1, 16) > 8
 
 
-def test_steps_that_take_no_time_are_left_alone(engine: Engine) -> None:
+def test_steps_that_take_no_time_are_left_alone(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where a step takes less than the thought of guessing, nothing is thought."""
     assert _pace(engine, FLAT, step_s=50e-6).cheap
     assert not _pace(engine, FLAT).cheap
-    engine.times = Times()  # nano, before its first step: from the limits
-    assert Pace(engine.session(context=64)).cheap
+    # Before the first step it is told from the limits: what reading nano's weights takes.
+    for gbps, cheap in ((1000.0, True), (1.0, False)):
+        rates = dict.fromkeys(engine.machine.read_gbps, gbps)
+        monkeypatch.setattr(
+            engine, "machine", dataclasses.replace(engine.machine, read_gbps=rates, barrier_s=1e-7)
+        )
+        engine.times = Times()
+        assert Pace(engine.session(context=64)).cheap == cheap
 
 
 def test_a_cost_is_tried_again_ever_more_seldom(engine: Engine) -> None:

@@ -98,7 +98,8 @@ def test_phases_are_timed_from_outside(folder: Path) -> None:
 
     prefill, decode = agent.trace.phases
     assert prefill.wall_s >= 0.15
-    assert 0.1 <= decode.wall_s < prefill.wall_s + 5
+    # The first piece may be seen late, the last one not early.
+    assert 0.02 <= decode.wall_s < prefill.wall_s + 5
     assert result.usage.ttft_s == decode.ttft_s
     assert prefill.ts < decode.ts
     assert prefill.plan == "counted by the server"
