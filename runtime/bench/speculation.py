@@ -5,7 +5,8 @@
 A decode whose tokens are given makes the passes that it would make if the model said them, so what
 a model with random weights would accept is what the text says. The texts: a file read as a tool's
 result, then an answer that quotes it, one that writes it anew with changes, one that repeats
-nothing of it; and tool calls of three schemas. Every text is decoded with and without, in turns.
+nothing of it; a call that edits it, with its lines in JSON strings; and calls of three schemas that
+repeat nothing. Every text is decoded with and without, in turns.
 """
 
 from __future__ import annotations
@@ -96,6 +97,19 @@ def set_level(
     return f"{service} {level} {minutes} {persistent}"
 
 
+@tool
+def edit_file(path: str, old: str, new: str) -> str:
+    """Replaces a text in a file."""
+    return f"{path} {old} {new}"
+
+
+def change(lines: Sequence[str]) -> ToolCall:
+    """A call that changes two lines of a method."""
+    old = "\n".join(line[6:] for line in lines[71:86])
+    new = re.sub(r"\bspans?\b", "stretch", old).replace("int", "float", 1)
+    return ToolCall("edit_file", {"path": "runtime/ledger.py", "old": old, "new": new})
+
+
 TOOLS = ToolSet([read_file, search, set_level])
 CALLS = (
     ToolCall("read_file", {"path": "logs/worker.log", "start": 120, "end": 180}),
@@ -170,26 +184,38 @@ def answers(engine: Engine, repeat: int) -> list[Measured]:
 
 
 def calls(engine: Engine, repeat: int) -> list[Measured]:
-    """The tool calls, each under the grammar of all three."""
-    grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
+    """The tool calls, each under the grammar of all of them.
+
+    The edit is guessed from the file; the others, which have nothing of it, are not guessed at all.
+    """
+    text = document()
+    edit = change(text.splitlines())
+    found = [_call(engine, repeat, ToolSet([*TOOLS, edit_file]), edit, text, ON)]
+    alone = replace(ON, speculate=0)
+    return found + [_call(engine, repeat, TOOLS, call, text[:2000], alone) for call in CALLS]
+
+
+def _call(
+    engine: Engine, repeat: int, tools: ToolSet, call: ToolCall, file: str, on: Shortcuts
+) -> Measured:
+    grammar = CallGrammar(engine.tokenizer, tools.schemas(), "hermes")
     opening = engine.tokenizer.encode(grammar.form.opening, special=True)
     end = sorted(engine.tokenizer.stop_ids)[-1:]
-    prompt = engine.tokenizer.encode(f"{document()[:2000]}\n") + opening
-    found = []
-    for call in CALLS:
-        text = grammar.form.render([call])
-        ids = [*engine.tokenizer.encode(text, special=True)[len(opening) :], *end]
-        measured = Measured(call.name, len(ids))
-        sessions = {}
-        for shortcuts in (OFF, replace(ON, speculate=0)):
-            session = sessions[shortcuts.jump] = engine.session()
-            session.shortcuts = shortcuts
-            session.prefill(prompt)
-        for _ in range(repeat):
-            for jump, into in ((False, measured.off), (True, measured.on)):
-                into.append(_again(sessions[jump], len(prompt), ids, _opened(grammar, opening)))
-        found.append(measured)
-    return found
+    file_ids = engine.tokenizer.encode(f"{file}\n")
+    prompt = file_ids + opening
+    text = grammar.form.render([call])
+    ids = [*engine.tokenizer.encode(text, special=True)[len(opening) :], *end]
+    measured = Measured(call.name, len(ids))
+    turns = []
+    for shortcuts, into in ((OFF, measured.off), (on, measured.on)):
+        session = engine.session()
+        session.shortcuts, session.sources = shortcuts, [(0, len(file_ids))]
+        session.prefill(prompt)
+        turns.append((session, into))
+    for _ in range(repeat):
+        for session, into in turns:
+            into.append(_again(session, len(prompt), ids, _opened(grammar, opening)))
+    return measured
 
 
 def _opened(grammar: CallGrammar, opening: Sequence[int]) -> TurnConstraint:

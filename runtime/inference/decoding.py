@@ -91,7 +91,8 @@ class Decoding:
         self._ids: list[int] = []
         self._wall = 0.0
         self._passes = self._forced = 0
-        self._guesses = Guesses(session) if session.shortcuts.speculate else None
+        self._guesses = Guesses(session, self._escaped) if session.shortcuts.speculate else None
+        self._line_end: list[int] = []
         self._cost = PassCost()
         self._steps = 0, 0  # single-token passes that are not yet in `_cost`: from, number
         self._spared = 0.0  # output heads that were not computed
@@ -267,6 +268,13 @@ class Decoding:
                 guesses.refused()
         end = next((n for n, token in enumerate(found) if token in self.stop), len(found))
         return found[: end + 1]
+
+    def _escaped(self) -> bool:
+        """Whether no line may end here, as in a JSON string: there it is written with letters."""
+        if self._foreseeing is None:
+            return False
+        self._line_end = self._line_end or self.session.engine.tokenizer.encode("\n")[-1:]
+        return not self._foreseeing.allows(self._line_end)
 
     # --- choices
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import verify
+from .lookup import Lookup, Place, worth
 
 if TYPE_CHECKING:
-    from .lookup import Place
+    from collections.abc import Callable
+
+    from .copies import Index
     from .session import Session
 
 
@@ -19,14 +22,17 @@ class Guesses:
         saved_s: seconds that this spared.
     """
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._lookup, self._pace = session.guessing
+    def __init__(self, session: Session, escaped: Callable[[], bool]) -> None:
+        """`escaped` tells whether what comes next is a part of a JSON string."""
+        self._session, self._escaped = session, escaped
+        self._lookup, self._pace, self._copies = session.guessing
         self._lookup.prefer(session.sources)
+        self._fresh = True
         most = session.shortcuts.speculate
         self._measured = most == "auto"
         self._most = verify.ROWS - 1 if most == "auto" else most
         self._place: Place | None = None
+        self._where: Lookup | Index = self._lookup  # what the place is one of
         self.made = self.right = 0
         self.saved_s = 0.0
 
@@ -41,11 +47,28 @@ class Guesses:
         room = min(room, self._most, verify.TOKENS - known)
         if room < 1:
             return []
-        self._place = place = self._lookup.find()
+        self._place = place = self._find()
         if place is None:
             return []
         count = self._pace.count(place.same, known, room) if self._measured else room
-        return self._lookup.guess(place, count)
+        return self._where.guess(place, count)
+
+    def _find(self) -> Place | None:
+        """The best place for what comes next: in the session, or in a copy of one of its texts."""
+        tokens, place = self._session.tokens, self._lookup.find()
+        self._where = self._lookup
+        if not self._session.sources:
+            return place
+        if self._fresh:
+            self._copies.of([tokens[first:end] for first, end in self._session.sources])
+            self._fresh = False
+        index = self._copies.index(self._escaped())
+        copy = index.find(tokens)
+        if copy is None:
+            return place
+        if place is None or worth(copy.same, True) >= self._lookup.value(place):
+            self._where, place = index, copy
+        return place
 
     def refused(self) -> None:
         """What was guessed cannot come, so nothing is to be learnt from it."""
@@ -68,4 +91,4 @@ class Guesses:
     def chosen(self, token: int) -> None:
         """This came where nothing had been guessed."""
         if self._place is not None:
-            self._pace.compare(self._place.same, token == self._session.tokens[self._place.at])
+            self._pace.compare(self._place.same, token == self._where.tokens[self._place.at])

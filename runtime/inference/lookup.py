@@ -58,11 +58,11 @@ class Lookup:
         self._read(end)
         best = self._continued(end)
         at, looked = self._latest.get(self._key(end), -1), 0
-        value = -1 if best is None else self._value(best)
+        value = -1 if best is None else self.value(best)
         while at >= 0 and looked < PLACES:
-            place = Place(at, self._common(at, end))
-            if (worth := self._value(place)) > value:
-                best, value = place, worth
+            place = Place(at, common(tokens, at, tokens, end))
+            if (found := self.value(place)) > value:
+                best, value = place, found
             at, looked = self._earlier[at], looked + 1
         if best is not None:
             self._last, self._end = best, end
@@ -117,17 +117,21 @@ class Lookup:
             return None
         return Place(at, min(LONG, self._last.same + more))
 
-    def _common(self, at: int, end: int) -> int:
-        """How many tokens before the two positions are the same."""
-        tokens, most = self._tokens, min(LONG, at)
-        same = WIDTH
-        while same < most and tokens[at - 1 - same] == tokens[end - 1 - same]:
-            same += 1
-        return same
-
-    def _value(self, place: Place) -> int:
+    def value(self, place: Place) -> int:
         """What a place is worth; of equal ones the latest is met first."""
-        worth = min(place.same, SURE)
         source = bisect_right(self._starts, place.at) - 1
-        inside = source >= 0 and place.at < self._ends[source]
-        return 2 * LONG * (2 * worth + inside) + place.same
+        return worth(place.same, source >= 0 and place.at < self._ends[source])
+
+
+def worth(same: int, inside: bool) -> int:
+    """What a place with so many tokens in common is worth, inside of a tool's result or not."""
+    return 2 * LONG * (2 * min(same, SURE) + inside) + same
+
+
+def common(tokens: Sequence[int], at: int, others: Sequence[int], end: int) -> int:
+    """How many tokens before the two positions are the same, at most `LONG`; `WIDTH` are."""
+    most = min(LONG, at, end)
+    same = WIDTH
+    while same < most and tokens[at - 1 - same] == others[end - 1 - same]:
+        same += 1
+    return same

@@ -16,6 +16,7 @@ from ..forward.graph import ZERO, Graph
 from ..forward.kv import KVCache
 from ..physics.costs import PassCost
 from .accounts import Accounts
+from .copies import Copies
 from .decoding import Constraint, Decoding
 from .lookup import Lookup
 from .pace import Pace
@@ -73,7 +74,7 @@ class Session:
         self.shortcuts = engine.shortcuts
         self.sources: Sequence[tuple[int, int]] = ()
         self._verify: Verify | None = None
-        self._guessing: tuple[Lookup, Pace] | None = None
+        self._guessing: tuple[Lookup, Pace, Copies] | None = None
         tape = Tape("choose", engine.threads)
         state = self.decode_plan.graph.state
         choose_ops(tape, state, choice, choice.logits, state[ZERO : ZERO + 1])
@@ -220,10 +221,11 @@ class Session:
         return always if self._verify is None else (*always, self._verify.plan)
 
     @property
-    def guessing(self) -> tuple[Lookup, Pace]:
-        """Where tokens stood before, and how many are worth a guess; made when first needed."""
+    def guessing(self) -> tuple[Lookup, Pace, Copies]:
+        """Where tokens stood before, how many are worth a guess, and how texts are copied."""
         if self._guessing is None or self._guessing[0].tokens is not self.tokens:
-            self._guessing = Lookup(self.tokens), Pace(self)
+            copies = Copies(self.engine.tokenizer)
+            self._guessing = Lookup(self.tokens), Pace(self), copies
         return self._guessing
 
     @property
