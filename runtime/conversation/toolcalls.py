@@ -7,6 +7,7 @@ between them, and how that is read back. The known ones are in `formats`.
 from __future__ import annotations
 
 import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -154,10 +155,51 @@ def json_rule(schema: Mapping[str, Any], lenient: bool = False) -> str:
     return f"%json {json.dumps({**schema, 'x-guidance': style}, ensure_ascii=False)}"
 
 
-def letters_of(schema: Mapping[str, Any]) -> str:
-    """A grammar's regular expression, without the slashes, of a text as long as a schema allows."""
+def letters_of(schema: Mapping[str, Any], lenient: bool = False) -> str:
+    """A grammar's expression of the texts, without quotes, that a schema allows.
+
+    Args:
+        schema: of a text: its lengths and its pattern count.
+        lenient: leave the pattern out, as no grammar can express it.
+    """
     least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-    return f"(?s:.{{{least},{most}}})" if least or most != "" else "(?s:.*)"
+    parts = [f"/(?s:.{{{least},{most}}})/"] if least or most != "" else []
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str) and not lenient:
+        parts.append(f"/{_whole(pattern)}/")
+    return f"({' & '.join(parts)})" if parts else "/(?s:.*)/"
+
+
+def _whole(pattern: str) -> str:
+    """A regular expression of all texts in which a schema's pattern is found somewhere."""
+    choices, depth, start, at = [], 0, 0, 0
+    while at < len(pattern):
+        letter = pattern[at]
+        if letter == "[":
+            found = _SET.match(pattern, at)
+            at = found.end() if found else at + 1
+            continue
+        depth += (letter == "(") - (letter == ")")
+        if letter == "|" and not depth:
+            choices.append(pattern[start:at])
+            start = at + 1
+        at += 2 if letter == "\\" else 1
+    choices.append(pattern[start:])
+    text = "|".join(map(_open, choices))
+    # The slash ends an expression, and a line end breaks it off.
+    return re.sub(r"(?<!\\)((?:\\\\)*)/", r"\1\/", text).replace("\n", r"\n")
+
+
+def _open(choice: str) -> str:
+    """One alternative of a pattern, with anything before and after where it is not held there."""
+    begins, ends = choice.startswith("^"), _ENDS.search(choice) is not None
+    inside = choice[begins : len(choice) - ends]
+    return f"{'' if begins else _ANY}({inside}){'' if ends else _ANY}"
+
+
+_ANY = "(?s:.*)"
+_SET = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_ENDS = re.compile(r"(?<!\\)(?:\\\\)*\$\Z")
 
 
 def any_of(rule: str, count: int) -> str:

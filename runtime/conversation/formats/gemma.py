@@ -129,14 +129,14 @@ def text_rules(name: str, letters: str, quote: str, tag: Tag) -> list[str]:
 
     Args:
         name: of the rule.
-        letters: what the text may be, as a regular expression.
+        letters: what the text may be, as an expression of the grammar.
         quote: that ends it.
         tag: gives the grammar's word for the quote.
     """
     if not tag(quote).startswith("<["):
-        return [f"{name}[lazy]: /{letters}/ {quoted(quote)}"]
+        return [f"{name}[lazy]: {letters} {quoted(quote)}"]
     ends = f"(/(?s:.*)/ {quoted(quote)} /(?s:.*)/)"  # those letters would read as the end
-    return [f"{name}: {name.upper()} {tag(quote)}", f"{name.upper()}: /{letters}/ & ~{ends}"]
+    return [f"{name}: {name.upper()} {tag(quote)}", f"{name.upper()}: {letters} & ~{ends}"]
 
 
 class _Values:
@@ -182,7 +182,7 @@ class _Values:
 
     def _text(self, schema: Mapping[str, Any]) -> str:
         """The rule of what follows the quote that opens a text."""
-        letters = letters_of(schema)
+        letters = letters_of(schema, self._lenient)
         if letters == letters_of({}):
             return "text_value"
         name = f"text_{self._prefix}_{len(self.rules)}"

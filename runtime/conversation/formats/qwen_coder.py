@@ -63,7 +63,7 @@ class QwenCoder(ToolFormat):
             f"calls: {more}",
             f'call: "\\n" {any_of("call", len(tools))} "</function>\\n" {tag(self.closing)}',
             # As long as the text does not go on with the tag that ends it.
-            f"text_value[lazy]: /{_ANY}/ {quoted(_END)}",
+            f"text_value[lazy]: {_ANY} {quoted(_END)}",
         ]
         for i, tool in enumerate(tools):
             function = tool["function"]
@@ -74,10 +74,11 @@ class QwenCoder(ToolFormat):
                 optional = "" if name in required else "?"
                 parts.append(f"({quoted(f'<parameter={name}>' + chr(10))} value_{i}_{j}){optional}")
                 value = {**value, "$defs": schema["$defs"]} if "$defs" in schema else value
-                expression = _value(value, function["name"] in lenient)
-                if expression == "text_value" and (letters := letters_of(value)) != _ANY:
+                loose = function["name"] in lenient
+                expression = _value(value, loose)
+                if expression == "text_value" and (letters := letters_of(value, loose)) != _ANY:
                     expression = f"text_{i}_{j}"
-                    rules.append(f"{expression}[lazy]: /{letters}/ {quoted(_END)}")
+                    rules.append(f"{expression}[lazy]: {letters} {quoted(_END)}")
                 rules.append(f"value_{i}_{j}: {expression}")
             head = quoted(f"<function={function['name']}>\n")
             rules.append(f"call_{i}: {' '.join([head, *parts])}")
