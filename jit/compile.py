@@ -53,7 +53,12 @@ class Spec:
     def symbol(self, target: CpuTarget) -> str:
         """The native name: the same source, constants and target give the same one."""
         text = f"{self.source.module}|{self.label}|{target}|{source_hash()}"
-        return f"tp_{self.source.name}_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return f"tp_{self.source.name}_{_digest(text)[:16]}"
+
+
+@functools.lru_cache(maxsize=4096)  # every session asks for the same few, twice for each op
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def spec(source: KernelSource, **constants: Any) -> Spec:

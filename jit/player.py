@@ -372,10 +372,11 @@ class _Builder:
             gen = self.slot(b, pool, START_GEN)
             following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
             b.call(release, [pool, gen, b.or_(following, self.get(b, pool, ACTIVE))])
-        # After the start, and not before: who has seen this word change will find that pass.
-        with b.if_then(b.icmp_signed(">", active, self.get(b, pool, CREW_SIZE))):
-            self._bump(b, pool, CREW, release)
-        b.store(active, self.slot(b, pool, CREW_SIZE))
+            # After the start, and not before: who has seen this word change will find that pass.
+            # A pass of the caller alone concerns no worker, so it leaves the crew as it is.
+            with b.if_then(b.icmp_signed(">", active, self.get(b, pool, CREW_SIZE))):
+                self._bump(b, pool, CREW, release)
+            b.store(active, self.slot(b, pool, CREW_SIZE))
         b.ret(b.call(run, [pool, i64(0)]))
 
     def _clear_counters(

@@ -14,6 +14,7 @@ whether the threads meet afterwards.
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -108,20 +109,27 @@ class NativeTape:
         self.records = aligned((len(tape.ops), 8), np.int64)
         shared = [op.mode == DYNAMIC for op in tape.ops]
         counters = aligned((max(1, sum(shared)), tape.threads, COUNTER_SLOTS), np.int64)
-        places = np.maximum(np.cumsum(shared) - 1, 0)
-        for n, op in enumerate(tape.ops):
-            args, stride = _argument_block(op, tape.threads)
-            self._keep += [args, op.args, op.units, counters]
-            self.records[n] = (
-                library.address(op.kernel),
-                args.ctypes.data,
-                stride,
-                op.units.ctypes.data,
-                op.mode,
-                op.chunk,
-                int(op.barrier),
-                counters[places[n]].ctypes.data,
+        places = np.maximum(np.cumsum(shared) - 1, 0) * counters.strides[0]
+        blocks = [_argument_block(op, tape.threads) for op in tape.ops]
+        args = aligned(sum(len(block) for block, _ in blocks), np.int64)
+        args[:] = [value for block, _ in blocks for value in block]
+        self._keep += [args, counters, [(op.args, op.units) for op in tape.ops]]
+        at, first_counter, records = _address(args), _address(counters), []
+        for op, (block, stride), place in zip(tape.ops, blocks, places.tolist(), strict=True):
+            records.append(
+                (
+                    library.address(op.kernel),
+                    at,
+                    stride,
+                    _address(op.units),
+                    op.mode,
+                    op.chunk,
+                    int(op.barrier),
+                    first_counter + place,
+                )
             )
+            at += 8 * len(block)
+        self.records[:] = records
         # Room for each thread's sums on lines of its own.
         self.stats = aligned((tape.threads, _round_up(len(tape.ops), 4), 2), np.int64)
         self._at = (self.records.ctypes.data, len(tape.ops))
@@ -157,22 +165,31 @@ class NativeTape:
         return self.stats[:, : len(self), 1] / self.pool.cycles_per_second
 
 
-def _argument_block(op: Op, threads: int) -> tuple[np.ndarray, int]:
-    """int64 [threads or 1, slots] and the bytes from one thread's block to the next (0: shared)."""
-    own = any(isinstance(arg, PerThread) for arg in op.args)
+def _argument_block(op: Op, threads: int) -> tuple[list[int], int]:
+    """The slots of an op's arguments, and the bytes from one thread's to the next (0: shared)."""
     assert len(op.args) == len(op.kernel.source.params), (op.name, len(op.args))
-    block = aligned((threads if own else 1, _round_up(len(op.args), 8)), np.int64)
-    for tid, line in enumerate(block):
-        for slot, arg in enumerate(op.args):
-            if isinstance(arg, PerThread):
-                line[slot] = arg.buffers[tid].ctypes.data
-            elif isinstance(arg, np.ndarray):
-                line[slot] = arg.ctypes.data
-            elif isinstance(arg, float):
-                line[slot : slot + 1].view(np.float32)[0] = arg
-            else:
-                line[slot] = arg
-    return block, block.strides[0] if own else 0
+    width = _round_up(len(op.args), 8)  # whole cache lines
+    own = PerThread in map(type, op.args)
+    block: list[int] = []
+    for tid in range(threads if own else 1):
+        block += [_slot(arg, tid) for arg in op.args]
+        block += [0] * (width - len(op.args))
+    return block, 8 * width if own else 0
+
+
+def _slot(arg: Any, tid: int) -> int:
+    """One argument as eight bytes; a float is in the lower four."""
+    if isinstance(arg, np.ndarray):
+        return _address(arg)
+    if isinstance(arg, PerThread):
+        return _address(arg.buffers[tid])
+    if isinstance(arg, float):
+        return int.from_bytes(struct.pack("<f", arg), "little")
+    return int(arg)
+
+
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]  # half the time of `ctypes.data`
 
 
 def _round_up(value: int, step: int) -> int:

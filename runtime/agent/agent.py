@@ -23,7 +23,7 @@ from ...tools.policy import Mode
 from ..conversation.chat import Message
 from .compaction import dropped_text, moved
 from .events import AgentEvent, RunFinished
-from .header import begin_trace, run_start
+from .header import begin_trace, prepare, run_start
 from .local import LocalTalk
 from .loop import Run
 from .output import OutputType
@@ -153,6 +153,7 @@ class Agent(Generic[Output]):
         """Whether `stop` was called during the current run."""
         self.errand: Errand[str] | None = None
         """The call that the current run waits for, where it need not wait for ever."""
+        prepare(self)
 
     @property
     def trace(self) -> Trace:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,13 @@ def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
 
         path = user_state_path("triplepoint", appauthor=False) / "traces" / f"{run}.jsonl"
     return Trace.to_file(path, run=run, redact=redact)
+
+
+def prepare(agent: Agent[Any]) -> None:
+    """Find out now what a header says and what takes its time: nobody waits for an answer yet."""
+    _ = agent.engine.model.sha256
+    _regime_map(agent)
+    _versions()
 
 
 def run_start(agent: Agent[Any], task: str) -> RunStart:
@@ -97,6 +105,11 @@ def _machine(engine: Engine | RemoteEngine) -> MachineRecord:
 
 def versions() -> dict[str, str]:
     """Package to version; ``kernels`` is a hash of what the kernels are generated from."""
+    return dict(_versions())
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
     from ...jit.compile import source_hash
 
     found = {"kernels": source_hash()[:12]}

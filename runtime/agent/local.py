@@ -72,6 +72,7 @@ class LocalTalk:
             engine.tokenizer, tools, self.chat.form, config.output, self.chat.thinking
         )
         self.session = engine.session(context=config.context)
+        self.session.prepare()
         self.ledger = TokenLedger()
         self.sampling = (config.sampling or Sampling()).over(engine.sampling)
         self._stops = self.sampling.filled().stop
@@ -122,9 +123,11 @@ class LocalTalk:
         began = time.perf_counter()
         if not len(other.ledger):  # what `warm` has read is found when the first question is fed
             self.session = other.session.fork()
+            self.session.prepare()
             return None
         changed = other.ledger.first_difference(other.session.tokens)
         self.session = other.session.fork(None if changed is None else changed.position)
+        self.session.prepare()
         self.ledger.ids = list(other.ledger.ids)
         self.ledger.spans = list(other.ledger.spans)
         self._thoughts.cuts = list(other._thoughts.cuts)

@@ -112,6 +112,7 @@ class Chat:
         self._takes_system = True
         if self.tools:
             self._probe(named=format_of(source) is not None)
+            self._shows_calls()  # asked now rather than while a tool's result waits to be read
 
     def open(self, messages: Sequence[Message]) -> list[Segment]:
         """The whole conversation, up to where the assistant is to speak.

@@ -106,6 +106,7 @@ class Decoding:
             session.compute("resume", 0)
         before, ids = session.n_cached, self._ids
         with session.engine.lock:
+            session.engine.pool.rouse()  # beside the choice of the first token, and forced ones
             session.engine.pool.clear_stop()
             session.accounts.reset()
         try:

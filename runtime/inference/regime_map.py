@@ -9,23 +9,27 @@ from ...jit.kernels.attention import token_tile
 from ..physics.costs import pass_cost, predict
 
 if TYPE_CHECKING:
+    from ..physics.calibration import Calibration
     from .engine import Engine
     from .session import Session
 
 _STEP = 2**0.5  # between neighbouring lengths
-_known: WeakKeyDictionary[Engine, dict[str, Any]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Engine, tuple[Calibration | None, dict[str, Any]]] = WeakKeyDictionary()
 
 
 def regime_map(session: Session) -> dict[str, Any]:
     """For `tokens` in a pass and `kv` positions before it, the first letter of the bound.
 
     The passes are those that the session would make: at most as many tokens as its prefill takes
-    at once, and as many positions as fit. Computed once for an engine.
+    at once, and as many positions as fit. Computed once for an engine and its calibration, in some
+    hundredths of a second: so an agent asks for it before it is asked anything.
     """
     engine = session.engine
-    if engine not in _known:
-        _known[engine] = _compute(session)
-    return _known[engine]
+    by, found = _known.get(engine, (None, {}))
+    if not found or by is not engine.calibration:
+        found = _compute(session)
+        _known[engine] = engine.calibration, found
+    return found
 
 
 def _compute(session: Session) -> dict[str, Any]:

@@ -286,6 +286,11 @@ class Session:
                 self.run_pass(plan, part, 0)
             yield len(part)
 
+    def prepare(self) -> None:
+        """Lay down now what a decode would, so that the first one does not have to."""
+        if (self.shortcuts.jump or self.shortcuts.speculate) and self._verify is None:
+            self._verify = Verify(self)
+
     def rouse(self) -> None:
         """A prefill will soon come: threads that sleep may as well wake up meanwhile."""
         # Not in the midst of another session's pass, which would lose its players.
@@ -340,7 +345,12 @@ class Session:
 
     def choose(self, tape: NativeTape | None = None) -> None:
         """Choose a token greedily from the logits that are there, or by a tape of its own."""
-        self._play(tape or self._choose)
+        pool = self.engine.pool
+        players, pool.active = pool.active, 1  # to wake a thread would take longer
+        try:
+            self._play(tape or self._choose)
+        finally:
+            pool.active = players
 
     def run_pass(
         self, plan: Plan, part: Sequence[int], outputs: int, panels: np.ndarray | None = None

@@ -147,9 +147,10 @@ def expect(
         for n, value in enumerate(_pass_seconds(cost, model, machine, reached, count, batch)):
             parts[n] += value
         rates = attainable(cost, model, machine, reached)
-        for n, name in enumerate(("compute", "memory", "dispatch")):
-            least[n] += bound.as_dict()[name]
-            attained[n] += rates.as_dict()[name]
+        for sums, times in ((least, bound), (attained, rates)):
+            sums[0] += times.compute_s
+            sums[1] += times.memory_s
+            sums[2] += times.dispatch_s
         at += count
     return Expectation(
         tokens * batch,

@@ -256,6 +256,32 @@ def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
     assert [m[0] for m in mine] == [102, 102, 2]
 
 
+def test_a_pass_of_the_caller_alone_wakes_nobody(library: Library, make_pool: MakePool) -> None:
+    """Workers that were left out, and those that wait for a pass, sleep on; then all play again."""
+    pool = make_pool(3)
+    pool.set_spin(1e-3, 1e-5)
+    mine = [aligned(8, np.int64) for _ in range(3)]
+    tape = Tape("count", 3)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
+    native = tape.finish(library, pool)
+    native.play()
+    pool.active = 2
+    native.play()
+    for _ in range(20):
+        assert _until(lambda: pool._block[player.CREW_PARKED] == 1)
+        assert _until(lambda: pool._block[player.START_PARKED] == 1)
+        before = pool.naps
+        pool.active = 1
+        native.play()
+        pool.active = 2
+        assert (pool._block[player.CREW_PARKED], pool._block[player.START_PARKED]) == (1, 1)
+        assert pool.naps == before
+        native.play()
+    pool.active = 3
+    native.play()
+    assert [m[0] for m in mine] == [43, 23, 2]
+
+
 def test_roused_workers_spin(library: Library, make_pool: MakePool) -> None:
     """Rousing wakes workers without a pass: when none comes they park again."""
     pool = make_pool(2)

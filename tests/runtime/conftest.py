@@ -138,6 +138,9 @@ class ScriptedSession:
         self._tokenizer = tokenizer
         self._replies = replies
 
+    def prepare(self) -> None:
+        """There is nothing to lay down."""
+
     def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
         """Append, as the real one does."""
         if len(self.tokens) + len(ids) > self.context:

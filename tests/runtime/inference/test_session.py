@@ -13,8 +13,10 @@ from helpers import tiny_qwen3 as tiny
 
 from triplepoint.errors import ContextOverflowError, EngineError
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.plan import Plan
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.inference.shortcuts import Shortcuts
 
 MakeModel = Callable[[str], Path]
 PROMPT = np.random.default_rng(2).integers(0, tiny.VOCAB, 40).tolist()
@@ -375,3 +377,36 @@ def test_sessions_in_threads(engine: Engine) -> None:
 
     assert not any(thread.is_alive() for thread in both)
     assert not wrong
+
+
+def test_what_was_prepared_is_not_laid_down_again(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that was prepared decodes the same tokens, guessed ones among them, and lays down
+    no further pass.
+    """
+    text = [5, 6, 7, 8] * 6
+    plain = engine.session()
+    plain.prefill(text)
+    want = list(plain.decode(max_tokens=60))
+    session = engine.session()
+    session.shortcuts = Shortcuts(speculate=4)
+    session.prepare()
+    monkeypatch.setattr(Plan, "__init__", lambda *_, **__: pytest.fail("laid down too late"))
+    session.prefill(text)
+    got = list(session.decode(max_tokens=60))
+    phase = session.last_phase
+
+    assert got == want
+    assert phase is not None
+    assert phase.drafted_tokens > 0, "else the pass that was prepared was not needed"
+
+
+def test_a_choice_leaves_the_threads_as_they_were(engine: Engine, session: Session) -> None:
+    """The choice of a token is played by the caller alone; passes by all, before and after."""
+    session.prefill([3, 1, 4, 1, 5])
+    players = engine.pool.active
+    session.choose()
+
+    assert engine.pool.active == players
+    assert engine.choice.token[0] == np.argmax(session.logits)
