@@ -7,6 +7,7 @@
      ├─ TargetError                a CPU target that is unknown or that this machine lacks
      ├─ CompileError               a kernel that could not be generated or loaded
      ├─ EngineError
+ │   ├─ SettingError           a setting that makes no sense, or that this model cannot have
      │   ├─ ContextOverflowError   more tokens than the context holds
      │   └─ PassCancelledError     a forward pass ended by stop() or Ctrl-C
      ├─ AgentError
@@ -59,6 +60,10 @@ class CompileError(TriplepointError):
 
 class EngineError(TriplepointError):
     """The engine cannot do what was asked of it."""
+
+
+class SettingError(EngineError):
+    """A setting makes no sense, or this model cannot have it; the message says what can be."""
 
 
 class ContextOverflowError(EngineError):

@@ -86,7 +86,7 @@ class Agent(Generic[Output]):
         GrammarError: no grammar can be made from a tool's schema, or from that of the answer.
         AgentError: output_type has no schema.
         ToolError: the workspace is no folder.
-        EngineError: the context is larger than the engine's.
+        SettingError: the context is larger than the engine's, or a logit bias names no token.
 
     Attributes:
         session, ledger, messages: the conversation as the engine has it, token by token with

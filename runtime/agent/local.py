@@ -54,7 +54,7 @@ class LocalTalk:
     Raises:
         TemplateError: the model's chat template cannot be used.
         GrammarError: no grammar can be made from a tool's schema.
-        EngineError: the context is larger than the engine's.
+        SettingError: the context is larger than the engine's, or a logit bias names no token.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class LocalTalk:
         self.session.prepare()
         self.ledger = TokenLedger()
         self.sampling = (config.sampling or Sampling()).over(engine.sampling)
+        self.sampling.check(engine.tokenizer.n_vocab)
         self._stops = self.sampling.filled().stop
         self._tools = tools
         self._opens_thinking = False

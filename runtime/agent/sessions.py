@@ -197,6 +197,16 @@ class KeptSession:
         )
 
 
+def no_name(name: str) -> str:
+    """Why a session cannot be called so; empty where it can."""
+    if _NAME.fullmatch(name):
+        return ""
+    return (
+        f"{name!r} cannot name a session: letters, digits, dots, dashes and underscores can, "
+        "64 of them, the first a letter or digit"
+    )
+
+
 def open_session(name: str, root: str | Path | None = None) -> KeptSession:
     """The conversation of that name, for this process alone; a new one if there is none.
 
@@ -207,11 +217,8 @@ def open_session(name: str, root: str | Path | None = None) -> KeptSession:
     Raises:
         AgentError: that is no name, another process has it, or there is no place for it.
     """
-    if not _NAME.fullmatch(name):
-        raise AgentError(
-            f"{name!r} cannot name a session: letters, digits, dots, dashes and underscores can, "
-            "64 of them, the first a letter or digit"
-        )
+    if problem := no_name(name):
+        raise AgentError(problem)
     folder = sessions_folder(root) / name
     try:
         snapshot.make_folder(folder)

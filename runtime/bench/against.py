@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import EngineError
+from ...errors import EngineError, SettingError
 from .runner import Case, Result, Runner, Samples
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Peer:
             )
         except OSError as error:
             self._stderr.close()
-            raise EngineError(f"cannot start {self._python}: {error.strerror}") from None
+            raise SettingError(f"cannot start {self._python}: {error.strerror}") from None
 
     def load(self, model: Path, context: int, threads: int) -> None:
         """Have the peer load a GGUF file.

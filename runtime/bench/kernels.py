@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ...errors import EngineError
+from ...errors import SettingError
 from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.kernels.kvcache import KVFormat
 from ...jit.kernels.panels import FORMATS, Format
@@ -147,7 +147,7 @@ def run(
     """
     unknown = [name for name in kernels if name not in KERNELS]
     if unknown:
-        raise EngineError(f"unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
+        raise SettingError(f"unknown kernel {unknown[0]!r}; known: {', '.join(KERNELS)}")
     library = Library(target, ObjectCache(default_folder()))
     pool = Pool(library, threads or physical_cores())
     try:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import EngineError
+from ...errors import SettingError
 from .arguments import tests
 from .engines import load_engine
 from .output import Output
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     from ..bench.ablation import GROUPS, POLICY, TESTS, Ablation
 
     if wrong := set(args.ablate) - set(GROUPS):
-        raise EngineError(f"cannot hold {min(wrong)} fixed; known: {', '.join(GROUPS)}")
+        raise SettingError(f"cannot hold {min(wrong)} fixed; known: {', '.join(GROUPS)}")
     cases: list[Case | AgentRun] = list(args.tests or tests(TESTS))
 
     def load(given: Mapping[str, Any]) -> Engine:
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     ablation = Ablation(load, cases, args.ablate)
     try:
         if not ablation.cases:
-            raise EngineError("nothing to measure: the context is too small for these tests")
+            raise SettingError("nothing to measure: the context is too small for these tests")
         fixed = [name for name in ablation.names if name != POLICY]
         columns = [Column("test", 15), Column("chosen t/s", 12)]
         columns += [Column(name, 11) for name in fixed]

@@ -182,7 +182,10 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
     _engine_options(verb, model="nano")
     kept = verb.add_mutually_exclusive_group()
     kept.add_argument(
-        "--session", metavar="NAME", help="keep the conversation, and go on where it ended"
+        "--session",
+        type=session,
+        metavar="NAME",
+        help="keep the conversation, and go on where it ended",
     )
     kept.add_argument(
         "--continue", dest="resume", action="store_true", help="go on with the last session"
@@ -274,6 +277,15 @@ def setting(text: str) -> tuple[str, str]:
     if not (key and equals and value):
         raise argparse.ArgumentTypeError(f"{text!r} is not a setting like chunk=512")
     return key, value
+
+
+def session(text: str) -> str:
+    """A name that a session can have."""
+    from ..agent.sessions import no_name
+
+    if problem := no_name(text):
+        raise argparse.ArgumentTypeError(problem)
+    return text
 
 
 def seconds(text: str) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import EngineError
+from ...errors import SettingError
 from ...traces.text import printable
 from .engines import load_engine
 from .output import Output
@@ -53,9 +53,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
         return sweeping.run(args, output, form)
     from ..bench.runner import cases
 
+    if args.schedule and args.ablate is None:
+        raise SettingError("--schedule is for --ablate: it says whose phases are played as well")
     todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)
     if not todo:
-        raise EngineError("nothing to measure: every length is 0")
+        raise SettingError("nothing to measure: every length is 0")
     engine = load_engine(args, output)
     try:
         if args.speculation:

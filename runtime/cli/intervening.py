@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ...errors import EngineError
+from ...errors import SettingError
 from .engines import load_engine
 from .output import Output
 from .predicting import DEPTHS
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         room = engine.context - interventions.SINGLES
         points = [(n, d) for n in args.interventions for d in depths if n and n + d <= room]
         if not points:
-            raise EngineError(f"nothing to measure: no length fits a context of {engine.context}")
+            raise SettingError(f"nothing to measure: no length fits a context of {engine.context}")
         fitted = calibration.calibrated(engine)
         if busy(fitted, engine.machine):
             output.note(BUSY)

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import EngineError
+from ...errors import SettingError
 from .engines import load_engine
 from .output import Output
 from .regimes import BUSY
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     points = [(n, depth) for depth in depths for n in args.predict if n and n + depth <= room]
     if not points:
         engine.close()
-        raise EngineError(f"nothing to measure: no length fits a context of {engine.context}")
+        raise SettingError(f"nothing to measure: no length fits a context of {engine.context}")
     found: list[Checked] = []
     try:
         fitted = calibration.calibrated(engine, anew=True)

@@ -8,6 +8,7 @@ from ...errors import (
     ContextOverflowError,
     LimitReachedError,
     ModelError,
+    SettingError,
     TargetError,
     ToolError,
     TraceError,
@@ -30,7 +31,7 @@ def explain(error: Exception) -> tuple[Exit, str]:
     """Exit status and message for an error that ended a command."""
     if isinstance(error, LimitReachedError | ContextOverflowError):
         return Exit.LIMIT, str(error)
-    if isinstance(error, TargetError):
+    if isinstance(error, TargetError | SettingError):
         return Exit.USAGE, str(error)
     if isinstance(error, ModelError | TraceError | ToolError):  # of tools, only a bad folder
         return Exit.FILE, str(error)

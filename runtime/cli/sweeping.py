@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...errors import EngineError
+from ...errors import EngineError, SettingError
 from .engines import load_engine
 from .output import Output
 from .tables import Column, Form, Row, rate, show
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Measure one sweep and print it, each figure also as a share of the largest of its column."""
     points = list(_points(args, output))
     if not points:
-        raise EngineError("nothing to measure: the context is too small for this sweep")
+        raise SettingError("nothing to measure: the context is too small for this sweep")
     if form == "json":
         fields = [dataclasses.asdict(p) for p in points]
         print(json.dumps(fields, indent=2))

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ...errors import EngineError, ModelError
+from ...errors import ModelError, SettingError
 from ...jit import targets
 from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.kernels.attention import token_tile
@@ -130,7 +130,7 @@ class Engine:
         self.model = _info(gguf, config.layers, config.context)
         self.context = min(config.context, DEFAULT_CONTEXT) if context is None else context
         if self.context > config.context:
-            raise EngineError(
+            raise SettingError(
                 f"a context of {self.context} tokens was asked for, but {self.model.name} was made "
                 f"for {config.context}; ask for at most that"
             )
@@ -185,16 +185,16 @@ class Engine:
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.
             TargetError: the target is unknown or cannot run here.
-            EngineError: another setting makes no sense.
+            SettingError: another setting makes no sense.
         """
         if kv not in get_args(KVFormat):
             known = ", ".join(get_args(KVFormat))
-            raise EngineError(f"unknown KV cache format {kv!r}; known: {known}")
+            raise SettingError(f"unknown KV cache format {kv!r}; known: {known}")
         if context is not None and context < 1:
-            raise EngineError(f"a context of {context} tokens is too small; ask for at least 1")
+            raise SettingError(f"a context of {context} tokens is too small; ask for at least 1")
         count = threads if threads is not None else physical_cores()
         if not 1 <= count <= 256:
-            raise EngineError(f"{count} threads make no sense; ask for 1 to 256")
+            raise SettingError(f"{count} threads make no sense; ask for 1 to 256")
         shortcuts = Shortcuts(jump, speculate)
         fixed = Fixed.of({**(tune or {}), **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
@@ -214,7 +214,7 @@ class Engine:
         """A new conversation with an empty KV cache of `context` positions."""
         size = self.context if context is None else context
         if not 1 <= size <= self.context:
-            raise EngineError(
+            raise SettingError(
                 f"a session of {size} tokens does not fit a context of {self.context}"
             )
         c = self.network.config

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import EngineError
+from ...errors import EngineError, SettingError
 
 if TYPE_CHECKING:
     from .ranking import Ranking
@@ -59,7 +59,7 @@ class Settings:
         }
         for name, sound in checks.items():
             if not sound:  # NaN fails every comparison
-                raise EngineError(
+                raise SettingError(
                     f"sampling: {name}={getattr(self, name)} makes no sense; {_RANGES[name]}"
                 )
 
@@ -138,6 +138,18 @@ class Sampling:
     def given(self) -> dict[str, Any]:
         """What is not None."""
         return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def check(self, n_vocab: int) -> None:
+        """See whether a vocabulary of so many tokens has those that are named.
+
+        Raises:
+            SettingError: it has not.
+        """
+        most = max(self.logit_bias or (), default=-1)
+        if most >= n_vocab:
+            raise SettingError(
+                f"sampling: logit_bias names token {most}, but the vocabulary has {n_vocab}"
+            )
 
     def filled(self) -> Settings:
         """The defaults in place of what is None."""
@@ -240,11 +252,7 @@ class Sampler:
         self._ranking = ranking
         self._constraint = constraint
         s = self.settings
-        most = max(s.logit_bias, default=-1)
-        if most >= ranking.n_vocab:
-            raise EngineError(
-                f"sampling: logit_bias names token {most}, but the vocabulary has {ranking.n_vocab}"
-            )
+        settings.check(ranking.n_vocab)
         self._biased = np.fromiter(s.logit_bias, np.int64)
         self._bias = np.maximum(np.fromiter(s.logit_bias.values(), np.float32), -MOST_BIAS)
         self._written: deque[int] = deque()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ...errors import EngineError
+from ...errors import SettingError
 from .verify import ROWS
 
 MOST_GUESSED = ROWS - 1  # tokens of one pass
@@ -33,7 +33,7 @@ class Shortcuts:
         if self.speculate != "auto" and not (
             isinstance(self.speculate, int) and 0 <= self.speculate <= MOST_GUESSED
         ):
-            raise EngineError(
+            raise SettingError(
                 f"speculate={self.speculate!r} makes no sense; give auto, or a number of tokens "
                 f"from 0 (off) to {MOST_GUESSED}"
             )

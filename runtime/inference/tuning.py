@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...errors import EngineError
+from ...errors import EngineError, SettingError
 from ...jit.pool import SPIN_BARRIER_S, Pool
 from ..physics.expectation import even_part
 from .choices import (
@@ -74,7 +74,7 @@ class Fixed:
         found: dict[str, Any] = {}
         for key, value in (given or {}).items():
             if key not in KEYS:
-                raise EngineError(f"unknown setting {key!r}; known: {', '.join(KEYS)}")
+                raise SettingError(f"unknown setting {key!r}; known: {', '.join(KEYS)}")
             found[key] = _value(key, value)
         return cls(**found)
 
@@ -92,12 +92,12 @@ def _value(key: str, value: Any) -> int | float | bool:
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds <= 10:
-            raise EngineError(f"spin is a time up to 10 s, such as 300us, not {value!r}")
+            raise SettingError(f"spin is a time up to 10 s, such as 300us, not {value!r}")
         return seconds
     number = int(text) if text.isascii() and text.isdigit() else 0
     most = 256 if key == "threads" else 8192
     if not 1 <= number <= most:
-        raise EngineError(f"{key} is a number from 1 to {most}, not {value!r}")
+        raise SettingError(f"{key} is a number from 1 to {most}, not {value!r}")
     return number
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from ....errors import EngineError, ModelError
+from ....errors import EngineError, ModelError, SettingError
 
 if TYPE_CHECKING:
     import ssl
@@ -82,9 +82,9 @@ class RemoteEngine:
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise EngineError(f"no address of a server: {base_url!r}; http://localhost:8080/v1 is")
+            raise SettingError(f"no address of a server: {base_url!r}; http://localhost:8080/v1 is")
         if context < 1 or silence <= 0 or tries < 1:
-            raise EngineError("context, silence and tries must be above 0")
+            raise SettingError("context, silence and tries must be above 0")
         host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         if parts.username is not None:
             raise EngineError("give a key as api_key, not in the address")

@@ -61,6 +61,22 @@ def test_help_imports_nothing_heavy() -> None:
         ["run", "x", "--threads", "two"],
         ["run", "x", "--kv", "q2"],
         ["bench", "-p", "12,x"],
+        ["run", "x", "--session", "a/b"],
+        ["chat", "--session", ".."],
+        ["run", "x", "--tune", "colour=red"],
+        ["run", "x", "--tune", "chunk=many"],
+        ["run", "x", "--tune", "spin=long"],
+        ["run", "x", "--threads", "9999"],
+        ["run", "x", "-m", "http://"],
+        ["run", "x", "--context", "999999"],
+        ["chat", "--context", "999999"],
+        ["chat", "--logit-bias", "999999=1"],
+        ["replay", "chat", "--perf", "--tune", "colour=red"],
+        ["bench", "-p", "0", "-n", "0"],
+        ["bench", "--ablate", "colour"],
+        ["bench", "--schedule", "chat"],
+        ["bench", "--predict", "99999"],
+        ["bench", "--interventions", "99999"],
     ],
 )
 def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -75,6 +91,17 @@ def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[s
     assert len(shown.err.splitlines()) == 1
     assert shown.err.startswith("triplepoint")
     assert "error: " in shown.err
+
+
+@pytest.mark.parametrize(
+    "args", [["bench", "-p", "0", "-n", "99999", "-r", "1"], ["bench", "--kernels", "butter"]]
+)
+def test_wrong_usage_that_a_measurement_finds(
+    args: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The head of a table may be there by then; the explanation is still one line, the status 2."""
+    assert main(args) == Exit.USAGE
+    assert len(capfd.readouterr().err.splitlines()) == 1
 
 
 def test_an_error_is_one_line(triplepoint: Run, tmp_path: Path) -> None:

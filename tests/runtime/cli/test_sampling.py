@@ -74,5 +74,5 @@ def test_a_run_that_is_sampled(triplepoint: Run, nano: Path, folder: Path) -> No
     assert json.loads(done.stdout)["run"]["config"]["sampling"]["seed"] == 3
 
     wrong = triplepoint("run", "hello", "--dir", folder, "--logit-bias", "999999=1")
-    assert wrong.returncode == 1
+    assert wrong.returncode == 2
     assert "logit_bias names token 999999" in wrong.stderr
