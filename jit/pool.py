@@ -176,6 +176,24 @@ class Pool:
         if self._block[player.START_PARKED] and not self.closed:
             self._rouse(self._address)
 
+    @property
+    def parked(self) -> bool:
+        """Whether a worker sleeps until the next pass."""
+        return bool(self._block[player.START_PARKED])
+
+    def await_workers(self, patience_s: float) -> bool:
+        """Wake the workers that have parked; whether all had a core again in so many seconds.
+
+        A worker that was woken may still have to wait: where another process runs on its core the
+        system may let that finish its slice first, which is some milliseconds.
+        """
+        self.rouse()
+        until = time.perf_counter() + patience_s
+        while self.parked:
+            if time.perf_counter() >= until:
+                return False
+        return True
+
     def play_at(self, ops: int, count: int, start: int, stats: int, stride: int) -> int:
         """Play `count` ops from op `start` for at most about SLICE_S; the index of the next op.
 

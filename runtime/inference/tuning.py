@@ -3,7 +3,7 @@
 | setting | chosen from | corrected by |
 |---|---|---|
 | threads of a pass | profiles by number of threads, the model, tokens and KV length | trials in \
-decode (`trials.py`); cores that others have (`crowding.py`) |
+decode (`trials.py`); cores that others have (`crowding.py`); threads that wake late |
 | tokens of a prefill pass | profile and model | |
 | spinning between passes | expected time of a decode pass | threads that park within a decode |
 | large pages | what they were measured to bring here | |
@@ -44,6 +44,8 @@ KEYS = ("threads", "chunk", "spin", "pages", "online")
 DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then each doubling
 RATIOS = 9  # observed times that correct an expected one
 RATIO_MOST = 4.0
+AWAKE_S = 100e-6  # in which a thread that was woken has its core, unless another process is there
+LATE_S = 2e-3  # a pass that the caller plays alone in this time does not wait for the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ class Tuning:
         self._crowded = len(crowding.changes)
         self._lines: list[str] = []
         self._trial: Trials | None = None
+        self._patience, self._late = AWAKE_S, 0  # passes that were not played by all
         self.apply()
 
     def given(self, more: Mapping[str, Any]) -> Tuning:
@@ -186,6 +189,8 @@ class Tuning:
         self.crowding.look()
         want = self._decode_threads(start) if tokens == 1 else self._prefill_threads(tokens, start)
         count = min(want, self.crew.active)
+        if count > 1 and self.pool.parked:
+            count = self._awake(count, tokens, start)
         if count != self._playing:
             self.pool.active = self._playing = count
         if self._trial is not None:
@@ -203,6 +208,24 @@ class Tuning:
                 self._lines += self._trial.changes
                 self._trial.changes = []
         self._trial = None
+
+    def _awake(self, count: int, tokens: int, start: int) -> int:
+        """How many of `count` threads play a pass when some of them sleep.
+
+        Where one does not come, a short pass is played by the caller alone: to wait for the end of
+        another process's slice, 3 to 4 ms, would take longer. Whoever came late has the next one.
+        """
+        if self.fixed.threads is not None or not (self.fixed.online and self.crowding.on):
+            return count
+        patience, self._patience = self._patience, AWAKE_S
+        if self.pool.await_workers(patience) or count * self.pass_s(tokens, start) > LATE_S:
+            return count
+        self._patience = 0.0  # they have been waited for once
+        self._late += 1
+        if self._trial is not None:
+            self._trial.interrupted()
+            self._trial = None
+        return 1
 
     def _decode_threads(self, start: int) -> int:
         if self._decode_always:
@@ -277,6 +300,10 @@ class Tuning:
             why = f"{change.starved:.0%} of the time without a core"
             self._lines.append(f"threads: {change.threads}, {why if change.starved else 'again'}")
         self._crowded = len(self.crowding.changes)
+        if self._late:
+            passes = "a pass" if self._late == 1 else f"{self._late} passes"
+            self._lines.append(f"threads: 1 in {passes}, where others had no core when woken")
+            self._late = 0
         lines, self._lines = self._lines, []
         return lines
 

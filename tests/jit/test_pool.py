@@ -256,6 +256,17 @@ def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
     assert [m[0] for m in mine] == [102, 102, 2]
 
 
+def test_workers_that_sleep_can_be_waited_for(library: Library, make_pool: MakePool) -> None:
+    """They are awake then, or it is said that they are not; awake ones are not waited for."""
+    pool = make_pool(2)
+    pool.set_spin(1e-3, 0.2)
+    assert pool.await_workers(0.0) is not pool.parked
+    assert _until(lambda: pool.parked)
+    assert pool.await_workers(60.0)
+    assert not pool.parked
+    assert pool.await_workers(0.0)
+
+
 def test_a_pass_of_the_caller_alone_wakes_nobody(library: Library, make_pool: MakePool) -> None:
     """Workers that were left out, and those that wait for a pass, sleep on; then all play again."""
     pool = make_pool(3)

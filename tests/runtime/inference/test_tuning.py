@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from triplepoint.errors import EngineError
+from triplepoint.jit.pool import Pool
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.tuning import Fixed, Tuning
 
@@ -184,3 +185,43 @@ def test_crowding_is_told_with_the_phase(engine: Engine) -> None:
     engine.crowding._change(0.0, 2, 0.0)
     assert session.prefill(IDS[:10]).tuning == ["threads: 2, again"]
     assert session.prefill(IDS[:10]).tuning == []
+
+
+def test_a_short_pass_does_not_wait_for_a_thread_that_has_no_core(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller plays it alone, with the same bits, and says so; a long one waits."""
+    session, other = engine.session(), engine.session()
+    session.prefill(IDS[:20])
+    want = session.logits.copy()
+    monkeypatch.setattr(engine, "tuning", made(engine))
+    monkeypatch.setattr(engine.crowding, "on", True)
+    monkeypatch.setattr(engine.crowding, "look", lambda: None)
+    tuning, players = engine.tuning, []
+    monkeypatch.setattr(Pool, "parked", True)
+    monkeypatch.setattr(Pool, "await_workers", lambda *_: False)
+    monkeypatch.setattr(tuning, "after", lambda: players.append(engine.pool.active))
+    monkeypatch.setattr(tuning, "pass_s", lambda tokens, start: tokens * 40e-6)
+    monkeypatch.setattr(tuning, "_always", 2)
+    phase = other.prefill(IDS[:20])
+    assert players == [1]
+    assert np.array_equal(other.logits, want)
+    assert any("1 in a pass" in line for line in phase.tuning)
+    phase = other.prefill(IDS[20:60])
+    assert players == [1, 2]
+    assert not phase.tuning
+
+
+@pytest.mark.parametrize("given", [{"threads": 2}, {"online": "off"}])
+def test_threads_that_were_given_are_waited_for(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, given: dict[str, object]
+) -> None:
+    """Where nothing may be corrected, all threads play whether they are late or not."""
+    monkeypatch.setattr(engine.crowding, "on", True)
+    monkeypatch.setattr(engine.crowding, "look", lambda: None)
+    tuning = made(engine, **given)
+    monkeypatch.setattr(tuning, "_always", 2)
+    monkeypatch.setattr(Pool, "parked", True)
+    monkeypatch.setattr(Pool, "await_workers", lambda *_: False)
+    tuning.before(8, 0)
+    assert engine.pool.active == 2
