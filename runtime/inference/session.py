@@ -287,7 +287,8 @@ class Session:
             yield len(part)
 
     def prepare(self) -> None:
-        """Lay down now what a decode would, so that the first one does not have to."""
+        """Lay down and choose now what the first phases else would while somebody waits."""
+        self.engine.tuning.prepare()
         if (self.shortcuts.jump or self.shortcuts.speculate) and self._verify is None:
             self._verify = Verify(self)
 

@@ -225,3 +225,17 @@ def test_threads_that_were_given_are_waited_for(
     monkeypatch.setattr(Pool, "await_workers", lambda *_: False)
     tuning.before(8, 0)
     assert engine.pool.active == 2
+
+
+def test_prepared_choices_are_those_of_passes(engine: Engine) -> None:
+    """What was chosen beforehand is what a pass would have chosen, and is not chosen again."""
+    prepared, plain = made(engine), made(engine)
+    for tuning in (prepared, plain):
+        tuning._always = tuning._decode_always = None
+    prepared.prepare()
+    chosen = dict(prepared._prefill)
+    assert {bits for bits, _ in chosen} == set(range(2, prepared.chunk.bit_length() + 1))
+    for tokens in (3, 6, 12, 48, 192):
+        assert prepared._prefill_threads(tokens, 0) == plain._prefill_threads(tokens, 0)
+    assert prepared._decode_threads(0) == plain._decode_threads(0)
+    assert prepared._prefill == chosen
