@@ -309,8 +309,8 @@ class Tuning:
             self._lines.append(f"threads: {change.threads}, {why if change.starved else 'again'}")
         self._crowded = len(self.crowding.changes)
         if self._late:
-            passes = "a pass" if self._late == 1 else f"{self._late} passes"
-            self._lines.append(f"threads: 1 in {passes}, where others had no core when woken")
+            count = "a pass" if self._late == 1 else f"{self._late} passes"
+            self._lines.append(f"threads: 1 in {count}, where others had no core when woken")
             self._late = 0
         lines, self._lines = self._lines, []
         return lines

@@ -49,7 +49,8 @@ class Calibration:
         self, cost: ModelCost, tokens: int, start: int, machine: MachineProfile | None = None
     ) -> Expectation:
         """What a phase will take; with the limits of the calibration unless others are given."""
-        model = dataclasses.replace(cost, spread=self.spread)
+        same = cost.spread == self.spread  # as it is but for experts; a copy takes a while
+        model = cost if same else dataclasses.replace(cost, spread=self.spread)
         return expect(model, machine or self.machine, self.efficiency, self.passes, tokens, start)
 
     @property

@@ -11,8 +11,11 @@ import pytest
 from helpers import tiny_qwen3 as tiny
 
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.regime_map import regime_map
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.physics.calibration import Calibration
+from triplepoint.runtime.physics.expectation import Efficiency, Passes
 from triplepoint.traces.events import PhaseEvent
 
 MakeModel = Callable[[str], Path]
@@ -101,3 +104,23 @@ def test_weights_are_counted_by_hand(engine: Engine) -> None:
     assert engine.cost.head_weights == tiny.VOCAB * tiny.WIDTH
     assert engine.cost.quantised
     assert engine.cost.kv_bytes == tiny.LAYERS * 2 * tiny.KV_HEADS * tiny.HEAD_DIM * 2
+
+
+def test_the_map_of_regimes_follows_the_calibration(
+    engine: Engine, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made once, and again when there is another calibration."""
+    monkeypatch.setattr(engine, "calibration", None)
+    first = regime_map(session)
+    assert first["by"] == "roofline"
+    assert regime_map(engine.session()) is first
+
+    plans = session.prefill_plan.tape.barriers, session.decode_plan.tape.barriers
+    passes = Passes(128, 8, plans[1], plans[0])
+    slow = Efficiency(barrier_s=1.0, decode_barrier_s=1.0)
+    found = Calibration(engine.model.name, slow, passes, engine.machine, "2026-01-01T00:00:00Z")
+    monkeypatch.setattr(engine, "calibration", found)
+    second = regime_map(session)
+    assert second["by"] == "calibration"
+    assert (second["tokens"], second["kv"]) == (first["tokens"], first["kv"])
+    assert {bound for row in second["bounds"] for bound in row} == {"d"}
