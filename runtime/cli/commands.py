@@ -158,13 +158,18 @@ def _model(chats: Chats, rest: str) -> None:
     except BaseException:
         engine.close()
         raise
+    others = len(chats.agents) - 1
     chats.close()
     chats.args, chats.engine = asked, engine
     chats.agents, chats.current = [agent], 0
     turns = len(agent.messages) // 2
+    plural, closed = "s" * (turns != 1), ""
+    if others:
+        noun = "conversation is" if others == 1 else "conversations are"
+        closed = f"; the {others} other {noun} closed, as they were another model's"
     chats.output.line(
-        f"now {engine.model.name}; it is told the {turns} questions and answers so far, "
-        "not the calls between them"
+        f"now {engine.model.name}; it is told the {turns} question{plural} and answer{plural} "
+        f"so far, not the calls between them{closed}"
     )
 
 

@@ -194,13 +194,16 @@ def test_what_is_saved_is_the_conversation(chat: Any, work: Path) -> None:
 
 @pytest.mark.slow
 def test_another_model_is_told_what_was_said(chat: Any) -> None:
-    """Questions and answers go along, and the chat says so."""
+    """Questions and answers go along, other conversations are closed; the chat says both."""
     terminal = chat(text("Blue."))
     terminal.type("Which colour?")
     terminal.wait_for("\n? ")
+    terminal.type("/fork")
+    terminal.wait_for("in conversation 2 of 2")
     with openai_server(text("Still blue.")) as other:
         terminal.type(f"/model {other.url}#second")
-        terminal.wait_for("now second; it is told the 1 questions and answers so far")
+        terminal.wait_for("now second; it is told the 1 question and answer so far")
+        terminal.wait_for("the 1 other conversation is closed")
         terminal.wait_for("\n? ")
         terminal.type("And now?")
         terminal.wait_for("Still blue.")
