@@ -407,9 +407,10 @@ class LocalTalk:
                 "the context is full before the model had finished: "
                 + _how_long(self.ledger, self.session.context, len(self.ledger))
             )
+        most = self.config.max_tokens
         what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
         raise LimitReachedError(
-            f"{what} was cut after {self.config.max_tokens:,} generated tokens; "
+            f"{what} was cut after {most:,} generated token{'s' * (most != 1)}; "
             "allow more (max_tokens)"
         )
 

@@ -141,7 +141,7 @@ class Run:
                 self._repaired.update(call.name for call in reply.calls if reply.repaired)
                 new = yield from self._act(reply.calls)
         raise LimitReachedError(
-            f"no answer after {config.max_steps} steps; the last calls were not run. "
+            f"no answer after {_counted(config.max_steps, 'step')}; the last calls were not run. "
             "Allow more (max_steps), or ask for less at once"
         )
 
@@ -185,7 +185,7 @@ class Run:
         most = self.agent.config.max_tokens
         if self.usage.output_tokens >= most:
             raise LimitReachedError(
-                f"no answer after {most:,} generated tokens; allow more (max_tokens)"
+                f"no answer after {_counted(most, 'generated token')}; allow more (max_tokens)"
             )
         return most - self.usage.output_tokens
 
@@ -359,3 +359,7 @@ class Run:
         if self._repaired:
             end.totals["repaired_calls"] = dict(self._repaired)
         agent.trace.write(end)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -296,8 +296,9 @@ class RemoteTalk:
             raise ContextOverflowError(
                 f"{what} was cut: the context holds {self.context:,} tokens. Ask for less at once"
             )
+        most = self.config.max_tokens
         raise LimitReachedError(
-            f"{what} was cut after {self.config.max_tokens:,} generated tokens; "
+            f"{what} was cut after {most:,} generated token{'s' * (most != 1)}; "
             "allow more (max_tokens)"
         )
 

@@ -51,7 +51,7 @@ def test_a_limit_does_not_end_the_chat(triplepoint: Run, nano: Path, folder: Pat
         found.append(value)
         texts = texts[end:].lstrip()
     assert [turn["status"] for turn in found] == ["limit", "answered"]
-    assert "no answer after 1 steps" in done.stderr
+    assert "no answer after 1 step" in done.stderr
     assert done.returncode == 0
 
 

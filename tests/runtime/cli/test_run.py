@@ -112,7 +112,7 @@ def test_traces_sort_by_time(triplepoint: Run, nano: Path, folder: Path, env: di
         (["--dir", "nowhere"], 3, "nowhere"),
         (["--target", "avx9"], 2, "unknown CPU target 'avx9'"),
         (["--trace", "files/app.log"], 3, "app.log exists and is not a trace"),
-        (["--max-steps", "1"], 4, "no answer after 1 steps"),
+        (["--max-steps", "1"], 4, "no answer after 1 step;"),
         (["--max-tokens", "5"], 4, "cut after 5 generated tokens"),
         (["--context", "64"], 4, "the context holds 64 tokens"),
     ],

@@ -366,7 +366,7 @@ def test_calls_that_were_not_run_get_a_result(folder: Path) -> None:
     asks = calls(("list_dir", {}), ("list_dir", {"path": "x"}))
     with openai_server(asks, text("Fine.")) as server:
         agent = agent_on(server.url, folder, max_steps=1)
-        with pytest.raises(LimitReachedError, match="no answer after 1 steps"):
+        with pytest.raises(LimitReachedError, match="no answer after 1 step"):
             agent.run(QUESTION)
         agent.run("And now?")
 
