@@ -32,7 +32,10 @@ class Arena:
     Attributes:
         nbytes: its size.
         used: bytes handed out so far.
+        check: of a file, what raises an error if it is not as it was mapped.
     """
+
+    check: Callable[[], None] | None = None
 
     def __init__(self, nbytes: int, *, huge_pages: bool | None = None) -> None:
         """huge_pages: ask for them, or for none; None: as `advise_huge_pages` said."""

@@ -6,8 +6,9 @@ vocabulary has 150,000 strings) are only walked over; they are decoded when some
 
 Tensor data and numeric arrays are views on the mapping. A file that *shrinks* while it is mapped
 would end the process with SIGBUS when a lost page is touched; Python cannot catch that. So whoever
-is about to read much of the file calls `GGUFFile.check_unchanged()` first, and the engine copies
-the weights out of the mapping when it packs them. What remains is the moment between check and
+is about to read much of the file calls `GGUFFile.check_unchanged()` first, the engine copies the
+weights out of the mapping when it packs them, and before each pass, which reads rows of the
+embedding table, `GGUFFile.held(...).check()` looks. What remains is the moment between check and
 read, which only someone who can already write to the model file can use.
 """
 
@@ -25,9 +26,12 @@ import numpy as np
 
 from ...errors import GGUFError, ModelError
 from .header import HeaderReader, shown
+from .held import HeldFile
 from .types import GGMLType, MetadataValue, StringArray, TensorInfo, ValueType
 
 __all__ = ["GGMLType", "GGUFFile", "MetadataValue", "StringArray", "TensorInfo", "ValueType"]
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class GGUFFile:
@@ -44,10 +48,13 @@ class GGUFFile:
         parts: the files that it is made of; one, unless it is split.
     """
 
-    def __init__(self, path: Path, buffer: mmap.mmap, status: os.stat_result) -> None:
+    def __init__(
+        self, path: Path, buffer: mmap.mmap, status: os.stat_result, held: HeldFile
+    ) -> None:
         """Use `GGUFFile.open`. Takes over `buffer`, which maps the whole file."""
-        header = HeaderReader(buffer)
+        header = HeaderReader(buffer, held)
         header.read()
+        self._held = held
         self.path = path
         self.parts: tuple[Path, ...] = (path,)
         self.nbytes = len(buffer)
@@ -93,10 +100,11 @@ class GGUFFile:
                 raise ModelError(f"the model path {path} is not a regular file")
             if status.st_size == 0:
                 raise GGUFError("the file is empty", field="magic", offset=0)
+            held = HeldFile(path, descriptor)
             buffer = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         finally:
             os.close(descriptor)
-        return cls(path, buffer, status)
+        return cls(path, buffer, status, held)
 
     def __enter__(self) -> GGUFFile:
         return self
@@ -125,6 +133,11 @@ class GGUFFile:
         if info is None:
             raise ModelError(f"{self.path} has no tensor {shown(name)}")
         return np.frombuffer(self._mapping, np.uint8, info.nbytes, info.offset)
+
+    def held(self, name: str) -> HeldFile:
+        """The file that has tensor `name`, to look whether it is still as it was mapped."""
+        assert name in self.tensors, name
+        return self._held
 
     def release(self, name: str) -> None:
         """Give the memory of tensor `name` back; its bytes are read from the file when needed.
@@ -173,12 +186,12 @@ class GGUFFile:
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """The finite number at `key`, as float; `default` when the key is missing."""
+        """The number at `key`, finite as a float32, as float; `default` when the key is missing."""
         value = self._typed(key, (int, float), "a number", default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.refuse(key, f"must be a number, is {self._types[key].name}")
-        if not np.isfinite(value):
-            self.refuse(key, f"{value} is not finite")
+        if not abs(value) <= FLOAT32_MAX:  # NaN is not, either
+            self.refuse(key, f"{value} is not finite in 32 bits")
         return float(value)
 
     def string(self, key: str, default: str | None = None) -> str:

@@ -17,6 +17,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from ...errors import GGUFError
+from .held import HeldFile
 from .types import (
     DEFAULT_ALIGNMENT,
     MAGIC,
@@ -70,8 +71,8 @@ class _Entry(NamedTuple):
 class HeaderReader:
     """Walks the header of the mapped file once; `read()` fills the attributes."""
 
-    def __init__(self, buffer: mmap.mmap) -> None:
-        self._buffer = buffer
+    def __init__(self, buffer: mmap.mmap, held: HeldFile) -> None:
+        self._buffer, self._held = buffer, held
         self._size = len(buffer)
         self._pos = 0
         self._nested = self._strings = self._text = 0  # so far, against the limits above
@@ -238,7 +239,7 @@ class HeaderReader:
         if pos > self._size:
             self._find_bad_string(field, count)
         self._pos = pos
-        return StringArray(buffer, start, pos, count)
+        return StringArray(buffer, self._held, start, pos, count)
 
     def _find_bad_string(self, field: str, count: int) -> NoReturn:
         """Walk again, slowly, to say which string runs past the file."""

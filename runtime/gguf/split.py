@@ -16,6 +16,7 @@ import numpy as np
 from ...errors import GGUFError, ModelError
 from .file import GGUFFile, ValueType
 from .header import shown
+from .held import HeldFile
 
 _NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
@@ -64,6 +65,10 @@ class SplitGGUFFile(GGUFFile):
     def stored(self, key: str) -> tuple[ValueType, bytes]:
         """The value at `key` as the first part holds it."""
         return self._files[0].stored(key)
+
+    def held(self, name: str) -> HeldFile:
+        """The part that has tensor `name`, to look whether it is still as it was mapped."""
+        return self._part_of[name].held(name)
 
     def release(self, name: str) -> None:
         """Give the memory of tensor `name` back; its bytes are read from the file when needed."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 if TYPE_CHECKING:
     import numpy as np
 
+    from .held import HeldFile
+
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
@@ -141,13 +143,17 @@ class StringArray(Sequence[str]):
     Bytes that are not UTF-8 read as U+FFFD. Equal to a list of the same strings.
     """
 
-    def __init__(self, buffer: mmap.mmap, start: int, end: int, count: int) -> None:
-        self._buffer = buffer
+    def __init__(self, buffer: mmap.mmap, held: HeldFile, start: int, end: int, count: int) -> None:
+        self._buffer, self._held = buffer, held
         self._start, self._end, self._count = start, end, count
 
     @cached_property
     def strings(self) -> list[str]:
-        """All strings, as a plain list (the fastest form)."""
+        """All strings, as a plain list (the fastest form).
+
+        Raises ModelError when the file was changed since it was checked.
+        """
+        self._held.check()
         raw = self._buffer[self._start : self._end]
         strings: list[str] = []
         pos = 0

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ...errors import ModelError, TriplepointError
 from ..gguf.file import GGMLType, GGUFFile, MetadataValue
+from ..gguf.header import shown
 
 KV_FORMATS = ("bf16", "q8", "f32")
 
@@ -118,7 +119,7 @@ def unsupported_architecture(name: str | None) -> str | None:
     if not name or name in ARCHITECTURES:
         return None
     known = ", ".join(sorted(ARCHITECTURES))
-    return f"the architecture {name!r} is not supported; supported: {known}"
+    return f"the architecture {shown(name)} is not supported; supported: {known}"
 
 
 def unsupported_quant(label: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT = (
     32768  # positions, if the model has as many: a page costs nothing until it is used
 )
+LOOK_S = 0.001  # between looks at the files that are mapped
 NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
 
@@ -142,6 +144,10 @@ class Engine:
         self.times = Times()
         self.logits_of: Session | None = None  # whose pass wrote the logits last
         self._gguf = gguf  # the embedding table is read from its mapping
+        self._looked = 0.0
+        self._mapped = [gguf.held("token_embd.weight").check]
+        if self.weights.check is not None:
+            self._mapped.append(self.weights.check)
         self._tables = self.network.tables(-(-self.context // PAGE) * PAGE, self.context)
         self.tuning = Tuning(pool, self.crew, self.crowding, self._known(), fixed, pages)
 
@@ -236,6 +242,17 @@ class Engine:
         from .snapshot import load
 
         return load(self, folder, context)
+
+    def check_files(self) -> None:
+        """Raise ModelError if a file that passes read from was changed since it was mapped.
+
+        It looks once a millisecond at most: passes of the smallest models take less than a look
+        would be worth.
+        """
+        if (now := time.perf_counter()) - self._looked > LOOK_S:
+            self._looked = now
+            for check in self._mapped:
+                check()
 
     @property
     def rotary(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:

@@ -89,6 +89,7 @@ class Session:
             ContextOverflowError: they do not fit; nothing has changed.
             PassCancelledError: stop() was called; the tokens stay, uncached ones are computed by
                 the next call.
+            ModelError: the model's file was changed while in use.
         """
         self.rouse()
         ids = [int(i) for i in ids]
@@ -361,6 +362,7 @@ class Session:
         outputs: how many of its last tokens give logits; panels: of the output head, the wanted
         ones.
         """
+        self.engine.check_files()
         start, count = self.n_cached, len(part)
         self.cache.own(start, start + count)
         graph = plan.graph

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...errors import UnsupportedModelError
 from ..gguf.file import GGUFFile
+from ..gguf.header import shown
 from ..weights.loader import WeightLoader
 from .decoder import Decoder
 from .gemma2 import Gemma2
@@ -31,11 +32,13 @@ def architecture_of(gguf: GGUFFile) -> str:
     name = gguf.string("general.architecture")
     kind = gguf.string("general.type", "model")
     if kind != "model":
-        raise UnsupportedModelError(f"{gguf.path}: it holds no model, but what GGUF calls {kind!r}")
+        raise UnsupportedModelError(
+            f"{gguf.path}: it holds no model, but what GGUF calls {shown(kind)}"
+        )
     if name not in ARCHITECTURES:
         known = ", ".join(sorted(ARCHITECTURES))
         raise UnsupportedModelError(
-            f"{gguf.path}: architecture {name!r} is not supported; supported: {known}"
+            f"{gguf.path}: architecture {shown(name)} is not supported; supported: {known}"
         )
     return name
 

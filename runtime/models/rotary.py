@@ -17,6 +17,7 @@ import numpy as np
 from ...errors import UnsupportedModelError
 from ...jit.kernels.rope import frequencies, tables_of
 from ..gguf.file import GGUFFile
+from ..gguf.header import shown
 from ..weights.loader import WeightLoader
 
 SCALINGS = ("none", "linear", "yarn", "longrope")
@@ -71,14 +72,14 @@ def read_rotation(gguf: GGUFFile, weights: WeightLoader, a: str, head_dim: int) 
     if scaling not in SCALINGS:
         known = ", ".join(SCALINGS)
         raise UnsupportedModelError(
-            f"{gguf.path}: rope scaling {scaling!r} is not supported; supported: {known}"
+            f"{gguf.path}: rope scaling {shown(scaling)} is not supported; supported: {known}"
         )
     if scaling == "longrope" and "rope_factors_long.weight" not in gguf.tensors:
         raise UnsupportedModelError(
             f"{gguf.path}: its rope scaling is 'longrope', but it has no factors"
         )
     if not factor > 0:
-        gguf.refuse(f"{a}.rope.scaling.factor", f"{factor} is no factor")
+        gguf.refuse(f"{a}.rope.scaling.factor", f"{factor} is not above 0")
     if scaling == "linear":
         rotation = rotation.slowed(factor)
     elif scaling == "yarn":
@@ -108,6 +109,13 @@ def _factors(gguf: GGUFFile, weights: WeightLoader, name: str, rotation: Rotatio
     return factors
 
 
+def _above_0(gguf: GGUFFile, key: str, default: float) -> float:
+    value = gguf.number(key, default)
+    if not value > 0:
+        gguf.refuse(key, f"{value} is not above 0")
+    return value
+
+
 def _yarn(gguf: GGUFFile, a: str, rotation: Rotation, factor: float) -> Rotation:
     original = gguf.integer(
         f"{a}.rope.scaling.original_context_length",
@@ -115,7 +123,7 @@ def _yarn(gguf: GGUFFile, a: str, rotation: Rotation, factor: float) -> Rotation
         low=1,
     )
     pairs = len(rotation.frequencies)
-    turns = [gguf.number(f"{a}.rope.scaling.yarn_beta_{n}", d) for n, d in _BETAS.items()]
+    turns = [_above_0(gguf, f"{a}.rope.scaling.yarn_beta_{n}", d) for n, d in _BETAS.items()]
     # The pair that turns so often within the original context; fractional.
     log_base = -math.log(float(rotation.frequencies[-1])) * pairs / max(1, pairs - 1)
     first, last = (pairs * math.log(original / (t * 2 * math.pi)) / log_base for t in turns)

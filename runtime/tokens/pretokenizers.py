@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import UnsupportedModelError
+from ..gguf.header import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ def pre_tokenizer(name: str) -> PreTokenizer:
     found = PRE_TOKENIZERS.get(name)
     if found is None:
         known = ", ".join(sorted(PRE_TOKENIZERS))
-        said = f"the pre-tokenizer {name!r} is not known" if name else "no pre-tokenizer is named"
+        said = f"the pre-tokenizer {shown(name)} is not known"
+        said = said if name else "no pre-tokenizer is named"
         raise UnsupportedModelError(f"{said} (tokenizer.ggml.pre); known: {known}")
     return found

@@ -47,7 +47,7 @@ class SentencePiece:
             gguf.refuse("tokenizer.ggml.scores", "missing")
         if not np.isfinite(scores).all():
             gguf.refuse("tokenizer.ggml.scores", "holds numbers that are not finite")
-        self._scores = scores
+        self._scores = scores[: vocabulary.n_vocab].copy()  # out of the mapping: needed later
         self._remembered: dict[str, list[int]] = {}
 
     @cached_property

@@ -19,6 +19,7 @@ from typing import Protocol
 
 from ...errors import UnsupportedModelError
 from ..gguf.file import GGUFFile
+from ..gguf.header import shown
 from ..gguf.types import TokenType
 from .byte_bpe import ByteBPE
 from .sentencepiece import SentencePiece
@@ -79,7 +80,7 @@ class Tokenizer:
         model = gguf.string("tokenizer.ggml.model", "")
         if model not in _MODELS:
             known = ", ".join(sorted(_MODELS))
-            message = f"{gguf.path}: the tokenizer model {model!r} is not supported"
+            message = f"{gguf.path}: the tokenizer model {shown(model)} is not supported"
             raise UnsupportedModelError(f"{message} (tokenizer.ggml.model); known: {known}")
         vocabulary = Vocabulary(gguf)
         merger = _MODELS[model](gguf, vocabulary)

@@ -85,7 +85,7 @@ class Vocabulary:
             return np.full(self.n_vocab, TokenType.NORMAL, np.int32)
         if types.dtype.kind not in "iu":
             gguf.refuse(key, "must be an array of whole numbers")
-        return types[: self.n_vocab]
+        return types[: self.n_vocab].copy()  # out of the mapping: they are needed all the time
 
     def _read_named(self, gguf: GGUFFile) -> dict[str, int]:
         """Ids by name. -1, also as an unsigned number, says that there is none."""

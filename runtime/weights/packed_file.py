@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
+from ..gguf.held import HeldFile
 from ..memory import HUGE_PAGE, Arena
 
 MAGIC = b"TPPACKED"
@@ -62,8 +63,11 @@ def map_file(path: Path, identity: Fields) -> Arena:
         count = len(header["crc"])
         some = {0, count - 1, *random.sample(range(count), min(count, SAMPLED))}
         check_pieces(descriptor, path, header, range(count) if count <= WHOLE else sorted(some))
+        held = HeldFile(path, descriptor, "packed copy")
         mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-    return Arena.of(mapped, header["offset"], identity["nbytes"])
+    arena = Arena.of(mapped, header["offset"], identity["nbytes"])
+    arena.check = held.check
+    return arena
 
 
 def read_header(descriptor: int, path: Path) -> Fields:

@@ -280,6 +280,7 @@ def typed(tmp_path: Path) -> GGUFFile:
         writer.add_uint32("int", 7)
         writer.add_float32("float", 0.5)
         writer.add_float32("nan", float("nan"))
+        writer.add_float64("large", 1e300)
         writer.add_bool("bool", True)
         writer.add_string("string", "text")
         writer.add_array("strings", ["a"])
@@ -313,6 +314,7 @@ def test_typed_values_refuse(typed: GGUFFile) -> None:
         (lambda: typed.integer("int", high=6), "int", "7 is not between 0 and 6"),
         (lambda: typed.integer("int", low=8), "int", "7 is not between 8"),
         (lambda: typed.number("nan"), "nan", "not finite"),
+        (lambda: typed.number("large"), "large", "1e.300 is not finite in 32 bits"),
         (lambda: typed.number("string"), "string", "a number, is STRING"),
         (lambda: typed.number("bool"), "bool", "a number, is BOOL"),
         (lambda: typed.string("int"), "int", "a string, is UINT32"),

@@ -1,0 +1,67 @@
+"""Files whose metadata contradict their tensors, or each other: refused before a kernel runs."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import tiny_models as tiny
+from helpers.lies import lies, told
+
+from triplepoint.errors import EngineError, TriplepointError
+from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.inference.engine import Engine
+
+MODELS = ("llama", "qwen2-yarn", "gemma3", "phi3-long")
+IDS = list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        *((name, 60) for name in MODELS),
+        pytest.param("qwen2-yarn", None, marks=pytest.mark.slow),
+        pytest.param("llama", None, marks=pytest.mark.slow),
+    ],
+)
+def test_a_lie_is_refused_or_harmless(tmp_path: Path, name: str, count: int | None) -> None:
+    """Each ends in one short, printable error of ours, or in a model that computes and speaks."""
+    path, seed = tmp_path / "lie.gguf", random.randrange(1 << 30)
+    tiny.write_model(tmp_path / "truth.gguf", name)
+    came: Counter[str] = Counter()
+    with GGUFFile.open(tmp_path / "truth.gguf") as truth:
+        every = list(lies(truth))
+        some = every if count is None else random.Random(seed).sample(every, count)
+        for lie in some:
+            path.write_bytes(told(truth, lie))
+            came[_tried(path, f"seed {seed}: {str(lie)[:200]}")] += 1
+
+    print(f"seed {seed}: {len(some)} lies, {came}")
+    assert came["GGUFError"] > len(some) // 5
+    assert came["accepted"] < len(some) // 3
+
+
+def _tried(path: Path, lie: str) -> str:
+    """Load, read and speak; how that ended."""
+    ended: TriplepointError | None = None
+    try:
+        with Engine.load(path, threads=1, kv="f32") as engine:
+            ids = engine.tokenizer.encode("Which files <|im_end|> are here?")
+            engine.tokenizer.decode(ids)
+            session = engine.session(min(engine.context, 64))
+            session.prefill(IDS[: max(1, session.context - 3)])
+            assert np.isfinite(session.logits).all(), lie
+            assert list(session.decode(max_tokens=3)), lie
+    except TriplepointError as error:
+        ended = error
+    if ended is None:
+        return "accepted"
+    said = str(ended)
+    assert said.isprintable(), lie
+    assert len(said) < 600, lie
+    if isinstance(ended, EngineError):
+        assert "context" in said, lie
+    return type(ended).__name__
