@@ -224,7 +224,12 @@ def open_session(name: str, root: str | Path | None = None) -> KeptSession:
         snapshot.make_folder(folder)
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         lock = os.open(folder / "lock", flags, 0o600)
-    except (OSError, EngineError) as error:
+    except OSError as error:
+        raise AgentError(
+            f"session {name} cannot be opened: {error.filename or folder}: {error.strerror}; "
+            "XDG_STATE_HOME can name another place for it"
+        ) from None
+    except EngineError as error:
         raise AgentError(f"session {name} cannot be opened: {error}") from None
     if not _take(lock):
         os.close(lock)

@@ -38,9 +38,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     except Exception as error:
+        if isinstance(error, OSError) and not error.filename and _stdout_is_lost():
+            output.error(f"standard output: {error.strerror or error}")
+            return Exit.FILE
         if os.environ.get("TRIPLEPOINT_DEBUG"):
             raise
         return _fail(output, *explain(error))
+
+
+def _stdout_is_lost() -> bool:
+    """Whether stdout takes no more, such as a file on a full disk: an empty line is the test."""
+    try:
+        print(flush=True)
+    except OSError:
+        # What it still holds is dropped: Python would complain once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return True
+    return False
 
 
 def _fail(output: Output, status: Exit, message: str) -> Exit:

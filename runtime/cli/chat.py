@@ -13,6 +13,7 @@ from .keeping_sessions import keep, opened, resume
 from .output import Output
 from .reading import Reader
 from .status import Exit, explain
+from .traces import check_place
 
 if TYPE_CHECKING:
     from ..agent.sessions import KeptSession
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read questions until /exit or the end of the input."""
+    check_place(args.trace)
     with opened(args) as kept:
         return _chat(args, output, kept)
 

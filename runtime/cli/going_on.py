@@ -10,7 +10,7 @@ from .engines import load_model
 from .output import Output
 from .recorded_engine import engine_of
 from .toolbox import policy_of, tools_of
-from .traces import trace_json
+from .traces import check_place, trace_json
 
 if TYPE_CHECKING:
     from ...traces.events import RunStart
@@ -23,6 +23,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     from ..replay.branching import branch
     from ..replay.schedule import run_of
 
+    check_place(args.trace)
     _, header = run_of(trace, -1)
     turn, step = args.start
     if args.model and args.model.startswith(("http://", "https://")):

@@ -11,6 +11,7 @@ from ...errors import EngineError
 from ...traces.text import printable
 from .engines import load_engine
 from .output import Output
+from .writing import written
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -41,7 +42,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from ..regimes.picture import svg
 
         text = svg(picture) if kind == "svg" else page(picture)
-        Path(args.output).write_text(text, encoding="utf-8")
+        with written(args.output) as file:
+            file.write(text)
     _show(output, picture)
     if args.output:
         output.line(args.output)

@@ -10,7 +10,7 @@ from .conversation import begin, exit_status, follow, show_trace
 from .engines import load_model
 from .keeping_sessions import keep, opened, resume
 from .output import Output
-from .traces import trace_json
+from .traces import check_place, trace_json
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent, RunResult
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
     question = sys.stdin.read() if args.question == "-" else args.question
+    check_place(args.trace)
     # First what can be refused at once: a name, or a session that another process has.
     with (
         opened(args) as kept,

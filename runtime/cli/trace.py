@@ -20,6 +20,7 @@ from ...traces.text import printable, short
 from .output import Output
 from .traces import default_folder, trace_json
 from .transcript import show_header
+from .writing import written
 
 if TYPE_CHECKING:
     from ...traces.diff import Diff
@@ -84,7 +85,8 @@ def _draw(trace: Trace, args: argparse.Namespace) -> None:
     for one in trace.runs:
         _show_run(one, picture, layers=args.layers, tuning=args.tuning)
     title = printable(f"triplepoint trace show {args.trace}")
-    Path(args.svg).write_text(picture.svg(title), encoding="utf-8")
+    with written(args.svg) as file:
+        file.write(picture.svg(title))
 
 
 def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> None:
@@ -179,7 +181,7 @@ def export(args: argparse.Namespace, output: Output) -> int:
     if not args.output:
         _export(args, traces, sys.stdout)
         return 0
-    with open(args.output, "w", encoding="utf-8", newline="") as file:
+    with written(args.output) as file:
         _export(args, traces, file)
     output.line(f"{args.format} in {args.output}", "dim")
     return 0
@@ -210,7 +212,9 @@ def view(args: argparse.Namespace, output: Output) -> int:
     traces = _load_many([args.trace])
     stem = (Path(args.trace) if Path(args.trace).is_dir() else traces[0].path or Path()).stem
     target = Path(args.output) if args.output else Path(f"{stem or 'traces'}.html")
-    target.write_text(page(traces), encoding="utf-8")
+    text = page(traces)
+    with written(target) as file:
+        file.write(text)
     output.line(f"{target}")
     if args.open:
         import webbrowser

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ...errors import TraceError
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
@@ -15,6 +18,28 @@ def default_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_state_dir("triplepoint")) / "traces"
+
+
+def check_place(path: str | None) -> None:
+    """Say at once, before a model is loaded, that a trace cannot be written.
+
+    Args:
+        path: the trace file; None for a new one in the state folder.
+
+    Raises:
+        TraceError: it, or its folder, may not be written to.
+    """
+    wanted = place = Path(path) if path else default_folder()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    why = "may not be written to" if not os.access(place, os.W_OK) else ""
+    if place != wanted and not place.is_dir():
+        why = "is no folder"
+    if why:
+        raise TraceError(
+            f"cannot write a trace to {wanted}: {place} {why}; "
+            "name a file with --trace, or another state folder with XDG_STATE_HOME"
+        )
 
 
 def trace_json(trace: Trace) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def whole_file(target: Path, nbytes: int) -> Iterator[Path]:
         raise ModelError(f"cannot write {target}: it is a folder")
     free = shutil.disk_usage(folder).free
     if free < nbytes:
-        need, have = (f"{size / 1e9:.1f} GB" for size in (nbytes, free))
+        need, have = (f"{size / 1e6:,.1f} MB" for size in (nbytes, free))
         raise ModelError(f"{target} needs {need}, but the disk has {have} left")
     unfinished = folder / f".{target.name}.{os.getpid()}.part"
     try:

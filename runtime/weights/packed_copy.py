@@ -224,7 +224,7 @@ def _make_room(folder: Path, nbytes: int, path: Path) -> None:
     except OSError as error:
         raise cannot(path, error) from error
     if nbytes + (1 << 24) > free:
-        sizes = f"{nbytes / 1e9:.1f} GB, {folder} has {free / 1e9:.1f} GB free"
+        sizes = f"{nbytes / 1e6:,.1f} MB, {folder} has {free / 1e6:,.1f} MB free"
         raise ModelError(f"the packed copy needs {sizes}; load without keeping it")
 
 

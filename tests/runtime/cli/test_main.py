@@ -180,3 +180,77 @@ def test_a_closed_pipe_is_no_traceback(recorded: Path, env: dict[str, str]) -> N
 def test_lists_of_numbers() -> None:
     """`-p 36,512` is two prompts."""
     assert numbers("36,512") == [36, 512]
+
+
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+
+
+@needs_full
+@pytest.mark.parametrize("args", [["trace", "show"], ["replay"], ["trace", "show", "--json"]])
+def test_a_full_disk_behind_stdout(recorded: Path, env: dict[str, str], args: list[str]) -> None:
+    """`triplepoint … > FILE` on a full disk is one line that says so, and status 3."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "triplepoint", args[0], *args[1:], recorded],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=env,
+            text=True,
+        )
+
+    assert done.stderr == "triplepoint: error: standard output: No space left on device\n"
+    assert done.returncode == 3
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["trace", "export", "RUN", "--format", "perfetto", "-o", "FILE"],
+        ["trace", "export", "RUN", "--format", "csv", "-o", "FILE"],
+        ["trace", "view", "RUN", "-o", "FILE"],
+        ["trace", "show", "RUN", "--svg", "FILE"],
+    ],
+    ids=lambda args: " ".join(args[1:2] + args[3:5]),
+)
+def test_a_file_that_cannot_be_written_is_named(
+    triplepoint: Run, recorded: Path, tmp_path: Path, args: list[str]
+) -> None:
+    """It appears whole or not at all: what stood there stays, and nothing is left beside it."""
+    target = tmp_path / "out" / "file.html"
+    target.parent.mkdir()
+    target.write_text("before")
+    names = {"RUN": str(recorded), "FILE": str(target)}
+    command = [names.get(arg, arg) for arg in args]
+    limit = "import resource as r, runpy, signal, sys; sys.argv[0] = 'triplepoint'; "
+    limit += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); r.setrlimit(r.RLIMIT_FSIZE, (9, 9)); "
+    limit += "runpy.run_module('triplepoint', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", limit, *command], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.stderr == f"triplepoint: error: {target}: File too large\n"
+    assert done.returncode == 3
+    assert [path.name for path in target.parent.iterdir()] == ["file.html"]
+    assert target.read_text() == "before"
+    assert triplepoint(*command).returncode == 0
+    assert target.read_text() != "before"
+
+
+@pytest.mark.parametrize("args", [["run", "hello"], ["chat"], ["run", "hello", "--trace", "TRACE"]])
+def test_a_trace_that_cannot_be_written_is_said_first(
+    triplepoint: Run, tmp_path: Path, args: list[str]
+) -> None:
+    """Before a model is looked for, with what to do about it."""
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    file.chmod(0o444)
+    more = {"XDG_STATE_HOME": str(file / "state")}
+    done = triplepoint(
+        *(str(file / "t.jsonl") if arg == "TRACE" else arg for arg in args),
+        *("-m", tmp_path / "missing.gguf"),
+        more=more,
+    )
+
+    assert done.returncode == 3
+    assert done.stderr.startswith("triplepoint: error: cannot write a trace to ")
+    assert "name a file with --trace, or another state folder with XDG_STATE_HOME" in done.stderr

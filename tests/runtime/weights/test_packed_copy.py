@@ -210,7 +210,7 @@ def test_no_room(model: Path, pool: Pool, tmp_path: Path, monkeypatch: pytest.Mo
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(packed_copy.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 12345))
     monkeypatch.setattr(WeightLoader, "pack_all", lambda *_: pytest.fail("packed"))
-    with pytest.raises(ModelError, match=r"needs 0\.0 GB, .* has 0\.0 GB free"):
+    with pytest.raises(ModelError, match=r"needs \d\.\d MB, .* has \d\.\d MB free"):
         load(model, pool, tmp_path / "packed")
 
 
