@@ -153,7 +153,8 @@ def of_many(found: Iterable[tuple[Path, Trace | TraceError]]) -> Table:
         if isinstance(trace, TraceError):
             rows.append((path.stem, "", "", "", "", "", "", "unreadable", short(str(trace), 60)))
             continue
-        header, sums, turns = trace.header, totals(trace), trace.turns
+        header, sums = trace.header, totals(trace)
+        turns = [turn for turn in trace.turns if turn.messages]  # not what was taken from a session
         when = time.strftime(
             "%Y-%m-%d %H:%M", time.gmtime(trace.events[0].ts if trace.events else 0)
         )

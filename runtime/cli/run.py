@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
-    question = sys.stdin.read() if args.question == "-" else args.question
+    # The newline at the end is the shell's: the same question has the same tokens either way.
+    question = sys.stdin.read().removesuffix("\n") if args.question == "-" else args.question
     check_place(args.trace)
     # First what can be refused at once: a name, or a session that another process has.
     with (

@@ -95,6 +95,17 @@ def test_quiet_is_the_answer_alone(triplepoint: Run, nano: Path, folder: Path) -
     assert "app.log" in done.stdout
 
 
+def test_a_question_from_a_pipe(triplepoint: Run, nano: Path, folder: Path) -> None:
+    """The newline that `echo` adds is no part of it: the same tokens as on the command line."""
+    tokens = []
+    for name, question, stdin in (("a", QUESTION, ""), ("b", "-", f"{QUESTION}\n")):
+        trace = folder.parent / f"{name}.jsonl"
+        triplepoint("run", question, "--dir", folder, "--trace", trace, stdin=stdin)
+        tokens.append([phase.token_ids for phase in Trace.load(trace).phases])
+
+    assert tokens[0] == tokens[1]
+
+
 def test_traces_sort_by_time(triplepoint: Run, nano: Path, folder: Path, env: dict) -> None:
     """Each run gets a file of its own, named so that names are in the order of the runs."""
     for question in ("Hello!", QUESTION):
@@ -342,6 +353,10 @@ def test_a_session_goes_on(triplepoint: Run, nano: Path, folder: Path) -> None:
     assert taken.purpose == "session"
     assert read.cached_tokens == taken.cached_tokens > 100
     assert read.tokens < 40
+    (listed,) = [
+        x for x in triplepoint("trace", "ls", trace.parent).stdout.split("\n") if "Hel" in x
+    ]
+    assert listed.split("triplepoint-nano")[1].split()[0] == "1"  # turn, as far as this run goes
     chat = triplepoint("chat", "--dir", folder, "--session", "logs", stdin="/undo\n/undo\n")
     assert "taken back: Hello!" in chat.stdout
     assert f"taken back: {QUESTION}" in chat.stdout
