@@ -69,6 +69,8 @@ def run_start(agent: Agent[Any], task: str) -> RunStart:
             "max_steps": config.max_steps,
             "max_tokens": config.max_tokens,
             "timeout": config.timeout,
+            "compact": config.compact,
+            "result_tokens": agent.results.budget,
             "system": config.system,
             "options": dict(config.options),
             **agent.talk.settings(),

@@ -56,6 +56,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
     from ..agent.agent import MAX_STEPS, MAX_TOKENS, Agent
 
     config = header.config
+    same = args.model is None and args.context is None  # what depends on the context's length
     folder = args.dir or header.workspace or None
     recorded = args.tools is None or isinstance(args.tools, str)
     asked = argparse.Namespace(**vars(args), mode=None, policy=None, mcp=None, private_net=False)
@@ -70,9 +71,10 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
         policy=policy_of(asked, output),
         max_steps=config.get("max_steps") or MAX_STEPS,
         max_tokens=config.get("max_tokens") or MAX_TOKENS,
-        context=config.get("context") if args.model is None and args.context is None else None,
+        context=config.get("context") if same else None,
         thinking=(config.get("options") or {}).get("enable_thinking"),
         output_type=config.get("output"),
+        result_tokens=config.get("result_tokens") if same else None,
         compact=bool(config.get("compact")),
         trace=args.output,
         redact=False,

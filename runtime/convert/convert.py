@@ -177,6 +177,31 @@ def _single(array: np.ndarray, kind: GGMLType) -> np.ndarray:
     return array.astype(np.float32)
 
 
+_SAMPLING: dict[str, tuple[str, type[int] | type[float]]] = {
+    "temperature": ("temp", float),
+    "top_k": ("top_k", int),
+    "top_p": ("top_p", float),
+    "min_p": ("min_p", float),
+    "repetition_penalty": ("penalty_repeat", float),
+}
+"""What generation_config.json says of sampling: its name in GGUF, and its type."""
+
+
+def _sampling(folder: Path) -> dict[str, int | float]:
+    """How tokens are to be picked by default; nothing where the checkpoint does not say so."""
+    path = folder / "generation_config.json"
+    given = read_json(path) if path.exists() else {}
+    if given.get("do_sample") is not True:
+        return {}
+    found: dict[str, int | float] = {}
+    for name, (key, kind) in _SAMPLING.items():
+        value = given.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            found[key] = kind(value)
+    # Without it transformers samples at 1, this engine not at all.
+    return {"temp": 1.0, **found}
+
+
 def _add_metadata(
     writer: GGUFWriter,
     folder: Path,
@@ -192,6 +217,8 @@ def _add_metadata(
     )
     writer.add("general.file_type", MIXES[kind.name].number)
     writer.add("general.quantization_version", 2)
+    for key, value in _sampling(folder).items():
+        writer.add(f"general.sampling.{key}", value)
     for key, value in mapping.metadata.items():
         writer.add(key, value)
     t = "tokenizer.ggml."

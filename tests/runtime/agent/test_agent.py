@@ -159,6 +159,7 @@ def test_the_trace_tells_the_run(scripted: MakeEngine, folder: Path, tmp_path: P
     assert [t["function"]["name"] for t in header.tools] == ["list_dir", "read_file", "search"]
     assert header.config["max_steps"] == 8
     assert header.config["context"] == 4096
+    assert (header.config["compact"], header.config["result_tokens"]) == (False, 1024)
     assert "llguidance" in header.versions
     assert isinstance(end, RunEnd)
     assert (end.status, end.answer) == ("answered", "The disk is full.")

@@ -17,6 +17,7 @@ from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.convert.convert import convert
 from triplepoint.runtime.gguf.file import GGUFFile
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.sampling import Sampling, file_sampling
 
 SLOW = [name for name in tiny_models.CONFIGS if name not in ("llama", "gemma3")]
 ORACLE = "torch and transformers are not installed"
@@ -72,6 +73,27 @@ def test_metadata(tmp_path: Path) -> None:
         assert tokens is not None
         assert len(tokens) == tiny_models.VOCAB
         assert tokens[file.integer("tokenizer.ggml.eos_token_id")] == "<|im_end|>"
+
+
+def test_sampling(tmp_path: Path) -> None:
+    """What generation_config.json says is the default, where it samples at all."""
+    write_checkpoint(tmp_path, "llama")
+    given = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "repetition_penalty": 1.05}
+    given |= {"min_p": None, "eos_token_id": [1, 2]}
+    for sampled in (True, False):
+        (tmp_path / "generation_config.json").write_text(
+            json.dumps({"do_sample": sampled, **given})
+        )
+        convert(tmp_path, tmp_path / "out.gguf", threads=1)
+        with GGUFFile.open(tmp_path / "out.gguf") as file:
+            sampling, notes = file_sampling(file.metadata)
+        assert notes == []
+        if not sampled:
+            assert sampling == Sampling()
+            continue
+        assert (sampling.top_k, sampling.min_p) == (20, None)
+        found = [sampling.temperature, sampling.top_p, sampling.repeat_penalty]
+        assert found == pytest.approx([0.6, 0.95, 1.05])
 
 
 def compare(folder: Path, model: Any, config: dict[str, Any]) -> None:
