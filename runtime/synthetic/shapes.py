@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,8 +11,12 @@ class Shape:
     """The dimensions of a model.
 
     Attributes:
-        family: whose equations it has: ``qwen3`` (with experts: ``qwen3moe``) or ``llama``.
+        family: whose equations it has: ``qwen3`` (with experts: ``qwen3moe``), ``llama`` or
+            ``gemma3``.
         rope_factor: by how much Llama 3 stretches slow rotations; 0: not at all.
+        vocab, context, base: size of the vocabulary, positions it was trained for, base of the
+            rotation, where they are not those of Qwen3 or Llama 3.
+        window: positions that five of six layers see (``gemma3``).
     """
 
     layers: int
@@ -26,12 +31,18 @@ class Shape:
     expert_ffn: int = 0
     family: str = "qwen3"
     rope_factor: float = 0.0
+    vocab: int = 0
+    context: int = 0
+    base: float = 0.0
+    window: int = 0
 
     @property
     def architecture(self) -> str:
         return f"{self.family}moe" if self.experts else self.family
 
 
+SMOLLM2: dict[str, Any] = {"vocab": 49_152, "context": 8192, "base": 100_000.0}
+GEMMA3: dict[str, Any] = {"vocab": 262_144, "context": 32_768, "base": 1e6, "window": 512}
 SHAPES = {
     "qwen3-0.6b": Shape(28, 1024, 3072, 16, 8, tied=True),
     "qwen3-1.7b": Shape(28, 2048, 6144, 16, 8, tied=True),
@@ -44,6 +55,8 @@ SHAPES = {
         16, 2048, 8192, 32, 8, tied=True, head_dim=64, family="llama", rope_factor=32.0
     ),
     "llama-3.1-8b": Shape(32, 4096, 14336, 32, 8, tied=False, family="llama", rope_factor=8.0),
+    "smollm2-135m": Shape(30, 576, 1536, 9, 3, True, 64, family="llama", **SMOLLM2),
+    "gemma3-1b": Shape(26, 1152, 6912, 4, 1, True, 256, family="gemma3", **GEMMA3),
 }
 
 
@@ -59,9 +72,11 @@ def layer_tensors(s: Shape) -> list[tuple[str, tuple[int, ...]]]:
         ("attn_q.weight", (q_rows, s.width)),
         ("attn_k.weight", (kv_rows, s.width)),
         ("attn_v.weight", (kv_rows, s.width)),
-        *(norms if s.family == "qwen3" else []),
+        *(norms if s.family != "llama" else []),
         ("attn_output.weight", (s.width, q_rows)),
+        *([("post_attention_norm.weight", (s.width,))] if s.family == "gemma3" else []),
         ("ffn_norm.weight", (s.width,)),
+        *([("post_ffw_norm.weight", (s.width,))] if s.family == "gemma3" else []),
     ]
     if not s.experts:
         return [

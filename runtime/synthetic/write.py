@@ -23,6 +23,7 @@ from ...errors import ModelError
 from ..convert.rope import llama3_factors
 from ..gguf.types import GGMLType, ValueType
 from ..gguf.write import GGUFWriter
+from ..quantize.mixes import NARROW
 from .shapes import SHAPES, Shape, layer_tensors
 from .vocabulary import (
     CHAT_TEMPLATE,
@@ -40,6 +41,7 @@ STALE_S = 3600.0  # an unfinished file that nobody wrote to for so long was left
 # Llama 3's sizes; the tokens are as made up as those of the others, chat template and all.
 LLAMA_MERGED, LLAMA_VOCAB = 128_000, 128_256
 LLAMA_BASE, LLAMA_ORIGINAL = 500_000.0, 8192
+SPECIAL = 64  # tokens that other vocabularies have room for after those of text
 FACTORS = "rope_freqs.weight"
 
 Progress = Callable[[int, int], None]
@@ -118,13 +120,17 @@ class SyntheticModel:
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
         """(name, shape, type) of every tensor, in file order."""
         s = self.shape
-        yield "token_embd.weight", (self.n_vocab, s.width), self.kind_of("token_embd.weight")
+        kind = self.kind_of("token_embd.weight")
+        kind = _NARROW[kind] if s.width % kind.block_size else kind
+        yield "token_embd.weight", (self.n_vocab, s.width), kind
         if s.rope_factor:
             yield FACTORS, (s.head_dim // 2,), GGMLType.F32
         for layer in range(s.layers):
             for name, shape in layer_tensors(s):
                 plain = len(shape) == 1 or name.startswith("ffn_gate_inp")
                 kind = GGMLType.F32 if plain else self.kind_of(name, layer)
+                if shape[-1] % kind.block_size:
+                    kind = _NARROW[kind]
                 yield f"blk.{layer}.{name}", shape, kind
         yield "output_norm.weight", (s.width,), GGMLType.F32
         if not s.tied:
@@ -132,7 +138,14 @@ class SyntheticModel:
 
     @property
     def n_vocab(self) -> int:
-        return N_VOCAB if self.shape.family == "qwen3" else LLAMA_VOCAB
+        return self.shape.vocab or (LLAMA_VOCAB if self.shape.family == "llama" else N_VOCAB)
+
+    @property
+    def n_merged(self) -> int:
+        """Tokens before the first control token."""
+        if self.shape.vocab:
+            return self.shape.vocab - SPECIAL
+        return LLAMA_MERGED if self.shape.family == "llama" else ENDOFTEXT
 
     def _pieces(self, name: str, shape: tuple[int, ...], kind: GGMLType) -> Iterator[np.ndarray]:
         """The stored bytes of a tensor."""
@@ -168,7 +181,7 @@ class SyntheticModel:
         writer.add("general.quantization_version", 2)
         sizes = {
             "block_count": s.layers,
-            "context_length": 131_072 if llama else 40_960,
+            "context_length": s.context or (131_072 if llama else 40_960),
             "embedding_length": s.width,
             "feed_forward_length": s.ffn,
             "attention.head_count": s.heads,
@@ -177,17 +190,20 @@ class SyntheticModel:
             "attention.value_length": s.head_dim,
             "vocab_size": self.n_vocab,
         }
+        if s.window:
+            sizes["attention.sliding_window"] = s.window
         if s.experts:
             sizes["expert_count"] = s.experts
             sizes["expert_used_count"] = s.experts_used
             sizes["expert_feed_forward_length"] = s.expert_ffn
         for key, value in sizes.items():
             writer.add(f"{arch}.{key}", value)
-        writer.add(f"{arch}.rope.freq_base", LLAMA_BASE if llama else 1e6)
+        writer.add(f"{arch}.rope.freq_base", s.base or (LLAMA_BASE if llama else 1e6))
         writer.add(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5 if llama else 1e-6)
-        tokens, types, merges = made_up_vocabulary(*([LLAMA_MERGED, LLAMA_VOCAB] if llama else []))
-        first = LLAMA_MERGED if llama else ENDOFTEXT
-        last = LLAMA_MERGED + IM_END - ENDOFTEXT if llama else IM_END
+        plain = not llama and not s.vocab
+        sizes_of = () if plain else (self.n_merged, self.n_vocab)
+        tokens, types, merges = made_up_vocabulary(*sizes_of)
+        first, last = self.n_merged, self.n_merged + IM_END - ENDOFTEXT
         writer.add("tokenizer.ggml.model", "gpt2")
         writer.add("tokenizer.ggml.pre", "llama-bpe" if llama else "qwen2")
         writer.add("tokenizer.ggml.tokens", tokens)
@@ -268,6 +284,9 @@ def _like_iq4_xs(s: Shape, part: str, layer: int) -> GGMLType | None:
         return GGMLType.Q5_K
     return GGMLType.Q5_K if part == "ffn_down" and layer < s.layers // 8 else None
 
+
+# What a matrix gets whose rows are no whole blocks of 256.
+_NARROW = {**NARROW, GGMLType.IQ4_XS: GGMLType.IQ4_NL}
 
 # What a part of a layer ("attn_v") has in each mixture, None for what most have.
 _MIXTURES = {

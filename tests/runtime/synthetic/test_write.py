@@ -92,6 +92,8 @@ def test_wrong_names() -> None:
         ("qwen3-30b-a3b", 30_532_122_624),
         ("llama-3.2-1b", 1_235_814_400),
         ("llama-3.1-8b", 8_030_261_248),
+        ("smollm2-135m", 134_515_008),
+        ("gemma3-1b", 999_885_952),
     ],
 )
 def test_parameter_counts(name: str, parameters: int) -> None:
@@ -421,3 +423,20 @@ def test_template() -> None:
     )
     plain = template.render(messages=messages[1:2])
     assert plain == "<|im_start|>user\nWhat is wrong?<|im_end|>\n"
+
+
+def test_gemma3(tmp_path: Path) -> None:
+    """A Gemma 3 has windows in five of six layers, and norms of what leaves a half; it runs."""
+    small = replace(SMALL, layers=6, tied=True, family="gemma3", vocab=2304, window=32)
+    path = tmp_path / "small.gguf"
+    SyntheticModel("small", "q8_0", small).write(path)
+    with GGUFFile.open(path) as file:
+        assert file.string("general.architecture") == "gemma3"
+        assert "blk.5.post_ffw_norm.weight" in file.tensors
+        assert file.integer("gemma3.attention.sliding_window") == 32
+    with Engine.load(path, threads=1, context=64) as engine:
+        assert engine.network.windows == [32] * 5 + [0]
+        scored = engine.session().score(list(range(50)))
+
+    assert np.isfinite(scored).all()
+    assert scored.shape == (50, 2304)
