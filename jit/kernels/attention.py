@@ -15,6 +15,7 @@ merged into the running ones by the online softmax
 The chunks lie at fixed positions and masked scores count as exact zeros, so the result of a token
 does not depend on how many tokens were in the pass, bit for bit.
 
+Chunks may be computed apart and merged afterwards, with the same bits: `attention_split.py`.
 The two products of each cache format are in `attention_float.py` and `attention_q8.py`.
 """
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -74,37 +76,112 @@ def attention(
     `q` as `rope_store` writes it; pages and offsets as in `kvcache.py`; `out` float32
     [tokens, out_stride]; `scratch` is this thread's own.
     """
-    tile = token_tile(group)
-    products = _products(k, head_dim, group, kv)
-    key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
-    rows_most = tile * group
-    scores = scratch.cast(f32)
-    probs = scores.at(rows_most * CHUNK).cast(i32)
-    sums = scores.at(rows_most * 2 * CHUNK)
-    stats = sums.at(rows_most * head_dim)
+    walk = Walk(k, q, pages, k_offset, v_offset, scratch, state, head_dim=head_dim,
+                kv_heads=kv_heads, group=group, kv=kv, window=window, cap=cap)  # fmt: skip
+    running = Running(k, walk.sums, walk.stats, head_dim)
     with k.units() as unit:
-        first, head = unit // kv_heads * tile, unit % kv_heads
-        tokens = (state.load(0) - first).min(tile)
-        rows = tokens * group
-        start = state.load(1) + first  # position of this tile's first token
-        seen = start + tokens  # positions that its last token attends to
-        queries = q.cast(i32).at((first * (kv_heads * group) + head * group) * products.query_words)
-        _clear(k, sums, stats, rows, head_dim)
-        # Chunks before the window of the tile's first token give nothing to any of its rows.
-        lowest = (start - (window - 1)).max(0) // CHUNK if window else k.i64(0)
-        with k.range(lowest * CHUNK, seen, step=CHUNK, name="chunk") as chunk:
-            count, page = (seen - chunk).min(CHUNK), chunk // CHUNK
-            keys = head_part(k, pages, page, k_offset, head, key_words)
-            values = head_part(k, pages, page, v_offset, head, value_words)
-            products.score(queries, keys, scores, rows, count, kv_heads, values)
-            chunk_rows = _Rows(rows, group, start - chunk, count, window, cap)
-            _softmax(k, products, scores, probs, values, stats, chunk_rows)
-            # After these values come the keys of the next chunk, or of the next head.
-            more = (chunk + CHUNK) < seen
-            next_page, next_head = more.select(page + 1, lowest), more.select(head, head + 1)
-            after = head_part(k, pages, next_page, k_offset, next_head, key_words)
-            products.weigh(probs, values, rows, count, _Merge(k, sums, stats, head_dim), after)
-        _write(k, sums, stats, out, rows, group, first, head, out_stride, head_dim)
+        tile = walk.tile(unit // kv_heads * walk.tokens, unit % kv_heads)
+        with k.range(0, tile.rows, name="row") as row:
+            running.clear(row)
+        with k.range(tile.lowest * CHUNK, tile.seen, step=CHUNK, name="chunk") as chunk:
+            tile.meet(chunk, running)
+        with k.range(0, tile.rows, name="row") as row:
+            token, member = tile.first + row // group, row % group
+            running.write(row, out.at(token * out_stride + (tile.head * group + member) * head_dim))
+
+
+class Into(Protocol):
+    """Where a chunk's result for a row goes: its maximum and sum, then its products."""
+
+    def chunk(self, row: V, most: V, total: V, unit: V) -> None:
+        """The chunk's m_c and l_c; its products count `unit` each."""
+        ...
+
+    def row(self, row: V) -> Callable[[V | int, V], None]:
+        """What takes the product of the vector of dims from `dim` on."""
+        ...
+
+
+class Walk:
+    """Rows of token tiles on their way through the cache, whoever puts the chunks together.
+
+    `sums` and `stats` have room for the rows of a tile.
+    """
+
+    def __init__(
+        self,
+        k: Kernel,
+        q: Ptr,
+        pages: Ptr,
+        k_offset: V,
+        v_offset: V,
+        scratch: Ptr,
+        state: Ptr,
+        *,
+        head_dim: int,
+        kv_heads: int,
+        group: int,
+        kv: KVFormat,
+        window: int,
+        cap: float,
+    ) -> None:
+        self.k, self.q, self.state = k, q, state
+        self.pages, self.offsets = pages, (k_offset, v_offset)
+        self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
+        self.tokens = token_tile(group)
+        self.products = _products(k, head_dim, group, kv)
+        self.words = head_words(kv, head_dim, "k"), head_words(kv, head_dim, "v")
+        rows_most = self.tokens * group
+        self.scores = scratch.cast(f32)
+        self.probs = self.scores.at(rows_most * CHUNK).cast(i32)
+        self.sums = self.scores.at(rows_most * 2 * CHUNK)
+        self.stats = self.sums.at(rows_most * head_dim)
+
+    def tile(self, first: V, head: V) -> Tile:
+        """The rows of the tokens from `first` on of one KV head."""
+        tokens = (self.state.load(0) - first).min(self.tokens)
+        start = self.state.load(1) + first  # position of this tile's first token
+        row = first * (self.kv_heads * self.group) + head * self.group
+        queries = self.q.cast(i32).at(row * self.products.query_words)
+        lowest = lowest_chunk(self.k, start, self.window)
+        return Tile(self, first, head, tokens * self.group, start, start + tokens, lowest, queries)
+
+
+def lowest_chunk(k: Kernel, start: V, window: int) -> V:
+    """The first chunk that gives anything to tokens from position `start` on."""
+    return (start - (window - 1)).max(0) // CHUNK if window else k.i64(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """See `Walk.tile`. Its tokens begin at position `start`; the last attends to `seen` ones."""
+
+    walk: Walk
+    first: V
+    head: V
+    rows: V
+    start: V
+    seen: V
+    lowest: V
+    queries: Ptr
+
+    def meet(self, chunk: V, into: Into) -> None:
+        """Scores, softmax and products of the chunk that begins at position `chunk`."""
+        walk, k, rows = self.walk, self.walk.k, self.rows
+        products, (k_offset, v_offset) = walk.products, walk.offsets
+        key_words, value_words = walk.words
+        count, page = (self.seen - chunk).min(CHUNK), chunk // CHUNK
+        keys = head_part(k, walk.pages, page, k_offset, self.head, key_words)
+        values = head_part(k, walk.pages, page, v_offset, self.head, value_words)
+        products.score(self.queries, keys, walk.scores, rows, count, walk.kv_heads, values)
+        part = _Rows(rows, walk.group, self.start - chunk, count, walk.window, walk.cap)
+        _softmax(k, products, walk.scores, walk.probs, values, into, part)
+        # After these values come the keys of the next chunk, or of the next head.
+        more = (chunk + CHUNK) < self.seen
+        next_page = more.select(page + 1, self.lowest)
+        next_head = more.select(self.head, self.head + 1)
+        after = head_part(k, walk.pages, next_page, k_offset, next_head, key_words)
+        products.weigh(walk.probs, values, rows, count, into, after)
 
 
 def _products(k: Kernel, head_dim: int, group: int, kv: KVFormat) -> Products:
@@ -115,14 +192,6 @@ def _products(k: Kernel, head_dim: int, group: int, kv: KVFormat) -> Products:
 
 # stats of a row: [m, l, e^(m - m') of the last chunk, e^(m_c - m') times the unit of its products]
 _M, _L, _OLD, _NEW = range(4)
-
-
-def _clear(k: Kernel, sums: Ptr, stats: Ptr, rows: V, head_dim: int) -> None:
-    with k.range(0, rows, name="row") as row:
-        stats.store(row * 4 + _M, k.f32(NEVER))
-        stats.store(row * 4 + _L, k.f32(0))
-        with k.range(0, head_dim, step=k.lanes, name="dim") as d:
-            sums.store(row * head_dim + d, k.zeros(f32, k.lanes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +217,9 @@ class _Rows:
 
 
 def _softmax(
-    k: Kernel, products: Products, scores: Ptr, probs: Ptr, values: Ptr, stats: Ptr, part: _Rows
+    k: Kernel, products: Products, scores: Ptr, probs: Ptr, values: Ptr, into: Into, part: _Rows
 ) -> None:
-    """Scores of a chunk -> probabilities relative to the chunk's maximum, and merge factors."""
+    """Scores of a chunk -> probabilities relative to the chunk's maximum, which `into` gets."""
     lanes = k.lanes
     blocks = (part.count + (lanes - 1)) // lanes
 
@@ -182,14 +251,7 @@ def _softmax(
                 total.set(total.now + p)
                 out.put(b, p, inside)
         for row, most, total, out in zip(rows, mosts, totals, outs, strict=True):
-            old = stats.load(row * 4 + _M)
-            m = old.max(most)
-            keep, add = exp(k, (old - m).splat(lanes)).at(0), exp(k, (most - m).splat(lanes)).at(0)
-            stats.store(row * 4 + _M, m)
-            merged = k.fma(stats.load(row * 4 + _L), keep, total.now.hsum() * add)
-            stats.store(row * 4 + _L, merged)
-            stats.store(row * 4 + _OLD, keep)
-            stats.store(row * 4 + _NEW, out.finish(blocks, add))
+            into.chunk(row, most, total.now.hsum(), out.finish(blocks))
 
     for_tiles(k, part.rows, TOGETHER, row_tile)
 
@@ -200,16 +262,38 @@ def _larger(a: V, b: V) -> V:
 
 
 @dataclass(frozen=True, slots=True)
-class _Merge:
-    """Adds a chunk's products to the running sums: o' = o old + o_c new."""
+class Running:
+    """The running maximum, sum and products of rows, into which chunks are merged one by one.
+
+    sums: float32 [rows, head_dim]; stats: float32 [rows, 4].
+    """
 
     k: Kernel
     sums: Ptr
     stats: Ptr
     head_dim: int
 
+    def clear(self, row: V) -> None:
+        """Nothing was seen yet."""
+        k = self.k
+        self.stats.store(row * 4 + _M, k.f32(NEVER))
+        self.stats.store(row * 4 + _L, k.f32(0))
+        with k.range(0, self.head_dim, step=k.lanes, name="dim") as d:
+            self.sums.store(row * self.head_dim + d, k.zeros(f32, k.lanes))
+
+    def chunk(self, row: V, most: V, total: V, unit: V) -> None:
+        """m and l of a row after a chunk, and the factors of its products."""
+        k, stats, lanes = self.k, self.stats, self.k.lanes
+        old = stats.load(row * 4 + _M)
+        m = old.max(most)
+        keep, add = exp(k, (old - m).splat(lanes)).at(0), exp(k, (most - m).splat(lanes)).at(0)
+        stats.store(row * 4 + _M, m)
+        stats.store(row * 4 + _L, k.fma(stats.load(row * 4 + _L), keep, total * add))
+        stats.store(row * 4 + _OLD, keep)
+        stats.store(row * 4 + _NEW, add * unit)
+
     def row(self, row: V) -> Callable[[V | int, V], None]:
-        """For one row: what takes the product of the vector of dims from `dim` on."""
+        """Adds a chunk's products to the running sums: o' = o old + o_c new."""
         k, lanes = self.k, self.k.lanes
         old = self.stats.splat(row * 4 + _OLD, lanes)
         new = self.stats.splat(row * 4 + _NEW, lanes)
@@ -220,25 +304,12 @@ class _Merge:
 
         return add
 
-
-def _write(
-    k: Kernel,
-    sums: Ptr,
-    stats: Ptr,
-    out: Ptr,
-    rows: V,
-    group: int,
-    first: V,
-    head: V,
-    out_stride: V,
-    head_dim: int,
-) -> None:
-    with k.range(0, rows, name="row") as row:
-        token, member = row // group, row % group
-        line = out.at((first + token) * out_stride + (head * group + member) * head_dim)
-        inverse = (1.0 / stats.load(row * 4 + _L)).splat(k.lanes)
-        with k.range(0, head_dim, step=k.lanes, name="dim") as d:
-            line.store(d, sums.load(row * head_dim + d, k.lanes) * inverse)
+    def write(self, row: V, out: Ptr) -> None:
+        """o / l to `out`: float32 [head_dim]."""
+        k = self.k
+        inverse = (1.0 / self.stats.load(row * 4 + _L)).splat(k.lanes)
+        with k.range(0, self.head_dim, step=k.lanes, name="dim") as d:
+            out.store(d, self.sums.load(row * self.head_dim + d, k.lanes) * inverse)
 
 
 def reference(

@@ -75,7 +75,7 @@ class FloatProducts:
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
         """Takes one row's probabilities, in the form that `weigh` multiplies."""
-        return FloatRow(out, self.pairs)
+        return FloatRow(self.k, out, self.pairs)
 
     def weigh(self, probs: Ptr, values: Ptr, rows: V, count: V, merge: Merge, after: Ptr) -> None:
         """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
@@ -127,6 +127,7 @@ class FloatProducts:
 class FloatRow:
     """One row's probabilities on their way to memory."""
 
+    k: Kernel
     out: Ptr
     pairs: bool
 
@@ -140,6 +141,6 @@ class FloatRow:
         even, odd = (bits.shuffle(range(n, lanes, 2)) for n in range(2))
         self.out.store(block * (lanes // 2), even | (odd << 16))
 
-    def finish(self, blocks: V, weight: V) -> V:
-        """What products with this row are multiplied by to weigh `weight`."""
-        return weight
+    def finish(self, blocks: V) -> V:
+        """What products with this row count."""
+        return self.k.f32(1)

@@ -271,8 +271,8 @@ class ByteRow:
         # As bits, NaN is larger than any number and shows in the unit.
         self.largest.set(self.largest.now.max(weighted.bitcast(i32)))
 
-    def finish(self, blocks: V, weight: V) -> V:
-        """What products with this row are multiplied by to weigh `weight`."""
+    def finish(self, blocks: V) -> V:
+        """What products with this row count: the unit of its integers."""
         k, lanes = self.k, self.k.lanes
         most = self.largest.now.hmax().bitcast(f32)
         inverse = (most > TINY).select(float(MOST) / most, 0.0).splat(lanes)
@@ -284,4 +284,4 @@ class ByteRow:
                 for half, part in enumerate((p >> HALF_BITS, p & 127)):
                     words = part.to(i8).bitcast(i32)
                     self.out.store(b * (lanes // 4) + half * QUADS, words)
-        return weight * (most * (1.0 / MOST))
+        return most * (1.0 / MOST)

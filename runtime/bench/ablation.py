@@ -27,6 +27,7 @@ POLICY = "policy"
 GROUPS: dict[str, Sequence[str]] = {
     "threads": (),  # those that the machine has
     "chunk": ("128", "256", "512", "1024"),
+    "kv_split": ("on", "off"),
     "spin": ("0us", "50us", "300us", "5ms"),
     "pages": ("on", "off"),
 }

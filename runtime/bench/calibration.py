@@ -151,7 +151,7 @@ class Sampler:
         assert phase is not None, "a phase has just ended"
         each = 1.0 / phase.passes if case.generate else 1.0
         players = session.accounts.players()
-        found = parts_of((session.decode_plan, session.prefill_plan), players)
+        found = parts_of(session.plans, players)
         parts = {name: seconds * each for name, seconds in found.items()}
         start = case.start + (case.generate - 1) // 2 if case.generate else case.start
         tokens = 1 if case.generate else case.prompt

@@ -158,7 +158,7 @@ class Runner:
         assert phase is not None
         total = phase.wall_s * phase.threads
         shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        for plan in (session.decode_plan, session.prefill_plan):
+        for plan in session.plans:
             work = plan.tape.work_seconds().sum(axis=0) / total
             for op, share in zip(plan.graph.tape.ops, work, strict=True):
                 shares[part_of(op.kernel.source.name)] += float(share)
@@ -205,9 +205,9 @@ def part_of(kernel: str) -> str:
     """The one of `PARTS` that a kernel belongs to."""
     if kernel.startswith("gemm"):
         return "products"
-    return {"attention": "attention", "rope_store": "rope", "prepare": "prepare"}.get(
-        kernel, "other"
-    )
+    if kernel.startswith("attention"):
+        return "attention"
+    return {"rope_store": "rope", "prepare": "prepare"}.get(kernel, "other")
 
 
 @dataclass

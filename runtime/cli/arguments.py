@@ -148,10 +148,10 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
     bench.add_argument(
         "--ablate",
         nargs="?",
-        const=["threads", "chunk", "spin", "pages"],
+        const=["threads", "chunk", "kv_split", "spin", "pages"],
         type=lambda text: text.split(","),
         metavar="SETTING,…",
-        help="hold threads, chunk, spin or pages fixed at each value, beside what is chosen",
+        help="hold threads, chunk, kv_split, spin or pages fixed, beside what is chosen",
     )
     bench.add_argument(
         "--schedule", metavar="TRACE", help="with --ablate: play this run's phases as well"
@@ -229,8 +229,8 @@ def _engine_options(
         action="append",
         type=setting,
         metavar="KEY=VALUE",
-        help="give a setting that is chosen otherwise: chunk=512, spin=300us, pages=off, "
-        "online=off; may be repeated",
+        help="give a setting that is chosen otherwise: chunk=512, kv_split=off, spin=300us, "
+        "pages=off, online=off; may be repeated",
     )
     verb.add_argument(
         "--keep-packed",

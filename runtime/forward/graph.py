@@ -216,15 +216,23 @@ class Graph:
             barrier=not self.decode,
         )
         out = self.row("attention", h.heads * h.head_dim)
-        scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.head_dim))
+        self._attention(sizes, rule, [rotated, *cache], out)
+        return out
+
+    def _attention(
+        self, sizes: dict[str, Any], rule: AttentionRule, inputs: list[Any], out: Row
+    ) -> None:
+        """Attention on the queries and the cache of `inputs`."""
+        scratch = self.scratch(
+            "scores", attention.scratch_bytes(self.heads.group, self.heads.head_dim)
+        )
         self.tape.op(
             "attention",
             spec(attention.attention, **sizes, window=rule.window, cap=rule.cap),
-            [rotated, *cache, out.data, out.stride, scratch, self.state],
+            [*inputs, out.data, out.stride, scratch, self.state],
             self.units(ATTENTION_UNITS),
             mode=STATIC if self.decode else DYNAMIC,
         )
-        return out
 
     def logits(
         self,

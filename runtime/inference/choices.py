@@ -11,9 +11,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ...jit.kernels.kvcache import PAGE
 from ...jit.pool import SPIN_IDLE_S
 from ..physics.costs import ModelCost
-from ..physics.expectation import Efficiency, Passes, expect
+from ..physics.expectation import Efficiency, Passes, expect, shared_s
 from ..physics.machine import MachineProfile
 from ..physics.pages import PageGain
 
@@ -77,6 +78,11 @@ class Known:
         )
         passes = dataclasses.replace(self.passes, chunk=chunk or max(CHUNKS))
         return expect(self.model, machine, reached, passes, tokens, start).seconds
+
+    def attention_s(self, tokens: int, start: int, threads: int) -> float:
+        """Seconds of a pass's attention on so many threads that are all busy to its end."""
+        machine = self.machines.get(threads) or at_best(self.machines[self.most], threads)
+        return expect(self.model, machine, self.reached, self.passes, tokens, start).attention_s
 
 
 def by_threads(
@@ -168,6 +174,35 @@ def choose_chunk(known: Known, context: int) -> Choice:
     chunk = min(n for n, s in seconds.items() if s <= SLACK * best)
     slower = ", ".join(f"{n}: {s / best - 1:+.1%}" for n, s in seconds.items())
     return Choice(chunk, f"the smallest as fast as any for {prompt} tokens ({slower})")
+
+
+def choose_split(known: Known, tokens: int, start: int, threads: int) -> Choice:
+    """Whether a short pass's attention is shared out by parts of the cache, not by KV heads alone.
+
+    What threads wait for each other at the end of the heads, against more barriers and the parts'
+    results, which are written and read again.
+    """
+    model, reached = known.model, known.reached
+    tiles = 1 if tokens == 1 else -(-tokens // known.passes.tile)
+    units = tiles * model.kv_heads
+    parts = -(-int(model.seen(start, tokens) / tokens) // PAGE)
+    if threads == 1 or units % threads == 0 or parts == 1:
+        return Choice(False, f"{units} units of attention come out even on {threads} threads")
+
+    def alone_s(count: int) -> float:
+        return known.attention_s(tokens, start, count)
+
+    saved = shared_s(alone_s, units, threads) - shared_s(alone_s, units * parts, threads)
+    single = tokens == 1
+    barriers = 2 * reached.decode_barrier_s if single else reached.barrier_s
+    moved = 8.0 * tokens * model.heads * model.head_dim * parts
+    machine = known.machines[known.most]
+    cost = model.layers * (barriers + moved / machine.bandwidth(machine.level_of(moved)))
+    why = (
+        f"{units} units of attention on {threads} threads: {saved * 1e6:.0f} µs of waiting behind "
+        f"{start} tokens, against {cost * 1e6:.0f} µs of barriers and merging"
+    )
+    return Choice(DOUBT * saved > cost, why)
 
 
 def choose_spin(known: Known) -> Choice:

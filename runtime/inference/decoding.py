@@ -95,6 +95,7 @@ class Decoding:
         self._line_end: list[int] = []
         self._cost = PassCost()
         self._steps = 0, 0  # single-token passes that are not yet in `_cost`: from, number
+        self._stepped = session.decode_plan  # what they were played with
         self._spared = 0.0  # output heads that were not computed
 
     def run(self) -> Iterator[int]:
@@ -184,13 +185,17 @@ class Decoding:
         with session.engine.lock:
             self._set_mask(mask)
             panels = self._panels(mask)
-            start, steps = self._steps if self._steps[1] else (session.n_cached, 0)
+            at = session.n_cached
             began = time.perf_counter()
-            session.run_pass(session.decode_plan, known, 1, panels)
+            plan = session.run_pass(session.decode_plan, known, 1, panels)
             if panels is None:
                 session.engine.times.step(time.perf_counter() - began)
                 session.keep_logits()
             self._passes += 1
+            if plan is not self._stepped:
+                self._settle()
+                self._stepped = plan
+            start, steps = self._steps if self._steps[1] else (at, 0)
             self._steps = start, steps + 1
             if forced is not None:
                 return forced
@@ -251,10 +256,10 @@ class Decoding:
         """A pass of several tokens, and its accounts."""
         session = self.session
         start = session.n_cached
-        session.run_pass(plan, part, outputs, panels)
+        played = session.run_pass(plan, part, outputs, panels)
         self._passes += 1
         self._settle()
-        self._cost += session.accounts.cost(plan, len(part), start, outputs)
+        self._cost += session.accounts.cost(played, len(part), start, outputs)
 
     def _guess(self, known: int) -> list[int]:
         """What may come after the `known` tokens of a pass, if that is worth a guess."""
@@ -324,7 +329,7 @@ class Decoding:
         """Count the single-token passes so far."""
         session, (start, passes) = self.session, self._steps
         if passes:
-            barriers = session.decode_plan.tape.barriers
+            barriers = self._stepped.tape.barriers
             self._cost += decode_cost(session.engine.cost, start, passes, barriers)
             session.accounts.add_steps(passes)
         self._steps = 0, 0

@@ -186,7 +186,8 @@ class Engine:
             speculate: most tokens that a pass guesses from the context; 0: none, ``auto``: as many
                 as pay. Neither changes what is written.
             tune: settings of passes that are given instead of chosen: ``chunk`` (tokens), ``spin``
-                (seconds, or a text such as ``300us``), ``pages`` and ``online`` (on or off).
+                (seconds, or a text such as ``300us``), ``kv_split``, ``pages`` and ``online`` (on
+                or off).
 
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.

@@ -41,6 +41,7 @@ class Plan(Generic[G]):
         self.tape: NativeTape = self.graph.tape.finish(engine.library, engine.pool)
         self.name = name
         self.most_tokens = most_tokens
+        self.logits = logits
         # Ops that neither multiply by weights nor attend: bool [ops].
         kernels = [op.kernel.source.name for op in self.graph.tape.ops]
         self.rows = np.array([not name.startswith(_HEAVY) for name in kernels])

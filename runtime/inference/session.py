@@ -14,6 +14,8 @@ from ...traces.events import PhaseEvent
 from ..forward.choice import choose_ops
 from ..forward.graph import ZERO, Graph
 from ..forward.kv import KVCache
+from ..forward.split import TOKENS as SPLIT_TOKENS
+from ..forward.split import SplitGraph
 from ..physics.costs import PassCost
 from .accounts import Accounts
 from .copies import Copies
@@ -74,6 +76,7 @@ class Session:
         self.shortcuts = engine.shortcuts
         self.sources: Sequence[tuple[int, int]] = ()
         self._verify: Verify | None = None
+        self._split: dict[str, Plan[SplitGraph]] = {}
         self._guessing: tuple[Lookup, Pace, Copies] | None = None
         tape = Tape("choose", engine.threads)
         state = self.decode_plan.graph.state
@@ -218,8 +221,8 @@ class Session:
     @property
     def plans(self) -> tuple[Plan, ...]:
         """Those whose passes make up phases."""
-        always = self.prefill_plan, self.decode_plan
-        return always if self._verify is None else (*always, self._verify.plan)
+        verify = () if self._verify is None else (self._verify.plan,)
+        return self.prefill_plan, self.decode_plan, *verify, *self._split.values()
 
     @property
     def guessing(self) -> tuple[Lookup, Pace, Copies]:
@@ -330,8 +333,8 @@ class Session:
                 outputs = int(at + len(part) == total)
                 # One token is not worth its own plan name unless it is all there was.
                 plan_name = plan.name if passes == 0 else plan_name
-                self.run_pass(plan, part, outputs)
-                cost += self.accounts.cost(plan, len(part), at, outputs)
+                played = self.run_pass(plan, part, outputs)
+                cost += self.accounts.cost(played, len(part), at, outputs)
                 passes += 1
                 if self.on_progress and self.n_cached < total:
                     done = self.n_cached - before
@@ -356,25 +359,39 @@ class Session:
 
     def run_pass(
         self, plan: Plan, part: Sequence[int], outputs: int, panels: np.ndarray | None = None
-    ) -> None:
+    ) -> Plan:
         """One forward pass of `part`, which follows what is cached.
 
         outputs: how many of its last tokens give logits; panels: of the output head, the wanted
-        ones.
+        ones. Returns the plan that was played: `plan`, or one like it whose attention is split.
         """
         self.engine.check_files()
         start, count = self.n_cached, len(part)
         self.cache.own(start, start + count)
+        tuning = self.engine.tuning
+        tuning.before(count, start)
+        if count <= SPLIT_TOKENS and tuning.split(count, start):
+            plan = self._split_like(plan, count, start)
         graph = plan.graph
         graph.ids[:count] = part
         graph.set_pass(count, start, outputs, panels)
         # If the pass does not come to its end, the logits are nobody's.
         self.engine.logits_of, self._logits_at = self, -1
-        tuning = self.engine.tuning
-        tuning.before(count, start)
         self._play(plan.tape)
         tuning.after()
         self.n_cached = start + count
+        return plan
+
+    def _split_like(self, plan: Plan, tokens: int, start: int) -> Plan:
+        """The plan like `plan` whose attention is split, where there is one for such a pass."""
+        found = self._split.get(plan.name)
+        if found is None:
+            if plan not in self.plans:
+                return plan
+            most = min(plan.most_tokens, SPLIT_TOKENS)
+            found = Plan(self, plan.name, most, plan.logits, SplitGraph)
+            self._split[plan.name] = found
+        return found if found.graph.fits(tokens, start) else plan
 
     def _play(self, tape: NativeTape) -> None:
         """Play a tape to its end, with a breath for Python's signal handlers now and then."""

@@ -5,6 +5,8 @@
 | threads of a pass | profiles by number of threads, the model, tokens and KV length | trials in \
 decode (`trials.py`); cores that others have (`crowding.py`); threads that wake late |
 | tokens of a prefill pass | profile and model | |
+| attention of a short pass split by parts of the KV cache | the model's KV heads, threads, KV \
+length and profile, before each pass | |
 | spinning between passes | expected time of a decode pass | threads that park within a decode |
 | large pages | what they were measured to bring here | |
 | time of a pass of k tokens, for speculation | cost model | times of phases |
@@ -33,6 +35,7 @@ from .choices import (
     Known,
     choose_chunk,
     choose_spin,
+    choose_split,
     choose_threads,
     given,
     neighbours,
@@ -40,7 +43,7 @@ from .choices import (
 from .crowding import Crowding
 from .trials import Trials
 
-KEYS = ("threads", "chunk", "spin", "pages", "online")
+KEYS = ("threads", "chunk", "kv_split", "spin", "pages", "online")
 DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then each doubling
 RATIOS = 9  # observed times that correct an expected one
 RATIO_MOST = 4.0
@@ -55,6 +58,7 @@ class Fixed:
     Attributes:
         threads: of every pass.
         chunk: tokens of a prefill pass at most.
+        kv_split: whether attention of short passes is shared out by parts of the KV cache.
         spin: seconds between two passes before a thread parks.
         pages: whether the system is asked for large pages.
         online: whether choices are corrected by what is seen.
@@ -62,6 +66,7 @@ class Fixed:
 
     threads: int | None = None
     chunk: int | None = None
+    kv_split: bool | None = None
     spin: float | None = None
     pages: bool | None = None
     online: bool = True
@@ -83,7 +88,7 @@ class Fixed:
 
 def _value(key: str, value: Any) -> int | float | bool:
     text = str(value).strip().lower()
-    if key in ("pages", "online"):
+    if key in ("pages", "online", "kv_split"):
         if text not in ("on", "off", "true", "false"):
             raise EngineError(f"{key} is on or off, not {value!r}")
         return text in ("on", "true")
@@ -158,6 +163,8 @@ class Tuning:
         self._decode: dict[int, Trials] = {}
         self._ratios: dict[int, deque[float]] = {}
         self._expected: dict[tuple[int, int], float] = {}
+        self._splits: dict[tuple[int, int, int], Choice] = {}
+        self._decode_split = False
         self._raised = 0  # times that spinning was raised; -1: given up
         self._crowded = len(crowding.changes)
         self._lines: list[str] = []
@@ -263,6 +270,26 @@ class Tuning:
             found = self._prefill[kind] = int(choose_threads(self.known, tokens, start).value)
         return found
 
+    def split(self, tokens: int, start: int) -> bool:
+        """Whether the attention of that pass, a short one, is shared out by parts of the cache."""
+        given, threads = self.fixed.kv_split, self._playing
+        if given is not None:
+            return given
+        if threads == 1 or (tokens == 1 and self.known.model.kv_heads % threads == 0):
+            return False
+        step = 1 << max(7, start.bit_length() - 3)
+        key = tokens, start // step * step, threads
+        found = self._splits.get(key)
+        if found is None:
+            found = self._splits[key] = choose_split(self.known, *key)
+        split = bool(found.value)
+        if tokens == 1 and split != self._decode_split and self._trial is None:
+            self._decode_split = split
+            line = f"kv_split of decode: {'on' if split else 'off'}, {found.why}"
+            if line not in self._lines:
+                self._lines.append(line)
+        return split
+
     def part(self, tokens: int, most: int) -> int:
         """Tokens of the next pass when so many are left and a plan takes `most`."""
         return even_part(tokens, min(most, self.chunk))
@@ -344,6 +371,7 @@ class Tuning:
             "short prefill threads": short,
             "prefill threads": self._threads_choice(self.chunk),
             "prefill chunk": self._chunk,
+            "kv split": self._split_choice(),
             "spin_s": self._spin,
             "large pages": self._pages,
             "online": Choice(self.fixed.online, "corrected by what is seen"),
@@ -354,3 +382,15 @@ class Tuning:
         if self.fixed.threads:
             return Choice(min(self.fixed.threads, self.pool.threads), "given")
         return choose_threads(self.known, tokens, 0)
+
+    def _split_choice(self) -> Choice:
+        """The KV length from which on decode's attention is split; False: it never is."""
+        if self.fixed.kv_split is not None:
+            return Choice(self.fixed.kv_split, "given")
+        threads = int(self._threads_choice(1).value)
+        lengths = [1 << n for n in range(8, 18)]
+        found = [choose_split(self.known, 1, start, threads) for start in lengths]
+        at = next((n for n, choice in enumerate(found) if choice.value), None)
+        if at is None:
+            return Choice(False, found[-1].why)
+        return Choice(lengths[at], f"KV length from which decode is split: {found[at].why}")

@@ -18,6 +18,7 @@ each page of the cache (p = 1.5). The figures are measured in `calibration.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from .costs import (
@@ -158,6 +159,16 @@ def expect(
         least=Prediction(*least, level=level),
         attained=Prediction(*attained, level=level),
     )
+
+
+def shared_s(alone_s: Callable[[int], float], units: int, threads: int) -> float:
+    """Seconds of work in `units` units alike, each of them one thread's, shared out to `threads`.
+
+    alone_s: what all of it takes so many threads that are busy to the end.
+    """
+    whole, rest = divmod(units, threads)
+    busy = whole * threads * alone_s(threads)
+    return (busy + (rest * alone_s(rest) if rest else 0.0)) / units
 
 
 def even_part(tokens: int, chunk: int) -> int:

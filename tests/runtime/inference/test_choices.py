@@ -14,6 +14,7 @@ from triplepoint.runtime.inference.choices import (
     choose_chunk,
     choose_pages,
     choose_spin,
+    choose_split,
     choose_threads,
     neighbours,
     worth_trying,
@@ -178,3 +179,44 @@ def test_large_pages(reading: float, touching: float, helps: bool) -> None:
     better = gain.merged(dataclasses.replace(gain, read_s=(0.5, 2.0)))
     assert better.read_s == (0.5, reading)
     assert better.samples == 2
+
+
+def shaped(kv_heads: int, *machines: MachineProfile) -> Known:
+    found = known(100, *machines)
+    cost = dataclasses.replace(found.model, kv_heads=kv_heads, kv_bytes=kv_heads * 28 * 256.0)
+    return dataclasses.replace(found, model=cost)
+
+
+def test_attention_is_split_where_heads_do_not_come_out_even() -> None:
+    """One head on two threads, three on two, eight on sixteen; not where all have as many."""
+    two, sixteen = (machine(1, 15), machine(2, 30)), (machine(1, 15), machine(16, 120))
+    for heads, machines, threads in ((1, two, 2), (3, two, 2), (8, sixteen, 16)):
+        assert choose_split(shaped(heads, *machines), 1, 8192, threads).value, heads
+    for heads, machines, threads in ((8, two, 2), (2, two, 1), (16, sixteen, 16), (3, two, 1)):
+        choice = choose_split(shaped(heads, *machines), 1, 8192, threads)
+        assert not choice.value, heads
+        assert "come out even" in choice.why
+
+
+def test_attention_is_not_split_for_little() -> None:
+    """Barriers cost more than what threads wait behind a short cache, or one that is one part."""
+    found = shaped(1, machine(1, 15), machine(2, 30))
+    assert not choose_split(found, 1, 100, 2).value
+    slow = dataclasses.replace(found, reached=Efficiency(decode_barrier_s=1e-4, barrier_s=1e-4))
+    assert not choose_split(slow, 1, 512, 2).value
+    assert choose_split(slow, 1, 100_000, 2).value
+    assert "of barriers and merging" in choose_split(slow, 1, 512, 2).why
+
+
+def test_attention_of_a_few_tokens_is_split_as_well() -> None:
+    """A tile of tokens of one head is one thread's; many tiles come out nearly even."""
+    found = shaped(1, machine(1, 15), machine(2, 30))
+    assert choose_split(found, 8, 4096, 2).value
+    assert not choose_split(found, 32, 4096, 2).value, "two tiles of 16 tokens"
+
+
+def test_one_thread_that_draws_all_the_memory_gives() -> None:
+    """Where a second thread brings nothing, there is nothing to be had by keeping it busy."""
+    found = shaped(1, machine(1, 30), machine(2, 30))
+    fast = dataclasses.replace(found, reached=Efficiency(attention=1e6))
+    assert not choose_split(fast, 1, 65536, 2).value

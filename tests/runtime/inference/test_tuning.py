@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 
@@ -10,7 +11,10 @@ import pytest
 
 from triplepoint.errors import EngineError
 from triplepoint.jit.pool import Pool
+from triplepoint.runtime.inference import tuning as tuning_module
+from triplepoint.runtime.inference.choices import Choice
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.shortcuts import Shortcuts
 from triplepoint.runtime.inference.tuning import Fixed, Tuning
 
 IDS = [int(i) for i in np.random.default_rng(5).integers(0, 500, 700)]
@@ -33,8 +37,9 @@ def made(engine: Engine, **given: object) -> Tuning:
 def test_given_settings_are_understood() -> None:
     """Texts from a command line, and values from Python."""
     assert Fixed.of(None) == Fixed()
-    texts = {"chunk": "256", "spin": "300us", "pages": "off", "online": "off"}
-    assert Fixed.of(texts) == Fixed(chunk=256, spin=300e-6, pages=False, online=False)
+    texts = {"chunk": "256", "spin": "300us", "pages": "off", "online": "off", "kv_split": "on"}
+    fixed = Fixed(chunk=256, spin=300e-6, pages=False, online=False, kv_split=True)
+    assert Fixed.of(texts) == fixed
     assert Fixed.of({"spin": "2ms", "pages": True}) == Fixed(spin=0.002, pages=True)
     assert Fixed.of({"spin": 0, "threads": 3}) == Fixed(spin=0.0, threads=3)
 
@@ -49,6 +54,7 @@ def test_given_settings_are_understood() -> None:
         ({"spin": "soon"}, "such as 300us"),
         ({"spin": "nan"}, "such as 300us"),
         ({"pages": "maybe"}, "on or off"),
+        ({"kv_split": "4"}, "on or off"),
     ],
 )
 def test_wrong_settings_are_refused(given: dict[str, str], says: str) -> None:
@@ -71,13 +77,14 @@ def test_what_is_given_holds(engine: Engine) -> None:
 
 
 def test_no_setting_changes_a_bit() -> None:
-    """Logits after a prompt and a decode: the same for any threads, chunk and spinning."""
+    """Logits after a prompt and a decode: the same for any threads, chunk, split and spinning."""
     want = None
     for tune in (
         {},
         {"chunk": 33},
         {"chunk": 512, "spin": "0us"},
         {"threads": "1", "pages": "off"},
+        {"kv_split": "on"},
     ):
         with Engine.load("nano", threads=2, context=1024, tune=tune) as engine:
             session = engine.session()
@@ -89,6 +96,37 @@ def test_no_setting_changes_a_bit() -> None:
                 want = found
             assert found[0] == want[0]
             assert np.array_equal(found[1], want[1])
+
+
+def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From some KV length on decode's attention is split: the tokens stay the same, and the phase
+    in which it changed says so once, with the barriers of both plans."""
+    session = engine.session()
+    session.shortcuts = Shortcuts(speculate=0)
+    session.prefill(IDS[:250])
+    want, plain = list(session.decode(max_tokens=20)), session.last_phase
+    monkeypatch.setattr(tuning_module, "choose_split", lambda k, tokens, start, n: Choice(
+        start >= 256 and n > 1, "as the test wants it"))  # fmt: skip
+    old, engine.tuning = engine.tuning, made(engine)
+    engine.tuning.known = dataclasses.replace(
+        engine.tuning.known, model=dataclasses.replace(engine.cost, kv_heads=1)
+    )
+    try:
+        session.truncate(0)
+        session.prefill(IDS[:250])
+        assert not session._split
+        assert list(session.decode(max_tokens=20)) == want
+    finally:
+        engine.tuning = old
+        old.apply()
+    assert set(session._split) == {"decode"}
+    split, phase = session._split["decode"], session.last_phase
+    assert phase is not None
+    assert plain is not None
+    assert phase.tuning == ["kv_split of decode: on, as the test wants it"]
+    assert (split.tape.passes, phase.passes) == (13, 19)
+    assert split.tape.barriers == session.decode_plan.tape.barriers + 2 * engine.cost.layers
+    assert phase.tokens == plain.tokens
 
 
 def test_threads_change_within_a_decode(engine: Engine) -> None:

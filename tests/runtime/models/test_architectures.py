@@ -165,6 +165,30 @@ def test_same_bits_on_any_threads(engine: Engine) -> None:
         assert np.array_equal(_chunked(alone.session(), 64), _chunked(engine.session(), 64))
 
 
+@pytest.mark.parametrize("name", ["gemma3", "gemma2", "smollm3"])
+@pytest.mark.parametrize("kv", ["bf16", "f32", "q8"])
+def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) -> None:
+    """Attention shared out by parts of the cache gives the bits of heads alone, with windows and
+    caps, in prompts of one part and of two, decoded, verified and scored, on 1 to 3 threads."""
+    ids = [*IDS, *IDS[:104], 7, 8, 9, 7, 8]
+    seen = []
+    for threads, split in ((1, "off"), (1, "on"), (2, "on"), (3, "on")):
+        tune = {"kv_split": split}
+        with load(model(name), threads=threads, kv=kv, tune=tune, speculate=4) as engine:
+            session = engine.session()
+            for at in range(0, 200, 25):
+                session.prefill(ids[at : at + 25])
+            session.prefill(ids[200:])
+            first = session.logits.copy()
+            tokens = list(session.decode(max_tokens=16))
+            session.prefill([])
+            assert bool(session._split) == (split == "on")
+            seen.append((first, tokens, session.logits.copy(), engine.session().score(ids[240:])))
+    assert np.isfinite(seen[0][0]).all()
+    for other in seen[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(other, seen[0], strict=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("kv", "target"), [("bf16", None), ("q8", "generic")])
 @pytest.mark.parametrize("name", ["mistral", "qwen2", "gemma3", "phi3-long"])

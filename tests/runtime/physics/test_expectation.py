@@ -8,7 +8,7 @@ import pytest
 
 from triplepoint.runtime.bench.calibration import Sample, fit
 from triplepoint.runtime.physics.costs import ModelCost, pass_cost, predict
-from triplepoint.runtime.physics.expectation import Efficiency, Passes, expect
+from triplepoint.runtime.physics.expectation import Efficiency, Passes, expect, shared_s
 from triplepoint.runtime.physics.machine import MachineProfile
 
 MODEL = ModelCost(
@@ -146,3 +146,17 @@ def test_fit_finds_the_figures_again() -> None:
     for tokens, start in ((1, 1000), (16, 100), (512, 2000), (2048, 0)):
         again = expect(MODEL, MACHINE, found, PASSES, tokens, start).seconds
         assert again == pytest.approx(sample(known, tokens, start).wall_s, rel=0.05)
+
+
+def test_units_that_do_not_come_out_even() -> None:
+    """Two threads take 4/3 of the ideal time for three units, as long as one for a single one."""
+
+    def alone_s(threads: int) -> float:
+        return 12.0 / threads
+
+    assert shared_s(alone_s, 1, 2) == shared_s(alone_s, 1, 16) == 12.0
+    assert shared_s(alone_s, 3, 2) == pytest.approx(8.0)
+    assert shared_s(alone_s, 8, 2) == pytest.approx(6.0)
+    assert shared_s(alone_s, 8, 16) == pytest.approx(1.5)
+    # One thread draws all that the memory gives: a lone unit costs nothing more.
+    assert shared_s(lambda _: 6.0, 1, 2) == 6.0

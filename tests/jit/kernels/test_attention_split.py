@@ -1,0 +1,171 @@
+"""Attention whose chunks are shared out: the same bits as in one go, whoever does which chunk."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.kv import Cache, queries, uses_bf16_queries
+from helpers.kv_q8 import ByteCache, Queries, dequantise, quantise
+from helpers.runners import Native, Runner, Table
+from helpers.tolerances import assert_close, error
+
+from triplepoint.jit.compile import spec
+from triplepoint.jit.kernels.attention import attention, reference, scratch_bytes, token_tile
+from triplepoint.jit.kernels.attention_split import attention_merge, attention_parts, chunks
+from triplepoint.jit.kernels.kvcache import PAGE
+from triplepoint.jit.kernels.rope import to_bf16
+from triplepoint.jit.targets import detect, runnable
+
+# head size, KV heads, query heads of each, cache format
+SHAPES = [(64, 1, 4, "bf16"), (96, 3, 3, "f32"), (32, 2, 1, "q8"), (128, 1, 7, "q8")]
+QEMU_SHAPES = [(64, 1, 2, "bf16"), (32, 1, 1, "q8")]
+PASSES = ((0, 1), (0, 20), (255, 1), (256, 1), (250, 13), (541, 1), (500, 42))
+SAME_INTEGERS = 5e-4  # as in `test_attention_q8.py`
+
+
+def _kinds() -> list[str]:
+    """One target for each code that the kernels have: the others differ in what these leave out."""
+    kinds = {(t.lanes, t.registers, t.has_fma, t.has_bf16_dot, t.dot): t.name for t in runnable()}
+    return list(kinds.values())
+
+
+each_kind = pytest.mark.parametrize("native", _kinds(), indirect=True)
+
+
+class Case:
+    """Random queries, keys and values, attended to in one go and chunk by chunk."""
+
+    def __init__(
+        self, runner: Runner, rng: np.random.Generator, shape: tuple, positions: int
+    ) -> None:
+        self.dim, self.kv_heads, self.group, self.kv = shape
+        self.heads = self.kv_heads * self.group
+        self.runner = runner
+        size = (positions, self.kv_heads, self.dim)
+        self.keys = rng.standard_normal(size).astype(np.float32)
+        self.values = rng.standard_normal(size).astype(np.float32)
+        q = rng.standard_normal((positions, self.heads, self.dim))
+        self.q = (q * 2 / np.sqrt(self.dim)).astype(np.float32)
+        sizes = self.kv_heads, self.dim, -(-positions // PAGE)
+        self.cache = (
+            ByteCache(runner.target, *sizes)
+            if self.kv == "q8"
+            else Cache(runner.target, self.kv, *sizes)
+        )
+        self.cache.write(self.keys, self.values)
+        self.sizes = {"head_dim": self.dim, "kv_heads": self.kv_heads, "group": self.group}
+
+    def _inputs(self, start: int, tokens: int) -> list[np.ndarray | Table | int]:
+        part, target = self.q[start : start + tokens], self.runner.target
+        q = Queries.of(part, target).raw if self.kv == "q8" else queries(part, target, self.kv)
+        return [q, Table(self.cache.pages), *self.cache.offsets]
+
+    def _scratch(self) -> np.ndarray:
+        return np.full(scratch_bytes(self.group, self.dim), 0xFF, np.uint8)
+
+    def whole(self, start: int, tokens: int, **rule: float) -> np.ndarray:
+        """Float32 [tokens, heads, dim] by `attention`."""
+        out = np.full((tokens, self.heads, self.dim), np.nan, np.float32)
+        args = [*self._inputs(start, tokens), out, self.heads * self.dim, self._scratch(),
+                np.array([tokens, start])]  # fmt: skip
+        units = -(-tokens // token_tile(self.group)) * self.kv_heads
+        self.runner.call(spec(attention, **self.sizes, kv=self.kv, **rule), args, 0, units)
+        return out
+
+    def split(
+        self, start: int, tokens: int, step: int = 2, window: int = 0, **rule: float
+    ) -> np.ndarray:
+        """The same from parts, `step` units at a time, the last ones first, each in new scratch."""
+        state, count = np.array([tokens, start]), chunks(tokens, start, window)
+        rows = tokens * self.heads + 3
+        parts = np.full((count * rows, self.dim), np.nan, np.float32)
+        stats = np.full((count * rows, 4), np.nan, np.float32)
+        out = np.full((tokens, self.heads, self.dim), np.nan, np.float32)
+        inputs = self._inputs(start, tokens)
+        kernel = spec(attention_parts, **self.sizes, kv=self.kv, window=window, **rule)
+        units = -(-tokens // token_tile(self.group)) * self.kv_heads * count
+        for at in reversed(range(0, units, step)):
+            args = [*inputs, parts, stats, rows, self._scratch(), state]
+            self.runner.call(kernel, args, at, min(at + step, units))
+        kernel = spec(attention_merge, **self.sizes, window=window)
+        for at in reversed(range(0, tokens * self.heads, 3 * step)):
+            args = [parts, stats, rows, out, self.heads * self.dim, self._scratch(), state]
+            self.runner.call(kernel, args, at, min(at + 3 * step, tokens * self.heads))
+        return out
+
+    def want(self, start: int, tokens: int, window: int = 0, cap: float = 0.0) -> np.ndarray:
+        """The reference on what the cache and the queries hold."""
+        seen, q = slice(0, start + tokens), self.q[start : start + tokens]
+        keys, values = self.keys[seen], self.values[seen]
+        if self.kv == "q8":
+            q = Queries.of(q, self.runner.target).values
+            keys, values = dequantise(*quantise(keys, 32)), dequantise(*quantise(values, self.dim))
+        elif self.kv == "bf16":
+            q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv) else q
+            keys, values = to_bf16(keys), to_bf16(values)
+        return reference(q, keys, values, start, window, cap)
+
+    def check(self, start: int, tokens: int, step: int = 2, **rule: float) -> None:
+        """Parts give the bits of the whole, and those are near the reference."""
+        got, want = self.split(start, tokens, step, **rule), self.want(start, tokens, **rule)  # pyright: ignore[reportArgumentType]
+        assert np.array_equal(got, self.whole(start, tokens, **rule)), (start, tokens)
+        if self.kv == "q8":
+            assert error(got, want) <= SAME_INTEGERS, (start, tokens)
+        else:
+            dot = " dot" if uses_bf16_queries(self.runner.target, self.kv) else ""
+            assert_close(got, want, f"attention {self.kv}{dot}", (start, tokens))
+
+
+@each_kind
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_same_bits_as_in_one_go(native: Native, rng: np.random.Generator, shape: tuple) -> None:
+    """Decode, prompts and passes behind a cache, within a chunk and across several."""
+    case = Case(native, rng, shape, 2 * PAGE + 30)
+    for start, tokens in PASSES:
+        case.check(start, tokens)
+
+
+@pytest.mark.parametrize("native", [_kinds()[0], _kinds()[-1]], indirect=True)
+@pytest.mark.parametrize(
+    ("shape", "window"), [(SHAPES[0], PAGE + 77), (SHAPES[1], 1), (SHAPES[2], 19)], ids=str
+)
+def test_same_bits_with_a_window(
+    native: Native, rng: np.random.Generator, shape: tuple, window: int
+) -> None:
+    """Tiles of a pass begin at different chunks, and none of a tile's chunks is left out."""
+    case = Case(native, rng, shape, 3 * PAGE + 30)
+    for start, tokens in (*PASSES, (250, 300), (3 * PAGE + 29, 1)):
+        case.check(start, tokens, window=window)
+
+
+@pytest.mark.parametrize("native", [detect().name], indirect=True)
+@pytest.mark.parametrize("shape", SHAPES[1:3], ids=str)
+def test_same_bits_with_a_cap(native: Native, rng: np.random.Generator, shape: tuple) -> None:
+    """Scores are bounded in every part."""
+    case = Case(native, rng, shape, PAGE + 30)
+    for start, tokens in ((0, 20), (250, 13), (PAGE + 29, 1)):
+        case.check(start, tokens, cap=5.0)
+
+
+@pytest.mark.parametrize("native", [detect().name], indirect=True)
+@pytest.mark.parametrize("shape", SHAPES[:2], ids=str)
+def test_same_bits_however_shared(native: Native, rng: np.random.Generator, shape: tuple) -> None:
+    """One unit at a time, or all by one thread."""
+    case = Case(native, rng, shape, 2 * PAGE + 30)
+    for step in (1, 3, 1000):
+        case.check(500, 42, step)
+
+
+@pytest.mark.parametrize("shape", QEMU_SHAPES, ids=str)
+def test_on_every_feature_set(runner: Runner, rng: np.random.Generator, shape: tuple) -> None:
+    """A few tokens across the end of a chunk, then one."""
+    case = Case(runner, rng, shape, PAGE + 3)
+    for start, tokens in ((PAGE - 2, 4), (PAGE + 2, 1)):
+        case.check(start, tokens, step=1000)
+
+
+def test_chunks_of_a_pass() -> None:
+    """All that a pass meets; with a window, those that its first token still sees."""
+    assert [chunks(1, n) for n in (0, PAGE - 1, PAGE, 10 * PAGE)] == [1, 1, 2, 11]
+    assert [chunks(9, n) for n in (0, PAGE - 8, PAGE)] == [1, 2, 2]
+    assert [chunks(1, n, 512) for n in (100, 511, 512, 766, 767, 5000)] == [1, 2, 3, 3, 2, 3]
