@@ -54,6 +54,8 @@ LONG_S = 2.0  # of one measurement: one is enough, caches and noise are a small 
 RETRY_S = 600.0  # until a calibration that was disturbed is made again
 DATE = "%Y-%m-%dT%H:%M:%SZ"
 CHEAP_S = 0.3  # of passes: a calibration that takes no longer is done unasked
+STEADY = 0.85  # of a limit, some moments later: less is another machine
+TRIES = 4  # to measure between two alike
 BEST = 3  # one in so many repeats counts, the fastest: a neighbour only ever adds time
 
 
@@ -118,18 +120,23 @@ class Sampler:
             prefill_barriers=session.prefill_plan.tape.barriers,
         )
 
-    def take(self, case: Case, repeat: int) -> list[Sample]:
+    def take(self, case: Case, repeat: int, tries: int = 1) -> list[Sample]:
         """Measure so many times in a row, after one time that does not count.
 
-        What takes longer than `LONG_S` is measured once.
+        What takes longer than `LONG_S` is measured once. Where the limits were others afterwards
+        than before, all is done again, up to so many `tries`.
         """
         with all_threads(self.engine):
             first = self._runner.measure(case)
-            before = self.limits.sample()
-            if first < LONG_S:
-                self._runner.measure(case)  # the probes have had the caches
-            taken = [self._once(case) for _ in range(repeat if first < LONG_S else 1)]
-            around = before.merged(self.limits.sample())
+            while True:
+                before = self.limits.sample()
+                if first < LONG_S:
+                    self._runner.measure(case)  # the probes have had the caches
+                taken = [self._once(case) for _ in range(repeat if first < LONG_S else 1)]
+                after, tries = self.limits.sample(), tries - 1
+                if steady(before, after) or not tries:
+                    break
+        around = before.merged(after)
         return [dataclasses.replace(s, machine=around, before=before) for s in taken]
 
     def spread(self, case: Case) -> float:
@@ -157,6 +164,12 @@ class Sampler:
         tokens = 1 if case.generate else case.prompt
         machine = self.limits.samples[-1]
         return Sample(tokens, start, parts, seconds / (case.generate or 1), machine)
+
+
+def steady(a: MachineProfile, b: MachineProfile) -> bool:
+    """Whether a machine's peak and memory were about the same at two moments."""
+    pairs = ((a.int8_gops, b.int8_gops), (a.read_gbps["DRAM"], b.read_gbps["DRAM"]))
+    return all(min(pair) >= STEADY * max(pair) for pair in pairs)
 
 
 _PARTS = ("products", "head", "attention", "rows")
@@ -252,7 +265,7 @@ def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEAT
     model = dataclasses.replace(engine.cost, spread=spread)
     taken: dict[Case, list[Sample]] = {}
     for point in sorted(points, key=lambda c: -c.depth):  # the cache is filled once
-        taken[point] = sampler.take(point, repeat)
+        taken[point] = sampler.take(point, repeat, TRIES if repeat > QUICK_REPEATS else 1)
     machines = [samples[0].machine for samples in taken.values()]
     found = [_fastest(taken[point]) for point in points]
     return Calibration(
@@ -363,80 +376,3 @@ def _together(machines: Sequence[MachineProfile]) -> MachineProfile:
         best = best.merged(machine)
     dram = statistics.median(machine.read_gbps["DRAM"] for machine in machines)
     return dataclasses.replace(best, read_gbps={**best.read_gbps, "DRAM": dram}, samples=1)
-
-
-# --- the prediction held against the clock
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A phase that was predicted, then measured.
-
-    Attributes:
-        expected: with the DRAM bandwidth probed just before, all else as it was calibrated.
-        kept: with the limits of the calibration's own time.
-        seconds: what was measured, the median of its repeats.
-        bound: what the stamps named.
-        dram_gbps: what was probed just before.
-    """
-
-    tokens: int
-    start: int
-    expected: Expectation
-    kept: Expectation
-    seconds: float
-    bound: str
-    dram_gbps: float = 0.0
-
-    @property
-    def error(self) -> float:
-        """How far the prediction was off: 0.1 for 10 % too much."""
-        return self.expected.seconds / self.seconds - 1
-
-    @property
-    def error_kept(self) -> float:
-        """The same of the prediction with the calibration's limits."""
-        return self.kept.seconds / self.seconds - 1
-
-
-def check(
-    engine: Engine,
-    found: Calibration,
-    points: Sequence[tuple[int, int]],
-    repeat: int = 3,
-    limits: Limits | None = None,
-) -> Iterator[Checked]:
-    """Measure tokens and KV lengths `points` and hold them against what is predicted.
-
-    Raises:
-        EngineError: a point does not fit the context.
-    """
-    from ..physics.costs import observe
-
-    cases = {case(*point): point for point in points}
-    sampler = Sampler(engine, list(cases), limits)
-    for todo in sorted(cases, key=lambda c: (-c.depth, cases[c])):  # the cache is filled once
-        samples = sampler.take(todo, repeat)
-        middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]
-        before = middle.before or middle.machine
-        kept_expectation = found.expect(engine.cost, middle.tokens, middle.start)
-        expected = found.expect(engine.cost, middle.tokens, middle.start, probed(found, before))
-        rows_s = middle.parts["rows"]
-        seen = observe(expected.least, middle.wall_s, middle.kernel_s, expected.attained, rows_s)
-        yield Checked(
-            *cases[todo],
-            expected,
-            kept_expectation,
-            middle.wall_s,
-            seen.bound,
-            before.read_gbps["DRAM"],
-        )
-
-
-def probed(found: Calibration, now: MachineProfile) -> MachineProfile:
-    """The calibration's limits with the DRAM bandwidth of another moment.
-
-    All share it, so it may change within minutes; what belongs to a core hardly does.
-    """
-    read = {**found.machine.read_gbps, "DRAM": now.read_gbps["DRAM"]}
-    return dataclasses.replace(found.machine, read_gbps=read)

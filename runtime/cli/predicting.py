@@ -15,7 +15,7 @@ from .regimes import BUSY
 from .tables import Column, Form, Row, rate, show
 
 if TYPE_CHECKING:
-    from ..bench.calibration import Checked
+    from ..bench.predictions import Checked
     from ..physics.calibration import Calibration
 
 DEPTHS = (0, 512, 2048, 8192)  # where -d names none
@@ -28,6 +28,7 @@ _COLUMNS = (
     Column("error", 7),
     Column("kept", 7),
     Column("DRAM", 5),
+    Column("int8", 6),
     Column("expected", 8, is_text=True),
     Column("observed", 8, is_text=True),
 )
@@ -35,7 +36,7 @@ _COLUMNS = (
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Calibrate, then predict and measure each point; a row as soon as it is known."""
-    from ..bench import calibration
+    from ..bench import calibration, predictions
     from ..physics.calibration import busy
 
     engine = load_engine(args, output)
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
             output.note(BUSY)
 
         def rows() -> Iterator[Row]:
-            for point in calibration.check(engine, fitted, points, args.repetitions):
+            for point in predictions.check(engine, fitted, points, args.repetitions):
                 found.append(point)
                 yield _row(point)
 
@@ -75,6 +76,7 @@ def _row(point: Checked) -> Row:
         f"{point.error:+.0%}",
         f"{point.error_kept:+.0%}",
         f"{point.dram_gbps:.0f}",
+        f"{point.int8_gops:,.0f}",
         seen.bound,
         point.bound,
     )
@@ -86,6 +88,7 @@ def _row(point: Checked) -> Row:
         "error": point.error,
         "error_kept": point.error_kept,
         "dram_gbps": point.dram_gbps,
+        "int8_gops": point.int8_gops,
         "expected_bound": seen.bound,
         "observed_bound": point.bound,
     }
@@ -96,7 +99,7 @@ def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> Non
     """The errors together, and what the predictions were made with."""
     output.line()
     texts: list[tuple[str, Callable[[Checked], float]]] = [
-        ("DRAM bandwidth probed just before", lambda point: point.error),
+        ("limits probed just before", lambda point: point.error),
         ("limits of the calibration", lambda point: point.error_kept),
     ]
     for name, value in texts:

@@ -84,7 +84,7 @@ def _steps(name: str | None) -> list[Step]:
 def _picture(
     args: argparse.Namespace, output: Output, engine: Engine, path: list[Step]
 ) -> tuple[Picture, Calibration]:
-    from ..bench import calibration
+    from ..bench import calibration, predictions
     from ..physics.calibration import busy
     from ..regimes.diagram import Picture, diagram
 
@@ -95,7 +95,7 @@ def _picture(
     if args.measure:
         room = engine.context - calibration.DECODES - 2
         points = [(s, p) for s in _MEASURED[0] for p in _MEASURED[1] if s + p < room]
-        measured = list(calibration.check(engine, found, points))
+        measured = list(predictions.check(engine, found, points))
     model, machine = engine.model, found.machine
     name = model.name.removeprefix("synthetic ")
     notes = [

@@ -20,7 +20,7 @@ from ..physics.costs import Bound
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
-    from ..bench.calibration import Checked
+    from ..bench.predictions import Checked
     from ..physics.calibration import Calibration
     from ..physics.costs import ModelCost
 

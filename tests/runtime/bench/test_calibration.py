@@ -127,15 +127,3 @@ def test_a_busy_machine_is_noticed(engine: Engine, found: Calibration) -> None:
     assert busy(found, dataclasses.replace(best, int8_gops=best.int8_gops * 1.01))
     unsteady = dataclasses.replace(found, steady=0.5)
     assert busy(unsteady, dataclasses.replace(best, int8_gops=found.machine.int8_gops))
-
-
-def test_predictions_are_held_against_the_clock(engine: Engine, found: Calibration) -> None:
-    """Each point once, the deepest first, with what was expected of just this point."""
-    points = [(1, 0), (9, 40), (9, 0), (1, 40)]
-    checked = list(calibration.check(engine, found, points, repeat=1))
-
-    assert [(c.tokens, c.start) for c in checked] == [(1, 40), (9, 40), (1, 0), (9, 0)]
-    for point in checked:
-        assert point.expected.tokens == point.tokens
-        assert point.error == point.expected.seconds / point.seconds - 1
-        assert point.bound in ("compute", "memory", "dispatch")

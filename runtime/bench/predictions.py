@@ -1,0 +1,103 @@
+"""Predictions held against the clock: each point is predicted, then measured.
+
+The limits are probed just before, since those of another minute may not hold; what kernels reach of
+them is the calibration's. A point that lies between two different machines, because the limits
+changed while it was measured, is measured again a few times.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..physics.costs import observe
+from .calibration import TRIES, Sampler, case
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..physics.calibration import Calibration
+    from ..physics.expectation import Expectation
+    from ..physics.limits import Limits
+    from ..physics.machine import MachineProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A phase that was predicted, then measured.
+
+    Attributes:
+        expected: with the limits probed just before; what is reached of them as calibrated.
+        kept: with the limits of the calibration's own time.
+        seconds: what was measured, the median of its repeats.
+        bound: what the stamps named.
+        dram_gbps, int8_gops: what was probed just before.
+    """
+
+    tokens: int
+    start: int
+    expected: Expectation
+    kept: Expectation
+    seconds: float
+    bound: str
+    dram_gbps: float = 0.0
+    int8_gops: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """How far the prediction was off: 0.1 for 10 % too much."""
+        return self.expected.seconds / self.seconds - 1
+
+    @property
+    def error_kept(self) -> float:
+        """The same of the prediction with the calibration's limits."""
+        return self.kept.seconds / self.seconds - 1
+
+
+def check(
+    engine: Engine,
+    found: Calibration,
+    points: Sequence[tuple[int, int]],
+    repeat: int = 3,
+    limits: Limits | None = None,
+) -> Iterator[Checked]:
+    """Measure tokens and KV lengths `points` and hold them against what is predicted.
+
+    Raises:
+        EngineError: a point does not fit the context.
+    """
+    cases = {case(*point): point for point in points}
+    sampler = Sampler(engine, list(cases), limits)
+    for todo in sorted(cases, key=lambda c: (-c.depth, cases[c])):  # the cache is filled once
+        samples = sampler.take(todo, repeat, TRIES)
+        middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]
+        before = middle.before or middle.machine
+        kept_expectation = found.expect(engine.cost, middle.tokens, middle.start)
+        expected = found.expect(engine.cost, middle.tokens, middle.start, probed(found, before))
+        rows_s = middle.parts["rows"]
+        seen = observe(expected.least, middle.wall_s, middle.kernel_s, expected.attained, rows_s)
+        yield Checked(
+            *cases[todo],
+            expected,
+            kept_expectation,
+            middle.wall_s,
+            seen.bound,
+            before.read_gbps["DRAM"],
+            before.int8_gops,
+        )
+
+
+def probed(found: Calibration, now: MachineProfile) -> MachineProfile:
+    """The calibration's machine with the limits of another moment.
+
+    A neighbour may take memory's bandwidth, the last cache, or the other half of a core, within
+    minutes. What a barrier costs is the calibration's own.
+    """
+    return dataclasses.replace(
+        found.machine,
+        read_gbps=now.read_gbps,
+        int8_gops=now.int8_gops,
+        bf16_gflops=now.bf16_gflops,
+        fp32_gflops=now.fp32_gflops,
+    )
