@@ -209,7 +209,8 @@ def calibrated(engine: Engine, *, anew: bool = False, folder: Path | None = None
     known = None if anew else kept(path)
     if known is not None and not known.quick:
         return known
-    found = engine.calibration = calibrate(engine)
+    found = calibrate(engine)
+    engine.learn(found)
     if not busy(found, engine.machine):
         keep(found, path)
     return found
@@ -228,7 +229,10 @@ def quickly(engine: Engine, folder: Path | None = None) -> Calibration | None:
     if known is None and _roughly_s(engine) < CHEAP_S:
         known = dataclasses.replace(calibrate(engine, repeat=QUICK_REPEATS), quick=True)
         keep(known, path)
-    engine.calibration = known
+    if known is None or known == engine.calibration:
+        engine.calibration = known
+    else:  # the settings were chosen without it when the model was loaded
+        engine.learn(known)
     return known
 
 

@@ -297,6 +297,11 @@ class Engine:
         """What this model's kernels reach on this machine; None where it was not measured yet."""
         return calibration.kept(calibration.path_of(self.cost, self.machine, self.kv))
 
+    def learn(self, found: Calibration) -> None:
+        """Take what was measured of this model, and choose anew by it how passes are played."""
+        self.calibration = found
+        self.tuning = self.tuning.renewed(self._known())
+
     def _known(self) -> choices.Known:
         """What settings are chosen from: measured limits, and what kernels reach of them."""
         swept = thread_sweep.kept(self.library)

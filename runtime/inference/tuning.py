@@ -178,6 +178,10 @@ class Tuning:
         known = {key: value for key, value in {**fixed, **more}.items() if value is not None}
         return Tuning(self.pool, self.crew, self.crowding, self.known, Fixed.of(known), self._pages)
 
+    def renewed(self, known: Known) -> Tuning:
+        """The settings that follow from new measurements; what was given stays given."""
+        return Tuning(self.pool, self.crew, self.crowding, known, self.fixed, self._pages)
+
     @property
     def large_pages(self) -> bool:
         """Whether the system is asked for large pages."""

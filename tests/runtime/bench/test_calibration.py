@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from triplepoint import Engine
@@ -80,6 +81,30 @@ def test_a_quick_one_is_made_once(engine: Engine, found: Calibration, tmp_path: 
     assert calibration.quickly(engine, tmp_path) not in (None, disturbed)
     keep(found, path)
     assert calibration.quickly(engine, tmp_path) == found or busy(found, engine.machine)
+
+
+def test_passes_are_played_by_what_was_just_measured(tmp_path: Path) -> None:
+    """On a first run too: settings are chosen anew, those that were given stay, bits do too."""
+    with Engine.load("nano", threads=1, tune={"chunk": 48}) as engine:
+        session = engine.session(200)
+        session.prefill(list(range(100)))
+        before, logits = engine.tuning, session.logits.copy()
+        engine.calibration = None
+
+        found = calibration.quickly(engine, tmp_path)
+
+        assert found is not None
+        assert engine.calibration == found
+        assert engine.tuning is not before
+        assert engine.tuning.known.reached == found.efficiency
+        assert (engine.tuning.chunk, engine.tuning.fixed) == (48, before.fixed)
+        again = engine.session(200)
+        again.prefill(list(range(100)))
+        assert np.array_equal(again.logits, logits)
+
+        settled = engine.tuning
+        assert calibration.quickly(engine, tmp_path) == found
+        assert engine.tuning is settled
 
 
 def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibration) -> None:
