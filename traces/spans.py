@@ -78,7 +78,7 @@ def nanoseconds(seconds: float) -> int:
     """Whole nanoseconds; 0 for what is no time."""
     if not math.isfinite(seconds) or seconds <= 0:
         return 0
-    return min(round(seconds * 1e9), _MOST_NS)
+    return round(min(seconds * 1e9, _MOST_NS))
 
 
 def of_runs(trace: Trace) -> list[RunSpan]:

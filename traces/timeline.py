@@ -293,6 +293,8 @@ def duration(seconds: float) -> str:
         return f"{seconds * 1e3:.3g} ms" if seconds < 0.1 else f"{seconds * 1e3:.0f} ms"
     if seconds < 100:
         return f"{seconds:.3g} s"
+    if not seconds < 1e9:  # thirty years, or no number: a trace may say anything
+        return f"{seconds:.3g} s"
     return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
 
 

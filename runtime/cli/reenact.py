@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -79,14 +80,16 @@ class Reenactment:
 
     def _ticks(self, seconds: float) -> Iterator[float]:
         """The share of a time that has passed, now and then until it is over."""
-        count = max(1, int(seconds / self._speed / _TICK_S))
+        ticks = seconds / self._speed / _TICK_S
+        count = max(1, int(ticks)) if math.isfinite(ticks) else 1
         for n in range(1, count + 1):
             self._wait(seconds / count)
             yield n / count
 
     def _wait(self, seconds: float) -> None:
         """Until what took so long is over; what showing took is not waited for again."""
-        self._due += seconds / self._speed
+        took = seconds / self._speed
+        self._due += took if 0 < took < math.inf else 0.0  # a trace may say anything
         left = self._due - self._clock()
         if left > 0:
             self._sleep(left)

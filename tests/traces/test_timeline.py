@@ -160,6 +160,8 @@ def test_a_failed_tool_shows_its_error() -> None:
         (0.4567, "457 ms"),
         (12.345, "12.3 s"),
         (185.2, "3 min 05 s"),
+        (1e300, "1e+300 s"),
+        (float("nan"), "nan s"),
     ],
 )
 def test_durations_are_in_the_unit_that_suits(seconds: float, text: str) -> None:

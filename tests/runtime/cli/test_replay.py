@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from triplepoint.traces import Trace
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -219,3 +221,25 @@ def test_a_conversation_goes_on_from_a_step(
     for bad in ("0", "1.2.3", "x"):
         assert triplepoint("replay", trace, "--from", bad).returncode == 2
     assert "turn 1 has the steps 1, 2" in triplepoint("replay", trace, "--from", "1.9").stderr
+
+
+@pytest.mark.parametrize("time", ['"NaN"', "1e300", "-1", '"Infinity"'])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["trace", "show"], ["replay"], ["replay", "--speed", "max"]),
+        *(["trace", "export", "--format", form] for form in ("perfetto", "otlp-json", "csv")),
+    ],
+    ids=" ".join,
+)
+def test_a_trace_with_impossible_times(
+    triplepoint: Run, recorded: Path, time: str, command: list[str]
+) -> None:
+    """What a hostile or broken writer put there is shown, and is no bug of ours."""
+    text = recorded.read_text().replace('"wall_s":0.01', f'"wall_s":{time}')
+    assert f'"wall_s":{time}' in text
+    recorded.write_text(text)
+    done = triplepoint(*command, recorded)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
