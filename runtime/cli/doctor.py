@@ -40,11 +40,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
     swept = sweep_report(target["name"], args.threads, anew=args.measure)
     if swept is not None:
         _show_sweep(output, swept)
+    tuning = tuning_report(target["name"], args.threads)
+    _show_tuning(output, tuning)
     caches = cache_report()
     _show_caches(output, caches)
     _show(output, "versions", list(versions.items()))
     threads = None if swept is None else dataclasses.asdict(swept)
-    report = {"target": target, "machine": machine, "threads": threads}
+    report = {"target": target, "machine": machine, "threads": threads, "tuning": tuning}
     output.json({**report, "caches": caches, "versions": versions})
     return 0
 
@@ -103,6 +105,25 @@ def sweep_report(target: str, threads: int | None, *, anew: bool) -> ThreadSweep
     if threads is None:
         thread_sweep.keep(found)
     return found
+
+
+def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
+    """What of the way passes are played depends on the machine alone, and why."""
+    from ...jit.compile import Library, ObjectCache, default_folder
+    from ...jit.pool import Pool
+    from ...jit.targets import resolve
+    from ..inference.choices import choose_pages
+    from ..physics.machine import physical_cores
+    from ..physics.pages import page_gain
+
+    library = Library(resolve(target), ObjectCache(default_folder()))
+    most = threads or physical_cores()
+    pool = Pool(library, most)
+    try:
+        pages = choose_pages(page_gain(library, pool))
+    finally:
+        pool.close()
+    return {"threads_most": most, "pages": bool(pages.value), "pages_why": pages.why}
 
 
 def cache_report() -> list[dict[str, Any]]:
@@ -178,6 +199,17 @@ def _show_sweep(output: Output, found: ThreadSweep) -> None:
     if found.left_out:
         rows.append(("left out", f"{', '.join(map(str, found.left_out))}: there was no time"))
     _show(output, f"by threads, in GB/s and GOP/s, measured {found.date}", rows)
+
+
+def _show_tuning(output: Output, found: dict[str, Any]) -> None:
+    most = found["threads_most"]
+    each = "1" if most == 1 else f"1 to {most}, as many as are quickest for each pass"
+    rows = [
+        ("threads", each),
+        ("large pages", f"{'on' if found['pages'] else 'off'}: {found['pages_why']}"),
+        ("the rest", "prefill chunk, KV split, spinning: chosen when a model is loaded"),
+    ]
+    _show(output, "how passes are played, whatever the model", rows)
 
 
 def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:

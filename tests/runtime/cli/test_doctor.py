@@ -18,9 +18,10 @@ def test_doctor_tells_what_this_machine_is(triplepoint: Run) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{targets.detect().name}, the best that this CPU can run" in done.stdout
-    for title in ("target", "cpu", "limits with", "kept files", "versions"):
+    for title in ("target", "cpu", "limits with", "how passes", "kept files", "versions"):
         assert any(line.startswith(title) for line in done.stdout.splitlines()), title
     assert "read DRAM" in done.stdout
+    assert "first touch" in done.stdout
     assert "triplepoint/traces" in done.stdout
 
 
@@ -41,6 +42,9 @@ def test_doctor_for_machines(triplepoint: Run, env: dict[str, str], tmp_path: Pa
     assert found["machine"]["threads"] == 1
     assert found["machine"]["read_gbps"]["DRAM"] > 0
     assert found["machine"]["barrier_s"] > 0
+    assert found["tuning"]["threads_most"] == 1
+    assert isinstance(found["tuning"]["pages"], bool)
+    assert "as fast with large ones" in found["tuning"]["pages_why"]
     assert found["versions"]["triplepoint"]
     assert any(cache["path"].endswith("/machine") for cache in found["caches"])
 
