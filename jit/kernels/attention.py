@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -93,8 +94,8 @@ def attention(
 class Into(Protocol):
     """Where a chunk's result for a row goes: its maximum and sum, then its products."""
 
-    def chunk(self, row: V, most: V, total: V, unit: V) -> None:
-        """The chunk's m_c and l_c; its products count `unit` each."""
+    def chunk(self, row: V, most: V, total: V, unit: Callable[[], V]) -> None:
+        """The chunk's m_c and l_c; its products count `unit` each, which is best asked for last."""
         ...
 
     def row(self, row: V) -> Callable[[V | int, V], None]:
@@ -251,7 +252,7 @@ def _softmax(
                 total.set(total.now + p)
                 out.put(b, p, inside)
         for row, most, total, out in zip(rows, mosts, totals, outs, strict=True):
-            into.chunk(row, most, total.now.hsum(), out.finish(blocks))
+            into.chunk(row, most, total.now.hsum(), partial(out.finish, blocks))
 
     for_tiles(k, part.rows, TOGETHER, row_tile)
 
@@ -281,7 +282,7 @@ class Running:
         with k.range(0, self.head_dim, step=k.lanes, name="dim") as d:
             self.sums.store(row * self.head_dim + d, k.zeros(f32, k.lanes))
 
-    def chunk(self, row: V, most: V, total: V, unit: V) -> None:
+    def chunk(self, row: V, most: V, total: V, unit: Callable[[], V]) -> None:
         """m and l of a row after a chunk, and the factors of its products."""
         k, stats, lanes = self.k, self.stats, self.k.lanes
         old = stats.load(row * 4 + _M)
@@ -290,7 +291,7 @@ class Running:
         stats.store(row * 4 + _M, m)
         stats.store(row * 4 + _L, k.fma(stats.load(row * 4 + _L), keep, total * add))
         stats.store(row * 4 + _OLD, keep)
-        stats.store(row * 4 + _NEW, add * unit)
+        stats.store(row * 4 + _NEW, add * unit())
 
     def row(self, row: V) -> Callable[[V | int, V], None]:
         """Adds a chunk's products to the running sums: o' = o old + o_c new."""

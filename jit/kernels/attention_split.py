@@ -83,9 +83,9 @@ class _Apart:
         token, member = self.tile.first + row // group, row % group
         return self.line + token * heads + self.tile.head * group + member
 
-    def chunk(self, row: V, most: V, total: V, unit: V) -> None:
+    def chunk(self, row: V, most: V, total: V, unit: Callable[[], V]) -> None:
         stats = self.part_stats.at(self._at(row) * 4)
-        for slot, value in ((_MOST, most), (_TOTAL, total), (_UNIT, unit)):
+        for slot, value in ((_MOST, most), (_TOTAL, total), (_UNIT, unit())):
             stats.store(slot, value)
 
     def row(self, row: V) -> Callable[[V | int, V], None]:
@@ -123,7 +123,7 @@ def attention_merge(
         with k.range(lowest - base, (seen + (CHUNK - 1)) // CHUNK - base, name="chunk") as number:
             at = number * part_rows + unit
             most, total, size = (part_stats.load(at * 4 + n) for n in (_MOST, _TOTAL, _UNIT))
-            running.chunk(row, most, total, size)
+            running.chunk(row, most, total, lambda size=size: size)
             add = running.row(row)
             with k.range(0, head_dim, step=k.lanes, name="dim") as d:
                 add(d, parts.load(at * head_dim + d, k.lanes))
