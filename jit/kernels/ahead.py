@@ -27,12 +27,12 @@ class Ahead:
         panel: Ptr,
         following: V,
         count: V,
-        first: V,
+        number: V,
         most: int,
         *,
         silent: int = 0,
     ) -> None:
-        """For the tile that starts at token `first` of `count`, cut as `for_tiles` cuts.
+        """For tile `number` of `count` tokens, cut as `for_tiles` cuts.
 
         The next panel lies `following` bytes after this one. Up to `silent` tokens nothing is
         asked for.
@@ -40,14 +40,20 @@ class Ahead:
         self.k = k
         self.tiles = (count + (most - 1)) // most
         self.panel = panel.at((self.tiles > 1).select(following, NEAR))
-        turn = (first * self.tiles + (count - 1)) // count
-        self.turn = (count > silent).select(turn, -1) if silent else turn
+        # Pieces until the next of its own: counted down, as a division for each would cost more
+        # than the questions.
+        left = number + 1
+        self.left = k.var((count > silent).select(left, 0) if silent else left)
 
     def ask(self, piece: V, nbytes: int) -> None:
         """Ask for piece number `piece`, of `nbytes` bytes as all are, if it is this tile's.
 
-        This tile's are `turn`, `turn` + `tiles`, ...
+        This tile's are its own number, that plus the number of tiles, ...; to be called for each
+        piece in order.
         """
-        with self.k.if_((piece % self.tiles).eq(self.turn)):
+        left = self.left.now - 1
+        self.left.set(left)
+        with self.k.if_(left.eq(0)):
+            self.left.set(self.tiles)
             for line in range(0, nbytes, LINE):
                 self.panel.prefetch(piece * nbytes + line)

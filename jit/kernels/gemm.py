@@ -61,13 +61,14 @@ def gemm_quant(
     epilogue: Epilogue,
     blocks: int,
     fine: bool = False,
+    tile: int = 0,
 ) -> None:
     """int8 activation blocks `x` [tokens, blocks] times panels of that depth; unit = panel.
 
     `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride]. `fine`: each block of
-    x has a scale of its own.
+    x has a scale of its own. `tile`: tokens of a register tile at most; 0: `tile_tokens`.
     """
-    product = quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine))
+    product = quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine), tile)
     panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
     x_stride = blocks * BLOCK_BYTES
     with k.units() as unit:
@@ -89,9 +90,10 @@ def gemm_float(
     *,
     fmt: str,
     epilogue: Epilogue,
+    tile: int = 0,
 ) -> None:
     """float32 activations `x` [tokens, x_stride] times f32, f16 or bf16 panels; unit = panel."""
-    product = float_product(k, fmt, epilogue, depth)
+    product = float_product(k, fmt, epilogue, depth, tile)
     panel_bytes = depth * FORMATS[fmt].panel_block_bytes(k.lanes)
     with k.units() as unit:
         place = rows_in_order(x, x_stride, out, out_stride)
@@ -127,29 +129,42 @@ def for_tiles(
     since a tile costs nearly the same whatever its size. `least` promises that no tile is smaller
     (there are none below `most` - 1 from (most - 1)^2 tokens on).
     """
+    for_numbered_tiles(k, count, most, lambda first, tokens, _: body(first, tokens), least)
+
+
+def for_numbered_tiles(
+    k: Kernel, count: V, most: int, body: Callable[[V, int, V], None], least: int = 1
+) -> None:
+    """As `for_tiles`, with `body(first, tokens, number of the tile)`."""
+    # One division for all tiles: on some CPUs it takes as long as dozens of dot products.
     tiles = (count + (most - 1)) // most
+    size = count // tiles.max(1)
+    larger = count - size * tiles  # so many tiles, the first ones, have a token more
+    next_first = k.var(k.i64(0))
     with k.range(0, tiles, name="tile") as n:
-        first = count * n // tiles
-        tokens = count * (n + 1) // tiles - first
-        for size in range(least, most + 1):
-            with k.if_(tokens.eq(size)):
-                body(first, size)
+        first, tokens = next_first.now, size + (n < larger).select(k.i64(1), 0)
+        next_first.set(first + tokens)
+        for size_here in range(least, most + 1):
+            with k.if_(tokens.eq(size_here)):
+                body(first, size_here, n)
 
 
-def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, group: int) -> Product:
+def quant_product(
+    k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, group: int, tile: int = 0
+) -> Product:
     """Products with quantised panels of depth `blocks`; `group` blocks of x share a scale."""
-    lanes, most = k.lanes, tile_tokens(k.target)
+    lanes, most = k.lanes, tile or tile_tokens(k.target)
     form = FORMATS[fmt]
     block_bytes = form.panel_block_bytes(lanes)
     dot = Dot(k, form.most)
     has_zero = form.zero_point(k.target) != 0
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
-        def tile(first: V, tokens: int) -> None:
-            ahead = Ahead(k, panel, following, count, first, most, silent=SILENT)
+        def one(first: V, tokens: int, number: V) -> None:
+            ahead = Ahead(k, panel, following, count, number, most, silent=SILENT)
             body(panel, ahead, *place(first, tokens), unit)
 
-        for_tiles(k, count, most, tile)
+        for_numbered_tiles(k, count, most, one)
 
     def body(panel: Ptr, ahead: Ahead, rows: list[Ptr], outs: list[Ptr], unit: V) -> None:
         # The sums over groups are touched once a group: they may live in memory.
@@ -197,12 +212,14 @@ def quant_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, group: i
     return product
 
 
-def float_product(k: Kernel, fmt: str, epilogue: Epilogue, depth: V | int) -> Product:
-    """Products with panels of floats; they ask for nothing ahead."""
-    lanes = k.lanes
+def float_product(
+    k: Kernel, fmt: str, epilogue: Epilogue, depth: V | int, tile: int = 0
+) -> Product:
+    """Products with panels of floats: tiles of twice as many tokens; they ask for nothing ahead."""
+    lanes, most = k.lanes, 2 * (tile or tile_tokens(k.target))
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
-        def tile(first: V, tokens: int) -> None:
+        def one(first: V, tokens: int) -> None:
             rows, outs = place(first, tokens)
             sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in range(tokens)]
             with k.range(0, depth, name="depth") as d:
@@ -213,7 +230,7 @@ def float_product(k: Kernel, fmt: str, epilogue: Epilogue, depth: V | int) -> Pr
                         total.set(k.fma(w, xs, total.now))
             finish(k, epilogue, sums, outs, unit)
 
-        for_tiles(k, count, 2 * tile_tokens(k.target), tile)
+        for_tiles(k, count, most, one)
 
     return product
 

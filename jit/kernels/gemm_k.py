@@ -22,7 +22,7 @@ from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i8, i16, i32,
 from . import gemm_small, gemm_xs
 from .activations import BLOCK_BYTES
 from .ahead import LINE, Ahead
-from .gemm import Epilogue, Place, Product, finish, for_tiles, rows_in_order, tile_tokens
+from .gemm import Epilogue, Place, Product, finish, for_numbered_tiles, rows_in_order, tile_tokens
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 
@@ -47,12 +47,13 @@ def gemm_k(
     fmt: str,
     epilogue: Epilogue,
     blocks: int,
+    tile: int = 0,
 ) -> None:
     """int8 activations `x` [tokens, 8 * blocks] times panels of `blocks` blocks; unit = panel.
 
-    `scratch` is this thread's own, `scratch_bytes` of it.
+    `scratch` is this thread's own, `scratch_bytes` of it; `tile` as `gemm_quant` has it.
     """
-    product = k_product(k, fmt, epilogue, blocks, scratch)
+    product = k_product(k, fmt, epilogue, blocks, scratch, tile)
     panel_bytes = blocks * offsets(fmt, k.lanes)["end"]
     x_stride = blocks * BLOCKS * BLOCK_BYTES
     with k.units() as unit:
@@ -67,23 +68,25 @@ def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
     return 2 * lanes * (depth + 4 * scales)
 
 
-def k_product(k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, scratch: Ptr) -> Product:
+def k_product(
+    k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, scratch: Ptr, tile: int = 0
+) -> Product:
     """Products with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
     tile_of = TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks)
-    most = tile_tokens(k.target)
+    most = tile or tile_tokens(k.target)
     many = UNPACK_FROM[fmt]
     least = min(n // -(-n // most) for n in range(many, many + most * most))
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
-        def tile(first: V, tokens: int, unpacked: Ptr | None = None) -> None:
-            ahead = Ahead(k, panel, following, count, first, most)
+        def one(first: V, tokens: int, number: V, unpacked: Ptr | None = None) -> None:
+            ahead = Ahead(k, panel, following, count, number, most)
             tile_of.emit(panel, ahead, *place(first, tokens), unit, unpacked)
 
         with k.if_(count < many):
-            for_tiles(k, count, most, tile)
+            for_numbered_tiles(k, count, most, one)
         with k.if_(count >= many):
             tile_of.unpack(panel, scratch)
-            for_tiles(k, count, most, partial(tile, unpacked=scratch), least=least)
+            for_numbered_tiles(k, count, most, partial(one, unpacked=scratch), least)
 
     return product
 

@@ -10,15 +10,15 @@ from .panels import FORMATS
 
 
 def product_of(
-    k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, fine: bool, scratch: Ptr
+    k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, fine: bool, scratch: Ptr, tile: int = 0
 ) -> Product:
     """Products with panels of `blocks` blocks.
 
-    fine: as `gemm_quant` has it; scratch: each thread's own, for K-quants.
+    fine, tile: as `gemm_quant` has it; scratch: each thread's own, for K-quants.
     """
     family = FORMATS[fmt].family
     if family == "float":
-        return float_product(k, fmt, epilogue, blocks)
+        return float_product(k, fmt, epilogue, blocks, tile)
     if family == "blocks":
-        return quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine))
-    return k_product(k, fmt, epilogue, blocks, scratch)
+        return quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine), tile)
+    return k_product(k, fmt, epilogue, blocks, scratch, tile)
