@@ -12,10 +12,20 @@ block in several strides, which it does not follow.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..simd import Kernel, Ptr, V
 
 LINE = 64
 NEAR = 8192  # bytes; of 4, 8, 12 and a panel's 18 KiB the best for all formats
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Which of how many tiles of a panel this is."""
+
+    number: V
+    tiles: V
 
 
 class Ahead:
@@ -26,24 +36,17 @@ class Ahead:
         k: Kernel,
         panel: Ptr,
         following: V,
-        count: V,
-        number: V,
-        most: int,
-        *,
-        silent: int = 0,
+        turn: Turn,
+        asks: V | None = None,
     ) -> None:
-        """For tile `number` of `count` tokens, cut as `for_tiles` cuts.
-
-        The next panel lies `following` bytes after this one. Up to `silent` tokens nothing is
-        asked for.
-        """
+        """The next panel lies `following` bytes after this one. asks: whether to ask at all."""
         self.k = k
-        self.tiles = (count + (most - 1)) // most
+        self.tiles = turn.tiles
         self.panel = panel.at((self.tiles > 1).select(following, NEAR))
         # Pieces until the next of its own: counted down, as a division for each would cost more
         # than the questions.
-        left = number + 1
-        self.left = k.var((count > silent).select(left, 0) if silent else left)
+        left = turn.number + 1
+        self.left = k.var(left if asks is None else asks.select(left, 0))
 
     def ask(self, piece: V, nbytes: int) -> None:
         """Ask for piece number `piece`, of `nbytes` bytes as all are, if it is this tile's.

@@ -25,7 +25,7 @@ from ..dot import Dot
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES, group_of
-from .ahead import Ahead
+from .ahead import Ahead, Turn
 from .lookup import IQ4_NL, table_bytes
 from .mathlib import f16_to_f32, gelu, silu
 from .panels import FORMATS, Format
@@ -62,13 +62,15 @@ def gemm_quant(
     blocks: int,
     fine: bool = False,
     tile: int = 0,
+    whole: int = 0,
 ) -> None:
     """int8 activation blocks `x` [tokens, blocks] times panels of that depth; unit = panel.
 
     `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride]. `fine`: each block of
-    x has a scale of its own. `tile`: tokens of a register tile at most; 0: `tile_tokens`.
+    x has a scale of its own. `tile`: tokens of a register tile at most; 0: `tile_tokens`. Up to
+    `whole` tokens are one tile, though it does not fit into the registers.
     """
-    product = quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine), tile)
+    product = quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine), tile, whole)
     panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
     x_stride = blocks * BLOCK_BYTES
     with k.units() as unit:
@@ -133,24 +135,31 @@ def for_tiles(
 
 
 def for_numbered_tiles(
-    k: Kernel, count: V, most: int, body: Callable[[V, int, V], None], least: int = 1
+    k: Kernel,
+    count: V,
+    most: int,
+    body: Callable[[V, int, Turn], None],
+    least: int = 1,
+    whole: int = 0,
 ) -> None:
-    """As `for_tiles`, with `body(first, tokens, number of the tile)`."""
+    """As `for_tiles`, with `body(first, tokens, which tile)`; up to `whole` tokens are one tile."""
     # One division for all tiles: on some CPUs it takes as long as dozens of dot products.
     tiles = (count + (most - 1)) // most
+    if whole > most:
+        tiles = (count <= whole).select(count.min(1), tiles)
     size = count // tiles.max(1)
     larger = count - size * tiles  # so many tiles, the first ones, have a token more
     next_first = k.var(k.i64(0))
     with k.range(0, tiles, name="tile") as n:
         first, tokens = next_first.now, size + (n < larger).select(k.i64(1), 0)
         next_first.set(first + tokens)
-        for size_here in range(least, most + 1):
+        for size_here in range(least, max(most, whole) + 1):
             with k.if_(tokens.eq(size_here)):
-                body(first, size_here, n)
+                body(first, size_here, Turn(n, tiles))
 
 
 def quant_product(
-    k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, group: int, tile: int = 0
+    k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, group: int, tile: int = 0, whole: int = 0
 ) -> Product:
     """Products with quantised panels of depth `blocks`; `group` blocks of x share a scale."""
     lanes, most = k.lanes, tile or tile_tokens(k.target)
@@ -160,11 +169,11 @@ def quant_product(
     has_zero = form.zero_point(k.target) != 0
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
-        def one(first: V, tokens: int, number: V) -> None:
-            ahead = Ahead(k, panel, following, count, number, most, silent=SILENT)
+        def one(first: V, tokens: int, turn: Turn) -> None:
+            ahead = Ahead(k, panel, following, turn, asks=count > SILENT)
             body(panel, ahead, *place(first, tokens), unit)
 
-        for_numbered_tiles(k, count, most, one)
+        for_numbered_tiles(k, count, most, one, whole=whole)
 
     def body(panel: Ptr, ahead: Ahead, rows: list[Ptr], outs: list[Ptr], unit: V) -> None:
         # The sums over groups are touched once a group: they may live in memory.

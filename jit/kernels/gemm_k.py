@@ -21,7 +21,7 @@ from ..dot import Dot, dot_words
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i8, i16, i32, kernel
 from . import gemm_small, gemm_xs
 from .activations import BLOCK_BYTES
-from .ahead import LINE, Ahead
+from .ahead import LINE, Ahead, Turn
 from .gemm import Epilogue, Place, Product, finish, for_numbered_tiles, rows_in_order, tile_tokens
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
@@ -48,12 +48,13 @@ def gemm_k(
     epilogue: Epilogue,
     blocks: int,
     tile: int = 0,
+    whole: int = 0,
 ) -> None:
     """int8 activations `x` [tokens, 8 * blocks] times panels of `blocks` blocks; unit = panel.
 
-    `scratch` is this thread's own, `scratch_bytes` of it; `tile` as `gemm_quant` has it.
+    `scratch` is this thread's own, `scratch_bytes` of it; `tile`, `whole` as `gemm_quant` has them.
     """
-    product = k_product(k, fmt, epilogue, blocks, scratch, tile)
+    product = k_product(k, fmt, epilogue, blocks, scratch, tile, whole)
     panel_bytes = blocks * offsets(fmt, k.lanes)["end"]
     x_stride = blocks * BLOCKS * BLOCK_BYTES
     with k.units() as unit:
@@ -69,7 +70,13 @@ def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
 
 
 def k_product(
-    k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, scratch: Ptr, tile: int = 0
+    k: Kernel,
+    fmt: str,
+    epilogue: Epilogue,
+    blocks: int,
+    scratch: Ptr,
+    tile: int = 0,
+    whole: int = 0,
 ) -> Product:
     """Products with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
     tile_of = TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks)
@@ -78,12 +85,12 @@ def k_product(
     least = min(n // -(-n // most) for n in range(many, many + most * most))
 
     def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
-        def one(first: V, tokens: int, number: V, unpacked: Ptr | None = None) -> None:
-            ahead = Ahead(k, panel, following, count, number, most)
+        def one(first: V, tokens: int, turn: Turn, unpacked: Ptr | None = None) -> None:
+            ahead = Ahead(k, panel, following, turn)
             tile_of.emit(panel, ahead, *place(first, tokens), unit, unpacked)
 
         with k.if_(count < many):
-            for_numbered_tiles(k, count, most, one)
+            for_numbered_tiles(k, count, most, one, whole=min(whole, many - 1))
         with k.if_(count >= many):
             tile_of.unpack(panel, scratch)
             for_numbered_tiles(k, count, most, partial(one, unpacked=scratch), least)

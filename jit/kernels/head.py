@@ -31,17 +31,18 @@ def gemm_listed(
     blocks: int,
     fine: bool = False,
     tile: int = 0,
+    whole: int = 0,
 ) -> None:
     """Rows of `x`, prepared as the format asks, times the listed panels; unit = place in the list.
 
     `count[0]` is the number of rows, `out` float32 [rows, out_stride]: a panel's products go to its
     own columns, the others stay as they are. `panels` has one entry more than there are units: the
     panel to look ahead to. x_bytes: bytes of a row, for float formats. scratch: each thread's own,
-    for K-quants; fine, tile: as `gemm_quant` has it.
+    for K-quants; fine, tile, whole: as `gemm_quant` has them.
     """
     form = FORMATS[fmt]
     panel_bytes = blocks * form.panel_block_bytes(k.lanes)
-    product = product_of(k, fmt, "store", blocks, fine, scratch, tile)
+    product = product_of(k, fmt, "store", blocks, fine, scratch, tile, whole)
     floats = form.family == "float"
     stride = x_bytes if floats else k.i64(blocks * (form.block // 32) * BLOCK_BYTES)
 

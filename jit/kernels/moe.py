@@ -149,16 +149,17 @@ def gemm_experts(
     share: int,
     fine: bool = False,
     tile: int = 0,
+    whole: int = 0,
 ) -> None:
     """Each active expert's panels times the rows of its pairs; unit = (active expert, panel).
 
     weights: the panels of all experts, `units_each` an expert. Pair p takes row p // share of x
     (rows of `x_bytes` bytes, prepared as the format asks) and gives row p of out. active, starts,
     pairs as `group` writes them; `active` has one entry more than there are. scratch: each
-    thread's own, for K-quants only; fine, tile: as `gemm_quant` has it.
+    thread's own, for K-quants only; fine, tile, whole: as `gemm_quant` has them.
     """
     panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
-    product = product_of(k, fmt, epilogue, blocks, fine, scratch, tile)
+    product = product_of(k, fmt, epilogue, blocks, fine, scratch, tile, whole)
     with k.units() as unit:
         slot, column = unit // units_each, unit % units_each
         at = _panel(active, unit, units_each)

@@ -29,6 +29,8 @@ GROUPS: dict[str, Sequence[str]] = {
     "chunk": ("128", "256", "512", "1024"),
     "kv_split": ("on", "off"),
     "spin": ("0us", "50us", "300us", "5ms"),
+    "tile": ("4", "6", "8"),
+    "whole": ("6", "9"),
     "pages": ("on", "off"),
 }
 TESTS = "tg16,tg16@1024,tg16@3900,tg16@4096,pp4,pp13,pp36,pp461,pp1096"
@@ -148,7 +150,7 @@ class Ablation:
         longest = max((case.end for case in self.cases), default=2)
         self._runners: dict[str, Runner] = {}
         self._tunings: dict[str, Tuning] = {}
-        shared: dict[tuple[int, int], Runner] = {}
+        shared: dict[tuple[object, ...], Runner] = {}
         for name, given in variants(groups, policy.threads).items():
             engine = policy
             if "pages" in given and (given["pages"] == "on") != policy.tuning.large_pages:
@@ -158,7 +160,7 @@ class Ablation:
             engine.crowding.on = False
             tuning = engine.tuning if not given else engine.tuning.given(given)
             own, engine.tuning = engine.tuning, tuning
-            key = id(engine), tuning.chunk
+            key = id(engine), tuning.chunk, *tuning.tiles.items()
             if key not in shared:
                 shared[key] = Runner(engine, [Case(prompt=longest - 1)])
             engine.tuning = own

@@ -151,7 +151,8 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         const=["threads", "chunk", "kv_split", "spin", "pages"],
         type=lambda text: text.split(","),
         metavar="SETTING,…",
-        help="hold threads, chunk, kv_split, spin or pages fixed, beside what is chosen",
+        help="hold threads, chunk, kv_split, spin, pages, tile or whole fixed, beside what is "
+        "chosen (all but the last two)",
     )
     bench.add_argument(
         "--schedule", metavar="TRACE", help="with --ablate: play this run's phases as well"
@@ -230,7 +231,7 @@ def _engine_options(
         type=setting,
         metavar="KEY=VALUE",
         help="give a setting that is chosen otherwise: chunk=512, kv_split=off, spin=300us, "
-        "pages=off, online=off; may be repeated",
+        "tile=8, whole=9, pages=off, online=off; may be repeated",
     )
     verb.add_argument(
         "--keep-packed",

@@ -14,6 +14,7 @@ from .kept import kept
 from .output import Output
 
 if TYPE_CHECKING:
+    from ...jit.compile import Library
     from ..physics.thread_sweep import ThreadSweep
 
 LEVELS = ("L1", "L2", "L3", "DRAM")
@@ -101,6 +102,7 @@ def sweep_report(target: str, threads: int | None, *, anew: bool) -> ThreadSweep
     library = Library(resolve(target), ObjectCache(default_folder()))
     if not anew:
         return thread_sweep.kept(library)
+    _measure_tiles(library, threads)
     found = thread_sweep.sweep(library, None if threads is None else [threads])
     if threads is None:
         thread_sweep.keep(found)
@@ -124,6 +126,18 @@ def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
     finally:
         pool.close()
     return {"threads_most": most, "pages": bool(pages.value), "pages_why": pages.why}
+
+
+def _measure_tiles(library: Library, threads: int | None) -> None:
+    """Whether other register tiles are faster here; engines that are loaded from now on know."""
+    from ...jit.pool import Pool
+    from ..physics import machine, tiles
+
+    pool = Pool(library, threads or machine.physical_cores())
+    try:
+        tiles.keep(tiles.measure(library, pool), library)
+    finally:
+        pool.close()
 
 
 def cache_report() -> list[dict[str, Any]]:

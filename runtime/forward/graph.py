@@ -11,7 +11,7 @@ all meet in between."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,7 @@ class Graph:
         self.ids = aligned(max(16, most_tokens), np.int32)
         self.panels = aligned(1, np.int32)  # of the output head, which of them the pass takes
         self._listed = 0  # how many of them a pass has taken, if it did not take all
+        self.tiles: Mapping[str, int] = {}  # of the products, where they are not the usual ones
         self.touched: list[np.ndarray] = []  # for each layer with experts, how many a pass took
         self._layer = 0
 
@@ -338,15 +339,16 @@ class Graph:
         count = self.units(TOKENS)
         form = w.format
         rows = x.forms[w.activation(self.target)]
-        sizes = {"fmt": form.name, "epilogue": epilogue}
+        sizes: dict[str, Any] = {"fmt": form.name, "epilogue": epilogue}
         if form.family == "float":
+            sizes |= {name: n for name, n in self.tiles.items() if name == "tile"}
             kernel = spec(gemm.gemm_float, **sizes)
             args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
         elif form.family == "blocks":
-            kernel = spec(gemm.gemm_quant, **sizes, blocks=w.blocks, fine=w.fine)
+            kernel = spec(gemm.gemm_quant, **sizes, **self.tiles, blocks=w.blocks, fine=w.fine)
             args = [w.panels, rows.data, out.data, out.stride, count]
         else:
-            kernel = spec(gemm_k.gemm_k, **sizes, blocks=w.blocks)
+            kernel = spec(gemm_k.gemm_k, **sizes, **self.tiles, blocks=w.blocks)
             size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
             args = [w.panels, rows.data, out.data, out.stride, count, self.scratch("unpack", size)]
         self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
@@ -359,7 +361,8 @@ class Graph:
             scratch = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
         args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUT_COUNT),
                 self.panels, self.scratch("unpack", scratch)]  # fmt: skip
-        kernel = spec(head.gemm_listed, fmt=form.name, blocks=w.blocks, fine=w.fine)
+        sizes = {"fmt": form.name, "blocks": w.blocks, "fine": w.fine}
+        kernel = spec(head.gemm_listed, **sizes, **self.tiles)
         self._shared("output", kernel, args, self.units(HEAD_UNITS), w.units, True)
 
     def _shared(

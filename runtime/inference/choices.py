@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from ...jit.kernels.kvcache import PAGE
 from ...jit.pool import SPIN_IDLE_S
+from ...jit.targets import CpuTarget
 from ..physics.costs import ModelCost
 from ..physics.expectation import Efficiency, Passes, expect, shared_s
 from ..physics.machine import MachineProfile
 from ..physics.pages import PageGain
+from ..physics.tiles import TilePlan, usual
 
 FASTER = 0.9  # of a predicted time: what counts as less, as the model errs by some per cent itself
 DOUBT = 0.8  # of a predicted time: what it may really be
@@ -50,12 +52,15 @@ class Known:
         machines: measured limits by number of threads; of all threads at least.
         reached: what the model's kernels reach of them.
         passes: how many barriers they have.
+        target: the feature set; tiles: what was found best of the products' register tiles.
     """
 
     model: ModelCost
     machines: Mapping[int, MachineProfile]
     reached: Efficiency
     passes: Passes
+    target: CpuTarget
+    tiles: TilePlan
 
     @property
     def most(self) -> int:
@@ -218,3 +223,26 @@ def choose_pages(gain: PageGain) -> Choice:
     """Whether the system is asked for large pages."""
     why = f"reading {gain.reading:.2f} ×, first touch {gain.touching:.1f} × as fast with large ones"
     return Choice(gain.helps, why)
+
+
+def choose_tile(known: Known) -> Choice:
+    """Tokens of a register tile at most, in a pass of many."""
+    return _tile_choice(known, "tile", known.tiles.tile, usual(known.target).tile)
+
+
+def choose_whole(known: Known, tile: int) -> Choice:
+    """Tokens up to which a pass is one tile, where a tile takes `tile` of them otherwise."""
+    return _tile_choice(known, "whole", max(tile, known.tiles.whole), tile)
+
+
+def _tile_choice(known: Known, name: str, value: int, default: int) -> Choice:
+    gains = {
+        told.partition("=")[2]: found
+        for told, found in known.tiles.gains.items()
+        if told.startswith(f"{name}=")
+    }
+    if not gains:
+        return Choice(value, f"as usual for {known.target}; no other was measured")
+    times = ", ".join(f"{n}: {min(g):.2f} to {max(g):.2f} ×" for n, g in gains.items())
+    why = "as usual: no other was clearly faster" if value == default else "clearly faster"
+    return Choice(value, f"{why} ({times})")

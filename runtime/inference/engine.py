@@ -23,7 +23,7 @@ from ..forward.kv import KVCache
 from ..forward.rows import Buffers
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
-from ..physics import calibration, thread_sweep
+from ..physics import calibration, thread_sweep, tiles
 from ..physics.calibration import Calibration
 from ..physics.costs import ModelCost
 from ..physics.expectation import Efficiency, Passes
@@ -186,8 +186,8 @@ class Engine:
             speculate: most tokens that a pass guesses from the context; 0: none, ``auto``: as many
                 as pay. Neither changes what is written.
             tune: settings of passes that are given instead of chosen: ``chunk`` (tokens), ``spin``
-                (seconds, or a text such as ``300us``), ``kv_split``, ``pages`` and ``online`` (on
-                or off).
+                (seconds, or a text such as ``300us``), ``tile`` and ``whole`` (tokens of a register
+                tile), ``kv_split``, ``pages`` and ``online`` (on or off).
 
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.
@@ -312,7 +312,8 @@ class Engine:
         if kept is not None:
             passes, reached = kept.passes, kept.efficiency
         machines = choices.by_threads(self.machine, profiles)
-        return choices.Known(self.cost, machines, reached, passes)
+        plan = tiles.kept(self.library) or tiles.usual(self.target)
+        return choices.Known(self.cost, machines, reached, passes, self.target, plan)
 
     def close(self) -> None:
         """End the threads; the engine runs no more passes."""

@@ -34,6 +34,7 @@ class Plan(Generic[G]):
             network.config.heads,
             session.cache,
         )
+        self.graph.tiles = engine.tuning.tiles
         network.forward(self.graph, logits)
         if most_tokens == 1:
             state = self.graph.state

@@ -8,13 +8,14 @@ decode (`trials.py`); cores that others have (`crowding.py`); threads that wake 
 | attention of a short pass split by parts of the KV cache | the model's KV heads, threads, KV \
 length and profile, before each pass | |
 | spinning between passes | expected time of a decode pass | threads that park within a decode |
+| tiles of the products | what was measured of other ones here | |
 | large pages | what they were measured to bring here | |
 | time of a pass of k tokens, for speculation | cost model | times of phases |
 
-A setting that was given is left alone. None changes a bit of the results: that holds for chunks and
-threads by the way that kernels add up. Corrections are bounded: threads of decode move one way,
-spinning is raised twice at most and then given up, and each correction is a line of the phase in
-which it was made.
+A setting that was given is left alone. None changes a bit of the results: that holds for chunks,
+tiles and threads by the way that kernels add up. Corrections are bounded: threads of decode move
+one way, spinning is raised twice at most and then given up, and each correction is a line of the
+phase in which it was made.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from typing import Any
 from ...errors import EngineError, SettingError
 from ...jit.pool import SPIN_BARRIER_S, Pool
 from ..physics.expectation import even_part
+from ..physics.tiles import MOST, constants
 from .choices import (
     SPIN_MOST_S,
     Choice,
@@ -37,13 +39,15 @@ from .choices import (
     choose_spin,
     choose_split,
     choose_threads,
+    choose_tile,
+    choose_whole,
     given,
     neighbours,
 )
 from .crowding import Crowding
 from .trials import Trials
 
-KEYS = ("threads", "chunk", "kv_split", "spin", "pages", "online")
+KEYS = ("threads", "chunk", "kv_split", "spin", "tile", "whole", "pages", "online")
 DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then each doubling
 RATIOS = 9  # observed times that correct an expected one
 RATIO_MOST = 4.0
@@ -60,6 +64,7 @@ class Fixed:
         chunk: tokens of a prefill pass at most.
         kv_split: whether attention of short passes is shared out by parts of the KV cache.
         spin: seconds between two passes before a thread parks.
+        tile: tokens of a product's register tile; whole: up to which a pass is one tile.
         pages: whether the system is asked for large pages.
         online: whether choices are corrected by what is seen.
     """
@@ -68,6 +73,8 @@ class Fixed:
     chunk: int | None = None
     kv_split: bool | None = None
     spin: float | None = None
+    tile: int | None = None
+    whole: int | None = None
     pages: bool | None = None
     online: bool = True
 
@@ -102,7 +109,7 @@ def _value(key: str, value: Any) -> int | float | bool:
             raise SettingError(f"spin is a time up to 10 s, such as 300us, not {value!r}")
         return seconds
     number = int(text) if text.isascii() and text.isdigit() else 0
-    most = 256 if key == "threads" else 8192
+    most = {"threads": 256, "tile": MOST, "whole": MOST}.get(key, 8192)
     if not 1 <= number <= most:
         raise SettingError(f"{key} is a number from 1 to {most}, not {value!r}")
     return number
@@ -142,6 +149,7 @@ class Tuning:
     Attributes:
         chunk: tokens of a prefill pass at most.
         spin: seconds that a thread spins between two passes.
+        tiles: constants of the products' kernels, where their tiles are not the usual ones.
         fixed: what was given.
     """
 
@@ -153,6 +161,9 @@ class Tuning:
         self._chunk = given(fixed.chunk) or choose_chunk(known, 1 << 20)
         self._spin = given(fixed.spin) or choose_spin(known)
         self._pages = given(fixed.pages) or pages
+        self._tile = given(fixed.tile) or choose_tile(known)
+        self._whole = given(fixed.whole) or choose_whole(known, int(self._tile.value))
+        self.tiles = constants(known.target, int(self._tile.value), int(self._whole.value))
         self.chunk, self.spin = int(self._chunk.value), float(self._spin.value)
         self._always = min(fixed.threads, pool.threads) if fixed.threads else None
         if fixed.threads is None and (len(known.machines) == 1 or pool.threads == 1):
@@ -377,6 +388,8 @@ class Tuning:
             "prefill chunk": self._chunk,
             "kv split": self._split_choice(),
             "spin_s": self._spin,
+            "tile": self._tile,
+            "whole tile": self._whole,
             "large pages": self._pages,
             "online": Choice(self.fixed.online, "corrected by what is seen"),
         }

@@ -53,9 +53,10 @@ class Product:
         self.units = len(self.panels)
         self.width = self.units * target.lanes * (1 if up else 2)
         self.zero_point = weights.form.zero_point(target)
+        self.tiles: dict[str, int] = {}
 
     def kernel(self, epilogue: str) -> Spec:
-        sizes = {"fmt": self.weights.fmt, "epilogue": epilogue}
+        sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, **self.tiles}
         if self.weights.form.quantised:
             return spec(gemm_quant, **sizes, blocks=self.weights.blocks, fine=self.fine)
         return spec(gemm_float, **sizes)
@@ -172,6 +173,21 @@ def test_same_bits_in_any_tile(native: Native, rng: np.random.Generator, fmt: st
         for first in (0, 31, 70 - chunk):
             part = product.run(x[first : first + chunk])
             assert np.array_equal(part, whole[first : first + chunk]), (chunk, first)
+
+
+@pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "q4_1", "f16"])
+def test_same_bits_with_any_tile(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """How many tokens a tile takes, and up to how many are one tile, changes no bit."""
+    product = Product(native, random_matrix(rng, 40, 192, fmt))
+    x = rng.standard_normal((20, 192)).astype(np.float32)
+    plans = [{"tile": 1}, {"tile": 4}, {"tile": 9}]
+    if product.weights.form.quantised:
+        plans += [{"whole": 9}, {"tile": 2, "whole": 7}]
+    for tokens in (1, 5, 9, 10, 20):
+        product.tiles = {}
+        usual = product.run(x[:tokens])
+        for product.tiles in plans:
+            assert np.array_equal(product.run(x[:tokens]), usual), (product.tiles, tokens)
 
 
 @pytest.mark.parametrize("fmt", ["q4_0", "bf16"])

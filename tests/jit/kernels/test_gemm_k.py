@@ -44,6 +44,7 @@ class Product:
         # As many bytes as the kernel asks for, and a guard page behind them.
         size = scratch_bytes(weights.fmt, weights.depth, target.lanes)
         self.scratch = np.full(size, 0xEE, np.uint8)
+        self.tiles: dict[str, int] = {}
 
     def run(
         self, x: np.ndarray, epilogue: gemm.Epilogue = "store", out: np.ndarray | None = None
@@ -54,7 +55,8 @@ class Product:
         """
         out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
         blocks = x if x.ndim == 3 else quantise_reference(x, 0, 8, self.kind)
-        kernel = spec(gemm_k, fmt=self.weights.fmt, epilogue=epilogue, blocks=self.weights.blocks)
+        sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, "blocks": self.weights.blocks}
+        kernel = spec(gemm_k, **sizes, **self.tiles)
         count = np.array([len(x)], np.int64)
         args = [self.panels, blocks, out, self.width, count, self.scratch]
         self.runner.call(kernel, args, 0, len(self.panels))
@@ -160,6 +162,20 @@ def _extreme_quants(fmt: str) -> np.ndarray:
     n, most = np.arange(DEPTH), LARGEST[fmt]
     rows = [np.full(DEPTH, 0), np.full(DEPTH, most), n % 2 * most, n // 2 % 2 * most]
     return np.stack(rows)
+
+
+@pytest.mark.parametrize("fmt", ["q4_k", "q6_k", "q3_k", "iq4_xs"])
+def test_same_bits_with_any_tile(native: Runner, rng: np.random.Generator, fmt: str) -> None:
+    """How many tokens a tile takes, and up to how many are one tile, changes no bit."""
+    product = Product(native, random_k(rng, 33, DEPTH, fmt))
+    x = rng.standard_normal((MANY + 3, DEPTH)).astype(np.float32)
+    for tokens in (1, 7, 9, 10, MANY + 3):
+        product.tiles = {}
+        usual = product.run(x[:tokens])
+        for product.tiles in ({"tile": 4}, {"tile": 8}, {"tile": 2, "whole": 9}):
+            found = product.run(x[:tokens])
+            # Any bytes are a scale for Q3_K, among them some that are not a number.
+            assert np.array_equal(found, usual, equal_nan=True), (product.tiles, tokens)
 
 
 @pytest.mark.parametrize("fmt", KQUANTS)

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from triplepoint.jit.targets import TARGETS
 from triplepoint.runtime.inference.choices import (
     SPIN_LONG_S,
     Known,
@@ -16,6 +17,8 @@ from triplepoint.runtime.inference.choices import (
     choose_spin,
     choose_split,
     choose_threads,
+    choose_tile,
+    choose_whole,
     neighbours,
     worth_trying,
 )
@@ -23,7 +26,9 @@ from triplepoint.runtime.physics.costs import ModelCost
 from triplepoint.runtime.physics.expectation import Efficiency, Passes, even_part
 from triplepoint.runtime.physics.machine import MachineProfile
 from triplepoint.runtime.physics.pages import PageGain
+from triplepoint.runtime.physics.tiles import TilePlan, usual
 
+WIDE = TARGETS["avx512-vnni"]
 PASSES = Passes(chunk=512, tile=16, decode_barriers=140, prefill_barriers=220)
 
 
@@ -65,7 +70,8 @@ def machine(threads: int, dram: float, barrier_s: float = 1e-7) -> MachineProfil
 
 
 def known(millions: int, *machines: MachineProfile) -> Known:
-    return Known(model(millions), {m.threads: m for m in machines}, Efficiency(), PASSES)
+    by_number = {m.threads: m for m in machines}
+    return Known(model(millions), by_number, Efficiency(), PASSES, WIDE, usual(WIDE))
 
 
 def test_all_threads_where_each_brings_something() -> None:
@@ -220,3 +226,18 @@ def test_one_thread_that_draws_all_the_memory_gives() -> None:
     found = shaped(1, machine(1, 30), machine(2, 30))
     fast = dataclasses.replace(found, reached=Efficiency(attention=1e6))
     assert not choose_split(fast, 1, 65536, 2).value
+
+
+def test_tiles_are_the_usual_ones_unless_others_were_measured_faster() -> None:
+    """The plan of the machine, with what was measured of it as the reason."""
+    plain = known(600, machine(1, 15))
+    assert choose_tile(plain).value == choose_whole(plain, 6).value == 6
+    assert "no other was measured" in choose_tile(plain).why
+
+    gains = {"tile=8": [0.98, 1.05], "whole=9": [1.31, 1.39]}
+    found = dataclasses.replace(plain, tiles=TilePlan(6, 9, gains, "2026-11-21"))
+    assert choose_tile(found).value == 6
+    assert choose_tile(found).why == "as usual: no other was clearly faster (8: 0.98 to 1.05 ×)"
+    assert choose_whole(found, 6).value == 9
+    assert choose_whole(found, 6).why == "clearly faster (9: 1.31 to 1.39 ×)"
+    assert choose_whole(found, 12).value == 12

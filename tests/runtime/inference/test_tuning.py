@@ -47,7 +47,9 @@ def test_given_settings_are_understood() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"tile": "3"}, "known: threads, chunk"),
+        ({"tiles": "3"}, "known: threads, chunk"),
+        ({"tile": "0"}, "from 1 to 16"),
+        ({"whole": "17"}, "from 1 to 16"),
         ({"chunk": "0"}, "from 1 to 8192"),
         ({"chunk": "²"}, "from 1 to 8192"),
         ({"spin": "-1us"}, "such as 300us"),
@@ -65,11 +67,14 @@ def test_wrong_settings_are_refused(given: dict[str, str], says: str) -> None:
 
 def test_what_is_given_holds(engine: Engine) -> None:
     """A given setting is used as it is, and told as given; the others are chosen."""
-    tuning = made(engine, threads=1, chunk=96, spin="50us", pages="off")
+    tuning = made(engine, threads=1, chunk=96, spin="50us", pages="off", tile=4, whole="9")
     told = tuning.describe()
     values = [told[name]["value"] for name in ("decode threads", "prefill chunk", "spin_s")]
     assert values == pytest.approx([1, 96, 50e-6])
     assert told["large pages"] == {"value": False, "why": "given"}
+    assert told["tile"] == {"value": 4, "why": "given"}
+    assert told["whole tile"] == {"value": 9, "why": "given"}
+    assert tuning.tiles["whole"] == 9
     assert told["online"]["value"] is True
     tuning.before(1, 0)
     assert engine.pool.active == 1
@@ -77,7 +82,7 @@ def test_what_is_given_holds(engine: Engine) -> None:
 
 
 def test_no_setting_changes_a_bit() -> None:
-    """Logits after a prompt and a decode: the same for any threads, chunk, split and spinning."""
+    """Logits after a prompt and a decode: the same for any setting."""
     want = None
     for tune in (
         {},
@@ -85,10 +90,12 @@ def test_no_setting_changes_a_bit() -> None:
         {"chunk": 512, "spin": "0us"},
         {"threads": "1", "pages": "off"},
         {"kv_split": "on"},
+        {"tile": "4", "whole": "9"},
     ):
         with Engine.load("nano", threads=2, context=1024, tune=tune) as engine:
             session = engine.session()
-            session.prefill(IDS)
+            session.prefill(IDS[:-8])
+            session.prefill(IDS[-8:])
             tokens = list(session.decode(max_tokens=20))
             session.prefill([])
             found = tokens, session.logits.copy()

@@ -1,0 +1,173 @@
+"""How many tokens a register tile takes: other tiles beside the usual one, measured and kept.
+
+A product unpacks a panel's weights once for each tile of tokens. A larger tile has less to unpack
+and to read again, but its sums do not all fit into the registers; what that costs differs from CPU
+to CPU. Two figures make a plan:
+
+    tile    tokens of a tile at most, in a pass of many
+    whole   tokens up to which a pass is one tile, whatever its size
+
+No figure changes a bit of the results. `measure` plays a product of the real kernels with each
+candidate, in turns; another than the usual one is taken only if it was clearly faster in every
+round. Kernels for other tiles have to be compiled, which takes seconds: so this is done when it
+is asked for (`triplepoint doctor --measure`), and a plan is kept by machine, target and kernels.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...jit.compile import Library, source_hash, spec
+from ...jit.kernels.activations import BLOCK_BYTES
+from ...jit.kernels.gemm import gemm_quant, tile_tokens
+from ...jit.kernels.panels import FORMATS
+from ...jit.pool import Pool, aligned
+from ...jit.tape import DYNAMIC, NativeTape, Tape
+from ...jit.targets import CpuTarget
+from ..memory import Arena
+from .limits import play
+from .machine import profile_folder
+from .thread_sweep import machine_id
+
+FASTER = 1.03  # than the usual tile, in each round: what counts as a gain
+ROUNDS = 5
+PLAYS = 3  # in each round, of which the best counts
+FORMAT, DEPTH = "q4_0", 1024  # of the product that is measured
+MOST = 16  # tokens of a tile: beyond, a kernel only grows
+LONG = 126  # tokens of a pass of many: any tile of up to 9 tokens cuts it nearly evenly
+SHORT_BYTES, LONG_BYTES = 16 << 20, 1 << 20  # of weights: from memory, and from a core's own cache
+
+
+@dataclass(frozen=True, slots=True)
+class TilePlan:
+    """Tiles of the products.
+
+    Attributes:
+        tile, whole: see above; whole is at least tile.
+        gains: by setting, such as ``tile=8``, how many times as fast it was, round by round.
+        date: when it was measured; "" for the usual plan.
+    """
+
+    tile: int
+    whole: int
+    gains: Mapping[str, Sequence[float]]
+    date: str = ""
+
+
+def usual(target: CpuTarget) -> TilePlan:
+    """The plan of a machine where nothing was measured."""
+    tile = tile_tokens(target)
+    return TilePlan(tile, tile, {})
+
+
+def constants(target: CpuTarget, tile: int, whole: int) -> dict[str, int]:
+    """What to tell a product's kernel; nothing for the usual plan, so that it is the same one."""
+    found = {} if tile == tile_tokens(target) else {"tile": tile}
+    return found | ({"whole": whole} if whole > tile else {})
+
+
+def candidates(target: CpuTarget) -> tuple[list[int], list[int]]:
+    """Tiles that may be better than the usual one; and numbers of tokens for `whole`."""
+    tile = tile_tokens(target)
+    return [tile + max(1, tile // 3)], [tile + max(2, tile // 2)]
+
+
+def best(gains: Mapping[int, Sequence[float]], default: int) -> int:
+    """The candidate with the largest gain of those that had one in every round."""
+    clear = {value: rounds for value, rounds in gains.items() if min(rounds) >= FASTER}
+    return max(clear, key=lambda value: statistics.median(clear[value]), default=default)
+
+
+def measure(library: Library, pool: Pool) -> TilePlan:
+    """Find the plan of this machine: under a second, and the time to compile."""
+    target = library.target
+    plan, (tiles, wholes) = usual(target), candidates(target)
+    bench = _Bench(library, pool)
+    by_tile = bench.gains({n: constants(target, n, n) for n in tiles}, LONG, LONG_BYTES)
+    by_whole: dict[int, list[float]] = {}
+    for n in wholes:  # with so many tokens a tile has least room
+        by_whole |= bench.gains({n: constants(target, plan.tile, n)}, n, SHORT_BYTES)
+    tile = best(by_tile, plan.tile)
+    told = {f"tile={n}": found for n, found in by_tile.items()}
+    told |= {f"whole={n}": found for n, found in by_whole.items()}
+    rounded = {name: [round(gain, 3) for gain in found] for name, found in told.items()}
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return TilePlan(tile, max(tile, best(by_whole, plan.tile)), rounded, date)
+
+
+class _Bench:
+    """One product with random weights, on a pool."""
+
+    def __init__(self, library: Library, pool: Pool) -> None:
+        self.library, self.pool = library, pool
+        self.panel_bytes = DEPTH // 32 * FORMATS[FORMAT].panel_block_bytes(library.target.lanes)
+        self.data = Arena(SHORT_BYTES).take(SHORT_BYTES)
+        self.data[:] = 0x21  # small scales, and weights that are not zero
+        self.x = aligned((LONG, DEPTH // 32 * BLOCK_BYTES), np.uint8)
+        self.x[:] = 0x21
+
+    def gains(
+        self, others: Mapping[int, Mapping[str, int]], tokens: int, nbytes: int
+    ) -> dict[int, list[float]]:
+        """Speed of each over that of the usual kernel, for a pass of so many tokens."""
+        every: dict[int, Mapping[str, int]] = {0: {}, **others}
+        tapes = {n: self._tape(given, tokens, nbytes) for n, given in every.items()}
+        for tape in tapes.values():
+            play(tape)
+        rounds = [self._round(tapes) for _ in range(ROUNDS)]
+        return {n: [seconds[0] / seconds[n] for seconds in rounds] for n in others}
+
+    @staticmethod
+    def _round(tapes: Mapping[int, NativeTape]) -> dict[int, float]:
+        """Best seconds of a few plays of each, in turns: a neighbour only ever adds time."""
+        times: dict[int, list[float]] = {n: [] for n in tapes}
+        for turn in range(PLAYS):
+            # Forth and back, so that what comes and goes in step with the turns hits all alike.
+            for n in list(tapes)[:: -1 if turn % 2 else 1]:
+                times[n].append(play(tapes[n]))
+        return {n: min(found) for n, found in times.items()}
+
+    def _tape(self, given: Mapping[str, int], tokens: int, nbytes: int) -> NativeTape:
+        lanes, units = self.library.target.lanes, nbytes // self.panel_bytes
+        out = aligned((tokens, units * 2 * lanes), np.float32)
+        kernel = spec(gemm_quant, fmt=FORMAT, epilogue="store", blocks=DEPTH // 32, **given)
+        args = [self.data, self.x, out, out.shape[1], np.array([tokens], np.int64)]
+        tape = Tape("tiles", self.pool.threads)
+        chunk = max(1, units // (16 * self.pool.threads))
+        tape.op("gemm", kernel, args, np.array([units], np.int64), mode=DYNAMIC, chunk=chunk)
+        return tape.finish(self.library, self.pool)
+
+
+def keep(found: TilePlan, library: Library, folder: Path | None = None) -> None:
+    """Write it to the cache; where that cannot be done, the usual plan stays."""
+    path = _path(library, folder)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(asdict(found)))
+        os.replace(temporary, path)
+
+
+def kept(library: Library, folder: Path | None = None) -> TilePlan | None:
+    """What was kept of this machine and these kernels; None if nothing was that makes sense."""
+    try:
+        fields = json.loads(_path(library, folder).read_text())
+        gains = {str(name): [float(g) for g in found] for name, found in fields["gains"].items()}
+        plan = TilePlan(int(fields["tile"]), int(fields["whole"]), gains, str(fields["date"]))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return plan if 1 <= plan.tile <= plan.whole <= MOST else None
+
+
+def _path(library: Library, folder: Path | None) -> Path:
+    name = f"tiles-{machine_id(library)}-{source_hash()[:8]}.json"
+    return (folder or profile_folder()) / name

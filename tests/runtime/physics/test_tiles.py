@@ -1,0 +1,69 @@
+"""Register tiles: which one is taken for the times that were measured, and what is kept of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triplepoint.jit.compile import Library, ObjectCache, default_folder
+from triplepoint.jit.pool import Pool
+from triplepoint.jit.targets import TARGETS, detect
+from triplepoint.runtime.physics import tiles
+from triplepoint.runtime.physics.tiles import TilePlan, best, candidates, constants, usual
+
+WIDE, NARROW = TARGETS["avx512-vnni"], TARGETS["avx2"]
+
+
+def test_only_a_clear_gain_counts() -> None:
+    """Faster in each round, by more than noise; of several such the one with the largest gain."""
+    assert best({}, 6) == 6
+    assert best({8: [1.5, 1.5, 1.01]}, 6) == 6
+    assert best({8: [1.04, 1.2, 1.05]}, 6) == 8
+    assert best({4: [1.04, 1.05, 1.06], 8: [1.03, 1.2, 1.3], 9: [0.9, 2.0, 2.0]}, 6) == 8
+
+
+def test_the_usual_plan_is_the_usual_kernel() -> None:
+    """Nothing is told to a kernel that it would do by itself: no other one is compiled."""
+    for target in TARGETS.values():
+        plan = usual(target)
+        assert constants(target, plan.tile, plan.whole) == {}
+        larger, whole = candidates(target)
+        assert plan.tile not in larger
+        assert min(whole) > plan.tile
+    assert constants(WIDE, 6, 9) == {"whole": 9}
+    assert constants(WIDE, 8, 8) == {"tile": 8}
+    assert constants(WIDE, 8, 4) == {"tile": 8}
+    assert constants(NARROW, 3, 4) == {"tile": 3, "whole": 4}
+
+
+def test_a_plan_is_measured_and_kept(tmp_path: Path) -> None:
+    """Its figures are among those that were measured, with the gains of every round."""
+    library = Library(detect(), ObjectCache(default_folder()))
+    pool = Pool(library, 1)
+    try:
+        found = tiles.measure(library, pool)
+    finally:
+        pool.close()
+    larger, wholes = candidates(library.target)
+    plain = usual(library.target)
+    assert found.tile in {plain.tile, *larger}
+    assert found.whole in {found.tile, *wholes}
+    assert set(found.gains) == {f"tile={n}" for n in larger} | {f"whole={n}" for n in wholes}
+    assert all(len(rounds) == tiles.ROUNDS and min(rounds) > 0 for rounds in found.gains.values())
+
+    assert tiles.kept(library, tmp_path) is None
+    tiles.keep(found, library, tmp_path)
+    assert tiles.kept(library, tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{}", "[1]", '{"tile": 0, "whole": 6, "gains": {}, "date": ""}']
+)
+def test_a_damaged_plan_is_none(tmp_path: Path, damage: str) -> None:
+    """Whatever stands in the file: a tile of no token would never end."""
+    library = Library(detect(), ObjectCache(default_folder()))
+    tiles.keep(TilePlan(6, 9, {}), library, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_text(damage)
+    assert tiles.kept(library, tmp_path) is None
