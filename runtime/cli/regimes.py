@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import EngineError
+from ...errors import EngineError, SettingError
 from ...traces.text import printable
 from .engines import load_engine
 from .output import Output
@@ -55,15 +55,15 @@ def _kind(name: str | None) -> str:
     """``svg`` or ``html``, from a file's ending.
 
     Raises:
-        EngineError: neither; a PNG would need a renderer that is not part of this.
+        SettingError: neither; a PNG would need a renderer that is not part of this.
     """
     if name is None:
         return ""
     kind = Path(name).suffix.lower().lstrip(".")
     if kind == "png":
-        raise EngineError(f"{name}: PNG is not written; write a .svg and convert that")
+        raise SettingError(f"{name}: PNG is not written; write a .svg and convert that")
     if kind not in ("svg", "html"):
-        raise EngineError(f"{name}: the picture is written as .svg or .html")
+        raise SettingError(f"{name}: the picture is written as .svg or .html")
     return kind
 
 
