@@ -1,10 +1,11 @@
 """What a model's kernels reach of this machine's limits, measured in a few seconds and kept.
 
-Six kinds of passes, each for the figure that it shows best (`Efficiency`):
+Seven kinds of passes, each for the figure that it shows best (`Efficiency`):
 
     1 token, little cache       share of the bandwidth that products read at; dispatch; rows
     1 token, a long cache       the same of attention
-    4 tokens                    how few tokens a product's tile costs as much as
+    4 tokens                    dispatch in a prefill
+    16 tokens                   what it costs to unpack weights, beside what each token does
     some hundred tokens         share of the peak that products reach; rows; waiting
     128 tokens, a long cache    the same of attention
 
@@ -55,6 +56,7 @@ RETRY_S = 600.0  # until a calibration that was disturbed is made again
 DATE = "%Y-%m-%dT%H:%M:%SZ"
 CHEAP_S = 0.3  # of passes: a calibration that takes no longer is done unasked
 STEADY = 0.85  # of a limit, some moments later: less is another machine
+EXTRA_MOST = 16.0  # tokens that unpacking is worth at most: more is noise
 TRIES = 4  # to measure between two alike
 BEST = 3  # one in so many repeats counts, the fastest: a neighbour only ever adds time
 
@@ -243,7 +245,7 @@ def _age_s(found: Calibration) -> float:
 def _roughly_s(engine: Engine) -> float:
     """Seconds of the passes of a quick calibration on kernels as they usually are."""
     model, usual = engine.cost, Passes(512, 16, 5 * engine.cost.layers, 10 * engine.cost.layers)
-    points = [(1, DEPTH)] * 2 * DECODES + [(4, 0), (128, DEPTH), (256, 0)]
+    points = [(1, DEPTH)] * 2 * DECODES + [(4, 0), (16, 0), (128, DEPTH), (256, 0)]
     once = sum(
         expect(model, engine.machine, Efficiency(), usual, *point).seconds for point in points
     )
@@ -261,6 +263,7 @@ def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEAT
         case(1, 0),
         case(1, depth),
         case(4, 0),
+        case(min(16, room), 0),
         case(min(128, max(1, room - depth)), depth),
         case(many, 0),
     ]
@@ -284,22 +287,21 @@ def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEAT
 
 
 def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> Efficiency:
-    """The figures that explain the five kinds of passes, each the median over its repeats.
+    """The figures that explain the six kinds of passes, each the median over its repeats.
 
-    taken: single tokens with little cache, with a long one; a few tokens; some tens with a long
-    cache; some hundred with none.
+    taken: single tokens with little cache, with a long one; a few tokens; some more; some tens with
+    a long cache; some hundred with none.
     """
-    single, deep, few, tens, many = taken
-    ideal = Efficiency(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    single, deep, few, more, tens, many = taken
+    ideal = Efficiency(1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
     def least(s: Sample) -> Expectation:
         return expect(model, s.machine, ideal, passes, s.tokens, s.start)
 
-    products = _median(many, lambda s: _compute(model, s) / s.parts["products"])
     read = _median(single, lambda s: _weights_s(model, s) / s.parts["products"])
     attention_read = _median(deep, lambda s: least(s).attention_s / s.parts["attention"])
     attention = _median(tens, lambda s: _attention_share(model, passes, s, attention_read))
-    few_tokens = _median(few, lambda s: _least_tokens(model, s, read, products))
+    products, extra = _products_share(model, more, many, read)
     row_s = _median(many, lambda s: s.parts["rows"] / s.tokens)
     waiting = _median(many, lambda s: _lost(s, 0.0) / s.kernel_s)
     waiting = min(0.05, max(0.0, waiting))
@@ -310,7 +312,7 @@ def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> 
         attention_read=_share(attention_read),
         products=_share(products),
         attention=_share(attention),
-        least_tokens=min(16.0, max(1.0, few_tokens)),
+        extra_tokens=extra,
         row_s=row_s,
         decode_rows_s=_median(single, lambda s: s.parts["rows"]),
         barrier_s=max(1e-8, barrier_s),
@@ -319,10 +321,39 @@ def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> 
     )
 
 
-def _compute(model: ModelCost, s: Sample) -> float:
+def _products_share(
+    model: ModelCost, more: Sequence[Sample], many: Sequence[Sample], read: float
+) -> tuple[float, float]:
+    """Share of the peak that products reach, and tokens that unpacking the weights is worth.
+
+    With t seconds for each weight and token at the peak, a pass of n tokens takes
+    (n w + extra u) t / share for the w weights that a token is multiplied by and the u that were
+    read: two passes give the two unknown.
+    """
+
+    def spent(s: Sample) -> float:
+        arithmetic = _without(s.parts["products"], _weights_s(model, s) / read, PRODUCTS_OVERLAP)
+        return arithmetic / (_products_s(model, s, 0.0) / s.tokens)
+
+    few_s, many_s = (_median(samples, spent) for samples in (more, many))
+    few_n, many_n = more[0].tokens, many[0].tokens
+    few_u, many_u = (_unpacking(model, n) for n in (few_n, many_n))
+    extra = 0.0
+    if many_n > few_n:
+        extra = (few_s * many_n - many_s * few_n) / max(1e-9, many_s * few_u - few_s * many_u)
+    extra = min(EXTRA_MOST, max(0.0, extra))
+    return (many_n + extra * many_u) / many_s, extra
+
+
+def _unpacking(model: ModelCost, tokens: int) -> float:
+    """Weights that a pass reads for each that one token is multiplied by."""
+    return model.layer_weights(model.expected_experts(tokens)) / model.token_weights
+
+
+def _products_s(model: ModelCost, s: Sample, extra_tokens: float) -> float:
     """Least seconds of arithmetic of the layers' products."""
     cost = pass_cost(model, s.tokens, s.start, 0, 0, s.tokens)
-    return linear_s(cost, model, s.machine)
+    return linear_s(cost, model, s.machine, extra_tokens)
 
 
 def _weights_s(model: ModelCost, s: Sample) -> float:
@@ -334,17 +365,11 @@ def _weights_s(model: ModelCost, s: Sample) -> float:
 
 def _attention_share(model: ModelCost, passes: Passes, s: Sample, read: float) -> float:
     """Share of the arithmetic peak, once what reading takes is taken off."""
-    ideal = Efficiency(1.0, read, 1.0, 1e6, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    ideal = Efficiency(1.0, read, 1.0, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     reading = expect(model, s.machine, ideal, passes, s.tokens, s.start).attention_s
     cost = pass_cost(model, s.tokens, s.start, 1, 0, s.tokens)
     rest = _without(s.parts["attention"], reading, ATTENTION_OVERLAP)
     return attention_s(cost, model, s.machine) / rest
-
-
-def _least_tokens(model: ModelCost, s: Sample, read: float, products: float) -> float:
-    """Tokens whose arithmetic explains what reading does not."""
-    rest = _without(s.parts["products"], _weights_s(model, s) / read, PRODUCTS_OVERLAP)
-    return rest / (_compute(model, s) / s.tokens / products)
 
 
 def _without(time_s: float, other_s: float, p: float) -> float:

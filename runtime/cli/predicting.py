@@ -117,7 +117,7 @@ def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> Non
         f"{m.read_gbps['L3']:.0f} GB/s (L3) and multiply at {e.products:.0%} of "
         f"{m.int8_gops:,.0f} GOP/s, "
         f"attention at {e.attention_read:.0%} and {e.attention:.0%} of {m.bf16_gflops:,.0f} "
-        f"GFLOP/s; a product of few tokens costs as {e.least_tokens:.1f}; rows "
+        f"GFLOP/s; a pass costs as {e.extra_tokens:.1f} tokens more; rows "
         f"{e.row_s * 1e6:.2f} µs a token; a barrier {e.barrier_s * 1e6:.2f} µs, in decode "
         f"{e.decode_barrier_s * 1e6:.2f} µs; waiting "
         f"{e.waiting:.1%}"

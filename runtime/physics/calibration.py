@@ -22,7 +22,7 @@ from .costs import ModelCost
 from .expectation import Efficiency, Expectation, Passes, expect
 from .machine import MachineProfile, profile_folder
 
-VERSION = 5
+VERSION = 6
 BUSY = 0.85  # of the best int8 peak: below it someone else was at work
 
 

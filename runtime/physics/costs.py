@@ -92,6 +92,13 @@ class ModelCost:
         spared = (1.0 - self.experts_used / self.experts) ** choosing
         return self.layers * self.experts * (1.0 - spared)
 
+    def layer_weights(self, experts_read: float) -> float:
+        """Weights of the layers that are read with so many experts."""
+        if not self.experts:
+            return float(self.body_weights)
+        share = experts_read / (self.layers * self.experts)
+        return self.body_weights + self.expert_weights * share
+
     def layer_bytes(self, experts_read: float) -> float:
         """Bytes of the layers' weights when so many experts are read."""
         if not self.experts:
@@ -115,6 +122,8 @@ class PassCost:
         kv_again_bytes: what later tiles of tokens read of them again, from a nearer cache.
         kv_write_bytes: keys and values that the pass adds.
         experts_read: distinct experts in each layer of each pass, added up.
+        unpacked: weights that passes of more than one token made ready to be multiplied: of each
+            such pass those of the layers that it read, once.
     """
 
     linear_flops: float = 0.0
@@ -125,6 +134,7 @@ class PassCost:
     experts_read: float = 0.0
     kv_again_bytes: float = 0.0
     kv_write_bytes: float = 0.0
+    unpacked: float = 0.0
 
     @property
     def flops(self) -> float:
@@ -150,6 +160,7 @@ class PassCost:
             self.experts_read + other.experts_read,
             self.kv_again_bytes + other.kv_again_bytes,
             self.kv_write_bytes + other.kv_write_bytes,
+            self.unpacked + other.unpacked,
         )
 
 
@@ -182,6 +193,7 @@ def pass_cost(
         kv_write_bytes=batch * model.kv_bytes * tokens,
         barriers=barriers,
         experts_read=experts,
+        unpacked=model.layer_weights(experts) if tokens * batch > 1 else 0.0,
     )
 
 
@@ -243,6 +255,7 @@ def layer_cost(model: ModelCost, total: PassCost, passes: int, experts: float) -
         experts_read=experts,
         kv_again_bytes=total.kv_again_bytes * each,
         kv_write_bytes=total.kv_write_bytes * each,
+        unpacked=total.unpacked * each,
     )
 
 
@@ -262,11 +275,15 @@ def predict(
     )
 
 
-def linear_s(cost: PassCost, model: ModelCost, machine: MachineProfile) -> float:
-    """Least seconds of arithmetic for the products with the weights."""
-    return cost.linear_flops / (
-        1e9 * (machine.int8_gops if model.quantised else machine.fp32_gflops)
-    )
+def linear_s(
+    cost: PassCost, model: ModelCost, machine: MachineProfile, extra_tokens: float = 0.0
+) -> float:
+    """Least seconds of arithmetic for the products with the weights.
+
+    extra_tokens: to unpack the weights of a pass is worth the operations of so many tokens.
+    """
+    operations = cost.linear_flops + 2.0 * extra_tokens * cost.unpacked
+    return operations / (1e9 * (machine.int8_gops if model.quantised else machine.fp32_gflops))
 
 
 def attention_s(cost: PassCost, model: ModelCost, machine: MachineProfile) -> float:

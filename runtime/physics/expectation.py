@@ -4,8 +4,8 @@
 multiplying overlap only in part, and between kernels there are barriers. With ten measured figures
 (`Efficiency`) the time of a pass is the sum of its parts:
 
-    products   norm(weights / (read share * bandwidth), operations / (share * peak)), where a few
-               tokens cost as many operations as a tile of them
+    products   norm(weights / (read share * bandwidth), operations / (share * peak)), where those
+               of some more tokens count: to unpack the weights takes as long
     head       the same for the output head, one row
     attention  norm(cache / (read share * bandwidth), operations / (share * peak))
     rows       tokens * time of one: norms, quantisation, rotation, the choice of a token
@@ -46,7 +46,8 @@ class Efficiency:
     Attributes:
         read, attention_read: share of the read bandwidth, of products and of attention.
         products, attention: share of the arithmetic peak.
-        least_tokens: a product of fewer tokens costs as much arithmetic as one of these.
+        extra_tokens: a pass of n tokens, of more than one, costs as much arithmetic as n + so many
+            of a long one: to load and unpack the weights takes the time of these.
         row_s, decode_rows_s: seconds for what is done to each token beside, in a prefill and in a
             pass of one token.
         barrier_s, decode_barrier_s: seconds of one barrier, with dispatch and time stamps of its
@@ -58,7 +59,7 @@ class Efficiency:
     attention_read: float = 0.8
     products: float = 0.7
     attention: float = 0.6
-    least_tokens: float = 6.0
+    extra_tokens: float = 3.0
     row_s: float = 1e-5
     decode_rows_s: float = 1e-5
     barrier_s: float = 8e-7
@@ -193,7 +194,7 @@ def attainable(
     cached = (cost.kv_read_bytes + cost.kv_write_bytes) / rate
     again = again_s(cost, model, machine, passes)
     return Prediction(
-        compute_s=linear_s(cost, model, machine) / reached.products
+        compute_s=linear_s(cost, model, machine, reached.extra_tokens) / reached.products
         + attention_s(cost, model, machine) / reached.attention,
         memory_s=cost.weight_bytes / (rate * reached.read)
         + (cached + again) / reached.attention_read,
@@ -215,8 +216,12 @@ def _pass_seconds(
     head = bool(cost.weight_bytes > model.layer_bytes(cost.experts_read))
     body_flops = cost.linear_flops - 2.0 * batch * model.head_weights * head
     rows = tokens * batch
-    least = 1.0 if rows == 1 else max(1.0, reached.least_tokens / rows)
-    body = linear_s(PassCost(linear_flops=body_flops * least), model, machine)
+    body = linear_s(
+        PassCost(linear_flops=body_flops, unpacked=cost.unpacked),
+        model,
+        machine,
+        reached.extra_tokens,
+    )
     products = _norm(
         model.layer_bytes(cost.experts_read) / (rate * reached.read),
         body / reached.products,

@@ -36,7 +36,7 @@ MACHINE = MachineProfile(
     barrier_s=1e-7,
 )
 PASSES = Passes(chunk=512, tile=16, decode_barriers=20, prefill_barriers=40)
-IDEAL = Efficiency(1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+IDEAL = Efficiency(1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 def test_one_token_by_hand() -> None:
@@ -66,13 +66,28 @@ def test_shares_and_costs_are_added() -> None:
     assert found.least == ideal.least == predict(pass_cost(MODEL, 1, 0, 1, 20, 1), MODEL, MACHINE)
 
 
-def test_few_tokens_cost_as_a_tile() -> None:
-    """Where arithmetic counts, products of 2 and of 6 tokens take as long."""
-    reached = dataclasses.replace(IDEAL, least_tokens=6.0, products=1e-3)
-    two, six, seven = (expect(MODEL, MACHINE, reached, PASSES, n, 0) for n in (2, 6, 7))
+def test_unpacking_costs_as_some_tokens() -> None:
+    """Where arithmetic counts, a pass takes as long as one of some more tokens would without."""
+    reached = dataclasses.replace(IDEAL, extra_tokens=6.0, products=1e-3)
+    plain = dataclasses.replace(IDEAL, products=1e-3)
+    for tokens in (2, 7, 100):
+        found = expect(MODEL, MACHINE, reached, PASSES, tokens, 0)
+        more = expect(MODEL, MACHINE, plain, PASSES, tokens + 6, 0)
+        assert found.products_s == pytest.approx(more.products_s)
+        assert found.attained is not None
+        assert found.attained.compute_s > 1000 * found.least.compute_s
+    alone = (expect(MODEL, MACHINE, e, PASSES, 1, 0) for e in (reached, plain))
+    assert len({found.products_s for found in alone}) == 1
 
-    assert two.products_s == pytest.approx(six.products_s)
-    assert seven.products_s == pytest.approx(six.products_s * 7 / 6)
+
+def test_unpacking_of_experts() -> None:
+    """Only experts that are read are unpacked, each once, however few tokens it has."""
+    model = dataclasses.replace(
+        MODEL, expert_weights=8_000, expert_bytes=4_500, experts=8, experts_used=2
+    )
+    counts = (pass_cost(model, 4, 0, 0, 0, 4, experts_read=n).unpacked for n in (0.0, 8.0, 32.0))
+    assert list(counts) == [40_000_000, 40_002_000, 40_008_000]
+    assert pass_cost(model, 1, 0, 1, 0, 1).unpacked == 0
 
 
 def test_a_long_prompt_is_its_passes() -> None:
@@ -130,14 +145,14 @@ def test_fit_finds_the_figures_again() -> None:
         attention_read=0.6,
         products=0.7,
         attention=0.5,
-        least_tokens=8.0,
+        extra_tokens=8.0,
         row_s=2e-6,
         decode_rows_s=5e-6,
         barrier_s=1e-6,
         decode_barrier_s=5e-7,
         waiting=0.02,
     )
-    points = [(1, 4), (1, 8192), (4, 0), (128, 8192), (256, 0)]
+    points = [(1, 4), (1, 8192), (4, 0), (16, 0), (128, 8192), (256, 0)]
     found = fit(MODEL, PASSES, [[sample(known, *point)] for point in points])
 
     for field in dataclasses.fields(Efficiency):
