@@ -48,6 +48,17 @@ def tile_tokens(target: CpuTarget) -> int:
     return 2 if target.dot == "maddubs" else 3
 
 
+def whole_tokens(target: CpuTarget) -> int:
+    """Tokens up to which a pass is one tile, though not all of its sums fit into the registers.
+
+    Measured on a Cascade Lake: one tile of 7, 8, 9 tokens in place of two runs 1.25, 1.17 and 1.11
+    times as fast with Q4_0 from a core's own cache, 1.5 times with Q8_0. A small tile waits for its
+    own sums, and each tile unpacks the weights anew.
+    """
+    alone = target.registers >= 32 and target.dot in ("vpdpbusd", "sdot", "usdot")
+    return 9 if alone else tile_tokens(target)
+
+
 @kernel
 def gemm_quant(
     k: Kernel,
@@ -68,7 +79,7 @@ def gemm_quant(
 
     `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride]. `fine`: each block of
     x has a scale of its own. `tile`: tokens of a register tile at most; 0: `tile_tokens`. Up to
-    `whole` tokens are one tile, though it does not fit into the registers.
+    `whole` tokens are one tile, though it does not fit into the registers; 0: `whole_tokens`.
     """
     product = quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine), tile, whole)
     panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
@@ -163,6 +174,7 @@ def quant_product(
 ) -> Product:
     """Products with quantised panels of depth `blocks`; `group` blocks of x share a scale."""
     lanes, most = k.lanes, tile or tile_tokens(k.target)
+    whole = whole or whole_tokens(k.target)
     form = FORMATS[fmt]
     block_bytes = form.panel_block_bytes(lanes)
     dot = Dot(k, form.most)

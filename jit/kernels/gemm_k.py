@@ -22,7 +22,16 @@ from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i8, i16, i32,
 from . import gemm_small, gemm_xs
 from .activations import BLOCK_BYTES
 from .ahead import LINE, Ahead, Turn
-from .gemm import Epilogue, Place, Product, finish, for_numbered_tiles, rows_in_order, tile_tokens
+from .gemm import (
+    Epilogue,
+    Place,
+    Product,
+    finish,
+    for_numbered_tiles,
+    rows_in_order,
+    tile_tokens,
+    whole_tokens,
+)
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 
@@ -80,7 +89,7 @@ def k_product(
 ) -> Product:
     """Products with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
     tile_of = TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks)
-    most = tile or tile_tokens(k.target)
+    most, whole = tile or tile_tokens(k.target), whole or whole_tokens(k.target)
     many = UNPACK_FROM[fmt]
     least = min(n // -(-n // most) for n in range(many, many + most * most))
 

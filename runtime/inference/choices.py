@@ -232,7 +232,9 @@ def choose_tile(known: Known) -> Choice:
 
 def choose_whole(known: Known, tile: int) -> Choice:
     """Tokens up to which a pass is one tile, where a tile takes `tile` of them otherwise."""
-    return _tile_choice(known, "whole", max(tile, known.tiles.whole), tile)
+    return _tile_choice(
+        known, "whole", max(tile, known.tiles.whole), max(tile, usual(known.target).whole)
+    )
 
 
 def _tile_choice(known: Known, name: str, value: int, default: int) -> Choice:

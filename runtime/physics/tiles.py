@@ -28,7 +28,7 @@ import numpy as np
 
 from ...jit.compile import Library, source_hash, spec
 from ...jit.kernels.activations import BLOCK_BYTES
-from ...jit.kernels.gemm import gemm_quant, tile_tokens
+from ...jit.kernels.gemm import gemm_quant, tile_tokens, whole_tokens
 from ...jit.kernels.panels import FORMATS
 from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, NativeTape, Tape
@@ -65,20 +65,21 @@ class TilePlan:
 
 def usual(target: CpuTarget) -> TilePlan:
     """The plan of a machine where nothing was measured."""
-    tile = tile_tokens(target)
-    return TilePlan(tile, tile, {})
+    return TilePlan(tile_tokens(target), whole_tokens(target), {})
 
 
 def constants(target: CpuTarget, tile: int, whole: int) -> dict[str, int]:
     """What to tell a product's kernel; nothing for the usual plan, so that it is the same one."""
     found = {} if tile == tile_tokens(target) else {"tile": tile}
-    return found | ({"whole": whole} if whole > tile else {})
+    # Up to the larger of the two a pass is one tile.
+    same = max(tile, whole) == max(tile, whole_tokens(target))
+    return found | ({} if same else {"whole": max(tile, whole)})
 
 
 def candidates(target: CpuTarget) -> tuple[list[int], list[int]]:
     """Tiles that may be better than the usual one; and numbers of tokens for `whole`."""
-    tile = tile_tokens(target)
-    return [tile + max(1, tile // 3)], [tile + max(2, tile // 2)]
+    tile, whole = tile_tokens(target), whole_tokens(target)
+    return [tile + max(1, tile // 3)], [tile if whole > tile else tile + max(2, tile // 2)]
 
 
 def best(gains: Mapping[int, Sequence[float]], default: int) -> int:
@@ -92,16 +93,17 @@ def measure(library: Library, pool: Pool) -> TilePlan:
     target = library.target
     plan, (tiles, wholes) = usual(target), candidates(target)
     bench = _Bench(library, pool)
-    by_tile = bench.gains({n: constants(target, n, n) for n in tiles}, LONG, LONG_BYTES)
+    by_tile = bench.gains({n: constants(target, n, plan.whole) for n in tiles}, LONG, LONG_BYTES)
     by_whole: dict[int, list[float]] = {}
     for n in wholes:  # with so many tokens a tile has least room
-        by_whole |= bench.gains({n: constants(target, plan.tile, n)}, n, SHORT_BYTES)
+        most = max(n, plan.whole)
+        by_whole |= bench.gains({n: constants(target, plan.tile, n)}, most, SHORT_BYTES)
     tile = best(by_tile, plan.tile)
     told = {f"tile={n}": found for n, found in by_tile.items()}
     told |= {f"whole={n}": found for n, found in by_whole.items()}
     rounded = {name: [round(gain, 3) for gain in found] for name, found in told.items()}
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return TilePlan(tile, max(tile, best(by_whole, plan.tile)), rounded, date)
+    return TilePlan(tile, max(tile, best(by_whole, plan.whole)), rounded, date)
 
 
 class _Bench:

@@ -30,10 +30,14 @@ def test_the_usual_plan_is_the_usual_kernel() -> None:
         assert constants(target, plan.tile, plan.whole) == {}
         larger, whole = candidates(target)
         assert plan.tile not in larger
-        assert min(whole) > plan.tile
-    assert constants(WIDE, 6, 9) == {"whole": 9}
-    assert constants(WIDE, 8, 8) == {"tile": 8}
-    assert constants(WIDE, 8, 4) == {"tile": 8}
+        assert plan.whole not in whole
+        assert min(whole) >= plan.tile
+    assert (usual(WIDE).tile, usual(WIDE).whole) == (6, 9)
+    assert usual(TARGETS["avx512"]).whole == 6
+    assert constants(WIDE, 6, 6) == {"whole": 6}
+    assert constants(WIDE, 8, 9) == {"tile": 8}
+    assert constants(WIDE, 8, 4) == {"tile": 8, "whole": 8}
+    assert constants(WIDE, 12, 9) == {"tile": 12}
     assert constants(NARROW, 3, 4) == {"tile": 3, "whole": 4}
 
 
@@ -48,7 +52,7 @@ def test_a_plan_is_measured_and_kept(tmp_path: Path) -> None:
     larger, wholes = candidates(library.target)
     plain = usual(library.target)
     assert found.tile in {plain.tile, *larger}
-    assert found.whole in {found.tile, *wholes}
+    assert found.whole in {found.tile, plain.whole, *wholes}
     assert set(found.gains) == {f"tile={n}" for n in larger} | {f"whole={n}" for n in wholes}
     assert all(len(rounds) == tiles.ROUNDS and min(rounds) > 0 for rounds in found.gains.values())
 
