@@ -301,7 +301,7 @@ def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> 
     read = _median(single, lambda s: _weights_s(model, s) / s.parts["products"])
     attention_read = _median(deep, lambda s: least(s).attention_s / s.parts["attention"])
     attention = _median(tens, lambda s: _attention_share(model, passes, s, attention_read))
-    products, extra = _products_share(model, more, many, read)
+    products, extra = _products_share(model, few, more, many, read)
     row_s = _median(many, lambda s: s.parts["rows"] / s.tokens)
     waiting = _median(many, lambda s: _lost(s, 0.0) / s.kernel_s)
     waiting = min(0.05, max(0.0, waiting))
@@ -322,25 +322,36 @@ def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> 
 
 
 def _products_share(
-    model: ModelCost, more: Sequence[Sample], many: Sequence[Sample], read: float
+    model: ModelCost,
+    few: Sequence[Sample],
+    more: Sequence[Sample],
+    many: Sequence[Sample],
+    read: float,
 ) -> tuple[float, float]:
     """Share of the peak that products reach, and tokens that unpacking the weights is worth.
 
     With t seconds for each weight and token at the peak, a pass of n tokens takes
     (n w + extra u) t / share for the w weights that a token is multiplied by and the u that were
-    read: two passes give the two unknown.
+    read: two passes, `more` and `many`, give the two unknown. In the pass of a `few` tokens
+    arithmetic takes no longer than products do altogether.
     """
 
     def spent(s: Sample) -> float:
         arithmetic = _without(s.parts["products"], _weights_s(model, s) / read, PRODUCTS_OVERLAP)
-        return arithmetic / (_products_s(model, s, 0.0) / s.tokens)
+        return arithmetic / alone(s)
 
-    few_s, many_s = (_median(samples, spent) for samples in (more, many))
-    few_n, many_n = more[0].tokens, many[0].tokens
-    few_u, many_u = (_unpacking(model, n) for n in (few_n, many_n))
+    def alone(s: Sample) -> float:
+        return _products_s(model, s) / s.tokens
+
+    more_s, many_s = (_median(samples, spent) for samples in (more, many))
+    more_n, many_n = more[0].tokens, many[0].tokens
+    more_u, many_u = (_unpacking(model, n) for n in (more_n, many_n))
     extra = 0.0
-    if many_n > few_n:
-        extra = (few_s * many_n - many_s * few_n) / max(1e-9, many_s * few_u - few_s * many_u)
+    if many_n > more_n:
+        extra = (more_s * many_n - many_s * more_n) / max(1e-9, many_s * more_u - more_s * many_u)
+        share = (many_n + extra * many_u) / many_s
+        few_n, few_s = few[0].tokens, _median(few, lambda s: s.parts["products"] / alone(s))
+        extra = min(extra, (few_s * share - few_n) / _unpacking(model, few_n))
     extra = min(EXTRA_MOST, max(0.0, extra))
     return (many_n + extra * many_u) / many_s, extra
 
@@ -350,10 +361,9 @@ def _unpacking(model: ModelCost, tokens: int) -> float:
     return model.layer_weights(model.expected_experts(tokens)) / model.token_weights
 
 
-def _products_s(model: ModelCost, s: Sample, extra_tokens: float) -> float:
+def _products_s(model: ModelCost, s: Sample) -> float:
     """Least seconds of arithmetic of the layers' products."""
-    cost = pass_cost(model, s.tokens, s.start, 0, 0, s.tokens)
-    return linear_s(cost, model, s.machine, extra_tokens)
+    return linear_s(pass_cost(model, s.tokens, s.start, 0, 0, s.tokens), model, s.machine)
 
 
 def _weights_s(model: ModelCost, s: Sample) -> float:
