@@ -91,6 +91,11 @@ class Copies:
         for index, _ in self._indices.values():
             index.forget()
 
+    def missing(self, texts: Sequence[Sequence[int]]) -> int:
+        """Tokens of those of these texts that were not written anew yet."""
+        made = {text for text, _ in self._made}
+        return sum(len(text) for text in texts if tuple(text) not in made)
+
     def index(self, escaped: bool) -> Index:
         """Where they would stand in JSON strings, or in free text."""
         index, done = self._indices.get(escaped, (Index(), 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from . import verify
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
 
     from .copies import Index
     from .session import Session
+
+
+COPY_S = 4e-6  # to write a token of a text as it would be copied, and to cut that into tokens
 
 
 class Guesses:
@@ -28,6 +32,7 @@ class Guesses:
         self._lookup, self._pace, self._copies = session.guessing
         self._lookup.prefer(session.sources)
         self._fresh = True
+        self._began, self._cost_s = time.perf_counter(), -1.0
         most = session.shortcuts.speculate
         self._measured = most == "auto"
         self._most = verify.ROWS - 1 if most == "auto" else most
@@ -59,9 +64,8 @@ class Guesses:
         self._where = self._lookup
         if not self._session.sources:
             return place
-        if self._fresh:
-            self._copies.of([tokens[first:end] for first, end in self._session.sources])
-            self._fresh = False
+        if self._fresh and not self._prepare(tokens):
+            return place
         index = self._copies.index(self._escaped())
         copy = index.find(tokens)
         if copy is None:
@@ -69,6 +73,18 @@ class Guesses:
         if place is None or worth(copy.same, True) >= self._lookup.value(place):
             self._where, place = index, copy
         return place
+
+    def _prepare(self, tokens: list[int]) -> bool:
+        """Write the texts as they would be copied, once the decode has lasted as long as that."""
+        texts = [tokens[first:end] for first, end in self._session.sources]
+        if self._measured:
+            if self._cost_s < 0:
+                self._cost_s = COPY_S * self._copies.missing(texts)
+            if time.perf_counter() - self._began < self._cost_s:
+                return False
+        self._copies.of(texts)
+        self._fresh = False
+        return True
 
     def refused(self) -> None:
         """What was guessed cannot come, so nothing is to be learnt from it."""

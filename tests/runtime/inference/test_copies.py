@@ -10,10 +10,12 @@ import pytest
 
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.toolcalls import ToolCall
+from triplepoint.runtime.inference import guessing
 from triplepoint.runtime.inference.copies import Copies, Index, without_numbers
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.forced import decode_forced
 from triplepoint.runtime.inference.lookup import LONG, Place
+from triplepoint.runtime.inference.pace import Pace
 from triplepoint.runtime.inference.sampling import GREEDY, Sampling
 from triplepoint.runtime.inference.shortcuts import Shortcuts
 from triplepoint.tools import EditTools, ToolSet
@@ -162,3 +164,22 @@ def test_the_text_is_the_same(nano: Engine, tmp_path: Any, output: bool) -> None
             copied += len(session.guessing[2].index(True).tokens)
         assert seen[0] == seen[1] == seen[2]
     assert copied
+
+
+@pytest.mark.parametrize(("cost_s", "made"), [(0.0, True), (1e3, False)])
+def test_a_short_answer_does_not_wait_for_copies(
+    nano: Engine, monkeypatch: pytest.MonkeyPatch, cost_s: float, made: bool
+) -> None:
+    """Texts are written anew once the answer has taken as long as that does."""
+    monkeypatch.setattr(guessing, "COPY_S", cost_s)
+    monkeypatch.setattr(Pace, "cheap", False)
+    file = nano.tokenizer.encode(NUMBERED)
+    session = nano.session()
+    session.shortcuts = Shortcuts(speculate="auto")
+    session.sources = [(0, len(file))]
+    session.prefill(file)
+    copies = session.guessing[2]
+    assert copies.missing([file]) == len(file)
+    for _ in session.decode(max_tokens=8):
+        pass
+    assert (copies.missing([file]) == 0) == made
