@@ -104,12 +104,15 @@ def read_config(gguf: GGUFFile, architecture: str) -> Config:
     table = gguf.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         raise GGUFError("no embedding table", field="tensor 'token_embd.weight'", offset=0)
+    eps = gguf.number(f"{a}.attention.layer_norm_rms_epsilon")
+    if eps <= 0:  # the root of a negative number is none
+        gguf.refuse(f"{a}.attention.layer_norm_rms_epsilon", f"must be above 0, is {eps:g}")
     return Config(
         layers=gguf.integer(f"{a}.block_count", low=1, high=4096),
         width=width,
         ffn=gguf.integer(f"{a}.feed_forward_length", low=1, high=1 << 22),
         heads=HeadShape(heads, kv_heads, head_dim),
         n_vocab=int(table.shape[0]),
-        eps=gguf.number(f"{a}.attention.layer_norm_rms_epsilon"),
+        eps=eps,
         context=gguf.integer(f"{a}.context_length", low=1),
     )

@@ -154,9 +154,9 @@ def test_kernels(triplepoint: Run) -> None:
     [
         (["--tests", "pp7,gp3"], 2, "'gp3' is not a test like pp512"),
         (["--against", "ollama"], 2, "invalid choice"),
-        (["--kernels", "gem"], 1, "unknown kernel 'gem'; known: gemm"),
+        (["--kernels", "gem"], 2, "unknown kernel 'gem'; known: gemm"),
         (["--kernels", "argmax", "--target", "pentium"], 2, "unknown CPU target 'pentium'"),
-        (["-p", "0", "-n", "0"], 1, "nothing to measure"),
+        (["-p", "0", "-n", "0"], 2, "nothing to measure"),
     ],
 )
 def test_what_cannot_be_measured_is_told(

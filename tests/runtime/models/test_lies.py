@@ -19,22 +19,15 @@ MODELS = ("llama", "qwen2-yarn", "gemma3", "phi3-long")
 IDS = list(range(20))
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        *((name, 60) for name in MODELS),
-        pytest.param("qwen2-yarn", None, marks=pytest.mark.slow),
-        pytest.param("llama", None, marks=pytest.mark.slow),
-    ],
-)
-def test_a_lie_is_refused_or_harmless(tmp_path: Path, name: str, count: int | None) -> None:
+@pytest.mark.parametrize("name", MODELS)
+def test_a_lie_is_refused_or_harmless(tmp_path: Path, name: str) -> None:
     """Each ends in one short, printable error of ours, or in a model that computes and speaks."""
-    path, seed = tmp_path / "lie.gguf", random.randrange(1 << 30)
+    path, seed, count = tmp_path / "lie.gguf", 7, 60
     tiny.write_model(tmp_path / "truth.gguf", name)
     came: Counter[str] = Counter()
     with GGUFFile.open(tmp_path / "truth.gguf") as truth:
         every = list(lies(truth))
-        some = every if count is None else random.Random(seed).sample(every, count)
+        some = random.Random(seed).sample(every, count)
         for lie in some:
             path.write_bytes(told(truth, lie))
             came[_tried(path, f"seed {seed}: {str(lie)[:200]}")] += 1
@@ -65,3 +58,18 @@ def _tried(path: Path, lie: str) -> str:
     if isinstance(ended, EngineError):
         assert "context" in said, lie
     return type(ended).__name__
+
+
+def test_a_norm_needs_something_above_nothing(tmp_path: Path) -> None:
+    """An epsilon that would make the root of a negative number is refused."""
+    path = tmp_path / "lie.gguf"
+    tiny.write_model(tmp_path / "truth.gguf", "llama")
+    with GGUFFile.open(tmp_path / "truth.gguf") as truth:
+        below = [
+            lie for lie in lies(truth) if "rms_epsilon" in str(lie) and "value=-1)" in str(lie)
+        ]
+        assert below
+        for lie in below:
+            path.write_bytes(told(truth, lie))
+            with pytest.raises(TriplepointError, match="above 0"):
+                Engine.load(path)
