@@ -32,6 +32,7 @@ from ..conversation.thoughts import Mark, Thoughts
 from ..inference.sampling import Sampling
 from .compaction import compacted, dropped_text
 from .events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
+from .prompt import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -410,8 +411,7 @@ class LocalTalk:
         most = self.config.max_tokens
         what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
         raise LimitReachedError(
-            f"{what} was cut after {most:,} generated token{'s' * (most != 1)}; "
-            "allow more (max_tokens)"
+            f"{what} was cut after {counted(most, 'generated token')}; allow more (max_tokens)"
         )
 
 

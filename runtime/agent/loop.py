@@ -34,7 +34,15 @@ from .events import (
     ToolCallStarted,
 )
 from .header import run_start
-from .prompt import DENIED, LEFT_BY_STOP, LEFT_BY_TIMEOUT, MISFIT, REPEATED_CALL, TOOK_LONGER
+from .prompt import (
+    DENIED,
+    LEFT_BY_STOP,
+    LEFT_BY_TIMEOUT,
+    MISFIT,
+    REPEATED_CALL,
+    TOOK_LONGER,
+    counted,
+)
 from .repeats import Repeats
 from .result import RunResult, Usage
 
@@ -141,7 +149,7 @@ class Run:
                 self._repaired.update(call.name for call in reply.calls if reply.repaired)
                 new = yield from self._act(reply.calls)
         raise LimitReachedError(
-            f"no answer after {_counted(config.max_steps, 'step')}; the last calls were not run. "
+            f"no answer after {counted(config.max_steps, 'step')}; the last calls were not run. "
             "Allow more (max_steps), or ask for less at once"
         )
 
@@ -185,7 +193,7 @@ class Run:
         most = self.agent.config.max_tokens
         if self.usage.output_tokens >= most:
             raise LimitReachedError(
-                f"no answer after {_counted(most, 'generated token')}; allow more (max_tokens)"
+                f"no answer after {counted(most, 'generated token')}; allow more (max_tokens)"
             )
         return most - self.usage.output_tokens
 
@@ -359,7 +367,3 @@ class Run:
         if self._repaired:
             end.totals["repaired_calls"] = dict(self._repaired)
         agent.trace.write(end)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"

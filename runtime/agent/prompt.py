@@ -31,3 +31,8 @@ REPEATED_CALL = (
     "Answer from what you have, or try something else."
 )
 """What the model is told, once a run, when it makes an identical call a third time."""
+
+
+def counted(number: int, what: str) -> str:
+    """A number and a noun, as in "1 step" and "1,024 steps"."""
+    return f"{number:,} {what}{'s' * (number != 1)}"

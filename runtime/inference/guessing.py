@@ -32,7 +32,7 @@ class Guesses:
         self._lookup, self._pace, self._copies = session.guessing
         self._lookup.prefer(session.sources)
         self._fresh = True
-        self._began, self._cost_s = time.perf_counter(), -1.0
+        self._began, self._ready_at = time.perf_counter(), -1.0
         most = session.shortcuts.speculate
         self._measured = most == "auto"
         self._most = verify.ROWS - 1 if most == "auto" else most
@@ -76,12 +76,12 @@ class Guesses:
 
     def _prepare(self, tokens: list[int]) -> bool:
         """Write the texts as they would be copied, once the decode has lasted as long as that."""
+        if self._measured and time.perf_counter() < self._ready_at:
+            return False
         texts = [tokens[first:end] for first, end in self._session.sources]
-        if self._measured:
-            if self._cost_s < 0:
-                self._cost_s = COPY_S * self._copies.missing(texts)
-            if time.perf_counter() - self._began < self._cost_s:
-                return False
+        if self._measured and self._ready_at < 0:
+            self._ready_at = self._began + COPY_S * self._copies.missing(texts)
+            return self._prepare(tokens)
         self._copies.of(texts)
         self._fresh = False
         return True

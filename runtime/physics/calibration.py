@@ -7,11 +7,9 @@ and format of the cache: a change of any of these leads to another file.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import platform
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import Any
 from ...jit.compile import source_hash
 from .costs import ModelCost
 from .expectation import Efficiency, Expectation, Passes, expect
-from .machine import MachineProfile, profile_folder
+from .machine import MachineProfile, keep_fields, profile_folder
 
 VERSION = 6
 BUSY = 0.85  # of the best int8 peak: below it someone else was at work
@@ -82,11 +80,7 @@ def path_of(model: ModelCost, machine: MachineProfile, kv: str, folder: Path | N
 
 def keep(found: Calibration, path: Path) -> None:
     """Write a calibration; where that cannot be done it is measured again next time."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(dataclasses.asdict(found), indent=1))
-        os.replace(temporary, path)
+    keep_fields(path, dataclasses.asdict(found))
 
 
 def kept(path: Path) -> Calibration | None:

@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -151,12 +152,17 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
     best = measure(library, pool)
     if kept is not None:
         best = kept.merged(best)
-    with contextlib.suppress(OSError):  # nowhere to keep it: measured again next time
+    keep_fields(path, best.as_dict())
+    return best
+
+
+def keep_fields(path: Path, fields: Mapping[str, object]) -> None:
+    """Write what was measured, whole or not; where that cannot be done it is measured again."""
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(best.as_dict(), indent=1))
+        temporary.write_text(json.dumps(fields, indent=1))
         os.replace(temporary, path)
-    return best
 
 
 def profile_folder() -> Path:

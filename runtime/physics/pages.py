@@ -7,10 +7,8 @@ has to look for them, it is nothing or less. So both kinds are made, touched and
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +21,7 @@ from ...jit.pool import Pool, aligned
 from ...jit.tape import NativeTape, PerThread, Tape
 from ..memory import Arena
 from .limits import play
-from .machine import profile_folder
+from .machine import keep_fields, profile_folder
 from .thread_sweep import machine_id
 
 BYTES = 64 << 20  # of each kind
@@ -86,11 +84,7 @@ def page_gain(library: Library, pool: Pool, folder: Path | None = None) -> PageG
     found = measure(library, pool)
     if kept is not None:
         found = kept.merged(found)
-    with contextlib.suppress(OSError):  # nowhere to keep it: measured again next time
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(dataclasses.asdict(found)))
-        os.replace(temporary, path)
+    keep_fields(path, dataclasses.asdict(found))
     return found
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +12,7 @@ from pathlib import Path
 
 from ...jit.compile import Library
 from ...jit.pool import Pool
-from .machine import MachineProfile, cpu_name, measure, profile_folder, usable_cores
+from .machine import MachineProfile, cpu_name, keep_fields, measure, profile_folder, usable_cores
 from .topology import Topology, topology
 
 VERSION = 1
@@ -83,11 +81,7 @@ def machine_id(library: Library) -> str:
 def keep(found: ThreadSweep, folder: Path | None = None) -> None:
     """Write it to the cache; where that cannot be done, it is only shown."""
     path = _path(found.machine, folder)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(dataclasses.asdict(found), indent=1))
-        os.replace(temporary, path)
+    keep_fields(path, dataclasses.asdict(found))
 
 
 def kept(library: Library, folder: Path | None = None) -> ThreadSweep | None:

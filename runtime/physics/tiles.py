@@ -15,9 +15,7 @@ is asked for (`triplepoint doctor --measure`), and a plan is kept by machine, ta
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -35,7 +33,7 @@ from ...jit.tape import DYNAMIC, NativeTape, Tape
 from ...jit.targets import CpuTarget
 from ..memory import Arena
 from .limits import play
-from .machine import profile_folder
+from .machine import keep_fields, profile_folder
 from .thread_sweep import machine_id
 
 FASTER = 1.03  # than the usual tile, in each round: what counts as a gain
@@ -152,11 +150,7 @@ class _Bench:
 def keep(found: TilePlan, library: Library, folder: Path | None = None) -> None:
     """Write it to the cache; where that cannot be done, the usual plan stays."""
     path = _path(library, folder)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(asdict(found)))
-        os.replace(temporary, path)
+    keep_fields(path, asdict(found))
 
 
 def kept(library: Library, folder: Path | None = None) -> TilePlan | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from triplepoint.jit.compile import Library, ObjectCache, spec
+from triplepoint.jit.pool import Pool
 from triplepoint.jit.simd import I64, I64s, Kernel, kernel
 from triplepoint.jit.targets import detect
 
@@ -39,6 +42,7 @@ def spin(k: Kernel, loops: I64s, sink: I64s) -> None:
         sink.store(0, sink.load(0) * 3 + i)
 
 
+MakePool = Callable[[int], Pool]
 NEIGHBOURS, VISIT, COUNT, SPIN = (spec(s) for s in (neighbours, visit, count, spin))
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
+from helpers.native_ops import MakePool, fresh_library
 from helpers.runners import CheckedCache, Emulated, Native, Runner, emulation_lacks
 
 from triplepoint.jit import targets
-from triplepoint.jit.compile import default_folder
+from triplepoint.jit.compile import Library, default_folder
+from triplepoint.jit.pool import Pool
 
 NATIVE = [target.name for target in targets.runnable()]
 ARM = [t.name for t in targets.TARGETS.values() if t.arch == "aarch64" and t.name not in NATIVE]
@@ -60,3 +65,21 @@ def _native(name: str) -> Native:
     found = _runners.setdefault(name, Native(targets.TARGETS[name], CheckedCache(default_folder())))
     assert isinstance(found, Native)
     return found
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return fresh_library()
+
+
+@pytest.fixture
+def make_pool(library: Library) -> Iterator[MakePool]:
+    """Makes pools that are closed after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def make(threads: int) -> Pool:
+            pool = Pool(library, threads)
+            stack.callback(pool.close)
+            return pool
+
+        yield make

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from helpers.native_ops import COUNT, NEIGHBOURS, SPIN, VISIT, fresh_library, neighbours_reference
+from helpers.native_ops import (
+    COUNT,
+    NEIGHBOURS,
+    SPIN,
+    VISIT,
+    MakePool,
+    neighbours_reference,
+)
 
 from triplepoint.errors import EngineError
-from triplepoint.jit import player
 from triplepoint.jit.compile import Library
 from triplepoint.jit.pool import Pool, aligned
 from triplepoint.jit.tape import DYNAMIC, EACH, STATIC, NativeTape, PerThread, Tape
 
-MakePool = Callable[[int], Pool]
 THREADS = pytest.mark.parametrize("threads", [1, 2, 3, 4])
-
-
-@pytest.fixture(scope="module")
-def library() -> Library:
-    return fresh_library()
-
-
-@pytest.fixture
-def make_pool(library: Library) -> Iterator[MakePool]:
-    """Makes pools that are closed after the test."""
-    with contextlib.ExitStack() as stack:
-
-        def make(threads: int) -> Pool:
-            pool = Pool(library, threads)
-            stack.callback(pool.close)
-            return pool
-
-        yield make
 
 
 def _ring(library: Library, pool: Pool, size: int, steps: int, mode: int) -> tuple:
@@ -222,98 +207,6 @@ def test_sleeping_threads_wake(library: Library, make_pool: MakePool, spin: floa
         start[:] = np.arange(12)
         _play(tape)
         assert np.array_equal(end, want)
-
-
-def _until(condition: Callable[[], bool]) -> bool:
-    """Wait for what another thread will do; a busy machine may take its time."""
-    end = time.monotonic() + 20
-    while not condition() and time.monotonic() < end:
-        time.sleep(1e-3)
-    return condition()
-
-
-def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
-    """A worker that has no part in many passes parks at most once more, and plays when asked to."""
-    pool = make_pool(3)
-    pool.set_spin(1.0, 0)
-    mine = [aligned(8, np.int64) for _ in range(3)]
-    tape = Tape("count", 3)
-    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
-    native = tape.finish(library, pool)
-    native.play()
-    pool.active = 2
-    for _ in range(50):
-        native.play()
-    parked = int(pool._block[player.CREW_PARKED])
-    assert _until(lambda: pool._block[player.CREW_PARKED] == 1), parked
-    before = pool.naps
-    for _ in range(50):
-        native.play()
-    assert pool._block[player.CREW_PARKED] == 1
-    assert pool.naps - before <= 51, "only the other worker waits for passes"
-    pool.active = 3
-    native.play()
-    assert [m[0] for m in mine] == [102, 102, 2]
-
-
-def test_workers_that_sleep_can_be_waited_for(library: Library, make_pool: MakePool) -> None:
-    """They are awake then, or it is said that they are not; awake ones are not waited for."""
-    pool = make_pool(2)
-    pool.set_spin(1e-3, 0.2)
-    assert pool.await_workers(0.0) is not pool.parked
-    assert _until(lambda: pool.parked)
-    assert pool.await_workers(60.0)
-    assert not pool.parked
-    assert pool.await_workers(0.0)
-
-
-def test_a_pass_of_the_caller_alone_wakes_nobody(library: Library, make_pool: MakePool) -> None:
-    """Workers that were left out, and those that wait for a pass, sleep on; then all play again."""
-    pool = make_pool(3)
-    pool.set_spin(1e-3, 1e-5)
-    mine = [aligned(8, np.int64) for _ in range(3)]
-    tape = Tape("count", 3)
-    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
-    native = tape.finish(library, pool)
-    native.play()
-    pool.active = 2
-    native.play()
-    for _ in range(20):
-        assert _until(lambda: pool._block[player.CREW_PARKED] == 1)
-        assert _until(lambda: pool._block[player.START_PARKED] == 1)
-        before = pool.naps
-        pool.active = 1
-        native.play()
-        pool.active = 2
-        assert (pool._block[player.CREW_PARKED], pool._block[player.START_PARKED]) == (1, 1)
-        assert pool.naps == before
-        native.play()
-    pool.active = 3
-    native.play()
-    assert [m[0] for m in mine] == [43, 23, 2]
-
-
-def test_roused_workers_spin(library: Library, make_pool: MakePool) -> None:
-    """Rousing wakes workers without a pass: when none comes they park again."""
-    pool = make_pool(2)
-    pool.set_spin(0, 1e-5)
-    mine = [aligned(8, np.int64) for _ in range(2)]
-    tape = Tape("count", 2)
-    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
-    native = tape.finish(library, pool)
-
-    def asleep() -> bool:
-        return pool._block[player.START_PARKED] == 1
-
-    for n in range(20):
-        assert _until(asleep)
-        before = pool.naps
-        pool.rouse()
-        assert _until(lambda before=before: pool.naps == before + 1), "it woke and parked again"
-        native.play()
-        assert [m[0] for m in mine] == [n + 1] * 2
-    pool.close()
-    pool.rouse()
 
 
 def test_nothing_is_written_after_a_pass(library: Library, make_pool: MakePool) -> None:

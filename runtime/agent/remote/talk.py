@@ -18,6 +18,7 @@ from ...conversation.ledger import Reuse
 from ...conversation.reply import Reply
 from ...inference.sampling import GREEDY
 from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
+from ..prompt import counted
 from .exchange import BusyError, Exchange
 from .reply import StreamedReply
 
@@ -298,8 +299,7 @@ class RemoteTalk:
             )
         most = self.config.max_tokens
         raise LimitReachedError(
-            f"{what} was cut after {most:,} generated token{'s' * (most != 1)}; "
-            "allow more (max_tokens)"
+            f"{what} was cut after {counted(most, 'generated token')}; allow more (max_tokens)"
         )
 
     def _settle(self, new: Sequence[Message]) -> None:

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from triplepoint import Engine
 from triplepoint.runtime.bench import calibration
 from triplepoint.runtime.bench.calibration import calibrated
 from triplepoint.runtime.inference.shortcuts import Shortcuts
 from triplepoint.runtime.physics.calibration import BUSY, Calibration, busy, keep, kept, path_of
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine.load("nano") as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def found(engine: Engine) -> Calibration:
-    return calibration.calibrate(engine, repeat=2)
 
 
 def test_figures_make_sense(engine: Engine, found: Calibration) -> None:

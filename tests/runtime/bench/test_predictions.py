@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from itertools import chain, repeat
 
 import pytest
 
 from triplepoint import Engine
-from triplepoint.runtime.bench import calibration, predictions
+from triplepoint.runtime.bench import predictions
 from triplepoint.runtime.bench.calibration import Sampler, case
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.limits import Limits
 from triplepoint.runtime.physics.machine import MachineProfile
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Engine]:
-    with Engine.load("nano") as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def found(engine: Engine) -> Calibration:
-    return calibration.calibrate(engine, repeat=2)
 
 
 class Moments(Limits):
