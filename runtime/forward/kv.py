@@ -9,12 +9,16 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.pool import aligned
 from ..memory import Arena
+
+BASE = aligned(8, np.int64)
+"""What page tables are named by their distance from, so that a tape serves every sequence."""
 
 # Of the counts of all pages. Caches are let go of by the garbage collector, which may run in any
 # thread and in the midst of another change of a count: hence reentrant. The count is then too high
@@ -45,33 +49,46 @@ class Page:
         return cls(arena.take(size), arena.nbytes)
 
 
+@dataclass(frozen=True, slots=True)
+class KVLayout:
+    """What the pages of a model are made of.
+
+    Attributes:
+        format: ``bf16``, ``q8`` or ``f32``.
+        tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
+        capacity: positions that a sequence may have, a multiple of 256.
+    """
+
+    format: KVFormat
+    layers: int
+    kv_heads: int
+    head_dim: int
+    capacity: int
+    tables: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+
+    @property
+    def page_bytes(self) -> int:
+        return page_bytes(self.format, self.layers, self.kv_heads, self.head_dim)
+
+
 class KVCache:
-    """Pages and their table.
+    """Pages of one sequence, and their table.
 
     Attributes:
         format: ``bf16``, ``q8`` or ``f32``.
         capacity: positions the table has room for, a multiple of 256.
         pages: int64 [capacity / 256], addresses that kernels read.
-        tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
-        layout: layers, KV heads and dims of a head: with the format, what a page is made of.
+        table: where `pages` is, as a pass names it: its distance from `BASE` in entries.
     """
 
-    def __init__(
-        self,
-        format_: KVFormat,
-        layers: int,
-        kv_heads: int,
-        head_dim: int,
-        context: int,
-        tables: Sequence[tuple[np.ndarray, np.ndarray]],
-    ) -> None:
-        self.format: KVFormat = format_
+    def __init__(self, layout: KVLayout, context: int) -> None:
+        self.layout = layout
+        self.format: KVFormat = layout.format
         self.capacity = -(-context // PAGE) * PAGE
-        self.layout = layers, kv_heads, head_dim
-        self.page_bytes = page_bytes(format_, layers, kv_heads, head_dim)
+        self.page_bytes = layout.page_bytes
         self.bytes_per_position = self.page_bytes / PAGE
         self.pages = aligned(max(8, self.capacity // PAGE), np.int64)
-        self.tables = tables
+        self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
         self._held: list[Page] = []
         weakref.finalize(self, _let_go, self._held).atexit = False
 
@@ -100,7 +117,7 @@ class KVCache:
 
         They are on the same pages; nothing is copied before one of the two writes there.
         """
-        other = KVCache(self.format, *self.layout, self.capacity, self.tables)
+        other = KVCache(self.layout, self.capacity)
         count = -(-positions // PAGE)
         assert count <= len(self._held), (positions, len(self._held))
         for index, page in enumerate(self._held[:count]):

@@ -19,7 +19,7 @@ from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.pool import Pool
 from .. import memory, models
 from ..forward.choice import Choice
-from ..forward.kv import KVCache
+from ..forward.kv import KVCache, KVLayout
 from ..forward.rows import Buffers
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
@@ -35,8 +35,11 @@ from ..weights.packed_copy import Kept, pack_or_map
 from . import choices
 from .crowding import Crowding
 from .pace import Times
+from .plan import Plans
 from .ranking import Ranking
+from .runner import Runner
 from .sampling import file_sampling
+from .scheduler import Scheduler
 from .session import Session
 from .shortcuts import Shortcuts
 from .tuning import Crew, Fixed, Tuning
@@ -92,6 +95,9 @@ class Engine:
         tuning: how passes are played.
         shortcuts: how new sessions need fewer passes than tokens.
         times: what its passes take, as they were measured.
+        plans: its passes, as they were built; runner: runs them.
+        scheduler: puts rows of sessions into passes.
+        layout: what the pages of KV caches are made of.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         kept: the packed copy of the weights on disk, if one was asked for.
         sampling: what the model's file says of it (`general.sampling.*`).
@@ -142,14 +148,18 @@ class Engine:
         self.lock = threading.RLock()
         self.shortcuts = Shortcuts()
         self.times = Times()
-        self.logits_of: Session | None = None  # whose pass wrote the logits last
         self._gguf = gguf  # the embedding table is read from its mapping
         self._looked = 0.0
         self._mapped = [gguf.held("token_embd.weight").check]
         if self.weights.check is not None:
             self._mapped.append(self.weights.check)
-        self._tables = self.network.tables(-(-self.context // PAGE) * PAGE, self.context)
+        h, capacity = config.heads, -(-self.context // PAGE) * PAGE
+        tables = self.network.tables(capacity, self.context)
+        self.layout = KVLayout(kv, config.layers, h.kv_heads, h.head_dim, capacity, tables)
         self.tuning = Tuning(pool, self.crew, self.crowding, self._known(), fixed, pages)
+        self.plans = Plans(self)
+        self.runner = Runner(self)
+        self.scheduler = Scheduler(self)
 
     @classmethod
     def load(
@@ -224,10 +234,8 @@ class Engine:
             raise SettingError(
                 f"a session of {size} tokens does not fit a context of {self.context}"
             )
-        c = self.network.config
-        h = c.heads
-        cache = KVCache(self.kv, c.layers, h.kv_heads, h.head_dim, size, self._tables)
-        return Session(self, cache, size)
+        self.plans.build()
+        return Session(self, KVCache(self.layout, size), size)
 
     def load_session(self, folder: str | Path, context: int | None = None) -> Session:
         """The conversation that `Session.save` kept in a folder, with its KV cache.
@@ -258,7 +266,7 @@ class Engine:
     @property
     def rotary(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
         """Rotary tables: cos and sin of each, float32 [positions, rotated dims / 2]."""
-        return self._tables
+        return self.layout.tables
 
     @cached_property
     def cost(self) -> ModelCost:
