@@ -114,8 +114,12 @@ class Accounts:
         cost: PassCost,
         passes: int,
         plan: str,
+        adopted: int = 0,
     ) -> PhaseEvent:
-        """The event of a phase that has ended; it is the session's last one."""
+        """The event of a phase that has ended; it is the session's last one.
+
+        adopted: of `ids`, the first ones, which another session had computed.
+        """
         session = self._session
         engine = session.engine
         known = engine.calibration
@@ -124,7 +128,8 @@ class Accounts:
         prediction = predict(cost, engine.cost, machine, passes)
         rates = attainable(cost, engine.cost, machine, reached, passes)
         seen = observe(prediction, wall, kernel, rates, self.rows_seconds())
-        bound, seconds = self._expected(phase, len(ids), before, passes, prediction)
+        computed, start = len(ids) - adopted, before + adopted
+        bound, seconds = self._expected(phase, computed, start, passes, prediction)
         event = PhaseEvent(
             phase=phase,  # pyright: ignore[reportArgumentType]
             purpose=purpose,
@@ -135,7 +140,9 @@ class Accounts:
             tokens=len(ids),
             kv_before=before,
             kv_after=session.n_cached,
-            cached_tokens=before,
+            cached_tokens=start,
+            shared_tokens=adopted,
+            recomputed_tokens=session.recomputed,
             wall_s=wall,
             flops=cost.flops,
             bytes=cost.bytes,
@@ -153,7 +160,8 @@ class Accounts:
             predicted_s=prediction.as_dict(),
             bound_shares={str(name): share for name, share in seen.shares.items()},
         )
-        event.tuning = engine.tuning.phase(phase == "decode", len(ids), before, passes, wall)
+        session.recomputed = 0
+        event.tuning = engine.tuning.phase(phase == "decode", computed, start, passes, wall)
         if session.profile:
             event.layers = layer_times(session.measured)
             self._judge_layers(event, cost, machine, reached)

@@ -139,14 +139,17 @@ class Decoding:
                 self._forced += 1
                 yield self._accepted(forced)
                 continue
-            known = session.tokens[session.n_cached :]
+            at = session.n_cached
+            known = session.tokens[at:]
             guesses = self._guess(len(known))
             if len(known) + len(guesses) == 1:
-                yield self._next(known)
+                token = self._next(at, known)
+                if token is not None:
+                    yield token
             elif len(known) <= VERIFY_TOKENS:
-                yield from self._verified(known, guesses)
+                yield from self._verified(at, known, guesses)
             else:
-                yield self._after_many(known)
+                yield self._after_many(at, known)
 
     def _accepted(self, token: int) -> int:
         """What decides on the next token knows of this one."""
@@ -177,14 +180,19 @@ class Decoding:
             return forced
         return self._choose(session.last_logits, 0, self._mask())
 
-    def _next(self, known: list[int]) -> int:
-        """The token after the only one that is still to be computed."""
+    def _next(self, at: int, known: list[int]) -> int | None:
+        """The token after the only one that is still to be computed.
+
+        None, here and below, where the session's pages were taken back: all is to be computed then.
+        """
         session = self.session
         forced = None if self._jump else self._only()
         mask = self._mask() if forced is None else None
         panels = self._panels(mask)
-        at, began = session.n_cached, time.perf_counter()
-        rows = session.ask(known, 1, self._masks(mask), panels)
+        began = time.perf_counter()
+        rows = session.ask(at, known, 1, self._masks(mask), panels)
+        if not rows.computed:
+            return None
         self._passes += 1
         if rows.shared is not None:
             self._settle()
@@ -211,7 +219,7 @@ class Decoding:
         start, steps = self._steps if self._steps[1] else (at, 0)
         self._steps = start, steps + 1
 
-    def _verified(self, known: list[int], guesses: list[int]) -> Iterator[int]:
+    def _verified(self, at: int, known: list[int], guesses: list[int]) -> Iterator[int]:
         """The tokens after those still to be computed: guesses that were right, and one more.
 
         All are chosen at once: another session's pass may follow before the next is asked for.
@@ -223,11 +231,14 @@ class Decoding:
         if masks and self.constraint is None:
             masks = masks * (len(guesses) + 1)
         began = time.perf_counter()
-        rows = self._compute(known + guesses, len(guesses) + 1, masks, panels)
+        rows = self._compute(at, known + guesses, len(guesses) + 1, masks, panels)
+        if not rows.computed:
+            return
         seconds = time.perf_counter() - began
-        if guesses and self._guesses is not None and rows.shared is None:
-            self._guesses.passed(len(known), len(guesses), seconds)
-        at, logits, chosen = session.n_cached - len(guesses), _given(rows), list[int]()
+        if guesses and self._guesses is not None:
+            timed = None if rows.shared is not None else seconds
+            self._guesses.passed(len(known), len(guesses), timed)
+        logits, chosen = _given(rows), list[int]()
         for row in range(len(guesses) + 1):
             token = self._only() if row else None
             if token is None:
@@ -243,30 +254,33 @@ class Decoding:
         logits.released = True
         for row, token in enumerate(chosen):
             # Never more than what is sure, whoever looks at the session in between.
-            session.n_cached = at + row
+            session.keep_cached(at + len(known) + row)
             yield token
 
-    def _after_many(self, known: list[int]) -> int:
+    def _after_many(self, at: int, known: list[int]) -> int:
         """The token after more forced ones than `_verified` takes."""
         session, mask = self.session, self._mask()
-        while True:
-            rows = self._compute(known, 1, self._masks(mask), None)
-            known = known[rows.computed :]
-            if not known:
-                break
+        logits = None
+        while logits is None:
+            logits = self._compute(at, known, 1, self._masks(mask), None).logits
+            at = session.n_cached
+            known = session.tokens[at:]
         session.keep_logits()
-        return self._accepted(self._choose(_given(rows), 0, mask))
+        return self._accepted(self._choose(logits, 0, mask))
 
     def _compute(
         self,
+        start: int,
         ids: list[int],
         outputs: int,
         masks: Sequence[np.ndarray | None],
         panels: np.ndarray | None,
     ) -> Rows:
         """A pass of several tokens, and its accounts."""
-        session, start = self.session, self.session.n_cached
-        rows = session.ask(ids, outputs, masks, panels)
+        session = self.session
+        rows = session.ask(start, ids, outputs, masks, panels)
+        if not rows.computed:
+            return rows
         self._passes += 1
         self._settle()
         self._cost += session.accounts.cost(rows, start)
@@ -349,6 +363,7 @@ class Decoding:
 
     def _finish(self, before: int) -> None:
         session = self.session
+        session.keep_prefix()
         self._settle()
         head = session.engine.cost
         cost = replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.pool import Pool
 from .. import memory, models
 from ..forward.choice import Choice
-from ..forward.kv import KVCache, KVLayout
+from ..forward.kv import KVCache, KVLayout, KVMemory
 from ..forward.rows import Buffers
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
@@ -36,6 +37,7 @@ from . import choices
 from .crowding import Crowding
 from .pace import Times
 from .plan import Plans
+from .prefix_cache import PrefixCache
 from .ranking import Ranking
 from .runner import Runner
 from .sampling import file_sampling
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT = (
     32768  # positions, if the model has as many: a page costs nothing until it is used
 )
+KV_SHARE = 0.75  # of the memory that is free once the weights are there, for KV caches at most
 LOOK_S = 0.001  # between looks at the files that are mapped
 NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
@@ -97,6 +100,8 @@ class Engine:
         times: what its passes take, as they were measured.
         plans: its passes, as they were built; runner: runs them.
         scheduler: puts rows of sessions into passes.
+        sessions: those that there are.
+        prefix_cache: beginnings of texts that sessions have computed, for those that share them.
         layout: what the pages of KV caches are made of.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         kept: the packed copy of the weights on disk, if one was asked for.
@@ -114,6 +119,7 @@ class Engine:
         progress: Callable[[float], None] | None,
         keep_packed: bool,
         fixed: Fixed,
+        kv_memory: int | None = None,
     ) -> None:
         """Use `Engine.load`."""
         self.library, self.pool = library, pool
@@ -155,9 +161,12 @@ class Engine:
             self._mapped.append(self.weights.check)
         h, capacity = config.heads, -(-self.context // PAGE) * PAGE
         tables = self.network.tables(capacity, self.context)
-        self.layout = KVLayout(kv, config.layers, h.kv_heads, h.head_dim, capacity, tables)
+        room = KVMemory(budget=kv_memory or int(KV_SHARE * memory.available_bytes()))
+        self.layout = KVLayout(kv, config.layers, h.kv_heads, h.head_dim, capacity, tables, room)
         self.tuning = Tuning(pool, self.crew, self.crowding, self._known(), fixed, pages)
         self.plans = Plans(self)
+        self.prefix_cache = PrefixCache()
+        self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.runner = Runner(self)
         self.scheduler = Scheduler(self)
 
@@ -175,6 +184,7 @@ class Engine:
         jump: bool = True,
         speculate: int | Literal["auto"] = "auto",
         tune: Mapping[str, Any] | None = None,
+        kv_memory: int | None = None,
     ) -> Engine:
         """Load a model.
 
@@ -198,6 +208,9 @@ class Engine:
             tune: settings of passes that are given instead of chosen: ``chunk`` (tokens), ``spin``
                 (seconds, or a text such as ``300us``), ``tile`` and ``whole`` (tokens of a register
                 tile), ``kv_split``, ``pages`` and ``online`` (on or off).
+            kv_memory: bytes that KV caches may take in all; default: three quarters of what is free
+                once the weights are there. Sessions that do not fit beside each other wait, and
+                compute again what they had to let go of.
 
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.
@@ -212,6 +225,8 @@ class Engine:
         count = threads if threads is not None else physical_cores()
         if not 1 <= count <= 256:
             raise SettingError(f"{count} threads make no sense; ask for 1 to 256")
+        if kv_memory is not None and kv_memory < 1:
+            raise SettingError(f"kv_memory is a number of bytes, not {kv_memory}")
         shortcuts = Shortcuts(jump, speculate)
         fixed = Fixed.of({**(tune or {}), **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
@@ -220,7 +235,7 @@ class Engine:
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
         try:
-            engine = cls(gguf, library, pool, kv, context, progress, keep_packed, fixed)  # pyright: ignore[reportArgumentType]
+            engine = cls(gguf, library, pool, kv, context, progress, keep_packed, fixed, kv_memory)  # pyright: ignore[reportArgumentType]
             engine.shortcuts = shortcuts
             return engine
         except BaseException:

@@ -90,9 +90,14 @@ class Guesses:
         """What was guessed cannot come, so nothing is to be learnt from it."""
         self._place = None
 
-    def passed(self, known: int, guesses: int, seconds: float) -> None:
-        """A pass has computed so many guesses behind `known` tokens."""
+    def passed(self, known: int, guesses: int, seconds: float | None) -> None:
+        """A pass has computed so many guesses behind `known` tokens.
+
+        seconds: what it took; None: others had rows in it, so that says nothing.
+        """
         self.made += guesses
+        if seconds is None:
+            return
         self._session.engine.times.several(known + guesses, seconds)
         self.saved_s += self._pace.saved(known, 0, seconds)
 

@@ -79,13 +79,14 @@ class Rows:
     """What a session wants computed next, and what became of it.
 
     Attributes:
-        ids: tokens that follow those in its KV cache.
+        start: tokens that it had in its KV cache when it asked; ids: those that follow.
         outputs: how many of the last of them want logits.
         masks: for the first of these, the tokens that a greedy choice may take, as uint32 bits, or
             None for all; empty where nothing is to be chosen.
         panels: of the output head, those that are wanted; None: all. For passes of this session
             alone: others get every row's logits whole.
-        computed: how many of `ids` the pass took.
+        computed: how many of `ids` the pass took; none, where its KV cache is not as it was when
+            they were asked for: pages were taken over, or taken back.
         logits: of the last ones, if it took all.
         plan: what ran; shared: the pass, if other sessions had rows in it.
         experts: distinct ones that each layer of a mixture took, in a pass of several rows.
@@ -93,18 +94,19 @@ class Rows:
 
     __slots__ = (
         "computed", "experts", "ids", "logits", "masks", "outputs", "panels", "plan", "session",
-        "shared",
+        "shared", "start",
     )  # fmt: skip
 
     def __init__(
         self,
         session: Session,
+        start: int,
         ids: Sequence[int],
         outputs: int = 0,
         masks: Sequence[np.ndarray | None] = (),
         panels: np.ndarray | None = None,
     ) -> None:
-        self.session, self.ids, self.outputs = session, ids, outputs
+        self.session, self.start, self.ids, self.outputs = session, start, ids, outputs
         self.masks, self.panels = masks, panels
         self.computed = 0
         self.logits: Logits | None = None
@@ -133,7 +135,7 @@ class Runner:
             ModelError: the model's file was changed while in use.
         """
         engine, tuning, session = self._engine, self._engine.tuning, rows.session
-        choice, start = engine.choice, session.n_cached
+        choice, start = engine.choice, rows.start
         engine.check_files()
         session.cache.own(start, start + count)
         tuning.before(count, start)
@@ -172,7 +174,7 @@ class Runner:
             elif rows.masks:
                 chosen = self._choose(rows.masks, 1)
             self._give(rows, 0, chosen)
-        rows.computed = count
+        self._computed(rows, count)
 
     def run_shared(self, batch: Sequence[tuple[Rows, int]]) -> None:
         """Compute the first so many rows of each of several sessions in one pass.
@@ -186,7 +188,7 @@ class Runner:
         masks: list[np.ndarray | None] = []
         total = behind = 0
         for rows, count in batch:
-            session, start = rows.session, rows.session.n_cached
+            session, start = rows.session, rows.start
             session.cache.own(start, start + count)
             outputs = rows.outputs if count == len(rows.ids) else 0
             spans.append(Span(session.cache.table, start, rows.ids[:count], outputs))
@@ -218,7 +220,7 @@ class Runner:
             if rows.outputs and count == len(rows.ids):
                 self._give(rows, at, chosen[at : at + len(rows.masks)])
                 at += rows.outputs
-            rows.computed = count
+            self._computed(rows, count)
 
     def choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The greedy choice in one row; the caller has the engine's lock."""
@@ -235,6 +237,13 @@ class Runner:
                 self._engine.pool.stop()
 
     # --- how it is done
+
+    def _computed(self, rows: Rows, count: int) -> None:
+        # In this order: Ctrl-C in between costs that the rows are computed again.
+        session, rows.computed = rows.session, count
+        session.n_cached = rows.start + count
+        if session.shares and count > 1:
+            self._engine.prefix_cache.add(session.cache, session.tokens, session.n_cached)
 
     def _give(self, rows: Rows, first: int, chosen: list[int]) -> None:
         rows.logits = Logits(self._engine.choice, first, rows.outputs, chosen)

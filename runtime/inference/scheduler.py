@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ...errors import ContextOverflowError
 from ..forward.choice import ROWS
 from .shortcuts import VERIFY_TOKENS
 
@@ -28,18 +29,19 @@ DEADLINE_S = 0.1  # between two tokens of a session beside another one's prefill
 HEADROOM = 0.8  # of the deadline, up to which a pass is filled: predictions err
 GATHER_S = 2e-3  # that a pass waits at most for sessions that are about to ask for their next rows
 GATHER_SHARE = 0.25  # of the last pass, likewise
+SAME = 64  # tokens in common from which on a prompt waits for another one's pass
 AGEING = 0.5  # seconds of work that a second of waiting is worth against shorter prompts
 
 
 class Ticket:
     """Rows that wait, or are being computed."""
 
-    __slots__ = ("error", "flag", "leads", "rows", "since", "taken")
+    __slots__ = ("done", "error", "flag", "leads", "rows", "since", "taken")
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        self.error: BaseException | None = None
-        self.leads = False
+        self.error: Exception | None = None
+        self.done = self.leads = False
         self.taken = False  # by the pass that runs
         self.since = time.perf_counter()
         self.flag = threading.Lock()
@@ -58,12 +60,14 @@ class Scheduler:
         deadline_s: the longest gap between two tokens of a session that passes aim at while they
             compute prompts beside it.
         passes, shared: passes that were run, and those of them with rows of several sessions.
+        preempted: how often a session's pages were taken back.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.deadline_s = DEADLINE_S
-        self.passes = self.shared = 0
+        self.passes = self.shared = self.preempted = 0
+        self._preempted: list[Ticket] = []  # while passes are put together
         self._mutex = threading.Lock()
         self._arrived = threading.Condition(self._mutex)
         self._waiting: list[Ticket] = []
@@ -87,6 +91,8 @@ class Scheduler:
     def compute(self, rows: Rows) -> None:
         """Have rows computed: all of them, or the first ones of a prompt; `rows` tells what came.
 
+        None are where another session has just computed the same: they can be taken over.
+
         Raises:
             PassCancelledError: the session was stopped.
             ModelError: the model's file was changed while in use.
@@ -97,19 +103,26 @@ class Scheduler:
                 self._leading = True
         if alone:
             try:
-                self._run_alone(rows)
+                if self._run_alone(rows):
+                    return
             finally:
                 self._hand_over()
-            return
         self._compute(rows)
 
-    def _run_alone(self, rows: Rows) -> None:
-        count = len(rows.ids)
+    def _run_alone(self, rows: Rows) -> bool:
+        """Run rows of the only session that wants any; False: it needs others' memory."""
+        engine, session, count = self._engine, rows.session, len(rows.ids)
         if count > VERIFY_TOKENS:
-            count = self._part(rows, self._engine.tuning.chunk)
-        self.passes += 1
-        with self._engine.lock:
-            self._engine.runner.run(rows, count)
+            count = self._part(rows, engine.tuning.chunk)
+        with engine.lock:
+            start = rows.start
+            if start != session.n_cached:
+                return True
+            if engine.layout.memory.lacks(session.cache.wants(start, start + count)):
+                return False
+            self.passes += 1
+            engine.runner.run(rows, count)
+        return True
 
     def _compute(self, rows: Rows) -> None:
         ticket = Ticket(rows)
@@ -122,7 +135,7 @@ class Scheduler:
                 lead = self._leading = True
         if not lead:
             self._wait(ticket)
-        if not rows.computed and ticket.error is None:
+        if not ticket.done:
             self._lead(ticket)
         if ticket.error is not None:
             raise ticket.error
@@ -155,7 +168,7 @@ class Scheduler:
     def _lead(self, mine: Ticket) -> None:
         """Run passes until its own rows are there."""
         try:
-            while not mine.rows.computed and mine.error is None:
+            while not mine.done:
                 self.step()
         finally:
             with self._mutex:
@@ -177,16 +190,18 @@ class Scheduler:
     def step(self) -> None:
         """One pass, for those who wait."""
         self._gather()
-        with self._mutex:
-            picked = self._pick()
-            for ticket, _ in picked:
-                ticket.taken = True
+        picked: list[tuple[Ticket, int]] = []
+        changed: list[Ticket] = []
         began, error = time.perf_counter(), None
         try:
             with self._engine.lock:
+                with self._mutex:
+                    picked, changed = self._pick()
+                    for ticket, _ in picked:
+                        ticket.taken = True
                 if len(picked) == 1:
                     self._engine.runner.run(picked[0][0].rows, picked[0][1])
-                else:
+                elif picked:
                     self._engine.runner.run_shared([(t.rows, count) for t, count in picked])
         except Exception as raised:
             error = raised
@@ -198,13 +213,17 @@ class Scheduler:
             with self._mutex:
                 for ticket, _ in picked:
                     self._served(ticket, error, ended)
+                for ticket in changed:
+                    self._served(ticket, ticket.error, ended, again=True)
 
-    def _served(self, ticket: Ticket, error: Exception | None, now: float) -> None:
+    def _served(
+        self, ticket: Ticket, error: Exception | None, now: float, *, again: bool = False
+    ) -> None:
         """Its pass is over: wake who waits for it."""
         ticket.taken = False
-        if not ticket.rows.computed and error is None:
+        if not ticket.rows.computed and error is None and not again:
             return  # Ctrl-C in the thread that led: another pass will take it
-        ticket.error = error
+        ticket.error, ticket.done = error, True
         self._waiting.remove(ticket)
         if ticket.rows.session in self._active:
             self._left[ticket.rows.session] = now
@@ -231,27 +250,97 @@ class Scheduler:
                     return
                 self._arrived.wait(left)
 
-    def _pick(self) -> list[tuple[Ticket, int]]:
-        """Who is in the next pass, with how many rows."""
-        waiting = self._waiting
+    def _pick(self) -> tuple[list[tuple[Ticket, int]], list[Ticket]]:
+        """Who is in the next pass, with how many rows; and who has to ask again."""
+        changed = [t for t in self._waiting if t.rows.start != t.rows.session.n_cached]
+        waiting = [ticket for ticket in self._waiting if ticket not in changed]
         picked: list[tuple[Ticket, int]] = []
         outputs = taken = 0
         most = self._engine.plans.prefill.most_tokens
+        promised = 0
         for ticket in waiting:
             count, wanted = len(ticket.rows.ids), ticket.rows.outputs
-            if ticket.decodes and outputs + wanted <= ROWS and taken + count <= most:
+            if not ticket.decodes or outputs + wanted > ROWS or taken + count > most:
+                continue
+            needed = self._needed(ticket, count, promised, picked)
+            if needed is not None:
                 picked.append((ticket, count))
-                outputs, taken = outputs + wanted, taken + count
+                outputs, taken, promised = outputs + wanted, taken + count, promised + needed
         prompts = sorted((t for t in waiting if not t.decodes), key=self._urgency)
         room = min(self._room(picked, taken), most - taken) if prompts else 0
         for ticket in prompts:
+            if self._known(ticket.rows) or any(_twins(ticket.rows, t.rows) for t, _ in picked):
+                changed.append(ticket)
+                continue
             count = self._part(ticket.rows, room)
             wanted = ticket.rows.outputs if count == len(ticket.rows.ids) else 0
             if count < 1 or outputs + wanted > ROWS:
                 break
-            picked.append((ticket, count))
-            outputs, room = outputs + wanted, room - count
-        return picked
+            needed = self._needed(ticket, count, promised, picked)
+            if needed is not None:
+                picked.append((ticket, count))
+                outputs, room, promised = outputs + wanted, room - count, promised + needed
+        picked = [(ticket, count) for ticket, count in picked if ticket not in self._preempted]
+        changed += self._preempted
+        self._preempted = []
+        return picked, changed
+
+    def _needed(
+        self, ticket: Ticket, count: int, promised: int, picked: list[tuple[Ticket, int]]
+    ) -> int | None:
+        """Bytes of pages that a ticket's rows need, once there is room; None: it has to wait.
+
+        Room is made of what nobody has, then of sessions that rest, then of those that began to
+        wait later. `promised`: bytes for others of this pass.
+        """
+        session = ticket.rows.session
+        needed = session.cache.wants(session.n_cached, session.n_cached + count)
+        memory = self._engine.layout.memory
+        if not needed or not memory.lacks(promised + needed):
+            return needed
+        self._engine.prefix_cache.let_go(memory.lacks(promised + needed))
+        here = {other.rows.session for other, _ in picked} | {session}
+        for victim in self._victims(ticket):
+            if not memory.lacks(promised + needed):
+                break
+            if victim not in here:
+                self._take_back(victim)
+                self._engine.prefix_cache.let_go(memory.lacks(promised + needed))
+        if not memory.lacks(promised + needed):
+            return needed
+        if picked or any(other.since < ticket.since for other in self._waiting):
+            return None
+        whole = session.cache.wants(0, session.n_cached + count) + memory.used
+        ticket.error = ContextOverflowError(
+            f"{session.n_cached + count} tokens need {whole:,} bytes of KV cache, but there are "
+            f"{memory.budget:,} for all; load the model with more kv_memory, or a smaller context"
+        )
+        self._preempted.append(ticket)
+        return None
+
+    def _victims(self, ticket: Ticket) -> list[Session]:
+        """Whose pages may be taken back for a ticket: who rests first, then who came last."""
+        waiting = {other.rows.session: other for other in self._waiting}
+        with_pages = [s for s in list(self._engine.sessions) if s.cache.held]
+        resting = sorted((s for s in with_pages if s not in waiting), key=lambda s: s.used)
+        later = [o for s, o in waiting.items() if s.cache.held and o.since > ticket.since]
+        later.sort(key=lambda other: -other.since)
+        return [*resting, *(other.rows.session for other in later)]
+
+    def _take_back(self, session: Session) -> None:
+        """Preempt a session: it computes its tokens again when it goes on."""
+        session.give_back()
+        self.preempted += 1
+        for ticket in self._waiting:
+            if ticket.rows.session is session:
+                self._preempted.append(ticket)
+
+    def _known(self, rows: Rows) -> bool:
+        """Whether another session has computed the next rows since they were asked for."""
+        session, cache = rows.session, self._engine.prefix_cache
+        if not session.shares:
+            return False
+        return cache.find(session.tokens[: session.n_cached + SAME])[1] >= session.n_cached + SAME
 
     def _part(self, rows: Rows, room: int) -> int:
         """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""
@@ -279,3 +368,16 @@ class Scheduler:
             else:
                 high = middle - 1
         return low
+
+
+def _twins(rows: Rows, other: Rows) -> bool:
+    """Whether two sessions that share prefixes are about to compute the same."""
+    one, two = rows.session, other.session
+    return (
+        one.shares
+        and two.shares
+        and len(other.ids) > VERIFY_TOKENS
+        and one.n_cached == two.n_cached
+        and rows.ids[:SAME] == other.ids[:SAME]
+        and one.tokens[: one.n_cached] == two.tokens[: two.n_cached]
+    )

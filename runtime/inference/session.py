@@ -49,6 +49,8 @@ class Session:
         measured: for each plan that it ran, what its own passes took.
         accounts: what the phases of this session did.
         shortcuts: how decodes need fewer passes than tokens; the engine's, if not set.
+        shares: whether what it computes is kept for others that begin alike, and what they have
+            computed is taken over; see `prefix_cache.py`.
         sources: ranges of positions, first and end, that are likely to be quoted.
     """
 
@@ -63,13 +65,18 @@ class Session:
         self.on_progress: Callable[[int, int, float], None] | None = None
         self.profile = False
         self.lost = ""
+        self.shares = False
+        self._adopted = 0  # tokens of this phase that another session had computed
         self.decoding = False  # whether somebody waits for one token after the other
         self._logits: Logits | None = None
         self._logits_at = -1  # number of tokens whose last one they belong to
         self._stopped = False
         self.measured: dict[Plan, TapeTimes] = {}
         self.accounts = Accounts(self)
+        self.used = time.monotonic()  # when it last had rows computed
+        self.recomputed = 0  # tokens whose pages were taken back, since the last phase
         self.shortcuts = engine.shortcuts
+        engine.sessions.add(self)
         self.sources: Sequence[tuple[int, int]] = ()
         self._guessing: tuple[Lookup, Pace, Copies] | None = None
 
@@ -127,9 +134,10 @@ class Session:
             raise EngineError(f"cannot keep {n} tokens of {len(self.tokens)}")
         if self._guessing is not None:
             self._guessing[0].truncate(n)
-        del self.tokens[n:]
-        self.n_cached = min(self.n_cached, n)
-        self.cache.truncate(self.n_cached)
+        with self.engine.lock:  # pages may be taken back meanwhile
+            del self.tokens[n:]
+            self.n_cached = min(self.n_cached, n)
+            self.cache.truncate(self.n_cached)
         if self._logits_at != n:
             self._logits_at = -1
 
@@ -151,6 +159,7 @@ class Session:
             other = Session(self.engine, self.cache.fork(cached), self.context)
             other.tokens, other.n_cached = self.tokens[:n], cached
             other.profile, other.shortcuts = self.profile, self.shortcuts
+            other.shares = self.shares
         return other
 
     def save(self, folder: str | Path) -> Saved:
@@ -249,9 +258,14 @@ class Session:
         with self.phase():
             for at in range(0, len(ids), SCORE_CHUNK):
                 part = ids[at : at + SCORE_CHUNK]
+                at = len(self.tokens)
                 self.tokens.extend(part)
-                logits = self.ask(part, len(part)).logits
-                assert logits is not None, "they were asked for"
+                logits = None
+                while logits is None:
+                    if (cached := self.n_cached) < at:  # pages were taken back
+                        self.ask(cached, self.tokens[cached:at], 0)
+                    else:
+                        logits = self.ask(at, part, len(part)).logits
                 self._logits_at = -1  # of many rows
                 yield logits.rows
 
@@ -297,14 +311,19 @@ class Session:
         cost, passes, plan_name = PassCost(), 0, engine.plans.prefill.name
         if self.tokens and not self.has_logits:
             # They come with the last token: it is computed again where all is cached.
-            self.n_cached = min(self.n_cached, len(self.tokens) - 1)
+            self.keep_cached(len(self.tokens) - 1)
         before, total = self.n_cached, len(self.tokens)
         with self.phase():
             accounts.reset()
             started = time.perf_counter()
+            self._adopted = 0
             while self.n_cached < total:
+                if self.shares:
+                    self._adopt(total)
                 at = self.n_cached
-                rows = self.ask(self.tokens[at:total], 1)
+                rows = self.ask(at, self.tokens[at:total], 1)
+                if not rows.computed:
+                    continue
                 cost += accounts.cost(rows, at)
                 if passes == 0 and rows.plan is not None:
                     # One token is not worth its own plan name unless it is all there was.
@@ -317,10 +336,29 @@ class Session:
             wall = time.perf_counter() - started
             self._logits_at = total or -1
             kernel = accounts.kernel_seconds()
-        ids = self.tokens[before:total]
+        ids, adopted = self.tokens[before:total], self._adopted
         return accounts.finish(
-            "prefill", purpose, ids, before, wall, kernel, cost, passes, plan_name
+            "prefill", purpose, ids, before, wall, kernel, cost, passes, plan_name, adopted
         )
+
+    def _adopt(self, total: int) -> None:
+        """Take over what is known of the tokens that follow; the last one is computed here."""
+        cache, ids = self.engine.prefix_cache, self.tokens[: total - 1]
+        with self.engine.lock:
+            known = cache.adopt(self.cache, ids, self.n_cached)
+            self._adopted += known - self.n_cached
+            self.n_cached = known
+
+    def give_back(self) -> None:
+        """Let go of all pages; the tokens stay, to be computed again. Under the engine's lock."""
+        self.recomputed += self.n_cached
+        self.cache.clear()
+        self.n_cached = 0
+
+    def keep_cached(self, n: int) -> None:
+        """Count on no more than the first `n` positions of the KV cache."""
+        with self.engine.lock:
+            self.n_cached = min(self.n_cached, n)
 
     @contextmanager
     def phase(self, *, decoding: bool = False) -> Iterator[None]:
@@ -344,6 +382,7 @@ class Session:
 
     def ask(
         self,
+        start: int,
         ids: Sequence[int],
         outputs: int,
         masks: Sequence[np.ndarray | None] = (),
@@ -351,11 +390,12 @@ class Session:
     ) -> Rows:
         """Have the next rows computed, by a pass that other sessions may share.
 
-        ids: tokens that follow what is cached; of many a pass may take the first ones only.
+        ids: tokens that follow the first `start`, which are cached; of many a pass may take the
+        first ones only, and of any none: see `Rows.computed`.
         """
         if self._stopped:
             self.check_stop()
-        rows = self._begin(ids, outputs, masks, panels)
+        rows = self._begin(start, ids, outputs, masks, panels)
         self.engine.scheduler.compute(rows)
         self._end(rows)
         if self._stopped:
@@ -364,7 +404,7 @@ class Session:
 
     def run_pass(self, plan: Plan, part: Sequence[int], outputs: int) -> Rows:
         """One pass of `part`, which follows what is cached, on a plan of its own."""
-        rows = self._begin(part, outputs)
+        rows = self._begin(self.n_cached, part, outputs)
         with self.engine.lock:
             self.engine.runner.run(rows, len(part), plan)
         self._end(rows)
@@ -378,5 +418,10 @@ class Session:
         return Rows(self, *args)
 
     def _end(self, rows: Rows) -> None:
-        self.n_cached += rows.computed
+        self.used = time.monotonic()
         self._logits = rows.logits
+
+    def keep_prefix(self) -> None:
+        """Let others find what it has computed, if it shares."""
+        if self.shares and self.n_cached:
+            self.engine.prefix_cache.add(self.cache, self.tokens, self.n_cached)

@@ -93,7 +93,6 @@ class Company:
         compared = 0
         for n, rows in batch:
             session = rows.session
-            session.n_cached += rows.computed
             assert session.n_cached == len(session.tokens)
             if rows.logits is None:
                 continue
@@ -114,4 +113,4 @@ def _rows_of(session: Session, ids: list[int], move: Go) -> Rows | None:
         return None
     session.tokens = ids[: at + len(part)]
     outputs = min(move.outputs, len(part))
-    return Rows(session, part, outputs, [None] * outputs)
+    return Rows(session, at, part, outputs, [None] * outputs)

@@ -265,3 +265,39 @@ def test_phases_of_shared_passes_add_up(engine: Engine) -> None:
         assert 0 <= phase.dispatch_share <= 1
     assert phases[1].flops == pytest.approx(alone.flops, rel=0.05)
     assert phases[1].bytes < alone.bytes
+
+
+def test_a_prompt_in_common_is_computed_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions that share and begin with the same 3,000 tokens at once: each row once."""
+    common = CHANCE.integers(0, 2000, 3000).tolist()
+    own = [CHANCE.integers(0, 2000, 30 + n).tolist() for n in range(4)]
+    want = [_run(engine, common + mine, 5) for mine in own]
+    computed: list[int] = []
+    run, run_shared = Runner.run, Runner.run_shared
+
+    def alone(runner: Runner, rows: Any, count: int, plan: Any = None) -> None:
+        computed.append(count)
+        run(runner, rows, count, plan)
+
+    def shared(runner: Runner, batch: Any) -> None:
+        computed.extend(count for _, count in batch)
+        run_shared(runner, batch)
+
+    monkeypatch.setattr(Runner, "run", alone)
+    monkeypatch.setattr(Runner, "run_shared", shared)
+
+    def work(n: int) -> tuple[list[int], int]:
+        session = engine.session()
+        session.shares = True
+        phase = session.prefill(common + own[n])
+        return list(session.decode(max_tokens=5)), phase.shared_tokens
+
+    try:
+        got = _together(work, 4)
+    finally:
+        engine.prefix_cache.clear()
+    assert [ids for ids, _ in got] == want
+    assert sum(found for _, found in got) >= 3 * 2900
+    assert sum(computed) < 3000 + 4 * 150
