@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 from triplepoint.runtime.conversation.formats import FALLBACK, FORMATS, format_for, format_of
 from triplepoint.runtime.conversation.formats.json_text import calls_in
+from triplepoint.runtime.conversation.formats.tagged import Tagged
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
 from triplepoint.runtime.conversation.toolcalls import ToolCall, ToolFormat
@@ -194,7 +195,7 @@ def test_bad_calls_cannot_be_written(
     """Unknown tools and arguments, missing ones, wrong types and values: none passes."""
     tokenizer = vocabulary(form, tags)
     grammar = CallGrammar(tokenizer, TOOLS.schemas(), form)
-    if form.name == "qwen3-coder" and call.arguments == {"path": 1}:
+    if isinstance(form, Tagged) and call.arguments == {"path": 1}:
         pytest.skip("a text has no quotes in this format: 1 is the text 1")
 
     assert take(grammar.constraint(), tokenizer, form.render([call]) + END) is not None
@@ -300,6 +301,8 @@ def test_text_stays_text(vocabulary: Vocabulary, form: ToolFormat, tags: bool) -
 )
 def test_what_is_no_call_is_said(form: ToolFormat, body: str) -> None:
     """What is malformed is a ValueError, whatever it is."""
+    if (form.name, body) == ("glm", "nonsense"):
+        body += " and more"  # a name alone is a call without arguments
     with pytest.raises(ValueError, match=r"call|argument|lacks"):
         form.parse(body)
 
