@@ -335,7 +335,7 @@ class Chat:
         return self._name_tools(marks.split(self._text(shown, tools)))
 
     def _text(self, shown: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        """The template's text; a system message that it refuses stands before the first question."""
+        """The template's text; a system message that it refuses stands before the question."""
         first = len(shown) > 1 and shown[0]["role"] == "system"
         if not first or self._takes_system is not False:
             try:
