@@ -22,7 +22,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import accumulate
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal
 
 from ...errors import TemplateError
 from ..tokens.segments import Marks, Segment
@@ -249,17 +249,14 @@ class Chat:
 
         What the model is told and what its grammar holds it to are always the same format.
         """
-        written = written_by(self._template, self._options)
-        spoken = format_of(self.source)
+        written, spoken = written_by(self._template, self._options), format_of(self.source)
         why = ""
         if written.form is not None:
             self.form = written.form
         elif written.calls:
             self.form = FALLBACK
-            how = (
-                f"in another way than the format {spoken.name}" if spoken else "in no known format"
-            )
-            why = f"the chat template writes tool calls {how}"
+            how = f"another format than {spoken.name}" if spoken else "no known format"
+            why = f"the chat template writes tool calls in {how}"
         elif spoken is None:
             why = "the chat template tells of tools in no known format"
         why = why or self._silent()
@@ -282,18 +279,22 @@ class Chat:
     def _shows_calls(self) -> bool:
         """Whether the template writes the calls of an assistant's message, after its content."""
         if self._takes_calls is None:
-            call = ToolCall(
-                self.tools[0]["function"]["name"] if self.tools else "f", id="c00010100"
-            )
+            name = self.tools[0]["function"]["name"] if self.tools else "f"
+            call = ToolCall(name, id="c00010100")
             asked = [Message("user", "hello"), Message("assistant", calls=(call,))]
             answered = [*asked, Message("tool", "x", call.name, call.id)]
-            try:
-                with_calls = self._after(self._render(answered, calls=True), 1)
-                without = self._after(self._render(answered), 1)
-            except TemplateError:
-                with_calls = without = None
-            self._takes_calls = self._tells_tools and with_calls != without
+            shown, hidden = (self._answered(answered, calls=calls) for calls in (True, False))
+            self._takes_calls = self._tells_tools and shown != "refused" and shown != hidden
         return self._takes_calls
+
+    def _answered(
+        self, messages: Sequence[Message], *, calls: bool
+    ) -> list[Segment] | Literal["refused"] | None:
+        """What follows message 1, if it is there; some refuse the result of no call."""
+        try:
+            return self._after(self._render(messages, calls=calls), 1)
+        except TemplateError:
+            return "refused"
 
     def _render(
         self,
