@@ -8,7 +8,7 @@ back. Then what the model is shown, what it is held to and what is read are the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -116,7 +116,7 @@ def _reads(form: ToolFormat, turn: str, prompt: str) -> bool:
             rest = turn[place + len(opening.text) :]
             # The same letters in JSON; the grammars know them only as they are.
             rest = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), rest)
-            body = _taken(form, rule, rest)
+            body = taken(form, rule, rest, [_TOOL])
             if body is None:
                 continue
             body = (opening.text if opening.kept else "") + body
@@ -140,11 +140,18 @@ def _places(opening: Opening, turn: str, prompt: str) -> list[int]:
     return [place for place in found if turn[:place].strip() == prompt.strip()]
 
 
-def _taken(form: ToolFormat, rule: str, text: str) -> str | None:
-    """The longest beginning of a text that is a whole turn by a format's grammar."""
+def taken(form: ToolFormat, rule: str, text: str, tools: Sequence[Mapping[str, Any]]) -> str | None:
+    """The longest beginning of a text that a format's grammar takes for whole calls.
+
+    Args:
+        form: whose grammar.
+        rule: of it: ``calls`` or one of ``kept_0`` …
+        text: what follows the opening, tags as letters.
+        tools: OpenAI-style schemas.
+    """
     from llguidance import LLMatcher
 
-    grammar = f"start: {rule}\n{form.grammar([_TOOL], quoted)}"
+    grammar = f"start: {rule}\n{form.grammar(tools, quoted)}"
     matcher = LLMatcher(_letters(), grammar, log_level=0)
     letters = text.encode()
     end = None

@@ -157,6 +157,13 @@ def test_options_reach_the_template() -> None:
         ("{{ 'a b'.split(' ') | map('upper') | join('+') }}", "A+B"),
         ("{{ '%s=%03d' % ('a', 7) }}{{ '%.1f' | format(2.25) }}", "a=0072.2"),
         ("{{ dict(a=1).items() | list }}{{ 'x' in ['x'] }}{{ '<' | e }}", "[('a', 1)]True&lt;"),
+        ("{{ '<a{}|{b}>'.format(1, b='x') }}{{ '{0:>4}'.format('é') }}", "<a1|x>   é"),
+        ("{{ '{a[b]}-{c.d!r}'.format(a={'b': 1}, c={'d': 'e'}) }}", "1-'e'"),
+        ("{{ '{a:{n}.1f}'.format_map({'a': 2.25, 'n': 5}) }}|", "  2.2|"),
+        ("{{ 'a'.center(3) }}{{ 'b'.rjust(2) }}{{ 'c'.ljust(2) }}{{ '7'.zfill(3) }}", " a  bc 007"),
+        ("{{ 'a\tb'.expandtabs(4) }}{{ 'a'.isidentifier() }}", "a   bTrue"),
+        ("{{ '<'|safe + '<' + 'a'|upper }}{{ '<' + '>'|e }}", "<&lt;A&lt;&gt;"),
+        ("{{ '<'|safe ~ '>' }}{{ ('a'|safe) is string }}", "<>True"),
         ("{% for a in [1, [2]] recursive %}{{ a if a is number else loop(a) }}{% endfor %}", "12"),
     ],
 )  # fmt: skip
@@ -256,6 +263,23 @@ HOSTILE = {
     "percent star": "{{ '%*d' % (999999999, 1) }}",
     "format filter": "{{ '%999999999d' | format(1) }}",
     "str.format": "{{ '{:999999999}'.format(1) }}",
+    "str.format, star": "{{ '{:{}}'.format(1, 999999999) }}",
+    "str.format, number": "{{ '{:.999999999f}'.format(1.5) }}",
+    "str.format, many": "{{ ('{0}' * 9999).format('a' * 100000) }}",
+    "str.format, long": LONG.replace("BODY", "{% set y = x.format() %}"),
+    "str.format, shared": doubling(*DAG, "{{ '{}'.format(ns.x) }}{{ '{!r}'.format(ns.x) }}"),
+    "str.format, item": "{{ '{0[__class__]}'.format('') }}",
+    "str.format, its own": "{{ '{}'.format._env }}",
+    "str.format, its own, inside": "{{ '{0._env.steps}'.format('{}'.format) }}",
+    "str.format, global": "{{ '{0.__globals__}'.format(raise_exception) }}",
+    "str.format, call": "{{ '{0.__init__.__globals__[os]}'.format(namespace()) }}",
+    "str.format, of a map": "{{ ['{0.__class__}'] | map('format', 1) | list }}"
+    "{{ '{0.__class__}'.format(1) }}",
+    "str.format_map": "{{ '{:999999999}'.format_map({}) }}",
+    "str.ljust": "{{ 'x'.ljust(10 ** 9) }}",
+    "str.rjust": "{{ 'x'.rjust(10 ** 9) }}",
+    "str.center, many": LONG.replace("BODY", "{% set y = 'x'.center(1000000) %}"),
+    "safe": doubling("'<<<<' | safe", "ns.x + ('<' * 1000)", "{{ ns.x + ('<' * 1000000) }}"),
     "strftime": "{{ strftime_now('%999999999d') }}",
     # values that share their parts: small in memory, endless as text, hash or comparison
     "shared, output": doubling(*DAG, "{{ ns.x }}"),
@@ -320,6 +344,8 @@ HOSTILE = {
     "parentheses": "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}",
     "lists": "{{ " + "[" * 3000 + "1" + "]" * 3000 + " }}",
     "nested loops": "{% for a in [1] %}" * 300 + "{% endfor %}" * 300,
+    "nested loops, fewer": "{% for a in [1] %}" * 60 + "{% endfor %}" * 60,
+    "nested blocks": "{% set x %}" * 60 + "{% endset %}" * 60,
     "nested conditions": "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
     "minus": "{{ " + "-" * 5000 + "1 }}",
     "nots": "{{ " + "not " * 5000 + "1 }}",
@@ -346,6 +372,14 @@ def test_hostile_template_ends_in_an_error(name: str) -> None:
         ChatTemplate(HOSTILE[name]).render([USER])
 
     assert len(str(caught.value)) < 1000
+
+
+def test_nesting_is_refused_before_it_is_compiled() -> None:
+    """Blocks in each other, of which the compiler takes the square in time, are counted first."""
+    for begin, end in (("{% for a in [1] %}", "{% endfor %}"), ("{% set x %}", "{% endset %}")):
+        assert ChatTemplate(begin * 10 + "x" + end * 10).render([USER]) in ("x", "")
+        with pytest.raises(TemplateError, match="nests more than 10 blocks"):
+            ChatTemplate(begin * 11 + end * 11)
 
 
 def test_a_refusal_is_told_apart() -> None:
