@@ -161,9 +161,10 @@ class Chat:
         return segments[places[-1] + 1 :] if places else None
 
     def _from_stop(self, segments: list[Segment]) -> list[Segment] | None:
-        """What follows a call that the model has written: from its end of turn on.
+        """What follows calls that the model has written: from its end of turn on.
 
-        None where the template writes no token that ends a turn before it goes on.
+        Where the template ends no turn before it goes on, that is what follows the last call. None
+        where there is neither.
         """
         if not segments or not segments[0].trusted:
             return None
@@ -171,6 +172,8 @@ class Chat:
         tokens = self._tokenizer.vocabulary.tokens
         stops = (text.find(tokens[stop]) for stop in self._tokenizer.stop_ids)
         place = min((found for found in stops if found >= 0), default=None)
+        if place is None and (closing := self.form.closing) and closing in text:
+            place = text.rindex(closing) + len(closing)
         return None if place is None else [replace(segments[0], text=text[place:]), *segments[1:]]
 
     def encode(
