@@ -22,7 +22,7 @@ from dataclasses import replace
 from datetime import datetime
 from itertools import accumulate
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Any
 
 from ...errors import TemplateError
 from ..tokens.segments import Marks, Segment
@@ -280,24 +280,25 @@ class Chat:
         return "the chat template does not tell of tools"
 
     def _shows_calls(self) -> bool:
-        """Whether the template writes the calls of an assistant's message, after its content."""
+        """Whether the template writes the calls of an assistant's message."""
         if self._takes_calls is None:
             name = self.tools[0]["function"]["name"] if self.tools else "f"
             call = ToolCall(name, id="c00010100")
             asked = [Message("user", "hello"), Message("assistant", calls=(call,))]
             answered = [*asked, Message("tool", "x", call.name, call.id)]
-            shown, hidden = (self._answered(answered, calls=calls) for calls in (True, False))
-            self._takes_calls = self._tells_tools and shown != "refused" and shown != hidden
+            shown = self._answered(answered, calls=True)
+            written = shown is not None and shown != self._answered(answered)
+            self._takes_calls = self._tells_tools and written
         return self._takes_calls
 
     def _answered(
-        self, messages: Sequence[Message], *, calls: bool
-    ) -> list[Segment] | Literal["refused"] | None:
-        """What follows message 1, if it is there; some refuse the result of no call."""
+        self, messages: Sequence[Message], *, calls: bool = False
+    ) -> list[Segment] | None:
+        """What follows message 1; None where it is left out or refused, as a result of no call."""
         try:
             return self._after(self._render(messages, calls=calls), 1)
         except TemplateError:
-            return "refused"
+            return None
 
     def _render(
         self,

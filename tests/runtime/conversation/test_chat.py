@@ -295,6 +295,29 @@ def test_a_template_that_refuses_a_result_of_no_call(tokenizer: Tokenizer) -> No
     assert extended.startswith("<|im_end|>\n<|im_start|>tool\n1\tdisk full")
 
 
+@pytest.mark.parametrize("said", ["", "I look."])
+@pytest.mark.parametrize("arguments", [{}, {"path": "x"}])
+def test_results_that_stand_before_what_was_said(
+    make_tokenizer: MakeTokenizer, said: str, arguments: dict[str, str]
+) -> None:
+    """A template may write results behind the calls, in the same turn and before the content:
+    the conversation goes on right after the call, and what was said is not written again."""
+    source = (
+        "{{ tools | tojson }}{% for m in messages %}{% if m.role != 'tool' %}[{{ m.role }}]"
+        '{% for t in m.tool_calls or [] %}<tool_call>\n{"name": "{{ t.function.name }}", '
+        '"arguments": {{ t.function.arguments | tojson }}}\n</tool_call>'
+        "{% for r in messages if r.role == 'tool' %}<result>{{ r.content }}</result>{% endfor %}"
+        "{% endfor %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    chat = Chat(make_tokenizer(), tools=[TOOL], template=source)
+    call = ToolCall("read_file", dict(arguments), id="c00010100")
+    answer = Message("assistant", said + chat.form.render([call]), calls=(call,), said=said)
+    chat.open([QUESTION])
+
+    assert chat.notes == []
+    assert text_of(chat.extend([QUESTION, answer, RESULT])) == "<result>1\tdisk full</result>"
+
+
 @pytest.mark.parametrize(
     "name",
     [
