@@ -30,6 +30,7 @@ KEPT: dict[str, set[str]] = {
         "regime_map",
         "tuning",
     },
+    "history": {"turn"},
     "message": {"role", "turn", "step"},
     "phase": {
         *("turn", "step", "phase", "purpose", "predicted", "observed", "tokens", "kv_before"),
@@ -71,6 +72,7 @@ KEPT: dict[str, set[str]] = {
 
 BLANKED: dict[str, set[str]] = {
     "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
+    "history": {"messages", "ids", "spans", "marks"},
     "message": {"content", "content_sha256", "ids", "thinking"},
     "phase": {"token_ids", "dropped", "miss"},
     "tool": {"arguments", "result", "result_sha256", "error"},
@@ -182,6 +184,7 @@ _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
     ("run_start", "config"): Redactor.config,
     ("run_start", "tools"): Redactor.tools,
     ("tool", "arguments"): Redactor.arguments,
+    **{("history", name): lambda _, value: [] for name in BLANKED["history"]},
     ("message", "ids"): lambda _, value: None,
     ("phase", "token_ids"): lambda _, value: [],
     ("phase", "dropped"): Redactor.config,

@@ -24,6 +24,7 @@ from ..conversation.chat import Message
 from .compaction import dropped_text, moved
 from .events import AgentEvent, RunFinished
 from .header import begin_trace, prepare, run_start
+from .history import History
 from .local import LocalTalk
 from .loop import Run
 from .output import OutputType
@@ -332,6 +333,7 @@ class Agent(Generic[Output]):
             start = run_start(other, "")
             start.parent = self.trace.events[0].run
             other.trace.write(start)
+            other.trace.write(History.of(self).event())
         if (phase := other.talk.adopt(self.talk)) is not None:
             phase.turn = other.turn
             other.trace.write(phase)

@@ -131,11 +131,7 @@ def verify(
         ReplayError: the trace and the engine do not fit; the message names the field.
     """
     chosen, header = chosen_run(trace, run)
-    if header.redacted:
-        raise ReplayError(
-            f"{trace.path}: the trace is redacted, so it has no token ids to run again or compare; "
-            "record one without --redact"
-        )
+    check_has_tokens(trace, header)
     report = VerifyReport(header.run, check_settings(header, engine), total=len(chosen.phases))
     report.other_target = bool(header.target) and header.target != str(engine.target)
     replay = Replay(engine, header)
@@ -157,6 +153,20 @@ def verify(
         if not check.same:
             break
     return report
+
+
+def check_has_tokens(trace: Trace, header: RunStart) -> None:
+    """Whether there is anything to compare with.
+
+    Raises:
+        ReplayError: the run was recorded without it.
+    """
+    if header.redacted:
+        raise ReplayError(
+            f"{trace.path}: the trace is redacted, so it has no token ids to run again or compare; "
+            "what still works is to show it and to compare times (--perf, --predict). Record a "
+            "run without --redact to verify it"
+        )
 
 
 def check_settings(header: RunStart, engine: Engine) -> list[str]:
