@@ -83,7 +83,7 @@ def by_turn(trace: Trace) -> Table:
             (
                 f"{turn.number}",
                 short(turn.question, 40),
-                f"{len({phase.step for phase in turn.phases})}",
+                f"{len({phase.step for phase in turn.phases if phase.step})}",
                 "" if ttft is None else duration(ttft),
                 duration(decode_s / sampled) if sampled else "",
                 f"{read:,}",

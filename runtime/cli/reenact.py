@@ -43,6 +43,9 @@ class Reenactment:
     def play(self, run: Trace) -> None:
         """Show the run up to its end."""
         self._due = self._clock()
+        for turn in run.turns[:1]:
+            if turn.task:  # it was asked in the run that this one goes on with
+                self._output.line(f"? {turn.task}", "bold")
         for event in run.events:
             if isinstance(event, MessageEvent) and event.role == "user":
                 self._output.line(f"? {event.content}", "bold")
