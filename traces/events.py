@@ -176,6 +176,8 @@ class PhaseEvent(Event):
     """Ids that end a decode."""
     constraint: str | None = None
     """Name of the grammar that a decode ran under; None: every token was allowed."""
+    finish_reason: str = ""
+    """``repetition`` where a decode was ended because it repeated itself; else empty."""
     ttft_s: float | None = None
     """Time from the start of the turn to the first sampled token, on the decode that sampled it."""
     source: str = "engine"

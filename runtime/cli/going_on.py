@@ -75,6 +75,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
         output_type=config.get("output"),
         result_tokens=config.get("result_tokens") if same else None,
         compact=bool(config.get("compact")),
+        repetition_stop=config.get("repetition_stop", True),
         trace=args.output,
         redact=False,
     )
