@@ -1,10 +1,11 @@
 """Notices that what a model writes has turned into a repetition, so that it can be ended.
 
 A model that has lost its way says the same few tokens again and again until a limit ends it. Here
-that is a stretch in which every token, together with the `WIDTH` - 1 before it, was written within
-the last `LOOK_BACK` tokens: nothing in it is new. Real text has such stretches too, but none of
-`MOST` tokens: see `python -m triplepoint.runtime.bench.repetition`. What has them all the same, as
-a table of zeros does, is known by standing in the context: a copy may go on as long as it is one.
+that is a loop of at most `LOOK_BACK` tokens that goes on for `MOST`; or a stretch of `LOOSE` tokens
+without a loop in which every token, together with the `WIDTH` - 1 before it, was written within the
+last `LOOK_BACK`: nothing in it is new. Real text hardly has such stretches, see `python -m
+triplepoint.runtime.bench.repetition`. What has them all the same, as a table of zeros or a rule of
+200 characters, is known by standing in the context: a copy may go on as long as it is one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ..inference.copies import without_numbers
 
 WIDTH = 6  # tokens that must have been written in that order
 LOOK_BACK = 64  # tokens
-MOST = 148  # tokens of a repetition, its first time included; real text: 127, in words 142
+MOST = 148  # tokens of a loop, its first round included
+LOOSE = 256  # tokens with nothing new that are no loop; real text: 213
 _AGAIN = 32  # tokens until a copy is compared with the context again
 _LEAST = 8  # characters that must be left to compare
 _WORDS = re.compile(r"\w+|\s|[^\w\s]")
@@ -51,6 +53,15 @@ class Repetition:
         return self.length
 
     @property
+    def hopeless(self) -> bool:
+        """Whether it is longer than those of real text."""
+        return self.length >= LOOSE or (self.length >= MOST and self._loops())
+
+    def _loops(self) -> bool:
+        last = self._ids[-MOST:]
+        return any(last[p:] == last[:-p] for p in range(1, LOOK_BACK + 1))
+
+    @property
     def ids(self) -> list[int]:
         """The tokens of it."""
         return self._ids[len(self._ids) - self.length :]
@@ -82,7 +93,7 @@ class RepetitionStop:
         if length < MOST:
             self._until = MOST
             return False
-        if length < self._until:
+        if length < self._until or not self._repetition.hopeless:
             return False
         if self._copied(self._decode(self._repetition.ids)):
             self._until = length + _AGAIN

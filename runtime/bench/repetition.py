@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ..agent.repetition import MOST, Repetition, Words
+from ..agent.repetition import Repetition, Words
 from ..gguf.file import GGUFFile
 from ..tokens.tokenizer import Tokenizer
 
@@ -61,22 +61,25 @@ def texts(paths: Sequence[Path] = ()) -> Iterator[tuple[str, str]]:
     yield "rules", f"{'=' * 120}\na\n{'-' * 120}\nb\n|{'---|' * 30}\nc\n{'*' * 100}\n"
 
 
-def longest(ids: Iterable[int]) -> int:
-    """The longest repetition among some tokens."""
-    found = Repetition()
-    return max(map(found.push, ids), default=0)
+def longest(ids: Iterable[int]) -> tuple[int, bool]:
+    """The longest repetition among some tokens, and whether a reply would be ended for one."""
+    found, most, ended = Repetition(), 0, False
+    for token in ids:
+        most = max(most, found.push(token))
+        ended = ended or found.hopeless
+    return most, ended
 
 
 def report(
     name: str, encode: Callable[[str], Sequence[int]], found: Sequence[tuple[str, str]]
 ) -> int:
     """Print what was found with one tokenizer; returns the number of false alarms."""
-    lengths = sorted(((longest(encode(text)), file) for file, text in found), reverse=True)
-    alarms = sum(length >= MOST for length, _ in lengths)
+    lengths = sorted(((*longest(encode(text)), file) for file, text in found), reverse=True)
+    alarms = sum(ended for _, ended, _ in lengths)
     size = sum(len(text.encode()) for _, text in found)
     print(f"{name}: {alarms} false alarms in {len(found)} texts, {size / 1e6:.1f} MB")
-    for length, file in lengths[:5]:
-        print(f"  {length:5} of {MOST} tokens  {file}")
+    for length, ended, file in sorted(lengths, key=lambda one: (-one[1], -one[0]))[: alarms + 5]:
+        print(f"  {length:5} tokens with nothing new{', ended' * ended}  {file}")
     return alarms
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from helpers import agents
 
 from triplepoint import Agent, Engine, LimitReachedError, Trace, tool
 from triplepoint.runtime.agent.events import Notice
-from triplepoint.runtime.agent.repetition import LOOK_BACK, MOST, Repetition, RepetitionStop
+from triplepoint.runtime.agent.repetition import LOOK_BACK, LOOSE, MOST, Repetition, RepetitionStop
 from triplepoint.runtime.bench import repetition
 from triplepoint.runtime.gguf.file import GGUFFile
 from triplepoint.runtime.replay.replay import verify
@@ -63,6 +64,15 @@ def test_what_is_new_now_and_then_is_no_loop() -> None:
     assert ended_at([0] * (MOST - 1)) is None
 
 
+def test_what_has_nothing_new_and_is_no_loop_is_ended_later() -> None:
+    """A walk between two names, as of files that are not there."""
+    names = [[10 * k + n for n in range(6)] for k in range(2)]
+    chance = random.Random(1)
+    found = ended_at([token for _ in range(200) for token in chance.choice(names)])
+    assert found is not None
+    assert MOST < found < 2 * LOOSE
+
+
 def test_its_length_is_counted_from_its_first_token() -> None:
     """Also where it begins anew."""
     found = Repetition()
@@ -85,7 +95,9 @@ def test_known_failures_are_caught(nano: Tokenizer, text: str) -> None:
 def test_real_text_is_never_ended(nano: Tokenizer) -> None:
     """Sources, tables, base64, dumps, CSV, listings, logs, rules: no false alarm, with room."""
     for name, text in list(repetition.texts())[::4] + list(repetition.texts())[-7:]:
-        assert repetition.longest(nano.encode(text)) < MOST - 10, name
+        length, ended = repetition.longest(nano.encode(text))
+        assert not ended, name
+        assert length < MOST, name  # so far there is room
 
 
 def test_a_copy_is_ended_where_it_stops_being_one(nano: Tokenizer) -> None:
