@@ -200,6 +200,12 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
         "--compact", action="store_true", help="take old tool results out of a full context"
     )
     verb.add_argument(
+        "--repetition-stop",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="end a reply that does nothing but repeat itself, or let it go on to its limit",
+    )
+    verb.add_argument(
         "--think",
         action=argparse.BooleanOptionalAction,
         help="think before answering, or not (the model's own choice)",
