@@ -74,7 +74,9 @@ def expectation(turn: Turn) -> str:
     if turn.cannot:
         return "says that it cannot"
     words = [" | ".join(group) for group in (*turn.has, *turn.says)]
-    words += ["says that there is none"] * (turn.none or turn.absent) + ["or says that it cannot"] * turn.or_cannot
+    words += ["says that there is none"] * (turn.none or turn.absent) + [
+        "or says that it cannot"
+    ] * turn.or_cannot
     return "; ".join([*words, *(f"without {fact}" for fact in turn.lacks)])
 
 
@@ -181,8 +183,7 @@ def table(verdicts: list[Verdict]) -> str:
     """Families and lengths of conversations as tables of Markdown."""
     families = sorted({v.family for v in verdicts} - {FOLLOW_UP})
     rows: list[tuple[str, list[Verdict]]] = [
-        (family, [v for v in verdicts if v.family == family])
-        for family in (*families, FOLLOW_UP)
+        (family, [v for v in verdicts if v.family == family]) for family in (*families, FOLLOW_UP)
     ]
     lengths = sorted({v.of for v in verdicts})
     lines = ["| Family | right | invented | limits |", "|---|---|---|---|"]

@@ -77,15 +77,16 @@ def accept(turn: Turn, answer: str) -> bool:
 
 # ------------------------------------------------------------------------------ invented text
 
-_FRAME = frozenset(
+_WORDS = (
     "a about after all also an and another any are as at before both but by can cannot configured "
     "could defined does else empty entries entry error errors exists file files first folder "
     "folders found from further has have here holds i in is it its key last left line lines list "
     "log maybe mentioned mentions model more name named names next no none not nothing of off on "
     "one only or other path places read reads same says search second section see set setting "
     "shown stands start text than that the their them then there these they third this those to "
-    "too two under up value values was were what when where which with word you your".split()
+    "too two under up value values was were what when where which with word you your"
 )
+_FRAME = frozenset(_WORDS.split())
 """Words of the model's own sentences between what it copies."""
 _OWN = re.compile(r"triplepoint|qwen|llama|gemma|gguf|^--?[a-z]|^(?:e\.g|i\.e|read-only)$")
 """What it says of itself, and of how to get a model that can do more."""
