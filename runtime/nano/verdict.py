@@ -31,6 +31,7 @@ _ABSENT = re.compile(
     r"\bno (?:such )?(?:file|folder)\b(?! (?:mention|ha[sv]|contain|with|in |that|where|says|uses))"
     r"|\b(?:does not|doesn't) exist\b"
 )
+_DENIED = re.compile(r"\bthere (?:is|are) no (?:such )?(?:files?|folders?)\b(?! in)")
 _NO_ERROR = re.compile(r"\bno (?:errors?|problems?|failures?)\b")
 
 
@@ -72,6 +73,8 @@ def accept(turn: Turn, answer: str) -> bool:
         return False
     if (turn.none and _ABSENT.search(text)) or (turn.absent and _NO_ERROR.search(text)):
         return False
+    if _DENIED.search(text) and not turn.absent:
+        return False
     return all(any(holds(text, fact) for fact in group) for group in (*turn.has, *turn.says))
 
 
@@ -92,6 +95,7 @@ _OWN = re.compile(r"triplepoint|qwen|llama|gemma|gguf|^--?[a-z]|^(?:e\.g|i\.e|re
 """What it says of itself, and of how to get a model that can do more."""
 _HARD = re.compile(r"\d|\w[/\\_@=]\w|[^\W\d_][.][^\W\d_]|[^\x00-\x7f]|[/\\]$")
 _SPANS = re.compile(r":[ \n](.+?)$|[\"`“](.{12,}?)[\"`”]|\bis ([^:]{12,})$", re.M)
+_OF_ITSELF = re.compile(r"^(?:i can|i am|i'm|ask me|hello|hi)\b")
 _EDGES = " \t.,;:!?()[]{}<>'\"`"
 _SEPARATORS = re.compile(r"[,;]\s|[.]\s|\s(?:and|or|in|of|on|at|also|then)\s|\n|:\s")
 
@@ -119,6 +123,8 @@ def invented(answer: str, known: str) -> list[str]:
         token = word.strip(_EDGES)
         if _HARD.search(token) and not _OWN.search(token) and not _known(token, known):
             found.append(token)
+    if says_cannot(answer) or _OF_ITSELF.search(fold(answer)):
+        return found  # a colon there quotes nothing
     for match in _SPANS.finditer(answer):
         span = match[1] or match[2] or match[3]
         if len(span) > 12 and not _OWN.search(fold(span)):

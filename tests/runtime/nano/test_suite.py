@@ -122,6 +122,21 @@ def bare(text: str) -> str:
     return " ".join(re.findall(r"[\w./@-]*\w", fold(text)))
 
 
+def questions(suite: list[Folder]) -> list[str]:
+    """The questions that must be the set's own: all but those that a document shows.
+
+    Follow-ups of up to three words are left out: "and line 3?" is what anyone says, and asks
+    nothing without the conversation before it, which begins with a question of the set.
+    """
+    return [
+        turn.ask
+        for talk in talks(suite)
+        if talk.folder != DOCUMENTS
+        for place, turn in enumerate(talk.turns)
+        if not place or len(turn.ask.split()) > 3
+    ]
+
+
 def literals() -> set[str]:
     """The string constants of the generator's source: all that is not drawn by chance."""
     found: set[str] = set()
@@ -134,7 +149,7 @@ def literals() -> set[str]:
 
 
 def test_no_question_fits_a_phrasing_of_the_generator(suite: list[Folder]) -> None:
-    """No phrasing in its source, with words for its slots, is a question that opens a conversation.
+    """No phrasing in its source, with words for its slots, is a question of the set.
 
     Phrasings of fewer than two words of their own are left out: `{k} in {f}` says nothing.
     """
@@ -146,27 +161,30 @@ def test_no_question_fits_a_phrasing_of_the_generator(suite: list[Folder]) -> No
             ways.append(re.compile(r"\S+".join(map(re.escape, parts))))
     assert len(ways) > 100
     found = [
-        talk.turns[0].ask
-        for talk in talks(suite)
-        if talk.folder != DOCUMENTS
-        and any(way.fullmatch(fold(talk.turns[0].ask).rstrip(" ?.!")) for way in ways)
+        ask
+        for ask in questions(suite)
+        if any(way.fullmatch(fold(ask).rstrip(" ?.!")) for way in ways)
     ]
-    assert not found
+    assert not found, found
 
 
 @pytest.mark.parametrize("held_out", [False, True])
 def test_what_the_generator_draws_is_not_in_it(suite: list[Folder], held_out: bool) -> None:
     """In thousands of its rounds there is no question, no file and no long line of the set."""
     folders = [folder for folder in suite if folder.name != DOCUMENTS]
-    asked = {bare(talk.turns[0].ask) for talk in talks(folders)}
+    asked = {bare(ask) for ask in questions(suite)}
     texts = {text for folder in folders for text in folder.texts.values() if text}
     lines = {line.strip() for text in texts for line in text.split("\n") if is_own(line)}
-    for seed, family in enumerate(FAMILIES):
-        for item in rounds(400 + seed, 250, size=12, held_out=held_out, family=family):
-            made = set(item.files.texts.values())
-            assert bare(item.question) not in asked, item.question
-            assert not made & texts
-            assert not {line.strip() for text in made for line in text.split("\n")} & lines
+    drawn = [
+        item
+        for seed, family in enumerate(FAMILIES)
+        for item in rounds(400 + seed, 250, size=12, held_out=held_out, family=family)
+    ]
+    made = {text for item in drawn for text in item.files.texts.values()}
+    assert len(drawn) >= 2000
+    assert not {bare(item.question) for item in drawn} & asked
+    assert not made & texts
+    assert not {line.strip() for text in made for line in text.split("\n")} & lines
 
 
 def is_own(line: str) -> bool:
@@ -182,11 +200,13 @@ def test_every_file_has_words_that_the_generator_lacks(suite: list[Folder]) -> N
     known = {*harvest(False), *harvest(True)}
     for text in literals():
         known.update(re.findall(r"[^\W\d_]+", text.lower()))
-    for folder in suite:
-        for name, text in folder.texts.items():
-            words = {word for word in re.findall(r"[^\W\d_]{4,}", text.lower())}
-            numbers = set(re.findall(r"\d[\d.:/-]{3,}", text))
-            assert not text or words - known or numbers, name
+    plain = [
+        f"{folder.name}: {name}"
+        for folder in suite
+        for name, text in folder.texts.items()
+        if text and not set(re.findall(r"[^\W\d_]{3,}", text.lower())) - known
+    ]
+    assert not plain, plain
 
 
 # --------------------------------------------------------------------------------- the runner

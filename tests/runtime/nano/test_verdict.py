@@ -38,6 +38,8 @@ def test_facts_are_whole_words_and_numbers(text: str, fact: str, found: bool) ->
         ({"none": True}, "No file mentions port.", True),
         ({"none": True}, "port is 80", False),
         ({"none": True}, "There is no file a.ini.", False),
+        ({"has": (("a.ini",),)}, "There is no file a.ini.", False),
+        ({"has": (("a.ini",),)}, "fatal: a.ini: No such file or directory", True),
         ({"absent": True}, "There is no file a.ini.", True),
         ({"absent": True}, "There is no error in a.ini.", False),
         ({"cannot": True}, "I can't count. I can find and quote lines.", True),
@@ -87,6 +89,7 @@ KNOWN = evidence(
         "I can't count lines. `triplepoint models` lists models that can, such as qwen3:4b.",
         'It says "connection to db-2 refused" on line 2.',
         "path in conf/x.ini is /srv/data",
+        "I cannot compare. What I can: list folders, read files, search.",
     ],
 )
 def test_what_was_copied_is_not_invented(answer: str) -> None:
