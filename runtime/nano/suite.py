@@ -18,7 +18,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
-from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,9 +161,11 @@ def judge(folders: list[Folder], model: str, workers: int = 1) -> Iterator[Verdi
             folder.write(roots[folder.name])
         jobs = [(roots[talk.folder], talk) for folder in folders for talk in folder.talks]
         if workers == 1:
-            _start(model)
-            for verdicts in starmap(_job, jobs):
-                yield from verdicts
+            from ..inference.engine import Engine
+
+            with Engine.load(model, threads=1) as engine:
+                for root, talk in jobs:
+                    yield from judge_talk(engine, root, talk)
             return
         spawn = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(workers, spawn, _start, (model,)) as pool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import triplepoint.runtime.nano
 from triplepoint import Engine
 from triplepoint.runtime.nano.corpus import FAMILIES, rounds
-from triplepoint.runtime.nano.suite import judge, judge_talk, show_misses, table
+from triplepoint.runtime.nano.suite import judge_talk, main, show_misses, table
 from triplepoint.runtime.nano.suite_files import FOLLOW_UP, Folder, Talk, Turn, read_suite
 from triplepoint.runtime.nano.verdict import LONGEST, fold, holds
 from triplepoint.runtime.nano.words import harvest
@@ -182,7 +183,8 @@ def test_what_the_generator_draws_is_not_in_it(suite: list[Folder], held_out: bo
     ]
     made = {text for item in drawn for text in item.files.texts.values()}
     assert len(drawn) >= 2000
-    assert not {bare(item.question) for item in drawn} & asked
+    same = {bare(item.question) for item in drawn} & asked
+    assert not same, same
     assert not made & texts
     assert not {line.strip() for text in made for line in text.split("\n")} & lines
 
@@ -238,7 +240,21 @@ def test_a_conversation_is_held_by_one_agent(engine: Engine, tmp_path: Path) -> 
     assert any("Thanks!" in line for line in show_misses([first, second]))
 
 
-def test_two_runs_are_the_same(suite: list[Folder]) -> None:
-    """The judge is greedy and the files are the same each time: so are the verdicts."""
-    some = [folder for folder in suite if folder.name == DOCUMENTS]
-    assert list(judge(some, "nano")) == list(judge(some, "nano"))
+def test_two_runs_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The judge is greedy and the files are the same each time: so are tables and verdicts."""
+    shown = []
+    for workers in ("1", "2"):
+        out = tmp_path / f"{workers}.json"
+        monkeypatch.setattr("sys.argv", ["suite", str(SUITE / f"{DOCUMENTS}.toml"), "--misses",
+                                         "--workers", workers, "--json", str(out)])  # fmt: skip
+        main()
+        shown.append((capsys.readouterr().out, json.loads(out.read_text(encoding="utf-8"))))
+
+    assert shown[0] == shown[1]
+    report, verdicts = shown[0]
+    assert "| documents |" in report
+    assert [one["ask"] for one in verdicts][0] == "What's the error in app.log?"
+    assert verdicts[0]["right"]
+    assert all(one["right"] == (one["miss"] is None) for one in verdicts)
