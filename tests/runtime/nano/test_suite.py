@@ -255,6 +255,6 @@ def test_two_runs_are_the_same(
     assert shown[0] == shown[1]
     report, verdicts = shown[0]
     assert "| documents |" in report
-    assert [one["ask"] for one in verdicts][0] == "What's the error in app.log?"
+    assert verdicts[0]["ask"] == "What's the error in app.log?"
     assert verdicts[0]["right"]
     assert all(one["right"] == (one["miss"] is None) for one in verdicts)
