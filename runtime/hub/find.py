@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...errors import ModelError
 from ..gguf import filehash
-from .cache import CachedFile, CachedRepo
+from .cache import CachedFile, CachedRepo, as_model_error
 from .names import MAIN, ModelName
 from .settings import Settings
 from .variants import ChoiceError, Variant, choose, variants_of
@@ -74,6 +74,11 @@ def find(name: ModelName, settings: Settings, watcher: Watcher | None = None) ->
         ChoiceError: there are several, and it is not clear which is meant.
         ModelError: a file is damaged.
     """
+    with as_model_error(f"cannot read {name}", settings.cache):
+        return _find(name, settings, watcher or Silent())
+
+
+def _find(name: ModelName, settings: Settings, watcher: Watcher) -> Found:
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)
     whole = [one for one in models if one.variant.complete]
@@ -88,7 +93,7 @@ def find(name: ModelName, settings: Settings, watcher: Watcher | None = None) ->
         raise
     found = next(one for one in whole if one.variant is variant)
     for file in found.cached:
-        verify(file, watcher or Silent())
+        verify(file, watcher)
         _touch(file.place)
     return found
 

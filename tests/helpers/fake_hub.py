@@ -21,13 +21,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from triplepoint.runtime.hub.http import Patience
 from triplepoint.runtime.hub.names import ModelName
 from triplepoint.runtime.hub.settings import Settings
+from triplepoint.runtime.hub.transport import Patience
 
 ONE = ModelName("org/one")
 FILE = "One-Q4_K_M.gguf"
-HURRIED = Patience(connect_s=2, read_s=0.3, window_s=0.2, slowest=1000, tries=4, pause_s=0.001)
+HURRIED = Patience(read_s=0.3, window_s=0.2, slowest=1000, tries=4, pause_s=0.001)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_secret"
 
@@ -41,6 +41,7 @@ class FakeRepo:
     lfs: bool = True
     gated: bool = False
     architecture: str | None = None
+    shrink: int = 0  # bytes that the listing says too few of each file
 
     def digest(self, path: str) -> str:
         data = self.files[path]
@@ -51,9 +52,10 @@ class FakeRepo:
     def listing(self) -> dict[str, object]:
         siblings: list[dict[str, object]] = []
         for path, data in self.files.items():
-            one: dict[str, object] = {"rfilename": path, "size": len(data), "blobId": "ab" * 20}
+            one: dict[str, object] = {"rfilename": path, "size": len(data) - self.shrink}
+            one["blobId"] = "ab" * 20
             if self.lfs:
-                one["lfs"] = {"sha256": self.digest(path), "size": len(data), "pointerSize": 134}
+                one["lfs"] = {"sha256": self.digest(path), "size": one["size"], "pointerSize": 134}
             else:
                 one["blobId"] = self.digest(path)
             siblings.append(one)

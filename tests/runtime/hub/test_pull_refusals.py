@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -94,7 +96,16 @@ def test_an_endpoint_that_is_no_hub(answer: str, hub: FakeHub, settings: Setting
 
 @pytest.mark.parametrize(
     "path",
-    ["../x.gguf", "/x.gguf", "a/../../x.gguf", "a\\b.gguf", "C:x.gguf", "a\n.gguf", "a//b.gguf"],
+    [
+        "../x.gguf",
+        "/x.gguf",
+        "a/../../x.gguf",
+        "a\\b.gguf",
+        "C:x.gguf",
+        "a\n.gguf",
+        "a//b.gguf",
+        "\ud800.gguf",
+    ],
 )
 def test_files_cannot_lead_out_of_the_cache(
     path: str, hub: FakeHub, settings: Settings, tmp_path: Path
@@ -106,6 +117,35 @@ def test_files_cannot_lead_out_of_the_cache(
         pull(ONE, settings, patience=HURRIED)
 
     assert not settings.cache.exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "é" * 130, "folder" * 50 + "/x"])
+def test_a_name_too_long_for_a_disk(name: str, hub: FakeHub, settings: Settings) -> None:
+    """It is refused by its name, before the system would."""
+    hub.repos["org/one"].files = {f"{name}.gguf": b"x"}
+
+    with pytest.raises(ModelError, match="whose name is too long for a disk"):
+        pull(ONE, settings, patience=HURRIED)
+
+
+def test_what_the_system_refuses(hub: FakeHub, settings: Settings) -> None:
+    """A file where the cache must have a folder: what, where, and the variable that helps."""
+    settings.cache.mkdir()
+    (settings.cache / ".locks").write_text("in the way")
+
+    with pytest.raises(ModelError, match=r"cannot pull org/one: .*\.locks.*HF_HUB_CACHE names"):
+        pull(ONE, settings, patience=HURRIED)
+
+
+def test_the_library_is_imported_to_pull_only() -> None:
+    """It takes a quarter of a second, which finding and listing models must not cost."""
+    code = (
+        "import sys, triplepoint.runtime.hub.find, triplepoint.runtime.hub.pull, "
+        "triplepoint.runtime.cli.ls, triplepoint.runtime.cli.pull; "
+        "print([name for name in sys.modules if name.split('.')[0] == 'huggingface_hub'])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_busy_listings_are_asked_again(hub: FakeHub, settings: Settings, recorder: Any) -> None:
