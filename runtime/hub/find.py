@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ...errors import ModelError
 from ..gguf import filehash
+from .aliases import KnownModel, alias_of
 from .cache import CachedFile, CachedRepo, as_model_error
 from .names import MAIN, ModelName
 from .settings import Settings
@@ -62,6 +63,12 @@ def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
             if variant.name not in found or not found[variant.name].variant.complete:
                 found[variant.name] = Found(name, commit, variant, members)
     return [_named(one, list(found.values())) for one in found.values()]
+
+
+def is_pulled(model: KnownModel, settings: Settings) -> bool:
+    """Whether a well-known model is in the cache; no byte of it is looked at."""
+    repo = CachedRepo(settings.cache, model.repo)
+    return any((repo.snapshots / commit / model.file).exists() for commit in repo.commits())
 
 
 def find(name: ModelName, settings: Settings, watcher: Watcher | None = None) -> Found:
@@ -133,9 +140,10 @@ def _named(one: Found, models: list[Found]) -> Found:
 def _missing(name: ModelName, repo: CachedRepo, settings: Settings) -> str:
     parts = sum(part.stat().st_size for part in repo.parts())
     unfinished = f" ({size_text(parts)} of an unfinished pull are)" if parts else ""
+    known = alias_of(name.repo, name.selector) or name
     if settings.offline:
         return f"{name} is not in {settings.cache}{unfinished}, and HF_HUB_OFFLINE is set"
-    return f"{name} is not in {settings.cache}{unfinished}; get it with: triplepoint pull {name}"
+    return f"{name} is not in {settings.cache}{unfinished}; get it with: triplepoint pull {known}"
 
 
 def _touch(path: Path) -> None:
