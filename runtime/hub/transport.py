@@ -8,6 +8,7 @@ from a public host into a private network. The token goes to the endpoint and to
 from __future__ import annotations
 
 import ipaddress
+import logging
 import random
 import re
 import socket
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from .names import ModelName
 
 MAX_HOPS = 8
+_NAME = {"user-agent": f"triplepoint/{__version__}"}
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 _QUERY = re.compile(r"(?<=\S)\?[^\s'\"]+")  # of an address: there may be a signature in it
 _LONGEST_WAIT = 60.0  # seconds that a server may ask us to wait before it is better to give up
@@ -103,6 +105,8 @@ class Hub:
         self.patience = patience or Patience(read_s=settings.read_s)
         from huggingface_hub import HfApi, get_session
 
+        # It repeats warnings of servers as they are, which could steer a terminal.
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
         try:
             self._session = get_session
             get_session()
@@ -111,8 +115,7 @@ class Hub:
         self._api: HfApi = HfApi(
             endpoint=settings.endpoint,
             token=settings.token or False,
-            library_name="triplepoint",
-            library_version=__version__,
+            headers=dict(_NAME),  # else it tells which other packages and agents are in use
         )
         self._private = is_private(urlsplit(settings.endpoint).hostname or "")
 
@@ -138,19 +141,22 @@ class Hub:
 
     def locate(self, repo: str, commit: str, path: str) -> tuple[str, str]:
         """Where the contents of a file are just now, and its hash as the Hub gives it there."""
-        from huggingface_hub import hf_hub_url
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
         url = hf_hub_url(repo, path, revision=commit, endpoint=self.settings.endpoint)
+        token = self.settings.token or False
         with self._asking(url):
-            found = self._api.get_hf_file_metadata(url=url, timeout=self.patience.read_s)
+            found = get_hf_file_metadata(
+                url, token=token, timeout=self.patience.read_s, headers=dict(_NAME)
+            )
         return found.location, (found.etag or "").removeprefix("W/").strip('"').lower()
 
     @contextmanager
     def open(self, url: str, start: int) -> Iterator[Any]:
         """The answer to GET `url`, from byte `start` on, with its body still to come."""
-        headers = {"Accept-Encoding": "identity"}
+        headers = {**_NAME, "accept-encoding": "identity"}
         if start:
-            headers["Range"] = f"bytes={start}-"
+            headers["range"] = f"bytes={start}-"
         for _ in range(MAX_HOPS):
             self._check(url)
             signed = self._signed(headers) if self.is_endpoint(url) else headers
@@ -194,7 +200,7 @@ class Hub:
 
     def _signed(self, headers: dict[str, str]) -> dict[str, str]:
         token = self.settings.token
-        return {**headers, "Authorization": f"Bearer {token}"} if token else headers
+        return {**headers, "authorization": f"Bearer {token}"} if token else headers
 
     def _check(self, url: str) -> None:
         """Refuse an address that only a redirect can have led to."""

@@ -74,6 +74,7 @@ class FakeHub:
     api_faults: deque[str] = field(default_factory=deque)
     always: str = ""  # a fault of every answer of /cdn/
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
+    agents: set[str | None] = field(default_factory=set)  # what named itself
     url: str = ""
 
     def ranges(self) -> list[str | None]:
@@ -119,6 +120,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         path = unquote(parts.path)
         token = self.headers.get("Authorization")
+        self.hub.agents.add(self.headers.get("User-Agent"))
         self.hub.asked.append((path, self.headers.get("Range"), token))
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             if path == "/api/models":
@@ -184,7 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if unquote(match[2]) not in ("main", "v1", "refs/pr/1", repo.commit):
             return self.refuse(404, "RevisionNotFound")
-        return self.answer(200, json.dumps(repo.listing()).encode())
+        body = json.dumps(repo.listing()).encode()
+        return self.answer(200, body, X_HF_Warning="a topic; words \x1b[2J of the server")
 
     def resolve(self, path: str) -> None:
         match = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)

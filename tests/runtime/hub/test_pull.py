@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from helpers.fake_hub import COMMIT, FILE, HURRIED, ONE, TOKEN, FakeHub, part_of, visible
 
+import triplepoint
 from triplepoint.errors import ModelError
 from triplepoint.runtime.gguf import filehash
 from triplepoint.runtime.hub.names import ModelName, parse_name
@@ -150,6 +151,18 @@ def test_the_token_goes_to_the_endpoint_only(hub: FakeHub, settings: Settings) -
 
     for path, _, token in hub.asked:
         assert token == (None if path.startswith("/cdn/") else f"Bearer {TOKEN}")
+
+
+def test_what_the_hub_is_told_of_us(
+    hub: FakeHub, get: Callable[..., Pulled], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Our name and version, and nothing of what else is installed; its warnings are not shown."""
+    hub.agents.clear()
+
+    get()
+
+    assert hub.agents == {f"triplepoint/{triplepoint.__version__}"}
+    assert "\x1b" not in "".join(capfd.readouterr())
 
 
 # --- when it is interrupted
