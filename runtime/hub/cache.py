@@ -135,7 +135,8 @@ class CachedRepo:
 
         path = self.cache / ".locks" / self.folder.name / f"{digest}.lock"
         make_folder(path.parent, _FOLDER)
-        lock = FileLock(path, mode=_FILE)
+        # Group-writable as other tools make it: who shares the cache waits too.
+        lock = FileLock(path, mode=0o664)
         try:
             lock.acquire(timeout=0)
         except Timeout:

@@ -129,15 +129,18 @@ class Hub:
                 timeout=self.patience.read_s,
             )
 
-    def repositories(
-        self, limit: int, *, author: str | None = None, search: str | None = None
-    ) -> list[str]:
+    def repositories(self, limit: int, **query: str) -> list[str]:
         """Repositories with GGUF files that fit the query, the most pulled ones first."""
-        with self._asking(self.settings.endpoint):
-            found = self._api.list_models(
-                filter="gguf", sort="downloads", limit=limit, author=author, search=search
+        from huggingface_hub.utils import hf_raise_for_status
+
+        url = f"{self.settings.endpoint}/api/models"
+        asked = {**query, "filter": "gguf", "sort": "downloads", "limit": limit}
+        with self._asking(url):  # `HfApi.list_models` would wait for ever
+            response = self._session().get(
+                url, params=asked, headers=self._signed(_NAME), timeout=self.patience.read_s
             )
-            return [str(one.id) for one in found]
+            hf_raise_for_status(response)
+            return [str(one["id"]) for one in response.json()]
 
     def locate(self, repo: str, commit: str, path: str) -> tuple[str, str]:
         """Where the contents of a file are just now, and its hash as the Hub gives it there."""

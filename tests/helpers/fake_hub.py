@@ -75,6 +75,7 @@ class FakeHub:
     always: str = ""  # a fault of every answer of /cdn/
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     agents: set[str | None] = field(default_factory=set)  # what named itself
+    pause_s: float = 0.0  # before a search is answered
     url: str = ""
 
     def ranges(self) -> list[str | None]:
@@ -161,6 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def search(self, query: dict[str, str]) -> None:
+        time.sleep(self.hub.pause_s)
         author, text = query.get("author"), query.get("search", "").lower()
         names = [
             name

@@ -68,6 +68,17 @@ def test_unknown_names_have_near_ones(hub: FakeHub, settings: Settings) -> None:
             pull(parse_name(wrong), settings, patience=HURRIED)
 
 
+def test_a_hint_is_not_waited_for(hub: FakeHub, settings: Settings) -> None:
+    """A search that hangs costs the hint, not the answer."""
+    hub.repos["org/Model-4B-GGUF"] = FakeRepo({"x.gguf": b"x"})
+    hub.pause_s = 5 * HURRIED.read_s
+
+    with pytest.raises(ModelError, match="no model org/Modle-4B-GGUF") as caught:
+        pull(parse_name("org/Modle-4B-GGUF"), settings, patience=HURRIED)
+
+    assert "did you mean" not in str(caught.value)
+
+
 def test_a_quantisation_that_is_not_there(hub: FakeHub, settings: Settings) -> None:
     """The error carries what there is to choose from, and nothing was downloaded."""
     hub.repos["org/one"].files = {f"One-{q}.gguf": b"x" for q in ("Q5_K_M", "Q8_0")}
