@@ -1,6 +1,7 @@
 """Big blocks of memory for weights and KV cache, on 2 MiB pages where the system gives them.
 
-Also what a mapped file's pages are told: that they will be needed, or are no more.
+Also what a mapped file's pages are told: that they will be needed, or are no more; and how much
+memory there is to be had.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import contextlib
 import ctypes
 import functools
 import mmap
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -106,3 +109,53 @@ def _madvise() -> Callable[[int, int, int], int] | None:
         return None
     function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return function
+
+
+def available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory that this process could take now without swapping, within the limits of its cgroups.
+
+    Where the system does not say, all that is installed.
+    """
+    found = [_number(proc / "meminfo", "MemAvailable:") or 0]
+    if not found[0]:
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    for folder, limit, used, cache in _groups(proc, cgroups):
+        most, taken = _number(folder / limit), _number(folder / used)
+        if most is not None and taken is not None:
+            # Pages of files that were not touched lately go when memory is asked for.
+            found.append(most - taken + (_number(folder / "memory.stat", cache) or 0))
+    return max(0, min(found))
+
+
+def _groups(proc: Path, cgroups: Path) -> Iterator[tuple[Path, str, str, str]]:
+    """Folders of the groups that this process is in, with the names of what they say."""
+    try:
+        lines = (proc / "self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        number, kinds, path = line.split(":", 2)
+        if number == "0" and not kinds:
+            root, limit, used, cache = cgroups, "memory.max", "memory.current", "inactive_file"
+        elif "memory" in kinds.split(","):
+            root, cache = cgroups / "memory", "total_inactive_file"
+            limit, used = "memory.limit_in_bytes", "memory.usage_in_bytes"
+        else:
+            continue
+        parts = Path(path.lstrip("/")).parts
+        for depth in range(len(parts), -1, -1):  # each group above sets a limit too
+            yield root.joinpath(*parts[:depth]), limit, used, cache
+
+
+def _number(path: Path, field: str = "") -> int | None:
+    """The number in a file, or behind `field` in one of its lines; None if there is none."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    for line in text.splitlines():
+        name, *rest = line.split() if field else ("", *line.split())
+        if name == field and rest and rest[0].isdecimal():
+            return int(rest[0]) * (1024 if rest[1:] == ["kB"] else 1)
+    return None
