@@ -27,6 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     folder = cache.mkdir("triplepoint")
     os.environ["XDG_CACHE_HOME"] = str(folder)
+    os.environ["XDG_CONFIG_HOME"] = str(folder / "config")  # with no default model
     # Every change of jit/ makes new objects: drop those of yesterday.
     for path in folder.glob("triplepoint/kernels/*.o"):
         if path.stat().st_mtime < time.time() - 86400:

@@ -84,6 +84,21 @@ class RunStart(Event):
     """The file holds neither text nor token ids: see `redact`."""
 
 
+class HistoryEvent(Event):
+    """The conversation that a run goes on with: of a fork, a kept session, a recorded step."""
+
+    event: Literal["history"] = "history"
+    turn: int = 0
+    """Number of its last question."""
+    messages: list[dict[str, Any]] = Field(default_factory=list)
+    ids: list[int] = Field(default_factory=list)
+    """Its tokens; empty where the model has not read it yet."""
+    spans: list[dict[str, Any]] = Field(default_factory=list)
+    """Whose they are: spans of one origin, in order."""
+    marks: list[list[int]] = Field(default_factory=list)
+    """Where each of its questions begins: number of the token, and of the message."""
+
+
 class MessageEvent(Event):
     """One message of the conversation."""
 
@@ -165,6 +180,8 @@ class PhaseEvent(Event):
     """Ids that end a decode."""
     constraint: str | None = None
     """Name of the grammar that a decode ran under; None: every token was allowed."""
+    finish_reason: str = ""
+    """``repetition`` where a decode was ended because it repeated itself; else empty."""
     ttft_s: float | None = None
     """Time from the start of the turn to the first sampled token, on the decode that sampled it."""
     source: str = "engine"
@@ -314,7 +331,15 @@ class UnknownEvent(Event):
 
 
 AnyEvent = (
-    RunStart | MessageEvent | PhaseEvent | ToolEvent | TurnEnd | RunEnd | SealedEvent | UnknownEvent
+    RunStart
+    | HistoryEvent
+    | MessageEvent
+    | PhaseEvent
+    | ToolEvent
+    | TurnEnd
+    | RunEnd
+    | SealedEvent
+    | UnknownEvent
 )
 
 TEXT_FIELDS = {
@@ -327,6 +352,7 @@ TEXT_FIELDS = {
 
 EVENT_TYPES: dict[str, type[AnyEvent]] = {
     "run_start": RunStart,
+    "history": HistoryEvent,
     "message": MessageEvent,
     "phase": PhaseEvent,
     "tool": ToolEvent,

@@ -17,6 +17,7 @@ from .events import (
     EVENT_TYPES,
     SCHEMA_VERSION,
     AnyEvent,
+    HistoryEvent,
     MessageEvent,
     PhaseEvent,
     RunEnd,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound="AnyEvent")
 
+_OF_A_QUESTION = (MessageEvent, ToolEvent, TurnEnd)
 _OPENING = '{"v":'  # of every line
 _MAX_LINE = 256 << 20  # bytes; a file that is no trace may be one line of many gigabytes
 
@@ -48,11 +50,18 @@ class Turn:
     tools: list[ToolEvent] = field(default_factory=list)
     end: TurnEnd | None = None
     """None when the run ended before the turn did."""
+    task: str = ""
+    """The question of a turn that goes on from a later step of another run."""
 
     @property
     def question(self) -> str:
         """The user's message that opened the turn."""
-        return next((m.content for m in self.messages if m.role == "user"), "")
+        return next((m.content for m in self.messages if m.role == "user"), self.task)
+
+    @property
+    def began(self) -> bool:
+        """Whether anything was said or done in it; else it only took over a conversation."""
+        return bool(self.messages or self.tools or any(phase.step for phase in self.phases))
 
     @property
     def answer(self) -> str | None:
@@ -146,6 +155,11 @@ class Trace:
         return next((e for e in self.events if isinstance(e, RunStart)), None)
 
     @property
+    def history(self) -> HistoryEvent | None:
+        """The conversation that the first run goes on with; None where it begins one."""
+        return next((e for e in self.events if isinstance(e, HistoryEvent)), None)
+
+    @property
     def redacted(self) -> bool:
         """Whether text and token ids were left out of one of its runs."""
         return any(isinstance(e, RunStart) and e.redacted for e in self.events)
@@ -154,7 +168,22 @@ class Trace:
     def end(self) -> RunEnd | None:
         """The last run's end; None when it was killed or still goes on."""
         marks = [e for e in self.events if isinstance(e, RunEnd | RunStart)]
-        return marks[-1] if marks and isinstance(marks[-1], RunEnd) else None
+        if not marks or not isinstance(marks[-1], RunEnd) or self.cut_off is not None:
+            return None
+        return marks[-1]
+
+    @property
+    def cut_off(self) -> AnyEvent | None:
+        """The last event of a question that has no end: it was killed there, or still goes on."""
+        last: AnyEvent | None = None
+        for event in self.events:
+            # A header without a task is of a conversation in which nothing was asked yet.
+            asks = event.task if isinstance(event, RunStart) else isinstance(event, _OF_A_QUESTION)
+            if isinstance(event, RunEnd):
+                last = None
+            elif asks or last is not None:
+                last = event
+        return last
 
     @property
     def answer(self) -> str | None:
@@ -188,6 +217,10 @@ class Trace:
         """The events of each turn, in order."""
         turns: dict[tuple[str, int], Turn] = {}
         for event in self.events:
+            if isinstance(event, RunStart) and event.parent_step:
+                number, _, step = event.parent_step.partition(".")
+                if number.isdecimal() and step != "1":  # its question stands in the header
+                    turns[event.run, int(number)] = Turn(int(number), task=event.task)
             if not isinstance(event, MessageEvent | PhaseEvent | ToolEvent | TurnEnd):
                 continue
             turn = turns.setdefault((event.run, event.turn), Turn(event.turn))

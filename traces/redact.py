@@ -30,6 +30,7 @@ KEPT: dict[str, set[str]] = {
         "regime_map",
         "tuning",
     },
+    "history": {"turn"},
     "message": {"role", "turn", "step"},
     "phase": {
         *("turn", "step", "phase", "purpose", "predicted", "observed", "tokens", "kv_before"),
@@ -47,7 +48,16 @@ KEPT: dict[str, set[str]] = {
         *("limit_share", "threads", "plan", "memory_level", "experts", "sampling", "max_tokens"),
         *("experts_by_layer", "tuning"),
         *("forced_tokens", "drafted_tokens", "accepted_tokens", "saved_s"),
-        *("stop", "constraint", "ttft_s", "source", "passes", "predicted_s", "layers"),
+        *(
+            "stop",
+            "constraint",
+            "finish_reason",
+            "ttft_s",
+            "source",
+            "passes",
+            "predicted_s",
+            "layers",
+        ),
         *("predicted_by", "predicted_wall_s", "bound_shares"),
         *("tokens_per_s", "regime", "predicted_regime"),
     },
@@ -71,6 +81,7 @@ KEPT: dict[str, set[str]] = {
 
 BLANKED: dict[str, set[str]] = {
     "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
+    "history": {"messages", "ids", "spans", "marks"},
     "message": {"content", "content_sha256", "ids", "thinking"},
     "phase": {"token_ids", "dropped", "miss"},
     "tool": {"arguments", "result", "result_sha256", "error"},
@@ -182,6 +193,7 @@ _SPECIAL: dict[tuple[str, str], Callable[[Redactor, Any], Any]] = {
     ("run_start", "config"): Redactor.config,
     ("run_start", "tools"): Redactor.tools,
     ("tool", "arguments"): Redactor.arguments,
+    **{("history", name): lambda _, value: [] for name in BLANKED["history"]},
     ("message", "ids"): lambda _, value: None,
     ("phase", "token_ids"): lambda _, value: [],
     ("phase", "dropped"): Redactor.config,

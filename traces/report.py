@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import TraceError
 from .diff import Diff, PhasePair
-from .events import PhaseEvent
+from .events import AnyEvent, MessageEvent, PhaseEvent, RunStart
 from .reader import Trace
 from .records import LayerRecord
 from .text import short
@@ -70,7 +70,9 @@ def by_regime(trace: Trace) -> Table:
 def by_turn(trace: Trace) -> Table:
     """A row for each question: its times, and what it did not have to compute again."""
     rows = []
-    for number, turn in enumerate(trace.turns, 1):
+    for turn in trace.turns:
+        if not turn.began:
+            continue
         fed = [phase for phase in turn.phases if phase.phase == "prefill"]
         cached = sum(phase.cached_tokens for phase in fed)
         read = cached + sum(phase.tokens for phase in fed)
@@ -79,9 +81,9 @@ def by_turn(trace: Trace) -> Table:
         ttft = next((p.ttft_s for p in said if p.ttft_s is not None), None)
         rows.append(
             (
-                f"{number}",
+                f"{turn.number}",
                 short(turn.question, 40),
-                f"{len({phase.step for phase in turn.phases})}",
+                f"{len({phase.step for phase in turn.phases if phase.step})}",
                 "" if ttft is None else duration(ttft),
                 duration(decode_s / sampled) if sampled else "",
                 f"{read:,}",
@@ -93,6 +95,34 @@ def by_turn(trace: Trace) -> Table:
         )
     headings = ("turn", "question", "steps", "TTFT", "TPOT", "input", "cached", "output")
     return Table((*headings, "engine", "tools"), rows, words=(0, 1))
+
+
+def cut_off(trace: Trace) -> str:
+    """Where a question was left without an end, in a sentence; empty where none was."""
+    last = trace.cut_off
+    if last is None:
+        return ""
+    turn, step = getattr(last, "turn", 0), getattr(last, "step", 0)
+    where = f" in turn {turn}" + (f", step {step}" if step else "") if turn else ""
+    when = time.strftime("%H:%M:%S", time.gmtime(last.ts)) if 0 < last.ts < 1e11 else "?"
+    return (
+        f"cut off{where}, {_before(last)}: the run was killed, or still goes on; the last event "
+        f"is a {short(last.event, 24)} of {when} UTC"
+    )
+
+
+def _before(last: AnyEvent) -> str:
+    """What was going on, by the last that was recorded."""
+    if isinstance(last, RunStart):
+        return "before the question was read"
+    if isinstance(last, MessageEvent) and last.role != "assistant":
+        what = {"tool": "the results of the tools", "user": "the question"}.get(last.role, "it")
+        return f"in the prefill of {what}"
+    if isinstance(last, PhaseEvent) and last.phase == "prefill":
+        return "in the decode that follows this prefill"
+    if isinstance(last, PhaseEvent) and last.purpose == "tool_call":
+        return "in the call of a tool"
+    return "behind what is shown here"
 
 
 def by_layer(trace: Trace) -> list[tuple[str, Table]]:
@@ -154,7 +184,7 @@ def of_many(found: Iterable[tuple[Path, Trace | TraceError]]) -> Table:
             rows.append((path.stem, "", "", "", "", "", "", "unreadable", short(str(trace), 60)))
             continue
         header, sums = trace.header, totals(trace)
-        turns = [turn for turn in trace.turns if turn.messages]  # not what was taken from a session
+        turns = [turn for turn in trace.turns if turn.began]
         when = time.strftime(
             "%Y-%m-%d %H:%M", time.gmtime(trace.events[0].ts if trace.events else 0)
         )
@@ -167,7 +197,7 @@ def of_many(found: Iterable[tuple[Path, Trace | TraceError]]) -> Table:
                 f"{len(trace.phases)}",
                 f"{sums.input_tokens:,}",
                 f"{sums.output_tokens:,}",
-                trace.end.status if trace.end else "unfinished",
+                trace.end.status if trace.end else "cut off" if trace.cut_off else "unfinished",
                 short(turns[0].question if turns else "", 48),
             )
         )

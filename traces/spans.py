@@ -107,6 +107,9 @@ def _run(trace: Trace) -> RunSpan:
             elif event.role == "user" and not turn.question:
                 turn.question = event.content
     run.end = latest
+    tasks = {turn.number: turn.question for turn in trace.turns}
+    for turn in run.turns:
+        turn.question = turn.question or tasks.get(turn.number, "")
     return run
 
 

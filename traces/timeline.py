@@ -79,9 +79,10 @@ def rows(trace: Trace) -> list[Row]:
     """The lines of a trace, in the order in which they were recorded, titled by turn if many."""
     turns = trace.turns
     lines: list[Row] = []
-    for number, turn in enumerate(turns, 1):
-        if len(turns) > 1:
-            lines.append(Row((f"turn {number}: {short(turn.question, _TITLE_WIDTH)}",), "title"))
+    for turn in turns:
+        if len(turns) > 1 and turn.began:
+            title = f"turn {turn.number}: {short(turn.question, _TITLE_WIDTH)}"
+            lines.append(Row((title,), "title"))
         events = sorted([*turn.phases, *turn.tools], key=lambda event: event.seq)
         lines += [phase_row(e) if isinstance(e, PhaseEvent) else tool_row(e) for e in events]
     return lines

@@ -24,6 +24,7 @@ from ..conversation.chat import Message
 from .compaction import dropped_text, moved
 from .events import AgentEvent, RunFinished
 from .header import begin_trace, prepare, run_start
+from .history import History
 from .local import LocalTalk
 from .loop import Run
 from .output import OutputType
@@ -77,6 +78,8 @@ class Agent(Generic[Output]):
         sampling: how tokens are picked; greedy by default.
         compact: when the context is full, take old results of tools out of it and say so, instead
             of ending the run.
+        repetition_stop: end a reply that does nothing but repeat itself: an answer with a notice,
+            a call unrun, after telling the model once.
         output_type: what answers are to be: a pydantic model, a dataclass, ``list[int]``, …;
             text without it. The model cannot write anything else, and `RunResult.output` has it.
             A JSON schema will do too; then the output is what `json.loads` gives.
@@ -113,6 +116,7 @@ class Agent(Generic[Output]):
         chat_template: str | None = None,
         sampling: Sampling | None = None,
         compact: bool = False,
+        repetition_stop: bool = True,
         output_type: type[Output] | Mapping[str, Any] | None = None,
     ) -> None:
         self.engine = engine
@@ -136,6 +140,7 @@ class Agent(Generic[Output]):
             timeout,
             None if self.output is None else self.output.schema,
             compact,
+            repetition_stop,
         )
         self.tools, self.talk = self._begin()
         self._marks: list[tuple[Any, int]] = []
@@ -323,6 +328,7 @@ class Agent(Generic[Output]):
             chat_template=self._chat_template,
             sampling=config.sampling,
             compact=config.compact,
+            repetition_stop=config.repetition_stop,
             output_type=self._output_type,
         )
         other.on_progress = self.on_progress
@@ -332,6 +338,7 @@ class Agent(Generic[Output]):
             start = run_start(other, "")
             start.parent = self.trace.events[0].run
             other.trace.write(start)
+            other.trace.write(History.of(self).event())
         if (phase := other.talk.adopt(self.talk)) is not None:
             phase.turn = other.turn
             other.trace.write(phase)

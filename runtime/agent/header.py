@@ -70,6 +70,7 @@ def run_start(agent: Agent[Any], task: str) -> RunStart:
             "max_tokens": config.max_tokens,
             "timeout": config.timeout,
             "compact": config.compact,
+            "repetition_stop": config.repetition_stop,
             "result_tokens": agent.results.budget,
             "system": config.system,
             "options": dict(config.options),

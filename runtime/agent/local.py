@@ -33,6 +33,7 @@ from ..inference.sampling import Sampling
 from .compaction import compacted, dropped_text
 from .events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
 from .prompt import counted
+from .repetition import RepetitionStop
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -335,6 +336,9 @@ class LocalTalk:
             constraint=self.grammar.constraint(thinking=self._opens_thinking),
             sampling=replace(self.sampling, stop=None),  # the reader looks for those
         )
+        stop = (
+            RepetitionStop(tokenizer.decode, self._given) if self.config.repetition_stop else None
+        )
         ttft = None
         try:
             for token in tokens:
@@ -342,12 +346,16 @@ class LocalTalk:
                 if ttft is None:
                     ttft = time.perf_counter() - run.began
                 yield from map(_delta, reader.push(token))
-                if reader.stopped:
+                if reader.stopped or (stop is not None and stop.push(token)):
                     break
         finally:
             if isinstance(tokens, Generator):
                 tokens.close()  # a decode that is left early gives its phase now
             reply = reader.finish()
+            if stop is not None and stop.length:
+                reply.repeated = stop.length
+                if reply.cut_call is not None:
+                    reply.calls = []  # what it wrote before that is not to be run alone
             self._keep(run, before, reply, reader.thought)
             phase = session.last_phase
             if phase is not None and phase is not last_phase:
@@ -355,9 +363,20 @@ class LocalTalk:
         yield from map(_delta, reader.rest)
         if phase is not None:
             yield PhaseFinished(phase)
-        if not reader.stopped:
+        if reply.repeated:
+            yield Notice(
+                f"the model repeated itself for {counted(reply.repeated, 'token')}, so this was "
+                "ended"
+            )
+        elif not reader.stopped:
             self._check_whole(ledger.ids[before:], reply, left, room)
         return reply
+
+    def _given(self) -> list[str]:
+        """What the model was given and may copy: results, questions, the system message."""
+        ids = self.ledger.ids
+        given = [s for s in self.ledger.spans if s.origin not in ("model", "template")]
+        return [self.engine.tokenizer.decode(ids[s.start : s.end]) for s in given]
 
     def _keep(self, run: Run, before: int, reply: Reply, thought: Sequence[int]) -> None:
         """Take what was generated into ledger and messages, also when it was cut short."""
@@ -387,6 +406,7 @@ class LocalTalk:
             run.usage.ttft_s = phase.ttft_s = ttft
         run.usage.decode_s += phase.wall_s
         phase.constraint = self.grammar.name
+        phase.finish_reason = "repetition" if reply.repeated else ""
         called = reply.calls or reply.cut_call is not None
         run.record(phase, "tool_call" if called else "answer")
 

@@ -40,6 +40,7 @@ from .prompt import (
     LEFT_BY_TIMEOUT,
     MISFIT,
     REPEATED_CALL,
+    REPEATS_ITSELF,
     TOOK_LONGER,
     counted,
 )
@@ -89,6 +90,7 @@ class Run:
         self.output: Any = None
         self._misfits = 0
         self._expired = False
+        self._told_of_repetition = False
         self._repeats = Repeats()
         self._refused: Counter[str] = Counter()
         self._repaired: Counter[str] = Counter()
@@ -141,7 +143,11 @@ class Run:
             self.check_stop()
             yield from agent.talk.feed(self, new, "prompt" if step == 1 else "tool_result")
             reply = yield from agent.talk.ask(self)
-            if not reply.calls:
+            if reply.repeated:
+                new = self._read_repetition(reply)
+                if not new:
+                    return
+            elif not reply.calls:
                 new = self._read_output()
                 if not new:
                     return
@@ -169,6 +175,29 @@ class Run:
             self._misfits += 1
             return [Message("user", MISFIT.format(problem=error))]
         return []
+
+    def _read_repetition(self, reply: Reply) -> list[Message]:
+        """What to tell the model after a reply that was ended for repeating itself.
+
+        Nothing where it was an answer, which stays as it is.
+
+        Raises:
+            LimitReachedError: it was told before, or thinks and does not answer.
+        """
+        length = counted(reply.repeated, "token")
+        if reply.cut_call is not None:
+            if not self._told_of_repetition:
+                self._told_of_repetition = True
+                return [Message("user", REPEATS_ITSELF)]
+            what = "a tool call, which was not run,"
+        elif self.answer and self.agent.output is None:
+            return []
+        else:
+            what = "the answer" if self.answer else "the thinking"
+        raise LimitReachedError(
+            f"{what} was ended: it had repeated itself for {length}; ask in other words, or with a "
+            "stronger model (repetition_stop=False lets it go on)"
+        )
 
     # What a talk needs of the run.
 

@@ -26,6 +26,12 @@ LEFT_BY_STOP = "the run was stopped before the tool had returned"
 MISFIT = "That answer does not fit: {problem}. Answer again, with all that it needs."
 """What the model is told once when an answer is not of the declared type."""
 
+REPEATS_ITSELF = (
+    "That tool call repeated itself without end and was not run. "
+    "Make a shorter call, or answer from what you have."
+)
+"""What the model is told once a run when a call does nothing but repeat itself."""
+
 REPEATED_CALL = (
     "error: you made this exact call before and got the same result. "
     "Answer from what you have, or try something else."

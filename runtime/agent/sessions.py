@@ -16,7 +16,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +27,10 @@ from ..conversation.messages import Message
 from ..conversation.thoughts import Mark
 from ..inference import snapshot
 from .header import run_start
+from .history import History
 from .local import LocalTalk
 
 if TYPE_CHECKING:
-    from ...traces.events import RunStart
     from .agent import Agent
 
 VERSION = 1
@@ -97,7 +97,7 @@ class KeptSession:
             return self._go_on(agent, talk, state)
         agent.messages = _with_system(state.messages, agent.config.system)
         agent.turn = state.turn
-        agent.trace.write(_header(agent, state))
+        _begin(agent, state)
         if not isinstance(talk, LocalTalk):
             talk.seed([one for one in agent.messages if one.role != "tool" and not one.calls])
             return [f"session {self.name}: the server is sent questions and answers, not calls"]
@@ -116,7 +116,7 @@ class KeptSession:
             why = str(error)
         talk.restore(state.ids, state.spans, why)
         agent._marks = list(state.marks)
-        agent.trace.write(_header(agent, state))
+        _begin(agent, state)
         seconds = time.perf_counter() - began
         reused = talk.session.n_cached
         if reused:
@@ -145,13 +145,8 @@ class KeptSession:
             agent.engine.model.sha256,
             _told(agent),
             agent.trace.events[0].run if agent.trace.events else "",
-            agent.turn,
-            agent.messages,
+            **vars(History.of(agent)),
         )
-        if isinstance(talk, LocalTalk):
-            marks = [(replace(talk.current(mark), cuts=0), n) for mark, n in agent._marks]
-            ledger = talk.ledger
-            state = replace(state, ids=ledger.ids, spans=ledger.spans, marks=marks)
         try:
             snapshot.make_folder(self.folder)
             snapshot.write_sealed(self.folder / CONVERSATION, _plain(state))
@@ -310,11 +305,12 @@ def _take(lock: int) -> bool:
     return True
 
 
-def _header(agent: Agent[Any], state: State) -> RunStart:
-    """Of the trace of what follows."""
+def _begin(agent: Agent[Any], state: State) -> None:
+    """The trace of what follows: whose conversation it is, and what was said in it."""
     start = run_start(agent, "")
     start.parent = state.run
-    return start
+    agent.trace.write(start)
+    agent.trace.write(History.of(agent).event())
 
 
 def _told(agent: Agent[Any]) -> str:

@@ -32,6 +32,7 @@ class AgentConfig:
     output: Mapping[str, Any] | None = None
     """JSON schema that answers must fit."""
     compact: bool = False
+    repetition_stop: bool = True
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_tokens"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, NoReturn
 
-from .keeping import add_models
+from .keeping import DEFAULT_MODEL, add_models
 from .making import add_making
 from .regime_arguments import add_regimes
 from .replay_arguments import add_replay
@@ -76,7 +76,7 @@ def _add_chat(verbs: argparse._SubParsersAction) -> None:
 def _add_replay(verbs: argparse._SubParsersAction) -> None:
     replay = _verb(verbs, "replay", "a recorded run again: shown, verified, timed, or gone on with")
     add_replay(replay)
-    _engine_options(replay, model=None)
+    _engine_options(replay, model="the recorded one")
 
 
 def _add_doctor(verbs: argparse._SubParsersAction) -> None:
@@ -89,8 +89,7 @@ def _add_doctor(verbs: argparse._SubParsersAction) -> None:
 
 def _add_bench(verbs: argparse._SubParsersAction) -> None:
     bench = _verb(verbs, "bench", "prefill and decode speed, in llama-bench's rows")
-    _engine_options(bench, model="nano", context=False)
-    bench.set_defaults(model=None)  # of a trace it is the recorded one
+    _engine_options(bench, context=False)
     bench.add_argument(
         "--trace", metavar="TRACE", help="do the work of this run, or of one of the library"
     )
@@ -180,7 +179,7 @@ def _verb(verbs: argparse._SubParsersAction, name: str, summary: str) -> argpars
 
 def _agent_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--dir", default=".", metavar="D", help="folder the tools may look at (.)")
-    _engine_options(verb, model="nano")
+    _engine_options(verb)
     kept = verb.add_mutually_exclusive_group()
     kept.add_argument(
         "--session",
@@ -200,6 +199,12 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
         "--compact", action="store_true", help="take old tool results out of a full context"
     )
     verb.add_argument(
+        "--repetition-stop",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="end a reply that does nothing but repeat itself, or let it go on to its limit",
+    )
+    verb.add_argument(
         "--think",
         action=argparse.BooleanOptionalAction,
         help="think before answering, or not (the model's own choice)",
@@ -210,15 +215,13 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
 
 
 def _engine_options(
-    verb: argparse.ArgumentParser, *, model: str | None, context: bool = True
+    verb: argparse.ArgumentParser, *, model: str = DEFAULT_MODEL, context: bool = True
 ) -> None:
     verb.add_argument(
         "-m",
         "--model",
-        default=model,
         metavar="MODEL",
-        help="GGUF file, pulled ORG/NAME[:QUANT], nano, or synthetic:…"
-        + (f" ({model})" if model else ""),
+        help=f"GGUF file, pulled alias or ORG/NAME[:QUANT], nano, or synthetic:… ({model})",
     )
     verb.add_argument(
         "-t", "--threads", type=positive, metavar="N", help="threads of every pass (the quickest)"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
 from ...traces.text import printable
-from .engines import load_engine
+from .engines import choose_model, load_engine
 from .output import Output
 from .tables import Column, Form, Row, between, percent, rate, show
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from . import bench_trace
 
         return bench_trace.run(args, output, form)
-    args.model = args.model or "nano"
+    choose_model(args)
     if args.kernels is not None:
         return _kernels(args, output, form)
     if args.predict is not None:

@@ -13,6 +13,7 @@ from .keeping_sessions import keep, opened, resume
 from .output import Output
 from .reading import Reader
 from .status import Exit, explain
+from .suggesting import suggest_model
 from .traces import check_place
 
 if TYPE_CHECKING:
@@ -80,5 +81,6 @@ def _answer(question: str, chats: Chats, on_terminal: bool) -> Exit:
         output.line(turn_line(result), "dim")
     if result.message:
         output.error(result.message)
+    suggest_model(agent, result.answer, output)
     output.json({"answer": result.answer, "status": result.status, "turn": result.turn})
     return Exit.OK if result.status == "answered" else Exit.LIMIT

@@ -44,6 +44,7 @@ def begin(engine: Engine | RemoteEngine, args: argparse.Namespace, output: Outpu
         policy=policy_of(args, output),
         timeout=args.timeout,
         compact=args.compact,
+        repetition_stop=args.repetition_stop,
         thinking=args.think,
         sampling=sampling_of(args),
         output_type=read_schema(args.schema) if getattr(args, "schema", None) else None,

@@ -28,6 +28,7 @@ _PACKAGES = (
     "pydantic",
     "structlog",
     "httpx",
+    "huggingface_hub",
     "rich",
 )
 

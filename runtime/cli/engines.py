@@ -20,7 +20,7 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
 
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
-    if not args.model.startswith(("http://", "https://")):
+    if not choose_model(args).startswith(("http://", "https://")):
         from ..bench.calibration import quickly
 
         engine = load_engine(args, output)
@@ -34,6 +34,15 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
     return RemoteEngine(address, model=name or None, api_key=key, context=args.context or CONTEXT)
 
 
+def choose_model(args: argparse.Namespace) -> str:
+    """The model that the arguments name, else the default one, which they name from then on."""
+    if not args.model:
+        from ..config import default_model
+
+        args.model = default_model().value
+    return args.model
+
+
 def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     """Load the model with the threads, target, KV format and context that were asked for."""
     from ..inference.engine import Engine
@@ -41,7 +50,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     keep = getattr(args, "keep_packed", False)
     try:
         engine = Engine.load(
-            model_path(args.model, output),
+            model_path(choose_model(args), output),
             threads=args.threads,
             target=args.target or os.environ.get("TRIPLEPOINT_TARGET"),
             kv=args.kv or "bf16",

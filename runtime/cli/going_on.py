@@ -20,12 +20,11 @@ if TYPE_CHECKING:
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Go on; the trace is closed and named however it ends."""
-    from ..replay.branching import branch
-    from ..replay.schedule import run_of
+    from ..replay.branching import branch, past_of
 
-    check_place(args.trace)
-    _, header = run_of(trace, -1)
     turn, step = args.start
+    _, header = past_of(trace, turn, step)  # before a model is loaded for nothing
+    check_place(args.trace)
     if args.model and args.model.startswith(("http://", "https://")):
         engine: Any = load_model(args, output)
     else:
@@ -76,6 +75,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
         output_type=config.get("output"),
         result_tokens=config.get("result_tokens") if same else None,
         compact=bool(config.get("compact")),
+        repetition_stop=config.get("repetition_stop", True),
         trace=args.output,
         redact=False,
     )

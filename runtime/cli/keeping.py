@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-MODEL = "model on the Hub: ORG/NAME[:QUANT], ORG/NAME:FILE.gguf, or the address of its page"
+DEFAULT_MODEL = "what `triplepoint use` set, else nano"
+MODEL = (
+    "alias (see `triplepoint models`), ORG/NAME[:QUANT], ORG/NAME:FILE.gguf, or a page's address"
+)
 
 
 def add_models(verb: Callable[[str, str], argparse.ArgumentParser]) -> None:
@@ -15,6 +18,16 @@ def add_models(verb: Callable[[str, str], argparse.ArgumentParser]) -> None:
     pull.add_argument(
         "--force", action="store_true", help="pull it even if this version cannot run it"
     )
+
+    verb(
+        "models",
+        "well-known models: whether they fit here, and how fast they will be. The best is the "
+        "largest that fits, calls tools, and is predicted to write 8 tokens per second or more",
+    )
+
+    use = verb("use", "set the default model")
+    use.add_argument("name", metavar="MODEL", help="as after -m; nano is the embedded one")
+    verb("config", "what is set, and where it comes from: environment, config file, built in")
 
     ls = verb("ls", "list the models in the cache")
     ls.add_argument("name", nargs="?", metavar="TEXT", help="only those with TEXT in their name")

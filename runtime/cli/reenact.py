@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from ...traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent
+from ...traces.events import MessageEvent, PhaseEvent, ToolEvent
 from ...traces.timeline import duration, rate
 from .output import Output
-from .transcript import show_call, show_result
+from .transcript import show_call, show_end, show_result
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
@@ -43,6 +43,9 @@ class Reenactment:
     def play(self, run: Trace) -> None:
         """Show the run up to its end."""
         self._due = self._clock()
+        for turn in run.turns[:1]:
+            if turn.task:  # it was asked in the run that this one goes on with
+                self._output.line(f"? {turn.task}", "bold")
         for event in run.events:
             if isinstance(event, MessageEvent) and event.role == "user":
                 self._output.line(f"? {event.content}", "bold")
@@ -54,11 +57,13 @@ class Reenactment:
                 show_call(self._output, event.name, event.arguments)
                 self._wait(event.duration_s)
                 show_result(self._output, event.result, event.error)
-            elif isinstance(event, RunEnd) and event.status != "answered":
-                self._output.line(f"{event.status}: {event.message}", "red")
+        show_end(self._output, run)
 
     def _phase(self, phase: PhaseEvent) -> None:
         output = self._output
+        if not phase.tokens and phase.phase == "prefill":  # pages were shared, or came from disk
+            output.line(f"  {phase.purpose}: {phase.kv_after:,} tokens were there already", "dim")
+            return
         if phase.phase == "prefill":
             for done in self._ticks(phase.wall_s):
                 output.progress(int(done * phase.tokens), phase.tokens, phase.tokens_per_s)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from .keeping import DEFAULT_MODEL
+
 
 def add_regimes(
     add: Callable[[str, str], argparse.ArgumentParser], positive: Callable[[str], int]
@@ -14,9 +16,8 @@ def add_regimes(
     verb.add_argument(
         "model",
         nargs="?",
-        default="nano",
         metavar="MODEL",
-        help="GGUF file, pulled ORG/NAME[:QUANT], nano, or synthetic:… (nano)",
+        help=f"GGUF file, pulled alias or ORG/NAME[:QUANT], nano, or synthetic:… ({DEFAULT_MODEL})",
     )
     verb.add_argument("--trace", metavar="TRACE", help="draw this run on it")
     verb.add_argument("-o", "--output", metavar="FILE", help="write the picture as .svg or .html")

@@ -13,7 +13,7 @@ from .output import Output
 from .recorded_engine import engine_of, load_trace
 from .reenact import Reenactment
 from .traces import trace_json
-from .transcript import show_header, show_turn
+from .transcript import show_end, show_header, show_parent, show_turn
 
 if TYPE_CHECKING:
     from ...traces.events import RunStart
@@ -39,12 +39,14 @@ def run(args: argparse.Namespace, output: Output) -> int:
     for one in trace.runs:
         if one.header is not None:
             show_header(output, one.header)
+            show_parent(output, one)
         if args.speed is not None and not output.as_json:
             Reenactment(output, args.speed).play(one)
         else:
             _show(one, output)
-        output.line()
-        output.timeline(one)
+        if one.phases:
+            output.line()
+            output.timeline(one)
     if trace.torn is not None:
         output.line(f"torn: the last line is unfinished: {short(trace.torn, 60)}", "red")
     output.json(trace_json(trace))
@@ -55,10 +57,9 @@ def _show(one: Trace, output: Output) -> None:
     """The conversation of one run, and how it ended if that was no answer."""
     for turn in one.turns:
         show_turn(output, turn)
-    if one.end is not None and one.end.status != "answered":
-        if one.end.answer:
-            output.line(one.end.answer)
-        output.line(f"{one.end.status}: {one.end.message}", "red")
+    if one.end is not None and one.end.status != "answered" and one.end.answer:
+        output.line(one.end.answer)
+    show_end(output, one)
 
 
 def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
@@ -66,11 +67,14 @@ def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     from ..replay import replay
     from ..replay.schedule import check_replayable
 
-    reports = []
-    for number, one in enumerate(trace.runs):
+    for one in trace.runs:  # before a model is loaded for nothing
         if one.header is None:
             raise ReplayError(f"{trace.path}: no run_start event, so it is not known what ran")
         check_replayable(one.header)
+        replay.check_has_tokens(trace, one.header)
+    reports = []
+    for number, one in enumerate(trace.runs):
+        assert one.header is not None
         show_header(output, one.header)
         engine, notes = engine_of(one.header, args, output, one.header.config.get("context"))
 

@@ -10,6 +10,7 @@ from .conversation import begin, exit_status, follow, show_trace
 from .engines import load_model
 from .keeping_sessions import keep, opened, resume
 from .output import Output
+from .suggesting import suggest_model
 from .traces import check_place, trace_json
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
             output.line(result.answer)
         if result.status != "answered":
             output.error(result.message)
+        if not args.quiet:
+            suggest_model(agent, result.answer, output)
         output.json({"message": result.message, **trace_json(result.trace)})
     return exit_status(result)
 

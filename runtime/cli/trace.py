@@ -19,7 +19,7 @@ from ...traces.reader import Trace
 from ...traces.text import printable, short
 from .output import Output
 from .traces import default_folder, trace_json
-from .transcript import show_header
+from .transcript import show_end, show_header, show_parent, show_turn
 from .writing import written
 
 if TYPE_CHECKING:
@@ -94,16 +94,17 @@ def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> No
         show_header(output, trace.header)
         if trace.redacted:
             output.line("redacted: this run was recorded without its text and token ids", "yellow")
-        if trace.header.parent:
-            step = trace.header.parent_step
-            at = f", from {printable(step)}" if step else ""
-            output.line(f"continues {printable(trace.header.parent)}{at}", "dim")
+        show_parent(output, trace)
     output.line()
-    output.timeline(trace)
-    output.line()
-    _lines(output, report.by_turn(trace).lines())
-    output.line()
-    _lines(output, report.by_regime(trace).lines())
+    if not trace.phases:
+        for turn in trace.turns:
+            show_turn(output, turn)
+    else:
+        output.timeline(trace)
+        output.line()
+        _lines(output, report.by_turn(trace).lines())
+        output.line()
+        _lines(output, report.by_regime(trace).lines())
     if tuning:
         output.line()
         _lines(output, report.of_tuning(trace))
@@ -116,9 +117,7 @@ def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> No
             output.line()
             output.line(title, "bold")
             _lines(output, table.lines())
-    end = trace.end
-    if end is not None and end.status != "answered":
-        output.line(f"{end.status}: {printable(end.message)}", "red")
+    show_end(output, trace)
     output.line()
 
 

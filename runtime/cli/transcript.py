@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...traces.text import short
+from ...traces.text import printable, short
 
 if TYPE_CHECKING:
     from ...traces.events import RunStart
-    from ...traces.reader import Turn
+    from ...traces.reader import Trace, Turn
     from .output import Output
 
 _WIDTH = 96
@@ -30,8 +30,31 @@ def show_header(output: Output, header: RunStart) -> None:
     output.line(", ".join(part for part in parts if part), "dim")
 
 
+def show_parent(output: Output, run: Trace) -> None:
+    """Which run this one goes on with, if any."""
+    if run.header is None or not run.header.parent:
+        return
+    step = run.header.parent_step
+    at = f", from {short(step, 24)}" if step else ""
+    asked = sum(one.get("role") == "user" for one in run.history.messages) if run.history else 0
+    before = f", behind {asked} question{'s' * (asked != 1)}" if asked else ""
+    output.line(f"continues {short(run.header.parent, 80)}{at}{before}", "dim")
+
+
+def show_end(output: Output, run: Trace) -> None:
+    """How the run ended, if that was no answer."""
+    from ...traces.report import cut_off
+
+    if where := cut_off(run):
+        output.line(where, "red")
+    elif run.end is not None and run.end.status != "answered":
+        output.line(printable(f"{run.end.status}: {run.end.message}"), "red")
+
+
 def show_turn(output: Output, turn: Turn) -> None:
-    """A recorded turn: the question, the calls and the answer."""
+    """A recorded turn: the question, the calls and the answer; nothing of one that took over."""
+    if not turn.began and not turn.question:
+        return
     output.line(f"? {turn.question}", "bold")
     for tool in turn.tools:
         show_call(output, tool.name, tool.arguments)

@@ -27,8 +27,9 @@ from typing import Any
 from ...errors import TemplateError
 from ..tokens.segments import Marks, Segment
 from ..tokens.tokenizer import Tokenizer
-from .formats import format_for, format_of
+from .formats import FALLBACK, format_for, format_of
 from .messages import Message, call_shown, results_as_user, shown_to_template, whole_answer
+from .proof import written_by
 from .template import ChatTemplate, TemplateRefusalError
 from .thinking import Thinking, thinking_of
 from .toolcalls import ToolCall, ToolFormat
@@ -102,16 +103,16 @@ class Chat:
         )
         self._options = self._known(options or {})
         self._keeps: dict[bool, bool] = {}
-        self.form: ToolFormat = format_for(source, tokenizer)
+        self.form: ToolFormat = format_for(source, tokenizer)  # of calls, until one is seen
         self.thinking: Thinking = thinking_of(source, tokenizer)
         self._tools_in_system = _TOOLS_IN_SYSTEM.search(source) is not None
         self._window = Window()
         self._takes_calls: bool | None = None  # not known before there is a call
         self._unsafe = {text for text in _texts(self.tools) if self._holds_control(text)}
         self._tells_tools = True
-        self._takes_system = True
+        self._takes_system: bool | None = None  # not known before there is a system message
         if self.tools:
-            self._probe(named=format_of(source) is not None)
+            self._find_format()
             self._shows_calls()  # asked now rather than while a tool's result waits to be read
 
     def open(self, messages: Sequence[Message]) -> list[Segment]:
@@ -120,16 +121,7 @@ class Chat:
         Raises:
             TemplateError: the template fails, or leaves a message out.
         """
-        try:
-            segments = self._render(messages, whole=True)
-        except TemplateRefusalError:
-            if not self._takes_system or not messages or messages[0].role != "system":
-                raise
-            self._takes_system = False
-            segments = self._render(messages, whole=True)
-            self.notes.append(
-                "the chat template takes no system message; it stands before the first question"
-            )
+        segments = self._render(messages, whole=True)
         self._check_all_there(messages, segments, since=0)
         return segments
 
@@ -169,9 +161,10 @@ class Chat:
         return segments[places[-1] + 1 :] if places else None
 
     def _from_stop(self, segments: list[Segment]) -> list[Segment] | None:
-        """What follows a call that the model has written: from its end of turn on.
+        """What follows calls that the model has written: from its end of turn on.
 
-        None where the template writes no token that ends a turn before it goes on.
+        Where the template ends no turn before it goes on, that is what follows the last call. None
+        where there is neither.
         """
         if not segments or not segments[0].trusted:
             return None
@@ -179,6 +172,8 @@ class Chat:
         tokens = self._tokenizer.vocabulary.tokens
         stops = (text.find(tokens[stop]) for stop in self._tokenizer.stop_ids)
         place = min((found for found in stops if found >= 0), default=None)
+        if place is None and (closing := self.form.closing) and closing in text:
+            place = text.rindex(closing) + len(closing)
         return None if place is None else [replace(segments[0], text=text[place:]), *segments[1:]]
 
     def encode(
@@ -252,32 +247,58 @@ class Chat:
         """Whether the template has already opened the model's thinking."""
         return bool(segments) and segments[-1].text.rstrip().endswith(self.thinking.opening)
 
-    def _probe(self, named: bool) -> None:
-        """See whether the template tells the model of its tools, in a format that is known."""
-        text = "".join(s.text for s in self._render([Message("user", "hello")]))
-        if named and all(tool["function"]["name"] in text for tool in self.tools):
-            return
-        self._tells_tools = False
-        self.notes.append(
-            "the chat template tells of tools in no known format; they are told in the system "
-            f"message, in the format {self.form.name}"
-        )
+    def _find_format(self) -> None:
+        """See how the template tells of tools and writes calls, and tell them where it does not.
+
+        What the model is told and what its grammar holds it to are always the same format.
+        """
+        written, spoken = written_by(self._template, self._options), format_of(self.source)
+        why = ""
+        if written.form is not None:
+            self.form = written.form
+        elif written.calls:
+            self.form = FALLBACK
+            how = f"another format than {spoken.name}" if spoken else "no known format"
+            why = f"the chat template writes tool calls in {how}"
+        elif spoken is None:
+            why = "the chat template tells of tools in no known format"
+        why = why or self._silent()
+        if why:
+            self._tells_tools = False
+            self.notes.append(
+                f"{why}; tools are told in the system message, in the format {self.form.name}"
+            )
+
+    def _silent(self) -> str:
+        """Why the template does not tell the model of its tools; empty where it does."""
+        try:
+            text = "".join(s.text for s in self._render([Message("user", "hello")]))
+        except TemplateError as error:
+            return f"with tools, {str(error).partition(';')[0]}"
+        if all(tool["function"]["name"] in text for tool in self.tools):
+            return ""
+        return "the chat template does not tell of tools"
 
     def _shows_calls(self) -> bool:
-        """Whether the template writes the calls of an assistant's message, after its content."""
+        """Whether the template writes the calls of an assistant's message."""
         if self._takes_calls is None:
-            call = ToolCall(
-                self.tools[0]["function"]["name"] if self.tools else "f", id="c00010100"
-            )
+            name = self.tools[0]["function"]["name"] if self.tools else "f"
+            call = ToolCall(name, id="c00010100")
             asked = [Message("user", "hello"), Message("assistant", calls=(call,))]
             answered = [*asked, Message("tool", "x", call.name, call.id)]
-            try:
-                with_calls = self._after(self._render(answered, calls=True), 1)
-                without = self._after(self._render(answered), 1)
-            except TemplateError:
-                with_calls = without = None
-            self._takes_calls = self._tells_tools and with_calls != without
+            shown = self._answered(answered, calls=True)
+            written = shown is not None and shown != self._answered(answered)
+            self._takes_calls = self._tells_tools and written
         return self._takes_calls
+
+    def _answered(
+        self, messages: Sequence[Message], *, calls: bool = False
+    ) -> list[Segment] | None:
+        """What follows message 1; None where it is left out or refused, as a result of no call."""
+        try:
+            return self._after(self._render(messages, calls=calls), 1)
+        except TemplateError:
+            return None
 
     def _render(
         self,
@@ -316,11 +337,30 @@ class Chat:
                 shown.insert(0, {"role": "system", "content": ""})
             functions = [tool["function"] for tool in tools]
             shown[0]["tools"] = json.dumps(functions, ensure_ascii=False)
-        if not self._takes_system and shown and shown[0]["role"] == "system":
-            system = shown.pop(0)["content"]
-            shown[0]["content"] = f"{system}\n\n{shown[0]['content']}"
-        text = self._template.render(shown, tools=tools, options=self._options)
-        return self._name_tools(marks.split(text))
+        return self._name_tools(marks.split(self._text(shown, tools)))
+
+    def _text(self, shown: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
+        """The template's text; a system message that it refuses stands before the question."""
+        first = len(shown) > 1 and shown[0]["role"] == "system"
+        if not first or self._takes_system is not False:
+            try:
+                text = self._template.render(shown, tools=tools, options=self._options)
+            except TemplateRefusalError:
+                if not first or self._takes_system:
+                    raise
+            else:
+                self._takes_system = self._takes_system or first or None
+                return text
+        system, question = shown[0]["content"], shown[1]
+        both = "\n\n".join(filter(None, (system, question["content"])))
+        merged = [{**question, "content": both}, *shown[2:]]
+        text = self._template.render(merged, tools=tools, options=self._options)
+        if self._takes_system is None and system:
+            self.notes.append(
+                "the chat template takes no system message; it stands before the first question"
+            )
+        self._takes_system = False
+        return text
 
     def _told(self, tools: Sequence[Mapping[str, Any]]) -> str:
         """The tools in our own words."""

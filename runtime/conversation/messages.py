@@ -38,12 +38,13 @@ def shown_to_template(
     """The message with a mark for its content; with `calls`, those of an assistant are apart."""
     content = message.content
     if message.role == "assistant":
-        # Already in the session: only its place matters, so it is never empty.
-        shown: dict[str, Any] = {"role": "assistant"}
-        shown["content"] = marks.put(content, "model", index)
-        if calls and message.calls:
-            shown["tool_calls"] = [call_shown(call, index, marks) for call in message.calls]
-        return shown
+        # Already in the session: only its place matters, so something of it is always marked. With
+        # calls that is in the last of them: what was said may stand before them or after results.
+        if not calls or not message.calls:
+            return {"role": "assistant", "content": marks.put(content, "model", index)}
+        placed = [replace(c, arguments={**c.arguments, "end": "x"}) for c in message.calls]
+        shown = [call_shown(call, index, marks) for call in placed]
+        return {"role": "assistant", "content": "", "tool_calls": shown}
     mark = marks.put(content, _ORIGINS[message.role], index) if content else ""
     shown = {"role": message.role, "content": mark}
     if message.role == "tool":

@@ -34,6 +34,8 @@ class Reply:
     calls: list[ToolCall] = field(default_factory=list)
     cut_call: str | None = None
     """Text of a call that never ended: it must not run."""
+    repeated: int = 0
+    """Tokens of the repetition that it was ended for; 0 where it was not."""
     repaired: bool = False
     """Whether the calls stood in plain text, without what opens a call."""
     broken: list[str] = field(default_factory=list)

@@ -12,10 +12,17 @@ Steps instead of a clock: the same template with the same input always renders, 
 
 from __future__ import annotations
 
-import html
 import json
 import re
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, ValuesView
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    ValuesView,
+)
 from datetime import datetime
 from itertools import islice
 from types import BuiltinMethodType, MethodType
@@ -27,10 +34,11 @@ from jinja2.ext import loopcontrols
 from jinja2.filters import FILTERS
 from jinja2.lexer import TokenStream
 from jinja2.runtime import Context, LoopContext, Macro
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
 from jinja2.tests import TESTS
 from jinja2.utils import Namespace, pass_context
 
+from ..tokens.segments import HTML
 from .metering import Generation, Metered
 
 MAX_TEXT = 1 << 20  # characters; the schemas of a few hundred tools fit
@@ -42,6 +50,7 @@ MAX_BITS = 4096  # of an integer
 # refuse on one core of a Zen 5. Most that models ship have a fourth of this; the longest, half.
 MAX_WORDS = 5_000  # lexed from it
 MAX_NODES = 1_500  # when it is parsed
+MAX_NESTED = 10  # blocks in each other; compiling takes time with the square of that
 
 Word = tuple[int, str, str]  # line, kind, text
 
@@ -57,10 +66,10 @@ def _words(text: str) -> frozenset[str]:
 
 _METHODS: dict[type, frozenset[str]] = {
     str: _words(
-        "capitalize casefold count endswith find index isalnum isalpha isascii isdecimal isdigit "
-        "islower isnumeric isspace istitle isupper join lower lstrip partition removeprefix "
-        "removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines startswith "
-        "strip swapcase title upper"
+        "capitalize casefold center count endswith expandtabs find index isalnum isalpha isascii "
+        "isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper "
+        "join ljust lower lstrip partition removeprefix removesuffix replace rfind rindex rjust "
+        "rpartition rsplit rstrip split splitlines startswith strip swapcase title upper zfill"
     ),
     dict: _words("copy get items keys values"),
     list: _words("copy count index"),
@@ -80,7 +89,13 @@ _KEYED = _words("dictsort groupby max min sort unique")
 """Filters that call a function of Python's for each item."""
 _ONE_BY_ONE = _words("strip lstrip rstrip rfind rindex rsplit rpartition trim")
 """Searches that take as long as text times argument; Python's others do not."""
+_ESCAPED = 5  # characters that one becomes at most
 _LONG_NUMBER = re.compile(r"\d{3}|\*")  # a width in a format: '%9999999d' fills the memory
+_PADDING = _words("center ljust rjust zfill")
+_NESTING = (
+    *(nodes.For, nodes.Macro, nodes.CallBlock, nodes.FilterBlock, nodes.AssignBlock),
+    *(nodes.With, nodes.Block),
+)
 _PASSING = (Iterator, KeysView, ValuesView, ItemsView)
 
 
@@ -117,10 +132,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters = {name: self._metered_filter(name, FILTERS[name]) for name in _FILTERS}
         self.filters |= {
             "tojson": self._to_json,
-            # Markup is a text with methods of its own; templates of prompts have no use for it.
-            "e": self._metered_filter("escape", _escape),
-            "escape": self._metered_filter("escape", _escape),
-            "safe": self._metered_filter("safe", str),
+            "e": self._metered_filter("escape", _escaped),
+            "escape": self._metered_filter("escape", _escaped),
+            "safe": self._metered_filter("safe", _Safe),
         }
         self.tests = {name: self._metered_test(test) for name, test in TESTS.items()}
         functions: dict[str, Callable[..., Any]] = {
@@ -185,6 +199,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         parts = list(islice(source.find_all(nodes.Node), MAX_NODES + 1))
         if len(parts) > MAX_NODES:
             raise OutOfStepsError(f"it has more than {MAX_NODES:,} parts")
+        if _nested(source) > MAX_NESTED:
+            raise OutOfStepsError(f"it nests more than {MAX_NESTED} blocks in each other")
         self.names = frozenset(n.name for n in parts if isinstance(n, nodes.Name))
         return super()._generate(Metered().visit(source), *args, **kwargs)
 
@@ -192,16 +208,20 @@ class Sandbox(ImmutableSandboxedEnvironment):
         """Reaching for Python's internals is an error, not an empty text."""
         raise SecurityError(f"it reaches for {attribute!r} of a {type(obj).__name__}")
 
-    def wrap_str_format(self, value: Any) -> None:
-        """``str.format`` is not on the list, so it needs no wrapper."""
-        return None
+    def wrap_str_format(self, value: Any) -> _Format | None:
+        """``str.format`` and ``str.format_map``, by Jinja's own rules and with this budget."""
+        if not isinstance(value, BuiltinMethodType) or not isinstance(value.__self__, str):
+            return None
+        name = value.__name__
+        return _Format(self, value.__self__, name) if name in ("format", "format_map") else None
 
     def is_safe_callable(self, obj: Any) -> bool:
         """Macros, the loop, the functions above, and the listed methods of plain data."""
-        if isinstance(obj, Macro | LoopContext):
+        if isinstance(obj, Macro | LoopContext | _Format):
             return True
         if isinstance(obj, BuiltinMethodType):
-            allowed = _METHODS.get(type(obj.__self__), frozenset())
+            kind = str if isinstance(obj.__self__, str) else type(obj.__self__)
+            allowed = _METHODS.get(kind, frozenset())
             return obj.__name__ in allowed or obj in self._callable
         if isinstance(obj, MethodType) and isinstance(obj.__self__, LoopContext):
             return obj.__name__ in ("cycle", "changed")
@@ -238,6 +258,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
             bits["**"] = left.bit_length() * max(right, 1) if right < MAX_BITS else MAX_BITS + 1
             if bits.get(operator, 0) > MAX_BITS:
                 raise OutOfStepsError("it makes a number that is too large")
+        texts = isinstance(left, str) and isinstance(right, str) and operator == "+"
+        if texts and _Safe in (type(left), type(right)):
+            return self._bounded(_joined(left, right))
         return self._bounded(super().call_binop(context, operator, left, right))
 
     @pass_context
@@ -349,8 +372,54 @@ def _refuse(message: object) -> None:
     raise RefusalError(str(message)[:500])
 
 
-def _escape(value: object) -> str:
-    return html.escape(str(value))
+class _Safe(str):
+    """A text that ``safe`` or ``escape`` made: what ``+`` adds to it is escaped, as in Jinja."""
+
+
+def _escaped(value: object) -> _Safe:
+    return value if isinstance(value, _Safe) else _Safe(str(value).translate(HTML))
+
+
+def _joined(*texts: Any) -> _Safe:
+    _expect_text(sum(len(t) * (1 if isinstance(t, _Safe) else _ESCAPED) for t in texts))
+    return _Safe("".join(map(_escaped, texts)))
+
+
+class _Format:
+    """``format`` or ``format_map`` of one text."""
+
+    __slots__ = ("_env", "_name", "_text")
+
+    def __init__(self, env: Sandbox, text: str, name: str) -> None:
+        self._env, self._text, self._name = env, text, name
+
+    def __call__(self, *args: Any, **kwargs: Any) -> str:
+        self._env.charge(self._text)
+        if self._name == "format_map":
+            if len(args) != 1 or kwargs or not isinstance(args[0], Mapping):
+                raise TypeError("format_map() takes one mapping")
+            return _Formatter(self._env).vformat(self._text, (), args[0])
+        return _Formatter(self._env).vformat(self._text, args, kwargs)
+
+
+class _Formatter(SandboxedFormatter):
+    """Pays for each field before it is made, and takes no width that would fill the memory."""
+
+    _env: Sandbox
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        return super().convert_field(self._env.charge(value), conversion)
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        if _LONG_NUMBER.search(format_spec):
+            raise OutOfStepsError("it formats with a width")
+        return self._env.charge(super().format_field(self._env.charge(value), format_spec))
+
+
+def _nested(node: nodes.Node) -> int:
+    """How deep blocks with names of their own are in each other."""
+    inside = max(map(_nested, node.iter_child_nodes()), default=0)
+    return inside + isinstance(node, _NESTING)
 
 
 def _expect_text(length: int) -> None:
@@ -370,7 +439,12 @@ def _grown(name: str, text: str, args: Iterable[Any]) -> int:
     if name == "join":
         return sum(_size(a) + _count(a) * len(text) for a in args)
     if name == "escape":
-        return 6 * len(text)
+        return _ESCAPED * len(text)
+    if name in _PADDING:
+        return max(len(text), *(a for a in args if isinstance(a, int)), 0)
+    if name == "expandtabs":
+        width = next((a for a in args if isinstance(a, int)), 8)
+        return len(text) + text.count("\t") * max(width, 0)
     if name == "format":
         return MAX_TEXT + 1 if _LONG_NUMBER.search(text) else len(text) + _size(args)
     return len(text)

@@ -75,6 +75,8 @@ class ToolFormat(ABC):
     """How a call looks, for a template that says nothing of tools."""
     single: bool = False
     """Whether a turn has one call at most."""
+    asked: bool = False
+    """Whether a template has to ask for it: its tokens are another format's too, or none."""
 
     @property
     def opening(self) -> str:

@@ -18,17 +18,17 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import ModelError
-from .locks import locked
+from ..files import make_folder, write_file
 from .names import is_repo
 from .variants import RepoFile
 
 PREFIX = "models--"
 PART = ".triplepoint.incomplete"
+_FILE, _FOLDER = 0o644, 0o755  # the cache is shared: others may read it, and never write there
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Models; backups need not keep them.\n"
@@ -125,27 +125,41 @@ class CachedRepo:
         """Unfinished blobs of ours."""
         return sorted(self.blobs.glob(f"*{PART}"))
 
-    def lock(self, digest: str, waiting: Callable[[], None]) -> AbstractContextManager[None]:
-        """Keep other processes from writing or removing the blob with this hash."""
-        return locked(self.cache / ".locks" / self.folder.name / f"{digest}.lock", waiting)
+    @contextlib.contextmanager
+    def lock(self, digest: str, waiting: Callable[[], None]) -> Iterator[None]:
+        """Keep other processes from writing or removing the blob with this hash.
+
+        `waiting` is called if another has it. It is the lock that `huggingface_hub` takes.
+        """
+        from filelock import FileLock, Timeout
+
+        path = self.cache / ".locks" / self.folder.name / f"{digest}.lock"
+        make_folder(path.parent, _FOLDER)
+        # Group-writable as other tools make it: who shares the cache waits too.
+        lock = FileLock(path, mode=0o664)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            waiting()
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
 
     def make(self) -> None:
         """Make the folders. Backups know by the tag that they can leave the cache out."""
-        self.blobs.mkdir(parents=True, exist_ok=True)
+        make_folder(self.blobs, _FOLDER)
         tag = self.cache / "CACHEDIR.TAG"
         with contextlib.suppress(OSError):
             if not tag.exists():
-                tag.write_text(_TAG, encoding="utf-8")
+                write_file(tag, _TAG, _FILE)
 
     def set_ref(self, revision: str, commit: str) -> None:
         """Note which commit a branch or tag stands at."""
         if revision == commit:
             return
-        path = self.folder / "refs" / revision
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-        temporary.write_text(commit, encoding="utf-8")
-        os.replace(temporary, path)
+        write_file(self.folder / "refs" / revision, commit, _FILE)
 
     def link(self, commit: str, path: str, digest: str, *, symlinks: bool) -> Path:
         """Show the blob with this hash as `path` of the snapshot; returns where."""
@@ -154,7 +168,7 @@ class CachedRepo:
             raise ModelError(f"{path!r} does not stay inside its repository")
         if self._target(place) == blob or (place.exists() and not blob.exists()):
             return place  # is there already: as a link, or where there are no links as itself
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(place.parent, _FOLDER)
         temporary = place.with_name(f".{uuid.uuid4().hex[:8]}.tmp")
         try:
             if not symlinks:
@@ -164,6 +178,19 @@ class CachedRepo:
             shutil.copyfile(blob, temporary) if blob.is_symlink() else os.replace(blob, temporary)
         os.replace(temporary, place)
         return place
+
+
+@contextlib.contextmanager
+def as_model_error(what: str, cache: Path) -> Iterator[None]:
+    """What the system refuses, as a ModelError that says what was meant to be done."""
+    try:
+        yield
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise ModelError(
+            f"{what}: {where}{error.strerror or error}; the cache is {cache}, HF_HUB_CACHE names "
+            f"another"
+        ) from error
 
 
 def cached_repos(cache: Path) -> Iterator[CachedRepo]:

@@ -8,12 +8,12 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any
 
 from ...errors import ModelError
-from .http import Attempts, Client, Reply, TransientError
 from .listing import explain
 from .names import ModelName
+from .transport import Attempts, Hub, RefusedError, TransientError
 from .variants import RepoFile
 from .watch import Watcher, size_text
 
@@ -36,7 +36,7 @@ class Download:
     if it is not. After any other error the part stays and the next download goes on from it.
     """
 
-    client: Client
+    hub: Hub
     name: ModelName
     commit: str
     file: RepoFile
@@ -67,7 +67,7 @@ class Download:
                 self.watcher.note(f"{self.file.path} has the wrong hash; starting again")
             self.part.unlink(missing_ok=True)
             raise ModelError(
-                f"{self.file.path}: what {self.client.settings.endpoint} sent has the hash "
+                f"{self.file.path}: what {self.hub.settings.endpoint} sent has the hash "
                 f"{found[:16]}…, but it must be {self.file.digest[:16]}…; nothing was kept"
             )
         except OSError as error:
@@ -92,18 +92,13 @@ class Download:
         return part.hexdigest(hashlib.sha256())
 
     def _fill(self, part: _Part) -> None:
-        attempts = Attempts(f"cannot pull {self.file.path}", self.client.patience,
-                            self.watcher.note)  # fmt: skip
-        path = f"/{self.name.repo}/resolve/{self.commit}/{quote(self.file.path)}"
+        attempts = Attempts(f"cannot pull {self.file.path}", self.hub.patience, self.watcher.note)
         best = part.size
         while part.size < self.file.size:
             try:
-                with self.client.get(path, part.size) as reply:
-                    self._take(part, reply)
-                if part.size < self.file.size:
-                    raise TransientError(
-                        f"the answer ended after {part.size:,} of {self.file.size:,} bytes"
-                    )
+                self._attempt(part)
+            except RefusedError as error:
+                explain(self.hub, self.name, error, self.file.path)
             except TransientError as error:
                 if isinstance(error, _WrongRangeError):
                     part.restart()
@@ -112,32 +107,45 @@ class Download:
                     attempts.progressed()
                 attempts.failed(error)
 
-    def _take(self, part: _Part, reply: Reply) -> None:
-        """Add the body of `reply` to the part, if it is what belongs there."""
-        if reply.status == 403 and reply.elsewhere:
+    def _attempt(self, part: _Part) -> None:
+        """Ask anew where the contents are, since such addresses expire, and take what comes."""
+        url, etag = self.hub.locate(self.name.repo, self.commit, self.file.path)
+        self._check_etag(etag, elsewhere=not self.hub.is_endpoint(url))
+        with self.hub.open(url, part.size) as response:
+            self._take(part, response)
+        if part.size < self.file.size:
+            raise TransientError(
+                f"the answer ended after {part.size:,} of {self.file.size:,} bytes"
+            )
+
+    def _take(self, part: _Part, response: Any) -> None:
+        """Add the body to the part, if it is what belongs there."""
+        status, headers = response.status_code, response.headers
+        if status == 403 and not self.hub.is_endpoint(str(response.url)):
             # The address was signed for a while that is over; the next try gets a new one.
-            raise TransientError(f"{reply.url} answers 403{self._too_large()}")
-        if reply.status not in (200, 206, 416):
-            explain(self.client, self.name, reply, self.file.path)
-        self._check_etag(reply)
-        if reply.status == 416:
+            raise TransientError(f"{RefusedError(response)}{self._too_large()}")
+        if status not in (200, 206, 416):
+            raise RefusedError(response)
+        if headers.get("content-encoding", "identity") != "identity":
+            raise ModelError(f"{self.file.path} comes compressed, which was not asked for")
+        if status == 416:
             raise _WrongRangeError("the server has fewer bytes than are here already")
-        if reply.status == 206 and part.size:
-            found = _RANGE.fullmatch(reply.headers.get("content-range", ""))
+        if status == 206 and part.size:
+            found = _RANGE.fullmatch(headers.get("content-range", ""))
             if found is None or (int(found[1]), int(found[3])) != (part.size, self.file.size):
                 raise _WrongRangeError("the server sends another range than was asked for")
         elif part.size:
             # A server that ignores Range sends the file from its start: it must not be added.
             self.watcher.note("the server cannot go on from the middle; starting again")
             part.restart()
-        length = reply.headers.get("content-length", "")
+        length = headers.get("content-length", "")
         if length.isdigit() and part.size + int(length) != self.file.size:
             raise TransientError(
                 f"the server announces {part.size + int(length):,} bytes, it should be "
                 f"{self.file.size:,}"
             )
         part.answers = part.answers + 1 if part.size else 1
-        for chunk in reply.chunks():
+        for chunk in self.hub.chunks(response):
             if part.size + len(chunk) > self.file.size:
                 part.restart()
                 raise TransientError(f"the server sends more than {self.file.size:,} bytes")
@@ -149,13 +157,10 @@ class Download:
             return ""
         return " (the Hub serves no single file over 50 GB in this way)"
 
-    def _check_etag(self, reply: Reply) -> None:
+    def _check_etag(self, etag: str, *, elsewhere: bool) -> None:
         """The Hub says the hash again with the file; a mirror may have other etags of its own."""
-        etag = reply.first.get("x-linked-etag") or reply.first.get("etag") or ""
-        etag = etag.removeprefix("W/").strip('"').lower()
         same_kind = re.fullmatch(r"[0-9a-f]+", etag) and len(etag) == len(self.file.digest or "")
-        linked = "x-linked-etag" in reply.first
-        if etag != self.file.digest and (same_kind or linked):
+        if etag and etag != self.file.digest and (same_kind or elsewhere):
             raise ModelError(
                 f"{self.file.path} was changed on the server while it was being pulled: its hash "
                 f"was {(self.file.digest or '')[:16]}…, now it is {etag[:16]}…; pull again"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ...errors import ModelError
 from ..gguf import filehash
-from .cache import CachedFile, CachedRepo
+from .aliases import KnownModel, alias_of
+from .cache import CachedFile, CachedRepo, as_model_error
 from .names import MAIN, ModelName
 from .settings import Settings
 from .variants import ChoiceError, Variant, choose, variants_of
@@ -64,6 +65,12 @@ def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
     return [_named(one, list(found.values())) for one in found.values()]
 
 
+def is_pulled(model: KnownModel, settings: Settings) -> bool:
+    """Whether a well-known model is in the cache; no byte of it is looked at."""
+    repo = CachedRepo(settings.cache, model.repo)
+    return any((repo.snapshots / commit / model.file).exists() for commit in repo.commits())
+
+
 def find(name: ModelName, settings: Settings, watcher: Watcher | None = None) -> Found:
     """The model that `name` means, its files checked against the hashes that their blobs bear.
 
@@ -74,6 +81,11 @@ def find(name: ModelName, settings: Settings, watcher: Watcher | None = None) ->
         ChoiceError: there are several, and it is not clear which is meant.
         ModelError: a file is damaged.
     """
+    with as_model_error(f"cannot read {name}", settings.cache):
+        return _find(name, settings, watcher or Silent())
+
+
+def _find(name: ModelName, settings: Settings, watcher: Watcher) -> Found:
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)
     whole = [one for one in models if one.variant.complete]
@@ -88,7 +100,7 @@ def find(name: ModelName, settings: Settings, watcher: Watcher | None = None) ->
         raise
     found = next(one for one in whole if one.variant is variant)
     for file in found.cached:
-        verify(file, watcher or Silent())
+        verify(file, watcher)
         _touch(file.place)
     return found
 
@@ -128,9 +140,10 @@ def _named(one: Found, models: list[Found]) -> Found:
 def _missing(name: ModelName, repo: CachedRepo, settings: Settings) -> str:
     parts = sum(part.stat().st_size for part in repo.parts())
     unfinished = f" ({size_text(parts)} of an unfinished pull are)" if parts else ""
+    known = alias_of(name.repo, name.selector) or name
     if settings.offline:
         return f"{name} is not in {settings.cache}{unfinished}, and HF_HUB_OFFLINE is set"
-    return f"{name} is not in {settings.cache}{unfinished}; get it with: triplepoint pull {name}"
+    return f"{name} is not in {settings.cache}{unfinished}; get it with: triplepoint pull {known}"
 
 
 def _touch(path: Path) -> None:

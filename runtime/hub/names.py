@@ -5,6 +5,7 @@ Qwen/Qwen3-4B-GGUF:Q8_0                  a quantisation, or any part of a file's
 Qwen/Qwen3-4B-GGUF:Qwen3-4B-Q8_0.gguf    a file, also one in a subfolder
 Qwen/Qwen3-4B-GGUF@v1.0:Q8_0             at a branch, tag or commit
 hf.co/…, hf://…, https://huggingface.co/…, also with /tree/, /blob/ or /resolve/
+qwen3:4b                                 an alias, of those that `triplepoint models` lists
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from ...errors import ModelError
+from .aliases import by_alias, near_aliases
 
 MAIN = "main"
 HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
@@ -53,6 +55,8 @@ def is_hub_name(text: str) -> bool:
         return urlsplit(text).hostname in HOSTS
     if text.startswith(("hf://", *(f"{host}/" for host in HOSTS))):
         return True
+    if by_alias(text):
+        return True
     match = _NAME.fullmatch(text)
     if match is None or not is_repo(match["repo"]):
         return False
@@ -71,6 +75,8 @@ def parse_name(text: str) -> ModelName:
     Raises:
         ModelError: it has none of them.
     """
+    if known := by_alias(text):
+        return ModelName(known.repo, selector=known.file)
     short = _strip_host(text)
     parts = short.split("/")
     repo, rest = "/".join(parts[:2]), parts[2:]
@@ -80,9 +86,15 @@ def parse_name(text: str) -> ModelName:
     if match is None or not is_repo(match["repo"]):
         raise ModelError(
             f"{text!r} is not the name of a model on the Hub; they look like "
-            f"Qwen/Qwen3-4B-GGUF:Q4_K_M"
+            f"Qwen/Qwen3-4B-GGUF:Q4_K_M, and aliases like qwen3:4b{alias_hint(text)}"
         )
     return _made(text, match["repo"], match["revision"] or MAIN, match["selector"])
+
+
+def alias_hint(text: str) -> str:
+    """Aliases near to a name that means nothing, and where all are, as the end of a message."""
+    near = near_aliases(text)
+    return f"; did you mean {' or '.join(near)}?" if near else "; `triplepoint models` lists those"
 
 
 def _strip_host(text: str) -> str:

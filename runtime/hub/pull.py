@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ...errors import ModelError, UnsupportedModelError
 from ..gguf import filehash
-from .cache import CachedRepo
+from .cache import CachedRepo, as_model_error
 from .download import Download
 from .find import checked, find
-from .http import Client, Patience
 from .listing import Listing, list_repository
 from .names import ModelName
 from .settings import Settings
+from .transport import Hub, Patience
 from .variants import RepoFile, Variant, choose, variants_of
 from .watch import Silent, Watcher, size_text
 
@@ -67,60 +67,57 @@ def pull(
         ModelError: anything else; the message says what to do.
     """
     watcher = watcher or Silent()
+    with as_model_error(f"cannot pull {name}", settings.cache):
+        return _pull(name, settings, watcher, patience, force)
+
+
+def _pull(
+    name: ModelName, settings: Settings, watcher: Watcher, patience: Patience | None, force: bool
+) -> Pulled:
     if settings.offline:
         found = find(name, settings, watcher)
         return Pulled(found.name, found.commit, found.variant, found.paths, 0)
-    client = Client(settings, patience)
-    try:
-        listing = list_repository(client, name, watcher.note)
-        variant = choose(variants_of(listing.files), name.selector, name.repo)
-        if not force:
-            _refuse_unsupported(name, listing, variant)
-        repo = CachedRepo(settings.cache, name.repo)
-        _make_room(repo, variant)
-        fetched = 0
-        for file in variant.files:
-            fetched += _fetch(client, repo, name, listing.commit, file, watcher)
-        paths = [
-            repo.link(listing.commit, file.path, file.digest or "", symlinks=settings.symlinks)
-            for file in variant.files
-        ]
-        repo.set_ref(name.revision, listing.commit)
-    except PermissionError as error:
-        raise ModelError(f"cannot write to {error.filename}: {error.strerror}") from error
-    finally:
-        client.close()
+    hub = Hub(settings, patience)
+    listing = list_repository(hub, name, watcher.note)
+    variant = choose(variants_of(listing.files), name.selector, name.repo)
+    if not force:
+        _refuse_unsupported(name, listing, variant)
+    repo = CachedRepo(settings.cache, name.repo)
+    _make_room(repo, variant)
+    fetched = 0
+    for file in variant.files:
+        fetched += _fetch(hub, repo, name, listing.commit, file, watcher)
+    paths = [
+        repo.link(listing.commit, file.path, file.digest or "", symlinks=settings.symlinks)
+        for file in variant.files
+    ]
+    repo.set_ref(name.revision, listing.commit)
     exact = ModelName(name.repo, name.revision, _selector(listing, variant))
     return Pulled(exact, listing.commit, variant, tuple(paths), fetched)
 
 
 def _fetch(
-    client: Client,
-    repo: CachedRepo,
-    name: ModelName,
-    commit: str,
-    file: RepoFile,
-    watcher: Watcher,
+    hub: Hub, repo: CachedRepo, name: ModelName, commit: str, file: RepoFile, watcher: Watcher
 ) -> int:
-    """Have the contents of `file` among the blobs; the bytes that were downloaded for that."""
+    """Have the contents of `file` among the blobs; the bytes that were downloaded for that.
+
+    The hash alone says whether what is there is good: a listing may lie about the size. What is
+    there stays until something better has been checked.
+    """
     assert file.digest is not None
     watcher.begin(file.path, file.size)
     blob, part = repo.blob(file.digest), repo.part(file.digest)
     waiting = f"waiting for another process that pulls {file.path}"
     with repo.lock(file.digest, lambda: watcher.note(waiting)):
-        place = repo.snapshots / commit / file.path
-        for there in (blob, place):
-            if not there.exists():
-                continue
-            if there.stat().st_size == file.size and checked(there, file.digest, watcher):
+        there = blob if blob.exists() else repo.snapshots / commit / file.path
+        if there.exists():
+            if checked(there, file.digest, watcher):
                 watcher.at(file.size)
                 return 0
             watcher.note(f"{file.path} is here, but damaged; pulling it again")
-            there.unlink()
         repo.make()  # `rm` in another process may have taken the empty folders away
         had = part.stat().st_size if part.exists() else 0
-        Download(client, name, commit, file, part, watcher).run()
-        blob.unlink(missing_ok=True)  # a link that leads nowhere
+        Download(hub, name, commit, file, part, watcher).run()
         os.replace(part, blob)
         if len(file.digest) == 64:
             filehash.remember(blob, file.digest)

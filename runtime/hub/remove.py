@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from .cache import CachedFile, CachedRepo
+from .cache import CachedFile, CachedRepo, as_model_error
 from .find import Found
 from .names import MAIN
 
@@ -29,6 +29,11 @@ def remove(repo: CachedRepo, models: Sequence[Found], *, unfinished: bool) -> in
         models: what to remove.
         unfinished: whether unfinished downloads of the repository go too.
     """
+    with as_model_error(f"cannot remove {repo.repo}", repo.cache):
+        return _remove(repo, models, unfinished)
+
+
+def _remove(repo: CachedRepo, models: Sequence[Found], unfinished: bool) -> int:
     freed = 0
     for one in models:
         doomed = {file.path for file in one.cached}

@@ -19,6 +19,7 @@ from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.pool import Pool
 from .. import memory, models
+from ..config import default_model
 from ..forward.choice import Choice
 from ..forward.kv import KVCache, KVLayout, KVMemory
 from ..forward.rows import Buffers
@@ -173,7 +174,7 @@ class Engine:
     @classmethod
     def load(
         cls,
-        model: str | Path = "nano",
+        model: str | Path | None = None,
         *,
         threads: int | None = None,
         target: str | None = None,
@@ -189,9 +190,10 @@ class Engine:
         """Load a model.
 
         Args:
-            model: ``nano`` (the embedded one), a path to a GGUF file, the name of a model that
-                `triplepoint pull` brought, such as ``Qwen/Qwen3-4B-GGUF:Q4_K_M``, or
-                ``synthetic:NAME:QUANT`` (real shapes, random weights).
+            model: ``nano`` (the embedded one), a path to a GGUF file, the name or alias of a model
+                that `triplepoint pull` brought, such as ``Qwen/Qwen3-4B-GGUF:Q4_K_M`` or
+                ``qwen3:4b``, or ``synthetic:NAME:QUANT`` (real shapes, random weights); default:
+                what `triplepoint use` set, else nano.
             threads: threads of every pass; default: as many as are quickest for each kind of pass,
                 up to the physical cores this process may use.
             target: CPU feature set, e.g. ``avx2``; default: the best of this machine.
@@ -230,7 +232,7 @@ class Engine:
         shortcuts = Shortcuts(jump, speculate)
         fixed = Fixed.of({**(tune or {}), **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
-        gguf = GGUFFile.open(resolve_model(model))
+        gguf = GGUFFile.open(resolve_model(model or default_model().value))
         models.architecture_of(gguf)
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
@@ -367,7 +369,7 @@ def resolve_model(model: str | Path) -> Path:
     path = Path(name).expanduser()
     if path.exists():
         return path
-    from ..hub.names import is_hub_name, parse_name
+    from ..hub.names import alias_hint, is_hub_name, parse_name
 
     if is_hub_name(name):
         from ..hub.find import find
@@ -375,8 +377,8 @@ def resolve_model(model: str | Path) -> Path:
 
         return find(parse_name(name), Settings.from_environ()).paths[0]
     raise ModelError(
-        f"no such model: {name}; give a path to a GGUF file, the name of a model that was pulled, "
-        f"nano, or synthetic:NAME:QUANT"
+        f"no such model: {name}; give a path to a GGUF file, the name or alias of a model that was "
+        f"pulled, nano, or synthetic:NAME:QUANT{alias_hint(name)}"
     )
 
 

@@ -19,6 +19,7 @@ from ...traces.events import MessageEvent, PhaseEvent, RunStart, ToolEvent
 from ...traces.reader import Trace
 from ..agent.events import AgentEvent, Notice
 from ..agent.header import run_start
+from ..agent.history import History
 from ..agent.local import LocalTalk
 from ..agent.loop import Run
 from ..conversation.messages import Message
@@ -56,17 +57,15 @@ def branch(
         ReplayError: there is no such step, the trace is redacted, or the agent is not new.
         As `Agent.stream`.
     """
-    chosen, header = run_of(trace, run)
-    if header.redacted:
-        raise ReplayError(f"{trace.path}: the trace is redacted: there is no text to go on from")
+    past, header = past_of(trace, turn, step, run=run)
     if agent.turn or agent.messages:
         raise ReplayError("the agent has a conversation already; give a new one")
-    past = Past(chosen)
-    past.check(turn, step)
     phase, note = _take_over(past, agent, header, turn, step)
     start = run_start(agent, past.question(turn) if prompt is None else prompt)
     start.parent, start.parent_step = header.run, f"{turn}.{step}"
     agent.trace.write(start)
+    if agent.messages:
+        agent.trace.write(History.of(agent).event())
     if phase is not None:
         agent.trace.write(phase)
     if note:
@@ -80,12 +79,47 @@ def branch(
     yield from agent.resume(past.question(turn), new, step)
 
 
+def past_of(trace: Trace, turn: int, step: int, *, run: int = -1) -> tuple[Past, RunStart]:
+    """What was said before a step of a run, and the header of that run.
+
+    Raises:
+        ReplayError: there is no such step, or the trace does not have what came before it.
+    """
+    chosen, header = run_of(trace, run)
+    if header.redacted:
+        raise ReplayError(
+            f"{trace.path}: the trace is redacted: it holds neither texts nor token ids, so there "
+            "is nothing to go on from or to verify. What still works is to show it and to compare "
+            "times (--perf, --predict); record a run without --redact to go on from it"
+        )
+    past = Past(chosen)
+    past.check(turn, step)
+    return past, header
+
+
 class Past:
-    """What a run said and was told, by turn and step."""
+    """What a run said and was told, by turn and step.
+
+    Attributes:
+        history: the conversation that the run went on with; empty for one that began anew.
+    """
 
     def __init__(self, run: Trace) -> None:
         self._run = run
-        self.turns = {turn.number: turn for turn in run.turns if turn.number}
+        self.turns = {turn.number: turn for turn in run.turns if turn.number and turn.began}
+        self.history = History()
+        if run.history is not None:
+            self.history = History.read(run.history)
+        self._taken = self.history.steps()
+        self._own = {
+            (number, step)
+            for number, own in self.turns.items()
+            for step in {e.step for e in (*own.messages, *own.phases) if e.step} or {1}
+        }
+
+    def start(self, turn: int, step: int) -> History:
+        """The conversation that the run's own steps before this one follow."""
+        return self.history if (turn, step) in self._own else self._taken[turn, step][0]
 
     def check(self, turn: int, step: int) -> None:
         """Whether the model was asked for that step.
@@ -93,23 +127,30 @@ class Past:
         Raises:
             ReplayError: it was not; says what there is.
         """
-        if turn not in self.turns:
-            raise ReplayError(f"from {turn}.{step}: the run has the turns {_list(self.turns)}")
-        steps = self.steps(turn)
+        header = self._run.header
+        if header and header.parent and header.parent_step != "1.1" and not self._run.history:
+            raise ReplayError(
+                f"from {turn}.{step}: the run goes on with {header.parent}, and an older version "
+                "recorded it without what was said there; go on from that run, or record it again"
+            )
+        turns = {number for number, _ in self._own | self._taken.keys()}
+        if turn not in turns:
+            raise ReplayError(f"from {turn}.{step}: the run has {_list('turn', turns)}")
+        steps = {s for number, s in self._own | self._taken.keys() if number == turn}
         if step not in steps:
-            raise ReplayError(f"from {turn}.{step}: turn {turn} has the steps {_list(steps)}")
-
-    def steps(self, turn: int) -> list[int]:
-        """The steps of a turn."""
-        own = self.turns[turn]
-        return sorted({e.step for e in (*own.messages, *own.phases) if e.step}) or [1]
+            raise ReplayError(f"from {turn}.{step}: turn {turn} has {_list('step', steps)}")
 
     def question(self, turn: int) -> str:
         """What the person asked."""
-        return self.turns[turn].question
+        if turn in self.turns:
+            return self.turns[turn].question
+        fed = self._taken[turn, 1][1]
+        return next((one.content for one in fed if one.role == "user"), "")
 
     def fed(self, turn: int, step: int) -> list[Message]:
         """The messages that a step began with: the question, or results of the step before."""
+        if (turn, step) not in self._own:
+            return list(self._taken[turn, step][1])
         own = self.turns[turn]
         calls = iter([call for call in own.tools if call.step == step - 1])
         found = []
@@ -128,12 +169,9 @@ class Past:
         said = [e for e in own.messages if e.step == step and e.role == "assistant"]
         return (said[-1] if said else None), [call for call in own.tools if call.step == step]
 
-    def before(self, turn: int, step: int) -> Iterator[tuple[int, int]]:
-        """The steps before one, in order."""
-        for number in sorted(self.turns):
-            for other in self.steps(number):
-                if (number, other) < (turn, step):
-                    yield number, other
+    def before(self, turn: int, step: int) -> list[tuple[int, int]]:
+        """The steps of the run itself before one, in order."""
+        return sorted(own for own in self._own if own < (turn, step))
 
     def decoded(self, turn: int, step: int) -> list[int]:
         """The ids that the model gave in a step."""
@@ -198,21 +236,26 @@ def _played(past: Past, agent: Agent[Any], turn: int, step: int) -> tuple[PhaseE
     session = talk.session
     paper = talk.session = PaperSession(session.context)  # pyright: ignore[reportAttributeAccessIssue]
     agent.use_trace(Trace())  # what happened is in the parent's
+    start, own = past.start(turn, step), past.before(turn, step)
     try:
+        start.give(agent)
+        paper.prefill(start.ids)
         run: Run | None = None
-        for number, other in past.before(turn, step):
+        for number, other in own:
             if run is None or run.turn != number:
                 agent.turn = number - 1
                 if agent.messages and agent.messages[-1].role != "assistant":
                     agent.messages = [*agent.messages, Message("assistant")]
-                run = Run(agent, past.question(number))
+                # From a later step on, the question was asked and marked before.
+                new = past.fed(number, other) if other > 1 else ()
+                run = Run(agent, past.question(number), new, other)
             _play_step(run, past, paper, number, other)
     except TriplepointError as error:
         return None, f"the recorded tokens cannot be taken over ({error})"
     finally:
         talk.session = session
         agent.use_trace(None)
-    if paper.tokens != past.tokens(turn, step):
+    if own and paper.tokens != past.tokens(turn, step):
         return None, "the recorded tokens are not what these messages make now"
     agent.turn = turn - 1
     if not paper.tokens:
@@ -240,7 +283,7 @@ def _play_step(run: Run, past: Past, paper: PaperSession, turn: int, step: int) 
 
 def _rendered(past: Past, agent: Agent[Any], turn: int, step: int) -> list[Message]:
     """The conversation before a step as messages, the system message that of the agent."""
-    found: list[Message] = []
+    found = [one for one in past.start(turn, step).messages if one.role != "system"]
     for number, other in past.before(turn, step):
         found += [one for one in past.fed(number, other) if one.role != "system"]
         event, calls = past.reply(number, other)
@@ -266,5 +309,7 @@ def _beside(content: str, calls: Sequence[ToolEvent]) -> str:
     return content[: min(at)].strip() if openings and at else ""
 
 
-def _list(numbers: Any) -> str:
-    return ", ".join(map(str, sorted(numbers))) or "none"
+def _list(what: str, numbers: set[int]) -> str:
+    if len(numbers) == 1:
+        return f"{what} {min(numbers)} only"
+    return f"the {what}s {', '.join(map(str, sorted(numbers)))}" if numbers else f"no {what}"

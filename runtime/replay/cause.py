@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...traces.events import PhaseEvent, RunStart
@@ -33,45 +34,72 @@ def margin_between(
     return abs(float(logits[replayed]) - float(logits[recorded])) / spread
 
 
-def likely_cause(header: RunStart, engine: Engine, phase: PhaseEvent, margin: float | None) -> str:
-    """In a sentence: what of that which differs can lead to another token, the likeliest first."""
-    causes = [*_numeric(header, engine), *_versions(header)]
-    if not sampling_of(phase).greedy:
-        causes.append("sampling: tokens are drawn, so that a small difference picks another one")
-    if not header.model.sha256:
-        causes.append("model.sha256 is not in the trace: it may be another file")
-    if not causes:
-        return (
-            "nothing that a trace records differs: the trace was changed, or this is a bug, "
-            "since the same settings on the same machine give the same tokens"
-        )
-    if margin is None:
-        return "; ".join(causes)
-    if margin <= ROUNDING:
-        return f"{'; '.join(causes)}: the tokens are as near as sums in another order make them"
-    return f"{'; '.join(causes)}; but the tokens are far apart, which rounding alone does not make"
+@dataclass(frozen=True)
+class Setting:
+    """What was one thing when the run was recorded and is another now."""
+
+    name: str
+    recorded: str
+    now: str
+    effect: str
+    """What it can change: the ``order`` of sums, the ``numbers`` in them, the ``code`` that makes
+    or reads tokens, and so perhaps anything; or nothing by design: ``none``."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: recorded with {self.recorded}, now {self.now}"
 
 
-def _numeric(header: RunStart, engine: Engine) -> list[str]:
-    """Settings under which sums are made in another order or from other numbers."""
-    found = []
-    if header.target and header.target != str(engine.target):
-        found.append(f"target: recorded with {header.target}, now {engine.target}")
-    if header.kv and header.kv != engine.kv:
-        found.append(f"kv: recorded with a {header.kv} cache, now {engine.kv}")
-    return found
-
-
-def _versions(header: RunStart) -> list[str]:
-    """Versions that make or choose: of the kernels, their compiler, and the grammar."""
+def what_differs(header: RunStart, engine: Engine) -> list[Setting]:
+    """Everything that a trace records of how tokens come about and that is another now."""
     from ..agent.header import versions
 
-    now = versions()
-    pairs = ((name, header.versions.get(name), now.get(name)) for name in _MAKERS)
-    found = [f"{name}: recorded with {a}, now {b}" for name, a, b in pairs if a and a != b]
+    model, now, drafts = engine.model, versions(), engine.shortcuts.as_dict()
+    pairs = [
+        ("target", header.target, engine.target, "order"),
+        ("KV cache format", header.kv, engine.kv, "numbers"),
+        *((name, header.versions.get(name), now.get(name), "code") for name in _MAKERS),
+        ("threads", header.threads or None, engine.threads, "none"),
+        ("draft tokens", header.config.get("speculate"), drafts["speculate"], "none"),
+        ("jump-forward", header.config.get("jump"), drafts["jump"], "none"),
+    ]
+    found = [
+        Setting(name, str(was), str(is_now), effect)
+        for name, was, is_now, effect in pairs
+        if was not in (None, "") and str(was) != str(is_now)
+    ]
     if "kernels" not in header.versions:
-        found.insert(0, "kernels: an older version recorded this, which did not say with which")
+        old = "an older version, which did not say which"
+        found.append(Setting("kernels", old, now["kernels"], "code"))
+    if not header.model.sha256:  # another hash is refused before anything runs
+        was = f"{header.model.path or header.model.name}, whose hash is not in the trace"
+        found.append(Setting("model file", was, str(model.path), "numbers"))
     return found
 
 
-_MAKERS = ("kernels", "llvmlite", "triplepoint", "llguidance", "tokenizers")
+def likely_cause(header: RunStart, engine: Engine, phase: PhaseEvent, margin: float | None) -> str:
+    """In a sentence: all that differs, each by its name, and what is known of what it can do."""
+    differs = what_differs(header, engine)
+    drawn = not sampling_of(phase).greedy
+    shown = [*map(str, differs)]
+    if drawn:
+        shown.append("sampling: tokens are drawn, so that a small difference picks another one")
+    able = [one for one in differs if one.effect != "none"]
+    if not able and not drawn:
+        but = f"{'; '.join(shown)}; which changes no token. But for that " if shown else ""
+        return (
+            f"{but}nothing that a trace records differs: the trace was changed, or this is a bug, "
+            "since the same settings on the same machine give the same tokens"
+        )
+    if [one.effect for one in able] != ["order"]:
+        return "; ".join(shown)
+    if margin is None:
+        return f"{'; '.join(shown)}: its sums are made in another order"
+    if margin <= ROUNDING:
+        return f"{'; '.join(shown)}: the tokens are as near as sums in another order make them"
+    return (
+        f"{'; '.join(shown)}; but the tokens are far apart, which sums in another order alone do "
+        "not make"
+    )
+
+
+_MAKERS = ("kernels", "llvmlite", "numpy", "triplepoint", "llguidance", "tokenizers")

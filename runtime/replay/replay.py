@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from ...errors import ContextOverflowError, ReplayError
 from ...traces.events import PhaseEvent, RunStart, ToolEvent
-from .cause import ROUNDING, likely_cause, margin_between
+from .cause import ROUNDING, likely_cause, margin_between, what_differs
 from .decoding import Grammars, sampling_of
 from .schedule import check_replayable, chosen_run
 
@@ -87,6 +87,8 @@ class VerifyReport:
     tool_difference: ToolDifference | None = None
     other_target: bool = False
     """It was recorded with another CPU target than this one."""
+    other_numbers: bool = False
+    """So it was with another KV cache format or model file: more differs than the order of sums."""
 
     @property
     def ok(self) -> bool:
@@ -99,7 +101,9 @@ class VerifyReport:
         """The first difference is no more than what another target's rounding makes."""
         found = self.first_difference
         margin = found.difference.margin if found and found.difference else None
-        return self.other_target and margin is not None and margin <= ROUNDING
+        if not self.other_target or self.other_numbers or margin is None:
+            return False
+        return margin <= ROUNDING
 
     @property
     def first_difference(self) -> PhaseCheck | None:
@@ -131,13 +135,10 @@ def verify(
         ReplayError: the trace and the engine do not fit; the message names the field.
     """
     chosen, header = chosen_run(trace, run)
-    if header.redacted:
-        raise ReplayError(
-            f"{trace.path}: the trace is redacted, so it has no token ids to run again or compare; "
-            "record one without --redact"
-        )
+    check_has_tokens(trace, header)
     report = VerifyReport(header.run, check_settings(header, engine), total=len(chosen.phases))
-    report.other_target = bool(header.target) and header.target != str(engine.target)
+    effects = {setting.effect for setting in what_differs(header, engine)}
+    report.other_target, report.other_numbers = "order" in effects, "numbers" in effects
     replay = Replay(engine, header)
     number = 0
     for event in chosen.events:
@@ -159,6 +160,20 @@ def verify(
     return report
 
 
+def check_has_tokens(trace: Trace, header: RunStart) -> None:
+    """Whether there is anything to compare with.
+
+    Raises:
+        ReplayError: the run was recorded without it.
+    """
+    if header.redacted:
+        raise ReplayError(
+            f"{trace.path}: the trace is redacted, so it has no token ids to run again or compare; "
+            "what still works is to show it and to compare times (--perf, --predict). Record a "
+            "run without --redact to verify it"
+        )
+
+
 def check_settings(header: RunStart, engine: Engine) -> list[str]:
     """Compare a trace's header with an engine; returns notes on what differs but may be tried.
 
@@ -173,12 +188,10 @@ def check_settings(header: RunStart, engine: Engine) -> list[str]:
             f"({header.model.sha256[:12]}…), this is {model.name} ({model.sha256[:12]}…); "
             "give the recorded model with -m"
         )
-    now = {"target": str(engine.target), "kv": engine.kv, "threads": engine.threads}
-    recorded = {"target": header.target, "kv": header.kv, "threads": header.threads}
     return [
-        f"{name} differs: recorded {recorded[name]}, now {value}"
-        for name, value in now.items()
-        if recorded[name] and recorded[name] != value
+        f"{one.name} differs: recorded {one.recorded}, now {one.now}"
+        for one in what_differs(header, engine)
+        if one.name not in header.versions
     ]
 
 

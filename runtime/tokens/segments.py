@@ -10,9 +10,11 @@ from typing import Literal
 
 Origin = Literal["template", "system", "tools", "user", "tool_result", "model"]
 
+HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "'": "&#39;", '"': "&#34;"})
+"""How a template escapes a text, if it does."""
 _EDGE = "\u2003"  # a space that no template writes; missing where the template strips a content
 _EDGES = rf"({_EDGE}|\\u{ord(_EDGE):04x})?"  # also as JSON of ASCII only
-_MARK = re.compile(rf'{_EDGES}([0-9a-f]{{16}})\.(\d+)(\\*)"\2{_EDGES}')
+_MARK = re.compile(rf'{_EDGES}([0-9a-f]{{16}})\.(\d+)(\\*)(?:"|(&#34;))\2{_EDGES}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Marks:
     """Stands for contents while a template is rendered, and puts them back.
 
     A mark holds a random word, so that no text can contain it by chance or intent; a quote in its
-    middle, which shows whether the template wrote it as JSON; and odd spaces at its edges, which
-    show whether the template strips what it is given.
+    middle, which shows whether the template wrote it as JSON or escaped it as HTML; and odd spaces
+    at its edges, which show whether the template strips what it is given.
     """
 
     def __init__(self) -> None:
@@ -50,7 +52,7 @@ class Marks:
         segments: list[Segment] = []
         done = 0
         for match in _MARK.finditer(rendered):
-            left, word, number, slashes, right = match.groups()
+            left, word, number, slashes, escaped, right = match.groups()
             if word != self._word:
                 continue
             if match.start() > done:
@@ -62,6 +64,7 @@ class Marks:
             text = text if right else text.rstrip()
             for _ in range(len(slashes).bit_length()):  # 1, 3, 7 … by how often it was quoted
                 text = json.dumps(text, ensure_ascii=False)[1:-1]
+            text = text.translate(HTML) if escaped else text
             segments.append(replace(content, text=text))
         if done < len(rendered):
             segments.append(Segment(rendered[done:], "template", trusted=True))

@@ -38,7 +38,7 @@ _STOP_TEXTS = frozenset(
         *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>"),
         *("<|return|>", "<|call|>", "<end_of_turn>", "<|endofturn|>", "<|end_of_turn|>", "</s>"),
         *("<eos>", "<｜end▁of▁sentence｜>", "<|END_OF_TURN_TOKEN|>", "<end_of_utterance>"),
-        *("<start_function_response>", "<turn|>"),
+        *("<start_function_response>", "<turn|>", "<|tool_response>"),
     }
 )
 

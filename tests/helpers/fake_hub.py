@@ -21,13 +21,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from triplepoint.runtime.hub.http import Patience
 from triplepoint.runtime.hub.names import ModelName
 from triplepoint.runtime.hub.settings import Settings
+from triplepoint.runtime.hub.transport import Patience
 
 ONE = ModelName("org/one")
 FILE = "One-Q4_K_M.gguf"
-HURRIED = Patience(connect_s=2, read_s=0.3, window_s=0.2, slowest=1000, tries=4, pause_s=0.001)
+HURRIED = Patience(read_s=0.3, window_s=0.2, slowest=1000, tries=4, pause_s=0.001)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_secret"
 
@@ -41,6 +41,7 @@ class FakeRepo:
     lfs: bool = True
     gated: bool = False
     architecture: str | None = None
+    shrink: int = 0  # bytes that the listing says too few of each file
 
     def digest(self, path: str) -> str:
         data = self.files[path]
@@ -51,9 +52,10 @@ class FakeRepo:
     def listing(self) -> dict[str, object]:
         siblings: list[dict[str, object]] = []
         for path, data in self.files.items():
-            one: dict[str, object] = {"rfilename": path, "size": len(data), "blobId": "ab" * 20}
+            one: dict[str, object] = {"rfilename": path, "size": len(data) - self.shrink}
+            one["blobId"] = "ab" * 20
             if self.lfs:
-                one["lfs"] = {"sha256": self.digest(path), "size": len(data), "pointerSize": 134}
+                one["lfs"] = {"sha256": self.digest(path), "size": one["size"], "pointerSize": 134}
             else:
                 one["blobId"] = self.digest(path)
             siblings.append(one)
@@ -72,6 +74,8 @@ class FakeHub:
     api_faults: deque[str] = field(default_factory=deque)
     always: str = ""  # a fault of every answer of /cdn/
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
+    agents: set[str | None] = field(default_factory=set)  # what named itself
+    pause_s: float = 0.0  # before a search is answered
     url: str = ""
 
     def ranges(self) -> list[str | None]:
@@ -117,6 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         path = unquote(parts.path)
         token = self.headers.get("Authorization")
+        self.hub.agents.add(self.headers.get("User-Agent"))
         self.hub.asked.append((path, self.headers.get("Range"), token))
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             if path == "/api/models":
@@ -157,6 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def search(self, query: dict[str, str]) -> None:
+        time.sleep(self.hub.pause_s)
         author, text = query.get("author"), query.get("search", "").lower()
         names = [
             name
@@ -182,7 +188,8 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         if unquote(match[2]) not in ("main", "v1", "refs/pr/1", repo.commit):
             return self.refuse(404, "RevisionNotFound")
-        return self.answer(200, json.dumps(repo.listing()).encode())
+        body = json.dumps(repo.listing()).encode()
+        return self.answer(200, body, X_HF_Warning="a topic; words \x1b[2J of the server")
 
     def resolve(self, path: str) -> None:
         match = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)

@@ -244,6 +244,7 @@ class ScriptedEngine:
             context_length=context,
         )
         self.target, self.threads, self.kv = "none", 1, "f32"
+        self.shortcuts = Shortcuts()
         self.sampling, self.sampling_notes = Sampling(), []
         self.machine = SimpleNamespace(cpu="none", cores=1, as_dict=dict)
 

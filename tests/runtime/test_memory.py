@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from triplepoint.runtime.memory import HUGE_PAGE, Arena
+from triplepoint.runtime.memory import HUGE_PAGE, Arena, available_bytes
 
 THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
@@ -46,3 +47,42 @@ def test_touched_memory_lies_on_large_pages() -> None:
     data = arena.take(64 << 20)
     data[::4096] = 1
     assert huge_bytes(data) >= (64 << 20) // 2 - HUGE_PAGE
+
+
+def _system(tmp_path: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:
+    """A /proc with 8 GB available and these groups, and a /sys/fs/cgroup with these files."""
+    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n")
+    (proc / "self" / "cgroup").write_text(groups)
+    for name, text in files.items():
+        path = cgroups / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return proc, cgroups
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("", {}, 8_192_000_000),
+        ("0::/\n", {"memory.max": "max\n", "memory.current": "5\n"}, 8_192_000_000),
+        ("0::/a/b\n", {"a/b/memory.max": "max", "a/b/memory.current": "70", "a/memory.max": "1000",
+                       "a/memory.current": "300", "a/memory.stat": "file 9\ninactive_file 100\n"},
+         800),
+        ("3:cpu,memory:/c\n1:pids:/\n", {"memory/c/memory.limit_in_bytes": "1000",
+                                         "memory/c/memory.usage_in_bytes": "1200"}, 0),
+    ],
+    ids=["no groups", "no limit", "version 2, the group above", "version 1, over its limit"],
+)  # fmt: skip
+def test_available_memory_knows_its_group(
+    tmp_path: Path, groups: str, files: dict[str, str], expected: int
+) -> None:
+    """What the system has to give, or what is left of the narrowest group if that is less."""
+    assert available_bytes(*_system(tmp_path, groups, files)) == expected
+
+
+def test_available_memory_of_this_machine() -> None:
+    """Here it is some, and no more than is installed."""
+    installed = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert 0 < available_bytes() <= installed

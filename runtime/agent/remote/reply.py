@@ -45,6 +45,7 @@ class StreamedReply:
     """Text that may be the beginning of such a call, so that it is not shown yet."""
     usage: dict[str, Any] = field(default_factory=dict)
     timings: dict[str, Any] = field(default_factory=dict)
+    _seen: list[int] = field(default_factory=list)
 
     def take(self, chunk: dict[str, Any]) -> list[tuple[Mode, str]]:
         """Take one chunk in; gives the text in it. What has an unknown form is passed over."""
@@ -61,6 +62,14 @@ class StreamedReply:
             self.finish = choice["finish_reason"]
         delta = choice.get("delta")
         return self._delta(delta) if isinstance(delta, dict) else []
+
+    def fresh(self) -> str:
+        """What was written since the last time that this was asked, in thinking, answer or call."""
+        texts = [self.thinking, self.answer, *(call.arguments for call in self.calls.values())]
+        seen = [*self._seen, *[0] * len(texts)]
+        new = "".join(text[n:] for text, n in zip(texts, seen, strict=False))
+        self._seen = [len(text) for text in texts]
+        return new
 
     def _delta(self, delta: dict[str, Any]) -> list[tuple[Mode, str]]:
         said: list[tuple[Mode, str]] = []

@@ -19,6 +19,7 @@ from ...conversation.reply import Reply
 from ...inference.sampling import GREEDY
 from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
 from ..prompt import counted
+from ..repetition import RepetitionStop, Words
 from .exchange import BusyError, Exchange
 from .reply import StreamedReply
 
@@ -135,6 +136,8 @@ class RemoteTalk:
         said = StreamedReply()
         times = _Times(time.perf_counter())
         exchange = Exchange(self.engine, self._body(left))
+        words = Words()
+        stop = RepetitionStop(words.decode, self._given)
         try:
             for at, chunk in exchange.chunks(run.check_stop):
                 pieces = said.take(chunk)
@@ -143,7 +146,9 @@ class RemoteTalk:
                 times.last = at
                 for mode, text in pieces:
                     yield TextDelta(text) if mode == "answer" else ThinkingDelta(text)
-            if rest := said.read_text() if self._tools else said.held:
+                if self.config.repetition_stop and any(map(stop.push, words.push(said.fresh()))):
+                    break
+            if rest := said.read_text() if self._tools and not stop.length else said.held:
                 yield TextDelta(rest)
             if said.as_text and not self._told_of_text:
                 self._told_of_text = True
@@ -155,10 +160,21 @@ class RemoteTalk:
         finally:
             exchange.close()
             reply = self._reply(said)
+            reply.repeated = stop.length
             phases = self._keep(run, said, reply, times)
         yield from phases
-        self._check_whole(said, reply)
+        if reply.repeated:
+            yield Notice(
+                f"the model repeated itself for {counted(reply.repeated, 'word')} and sign, so "
+                "this was ended"
+            )
+        else:
+            self._check_whole(said, reply)
         return reply
+
+    def _given(self) -> list[str]:
+        """What the model was given and may copy."""
+        return [str(one["content"]) for one in self.wire if one["role"] != "assistant"]
 
     def _body(self, left: int) -> dict[str, Any]:
         """The request. History and tools come first and do not change: the server's cache."""
@@ -222,6 +238,7 @@ class RemoteTalk:
         self.wire.append(message)
         phases = self._phases(said, reply, times)
         prefill, decode = phases
+        decode.finish_reason = "repetition" if reply.repeated else ""
         run.usage.input_tokens += prefill.kv_after
         run.usage.cached_tokens += prefill.cached_tokens
         run.usage.decode_s += decode.wall_s

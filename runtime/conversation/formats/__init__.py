@@ -1,8 +1,8 @@
 """The ways in which models write tool calls, one a file, and which of them a model writes.
 
-The template names it in most cases: it shows the model how to call. Where it does not, a token of
-the vocabulary that opens calls tells what the model was trained on. Where there is neither, the
-model is told to write JSON.
+The template names it in most cases: it shows the model how to call, and a call that it writes
+itself proves the name (see `proof`). Where it does not, a token of the vocabulary that opens calls
+tells what the model was trained on. Where there is neither, the model is told to write JSON.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..toolcalls import ToolFormat
+from .functionary import Functionary
 from .gemma import FunctionGemma, Gemma, Gemma4
+from .glm import Glm
 from .granite import Granite
 from .hermes import Hermes
 from .json_text import JsonText
+from .listed import Listed, MiniMaxM1, Nemotron
 from .llama import Llama
+from .minimax import MiniMax
 from .mistral import Mistral, MistralArgs
 from .phi import Phi
 from .qwen_coder import QwenCoder
@@ -33,8 +37,19 @@ def register(form: ToolFormat) -> None:
 
 
 for _form in (
-    *(QwenCoder(), Hermes(), MistralArgs(), Mistral(), FunctionGemma(), Gemma4()),
-    *(Phi(), Granite(), Llama(), Gemma(), FALLBACK),
+    *(Glm(), QwenCoder(), MiniMax(), Listed(), MiniMaxM1(), Nemotron(), Hermes()),
+    *(
+        MistralArgs(),
+        Mistral(),
+        FunctionGemma(),
+        Gemma4(),
+        Phi(),
+        Granite(),
+        Functionary(),
+        Llama(),
+        Gemma(),
+        FALLBACK,
+    ),
 ):
     register(_form)
 
@@ -52,6 +67,6 @@ def format_for(template: str, tokenizer: Tokenizer) -> ToolFormat:
     marks = tokenizer.vocabulary.all_markers
     for form in FORMATS.values():
         tags = [opening.text for opening in form.openings if not opening.kept]
-        if any(tag in marks for tag in tags):
+        if not form.asked and any(tag in marks for tag in tags):
             return form
     return FALLBACK

@@ -27,6 +27,7 @@ from ..toolcalls import (
     strict,
 )
 from .json_text import JsonText
+from .tagged import text_rules
 
 _KEY = re.compile(r'[^:{}\[\],"]+')
 _WORD = re.compile(r"[^,{}\[\]]+")
@@ -122,21 +123,6 @@ class Gemma4(FunctionGemma):
     def speaks(self, template: str) -> bool:
         """See `ToolFormat.speaks`."""
         return "<|tool_call>call:" in template
-
-
-def text_rules(name: str, letters: str, quote: str, tag: Tag) -> list[str]:
-    """The rules of a text and the quote that ends it.
-
-    Args:
-        name: of the rule.
-        letters: what the text may be, as an expression of the grammar.
-        quote: that ends it.
-        tag: gives the grammar's word for the quote.
-    """
-    if not tag(quote).startswith("<["):
-        return [f"{name}[lazy]: {letters} {quoted(quote)}"]
-    ends = f"(/(?s:.*)/ {quoted(quote)} /(?s:.*)/)"  # those letters would read as the end
-    return [f"{name}: {name.upper()} {tag(quote)}", f"{name.upper()}: {letters} & ~{ends}"]
 
 
 class _Values:

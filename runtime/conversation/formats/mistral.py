@@ -47,9 +47,7 @@ class Mistral(ToolFormat):
         """See `ToolFormat.grammar`."""
         rules = [f'calls: " "? "[" {self.many("call", quoted(", "))} "]"']
         rules.append(f"call: {any_of('call', len(tools))}")
-        for i, head in enumerate(heads(tools)):
-            rules.append(f'call_{i}: {head} arguments_{i} ({_ID})? "}}"')
-        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+        return "\n".join([*rules, *call_rules(tools, lenient)])
 
     def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
         """The calls of the list."""
@@ -66,6 +64,7 @@ class MistralArgs(Mistral):
     name = "mistral-args"
     inner = ("[ARGS]", "[CALL_ID]", "[TOOL_CALLS]")
     example = "[TOOL_CALLS]<name>[ARGS]<arguments>"
+    asked = True
 
     def speaks(self, template: str) -> bool:
         """See `ToolFormat.speaks`."""
@@ -108,6 +107,12 @@ class MistralArgs(Mistral):
         """See `ToolFormat.render`."""
         parts = [(c.name, json.dumps(c.arguments, ensure_ascii=False)) for c in calls]
         return "".join(f"{self.opening}{name}[ARGS]{arguments}" for name, arguments in parts)
+
+
+def call_rules(tools: Sequence[Mapping[str, Any]], lenient: Container[str]) -> list[str]:
+    """The rules ``call_0`` …: each a call as a JSON object that may have an identifier."""
+    rules = [f'call_{i}: {head} arguments_{i} ({_ID})? "}}"' for i, head in enumerate(heads(tools))]
+    return [*rules, *arguments_rules(tools, lenient)]
 
 
 def _named(call: ToolCall) -> str:

@@ -149,7 +149,8 @@ def test_overflow_says_how_long_what_was(scripted: MakeEngine, folder: Path) -> 
 
 def test_a_context_that_fills_while_decoding(scripted: MakeEngine, folder: Path) -> None:
     """An answer that the context cuts is an overflow, not an answer."""
-    agent = Agent(scripted("word " * 500 + END, context=300), workspace=folder, trace=False)
+    words = " ".join(f"word {n}" for n in range(500))
+    agent = Agent(scripted(words + END, context=300), workspace=folder, trace=False)
 
     with pytest.raises(ContextOverflowError, match="full before the model had finished"):
         agent.run("Talk")

@@ -243,3 +243,83 @@ def test_a_trace_with_impossible_times(
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kept", "where"),
+    [
+        (2, "cut off in turn 1, in the prefill of the question: "),
+        (3, "cut off in turn 1, in the decode that follows this prefill: "),
+        (4, "cut off in turn 1, behind what is shown here: "),
+    ],
+)
+def test_a_killed_run_shows_what_there_is(
+    triplepoint: Run, recorded: Path, kept: int, where: str
+) -> None:
+    """The question, what was done, and where it was cut off; no empty tables."""
+    recorded.write_bytes(b"".join(recorded.read_bytes().splitlines(keepends=True)[:kept]))
+
+    for command in (("trace", "show"), ("replay",), ("replay", "--speed", "max")):
+        done = triplepoint(*command, recorded)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert where in done.stdout
+        assert "the run was killed, or still goes on" in done.stdout
+        assert "What's the error in app.log?" in done.stdout
+        assert ("phase" in done.stdout) == (kept > 2)
+    assert "cut off" in triplepoint("trace", "ls", recorded.parent).stdout
+
+
+def test_a_killed_second_question_is_told(triplepoint: Run, recorded: Path) -> None:
+    """A conversation whose first question was answered and whose second was not."""
+    whole = recorded.read_bytes().splitlines(keepends=True)
+    more = [line.replace(b'"turn":1', b'"turn":2') for line in whole[1:3]]
+    recorded.write_bytes(b"".join([*whole, *more]))
+
+    done = triplepoint("trace", "show", recorded)
+
+    assert "cut off in turn 2, in the decode that follows this prefill: " in done.stdout
+    assert Trace.load(recorded).end is None
+
+
+def test_a_redacted_run_is_refused_by_that_name(
+    triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """--from and --verify say that there is no text and what still works; that does work."""
+    trace = tmp_path / "t.jsonl"
+    asked = ("run", "Which files are here?", "--dir", folder, "--redact", "--trace", trace)
+    assert not triplepoint(*asked).returncode
+
+    for what in (("--from", "1"), ("--from", "1.2", "--prompt", "And now?"), ("--verify",)):
+        done = triplepoint("replay", trace, *what)
+        assert done.returncode == 3
+        assert "the trace is redacted" in done.stderr
+        assert "--perf" in done.stderr
+        assert "no such folder" not in done.stderr
+    for what in ((), ("--perf",), ("--speed", "max")):
+        done = triplepoint("replay", trace, *what)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_session_of_several_runs_replays(
+    triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
+) -> None:
+    """Its second run is shown, verified and gone on from as well as its first."""
+    first, second, branch = (tmp_path / name for name in ("1.jsonl", "2.jsonl", "3.jsonl"))
+    asked = ("--dir", folder, "--session", "replayed", "--trace")
+    assert not triplepoint("run", "What is on line 2 of notes.txt?", *asked, first).returncode
+    assert not triplepoint("run", "Which files are here?", *asked, second).returncode
+    header = Trace.load(first).header
+    assert header is not None
+
+    shown = triplepoint("replay", second).stdout
+    assert f"continues {header.run}, behind 1 question\n? Which files are here?\n" in shown
+    assert "? \n" not in shown
+    assert "\nturn 2: Which files are here?\n" in triplepoint("trace", "show", second).stdout
+    assert triplepoint("replay", second, "--verify").returncode == 0
+    for turn, answer in (("1", "buy milk"), ("2.2", "app.log")):
+        done = triplepoint("replay", second, "--from", turn, "--trace", branch)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert answer in done.stdout
+    none = triplepoint("replay", first, "--from", "2")
+    assert none.returncode == 3
+    assert "from 2.1: the run has turn 1 only" in none.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from triplepoint.errors import TemplateError
 from triplepoint.runtime.agent.prompt import SYSTEM_PROMPT
 from triplepoint.runtime.conversation.chat import CHATML, Chat, Message
+from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.segments import Segment
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import FileTools, ToolSet
@@ -168,6 +170,10 @@ def test_no_text_steers_the_template(make_tokenizer: MakeTokenizer) -> None:
         ("{{ messages[0].content | tojson }}", '"\\n a\\n b \\n"'),
         ("{{ messages[0].content | tojson(ensure_ascii=true) }}", '"\\n a\\n b \\n"'),
         ("{{ messages[0].content | trim | tojson | tojson }}", '"\\"a\\\\n b\\""'),
+        (
+            "{{ 'x'|safe + messages[0].content + messages[0].content|safe }}",
+            "x\n a\n b \n\n a\n b \n",
+        ),
         ("{{ messages[0].content }}, {{ messages[0].content }}", "\n a\n b \n, \n a\n b \n"),
     ],
 )
@@ -178,6 +184,15 @@ def test_what_a_template_does_to_a_content_is_done(
     chat = Chat(tokenizer, template=source)
 
     assert text_of(chat.open([Message("user", "\n a\n b \n")])) == expected
+
+
+def test_a_content_that_the_template_escapes(tokenizer: Tokenizer) -> None:
+    """What HTML escapes in a content is escaped in it, once it stands in its mark's place."""
+    chat = Chat(tokenizer, template="{{ messages[0].content | e }}{{ messages[0].content }}")
+
+    (escaped, plain) = chat.open([Message("user", "<a & 'b'>\n")])
+
+    assert (escaped.text, plain.text) == ("&lt;a &amp; &#39;b&#39;&gt;\n", "<a & 'b'>\n")
 
 
 def test_a_dropped_message_is_an_error(tokenizer: Tokenizer) -> None:
@@ -224,6 +239,85 @@ def test_a_template_that_refuses_a_system_message(tokenizer: Tokenizer) -> None:
     assert len(chat.notes) == 1
 
 
+GEMMA = (
+    "{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('Conversation roles must alternate') }}{% endif %}"
+    "<start_of_turn>{{ m.role }}\n{{ m.content | trim }}<end_of_turn>\n{% endfor %}"
+    "<start_of_turn>model"
+)
+"""No system message, no tools, and user and assistant in turns."""
+
+
+@pytest.mark.parametrize("system", [None, "", "Be brief."])
+@pytest.mark.parametrize("tools", [0, 1])
+def test_an_empty_system_message_is_none(
+    tokenizer: Tokenizer, system: str | None, tools: int
+) -> None:
+    """A template that refuses system messages takes an empty one as none; tools that have to be
+    told stand before the first question, with a system message, an empty one or none."""
+    chat = Chat(tokenizer, tools=[TOOL] * tools, template=GEMMA)
+    messages = [] if system is None else [Message("system", system)]
+    messages.append(QUESTION)
+
+    opened = text_of(chat.open(messages))
+    answered = [CALL, RESULT] if tools else [Message("assistant", "It is."), QUESTION]
+    extended = text_of(chat.extend([*messages, *answered]))
+
+    begin, _, rest = opened.partition(system or ("# Tools" if tools else QUESTION.content))
+    assert begin == "<start_of_turn>user\n"
+    assert ('"name": "read_file"' in rest) == bool(tools)
+    assert opened.endswith("What's in it?<end_of_turn>\n<start_of_turn>model")
+    if tools:
+        assert "<start_of_turn>user\n<tool_response>\n1\tdisk full" in extended
+    said = [note for note in chat.notes if "takes no system message" in note]
+    assert len(said) == bool(system or tools)
+
+
+def test_a_template_that_refuses_a_result_of_no_call(tokenizer: Tokenizer) -> None:
+    """Such a template is shown the calls, which it writes, so that results may follow."""
+    source = (
+        "{% set ns = namespace(called=false) %}{% for m in messages %}{% if m.role == 'tool' and "
+        "not ns.called %}{{ raise_exception('No call.') }}{% endif %}<|im_start|>{{ m.role }}"
+        '\n{{ m.content }}{% if m.tool_calls %}{% set ns.called = true %}<tool_call>\n{"name": '
+        '"{{ m.tool_calls[0].function.name }}", "arguments": '
+        "{{ m.tool_calls[0].function.arguments | tojson }}}\n</tool_call>{% endif %}<|im_end|>\n"
+        "{% endfor %}{{ tools | tojson }}<|im_start|>assistant\n"
+    )
+    chat = Chat(tokenizer, tools=[TOOL], template=source)
+    called = replace(CALL, calls=(ToolCall("read_file", {"path": "x"}, id="c00010100"),), said="")
+
+    opened = text_of(chat.open([QUESTION, replace(called, content=""), RESULT]))
+    extended = text_of(chat.extend([QUESTION, called, RESULT]))
+
+    assert chat.notes == []
+    assert '<tool_call>\n{"name": "read_file", "arguments": {"path": "x"}}' in opened
+    assert extended.startswith("<|im_end|>\n<|im_start|>tool\n1\tdisk full")
+
+
+@pytest.mark.parametrize("said", ["", "I look."])
+@pytest.mark.parametrize("arguments", [{}, {"path": "x"}])
+def test_results_that_stand_before_what_was_said(
+    make_tokenizer: MakeTokenizer, said: str, arguments: dict[str, str]
+) -> None:
+    """A template may write results behind the calls, in the same turn and before the content:
+    the conversation goes on right after the call, and what was said is not written again."""
+    source = (
+        "{{ tools | tojson }}{% for m in messages %}{% if m.role != 'tool' %}[{{ m.role }}]"
+        '{% for t in m.tool_calls or [] %}<tool_call>\n{"name": "{{ t.function.name }}", '
+        '"arguments": {{ t.function.arguments | tojson }}}\n</tool_call>'
+        "{% for r in messages if r.role == 'tool' %}<result>{{ r.content }}</result>{% endfor %}"
+        "{% endfor %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    chat = Chat(make_tokenizer(), tools=[TOOL], template=source)
+    call = ToolCall("read_file", dict(arguments), id="c00010100")
+    answer = Message("assistant", said + chat.form.render([call]), calls=(call,), said=said)
+    chat.open([QUESTION])
+
+    assert chat.notes == []
+    assert text_of(chat.extend([QUESTION, answer, RESULT])) == "<result>1\tdisk full</result>"
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -249,7 +343,7 @@ def test_a_template_that_knows_no_such_tools(tokenizer: Tokenizer, name: str) ->
     messages += [Message("assistant", "It is full."), Message("user", "And now?")]
     question = text_of(chat.extend(messages))
 
-    assert any("they are told in the system message" in note for note in chat.notes)
+    assert any("tools are told in the system message" in note for note in chat.notes)
     assert opened.index('{"name": "read_file"') < opened.index(QUESTION.content)
     both = (
         "<tool_response>\n1\tdisk full\n</tool_response>\n<tool_response>\nsecond\n</tool_response>"

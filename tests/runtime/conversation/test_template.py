@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from datetime import datetime
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
+from helpers.template_survey import (
+    CONVERSATIONS,
+    HEAD,
+    OPTIONS,
+    USER,
+    reference,
+    rendered,
+    survey,
+    tool,
+)
 
 from triplepoint.errors import TemplateError
 from triplepoint.runtime.conversation.template import MAX_SOURCE, ChatTemplate, TemplateRefusalError
+from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 TEMPLATES = Path(__file__).parents[4] / "shared" / "reference" / "templates"
 NAMES = (
@@ -26,70 +37,6 @@ NAMES = (
     "microsoft-Phi-3.5-mini-instruct",
     "mistralai-Mistral-Nemo-Instruct-2407",
 )
-USER = {"role": "user", "content": "What <says> \"it\" & 'that', é?"}
-
-
-def tool(name: str) -> dict[str, Any]:
-    """A tool's schema with characters that careless JSON filters change."""
-    properties = {
-        "path": {"type": "string", "description": 'A <path> & more, "é".'},
-        "lines": {"type": "array", "items": {"type": "integer"}, "description": "Which."},
-    }
-    parameters = {"type": "object", "properties": properties, "required": ["path"]}
-    function = {"name": name, "description": "Reads.", "parameters": parameters}
-    return {"type": "function", "function": function}
-
-
-def called(name: str, call_id: str, **arguments: Any) -> dict[str, Any]:
-    """A call in an assistant's message."""
-    function = {"name": name, "arguments": arguments}
-    return {"type": "function", "id": call_id, "function": function}
-
-
-CONVERSATIONS: dict[str, list[dict[str, Any]]] = {
-    "question": [USER],
-    "system": [{"role": "system", "content": " Be brief. "}, USER],
-    "two turns": [USER, {"role": "assistant", "content": "It."}, {**USER, "content": "And?"}],
-    "tool result": [
-        USER,
-        {"role": "assistant", "content": "<think>\nhm\n</think>\n\nLet me look."},
-        {"role": "tool", "name": "read_file", "tool_call_id": "c00010100", "content": "1\tx"},
-    ],
-    "calls": [
-        {"role": "system", "content": "Be brief."},
-        USER,
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [called("tool_0", "c00010100", path='a "b"\n<é>', lines=[1, 2])],
-        },
-        {"role": "tool", "name": "tool_0", "tool_call_id": "c00010100", "content": "1\tx"},
-        {"role": "assistant", "content": "It is x."},
-        USER,
-    ],
-    "calls at once": [
-        USER,
-        {
-            "role": "assistant",
-            "content": "Both.",
-            "tool_calls": [called("tool_0", "c00010100"), called("tool_1", "c00010101", n=1.5)],
-        },
-        {"role": "tool", "name": "tool_0", "tool_call_id": "c00010100", "content": "one"},
-        {"role": "tool", "name": "tool_1", "tool_call_id": "c00010101", "content": '{"a": 1}'},
-    ],
-    "thoughts": [
-        USER,
-        {"role": "assistant", "reasoning_content": "Hm.", "content": "It."},
-        USER,
-        {"role": "assistant", "content": "<think>\nHm again.\n</think>\n\nIt, too."},
-        {"role": "tool", "name": "tool_0", "tool_call_id": "c00010101", "content": "two"},
-    ],
-}
-OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"enable_thinking": False},
-    {"enable_thinking": True, "thinking": True},
-]
 
 
 # Without the templates, or transformers, one test says so for all.
@@ -105,32 +52,33 @@ def test_renders_as_the_reference_does(name: str, conversation: str) -> None:
     path = TEMPLATES / f"{name}.jinja"
     if not path.exists():
         pytest.skip("the reference templates are not beside this checkout")
-    reference = pytest.importorskip(
-        "transformers.utils.chat_template_utils", reason="the reference is transformers"
-    )
+    pytest.importorskip("transformers", reason="the reference is transformers")
     source = path.read_text(encoding="utf-8")
     messages = CONVERSATIONS[conversation]
     template = ChatTemplate(source, bos="<s>", eos="</s>")
     for count, options in product((0, 2), OPTIONS):
         schemas = [tool(f"tool_{i}") for i in range(count)] or None
-        try:
-            expected = reference.render_jinja_template(
-                [messages],
-                tools=schemas,
-                chat_template=source,
-                add_generation_prompt=True,
-                bos_token="<s>",
-                eos_token="</s>",
-                **options,
-            )[0][0]
-        except Exception:
-            expected = None
-        try:
-            got = template.render(messages, tools=schemas, options=options)
-        except TemplateError:
-            got = None
 
-        assert got == expected, (count, options)
+        got = rendered(template, messages, schemas, options)
+
+        assert got == reference(source, messages, schemas, options), (count, options)
+
+
+COLLECTION = os.environ.get("TRIPLEPOINT_TEMPLATES", "")
+"""A folder of published templates, such as models/templates of llama.cpp's source."""
+
+
+@pytest.mark.skipif(not COLLECTION, reason="TRIPLEPOINT_TEMPLATES names no folder of templates")
+def test_a_collection_of_templates(tokenizer: Tokenizer) -> None:
+    """Each is rendered as the reference renders it or refused with a reason, and none is told one
+    format and held to another. With ``-s`` it prints a row a template."""
+    pytest.importorskip("transformers", reason="the reference is transformers")
+    paths = sorted(Path(COLLECTION).glob("*.jinja"))
+    assert paths, f"there is no template in {COLLECTION}"
+    rows = [survey(p.name, p.read_text(encoding="utf-8"), tokenizer) for p in paths]
+    print("", HEAD, *rows, sep="\n")
+
+    assert [row.name for row in rows if row.wrong or row.equal < row.of] == []
 
 
 def test_options_reach_the_template() -> None:
@@ -157,6 +105,13 @@ def test_options_reach_the_template() -> None:
         ("{{ 'a b'.split(' ') | map('upper') | join('+') }}", "A+B"),
         ("{{ '%s=%03d' % ('a', 7) }}{{ '%.1f' | format(2.25) }}", "a=0072.2"),
         ("{{ dict(a=1).items() | list }}{{ 'x' in ['x'] }}{{ '<' | e }}", "[('a', 1)]True&lt;"),
+        ("{{ '<a{}|{b}>'.format(1, b='x') }}{{ '{0:>4}'.format('é') }}", "<a1|x>   é"),
+        ("{{ '{a[b]}-{c.d!r}'.format(a={'b': 1}, c={'d': 'e'}) }}", "1-'e'"),
+        ("{{ '{a:{n}.1f}'.format_map({'a': 2.25, 'n': 5}) }}|", "  2.2|"),
+        ("{{ 'a'.center(3) }}{{ 'b'.rjust(2) }}{{ 'c'.ljust(2) }}{{ '7'.zfill(3) }}", " a  bc 007"),
+        ("{{ 'a\tb'.expandtabs(4) }}{{ 'a'.isidentifier() }}", "a   bTrue"),
+        ("{{ '<'|safe + '<' + 'a'|upper }}{{ '<' + '>'|e }}", "<&lt;A&lt;&gt;"),
+        ("{{ '<'|safe ~ '>' }}{{ ('a'|safe) is string }}", "<>True"),
         ("{% for a in [1, [2]] recursive %}{{ a if a is number else loop(a) }}{% endfor %}", "12"),
     ],
 )  # fmt: skip
@@ -256,6 +211,23 @@ HOSTILE = {
     "percent star": "{{ '%*d' % (999999999, 1) }}",
     "format filter": "{{ '%999999999d' | format(1) }}",
     "str.format": "{{ '{:999999999}'.format(1) }}",
+    "str.format, star": "{{ '{:{}}'.format(1, 999999999) }}",
+    "str.format, number": "{{ '{:.999999999f}'.format(1.5) }}",
+    "str.format, many": "{{ ('{0}' * 9999).format('a' * 100000) }}",
+    "str.format, long": LONG.replace("BODY", "{% set y = x.format() %}"),
+    "str.format, shared": doubling(*DAG, "{{ '{}'.format(ns.x) }}{{ '{!r}'.format(ns.x) }}"),
+    "str.format, item": "{{ '{0[__class__]}'.format('') }}",
+    "str.format, its own": "{{ '{}'.format._env }}",
+    "str.format, its own, inside": "{{ '{0._env.steps}'.format('{}'.format) }}",
+    "str.format, global": "{{ '{0.__globals__}'.format(raise_exception) }}",
+    "str.format, call": "{{ '{0.__init__.__globals__[os]}'.format(namespace()) }}",
+    "str.format, of a map": "{{ ['{0.__class__}'] | map('format', 1) | list }}"
+    "{{ '{0.__class__}'.format(1) }}",
+    "str.format_map": "{{ '{:999999999}'.format_map({}) }}",
+    "str.ljust": "{{ 'x'.ljust(10 ** 9) }}",
+    "str.rjust": "{{ 'x'.rjust(10 ** 9) }}",
+    "str.center, many": LONG.replace("BODY", "{% set y = 'x'.center(1000000) %}"),
+    "safe": doubling("'<<<<' | safe", "ns.x + ('<' * 1000)", "{{ ns.x + ('<' * 1000000) }}"),
     "strftime": "{{ strftime_now('%999999999d') }}",
     # values that share their parts: small in memory, endless as text, hash or comparison
     "shared, output": doubling(*DAG, "{{ ns.x }}"),
@@ -320,6 +292,8 @@ HOSTILE = {
     "parentheses": "{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}",
     "lists": "{{ " + "[" * 3000 + "1" + "]" * 3000 + " }}",
     "nested loops": "{% for a in [1] %}" * 300 + "{% endfor %}" * 300,
+    "nested loops, fewer": "{% for a in [1] %}" * 60 + "{% endfor %}" * 60,
+    "nested blocks": "{% set x %}" * 60 + "{% endset %}" * 60,
     "nested conditions": "{% if 1 %}" * 3000 + "{% endif %}" * 3000,
     "minus": "{{ " + "-" * 5000 + "1 }}",
     "nots": "{{ " + "not " * 5000 + "1 }}",
@@ -346,6 +320,14 @@ def test_hostile_template_ends_in_an_error(name: str) -> None:
         ChatTemplate(HOSTILE[name]).render([USER])
 
     assert len(str(caught.value)) < 1000
+
+
+def test_nesting_is_refused_before_it_is_compiled() -> None:
+    """Blocks in each other, of which the compiler takes the square in time, are counted first."""
+    for begin, end in (("{% for a in [1] %}", "{% endfor %}"), ("{% set x %}", "{% endset %}")):
+        assert ChatTemplate(begin * 10 + "x" + end * 10).render([USER]) in ("x", "")
+        with pytest.raises(TemplateError, match="nests more than 10 blocks"):
+            ChatTemplate(begin * 11 + end * 11)
 
 
 def test_a_refusal_is_told_apart() -> None:

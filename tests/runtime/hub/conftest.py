@@ -48,7 +48,7 @@ def hub(server: FakeHub) -> FakeHub:
     server.faults.clear()
     server.api_faults.clear()
     server.asked.clear()
-    server.always = ""
+    server.always, server.pause_s = "", 0.0
     server.repos["org/one"] = FakeRepo({"One-Q4_K_M.gguf": DATA})
     return server
 

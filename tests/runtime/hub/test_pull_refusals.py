@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +68,17 @@ def test_unknown_names_have_near_ones(hub: FakeHub, settings: Settings) -> None:
             pull(parse_name(wrong), settings, patience=HURRIED)
 
 
+def test_a_hint_is_not_waited_for(hub: FakeHub, settings: Settings) -> None:
+    """A search that hangs costs the hint, not the answer."""
+    hub.repos["org/Model-4B-GGUF"] = FakeRepo({"x.gguf": b"x"})
+    hub.pause_s = 5 * HURRIED.read_s
+
+    with pytest.raises(ModelError, match="no model org/Modle-4B-GGUF") as caught:
+        pull(parse_name("org/Modle-4B-GGUF"), settings, patience=HURRIED)
+
+    assert "did you mean" not in str(caught.value)
+
+
 def test_a_quantisation_that_is_not_there(hub: FakeHub, settings: Settings) -> None:
     """The error carries what there is to choose from, and nothing was downloaded."""
     hub.repos["org/one"].files = {f"One-{q}.gguf": b"x" for q in ("Q5_K_M", "Q8_0")}
@@ -94,7 +107,16 @@ def test_an_endpoint_that_is_no_hub(answer: str, hub: FakeHub, settings: Setting
 
 @pytest.mark.parametrize(
     "path",
-    ["../x.gguf", "/x.gguf", "a/../../x.gguf", "a\\b.gguf", "C:x.gguf", "a\n.gguf", "a//b.gguf"],
+    [
+        "../x.gguf",
+        "/x.gguf",
+        "a/../../x.gguf",
+        "a\\b.gguf",
+        "C:x.gguf",
+        "a\n.gguf",
+        "a//b.gguf",
+        "\ud800.gguf",
+    ],
 )
 def test_files_cannot_lead_out_of_the_cache(
     path: str, hub: FakeHub, settings: Settings, tmp_path: Path
@@ -106,6 +128,35 @@ def test_files_cannot_lead_out_of_the_cache(
         pull(ONE, settings, patience=HURRIED)
 
     assert not settings.cache.exists()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "é" * 130, "folder" * 50 + "/x"])
+def test_a_name_too_long_for_a_disk(name: str, hub: FakeHub, settings: Settings) -> None:
+    """It is refused by its name, before the system would."""
+    hub.repos["org/one"].files = {f"{name}.gguf": b"x"}
+
+    with pytest.raises(ModelError, match="whose name is too long for a disk"):
+        pull(ONE, settings, patience=HURRIED)
+
+
+def test_what_the_system_refuses(hub: FakeHub, settings: Settings) -> None:
+    """A file where the cache must have a folder: what, where, and the variable that helps."""
+    settings.cache.mkdir()
+    (settings.cache / ".locks").write_text("in the way")
+
+    with pytest.raises(ModelError, match=r"cannot pull org/one: .*\.locks.*HF_HUB_CACHE names"):
+        pull(ONE, settings, patience=HURRIED)
+
+
+def test_the_library_is_imported_to_pull_only() -> None:
+    """It takes a quarter of a second, which finding and listing models must not cost."""
+    code = (
+        "import sys, triplepoint.runtime.hub.find, triplepoint.runtime.hub.pull, "
+        "triplepoint.runtime.cli.ls, triplepoint.runtime.cli.pull; "
+        "print([name for name in sys.modules if name.split('.')[0] == 'huggingface_hub'])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 def test_busy_listings_are_asked_again(hub: FakeHub, settings: Settings, recorder: Any) -> None:

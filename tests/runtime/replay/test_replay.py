@@ -16,6 +16,7 @@ from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import AgentEvent, TextDelta
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.replay.cause import likely_cause
 from triplepoint.runtime.replay.live import LiveTools
 from triplepoint.runtime.replay.replay import PhaseCheck, verify
 from triplepoint.traces import Trace
@@ -164,7 +165,7 @@ def test_other_settings_are_noted(engine: Engine, folder: Path) -> None:
 
     assert notes == [
         f"target differs: recorded avx9, now {engine.target}",
-        "kv differs: recorded f32, now bf16",
+        "KV cache format differs: recorded f32, now bf16",
         f"threads differs: recorded 99, now {engine.threads}",
     ]
 
@@ -263,17 +264,22 @@ def test_a_difference_has_its_context_and_margin(engine: Engine, folder: Path) -
     ("change", "cause"),
     [
         (lambda h, p: setattr(h, "target", "avx9"), "target: recorded with avx9, now "),
-        (lambda h, p: setattr(h, "kv", "q8"), "kv: recorded with a q8 cache, now bf16"),
+        (lambda h, p: setattr(h, "kv", "q8"), "KV cache format: recorded with q8, now bf16"),
         (lambda h, p: h.versions.update(kernels="old"), "kernels: recorded with old, now "),
         (lambda h, p: h.versions.update(llvmlite="0.1"), "llvmlite: recorded with 0.1, now "),
-        (lambda h, p: setattr(h.model, "sha256", ""), "model.sha256 is not in the trace"),
+        (lambda h, p: h.versions.update(numpy="0.1"), "numpy: recorded with 0.1, now "),
+        (lambda h, p: h.versions.update(triplepoint="0.0"), "triplepoint: recorded with 0.0, now "),
+        (lambda h, p: setattr(h.model, "sha256", ""), "model file: recorded with "),
+        (lambda h, p: setattr(h, "threads", 99), "threads: recorded with 99, now "),
+        (lambda h, p: h.config.update(speculate=3), "draft tokens: recorded with 3, now auto"),
+        (lambda h, p: h.config.update(jump=False), "jump-forward: recorded with False, now True"),
         (lambda h, p: p.sampling.update(temperature=0.01), "sampling: tokens are drawn"),
     ],
 )
 def test_the_likely_cause_is_what_differs(
     engine: Engine, folder: Path, change: Any, cause: str
 ) -> None:
-    """Target, cache, versions, hash, sampling: each is named when it is another."""
+    """Target, cache, versions, file, threads, drafts, sampling: each is named if it is another."""
     trace = record(engine, folder, "Hello!")
     phase = phases(trace)[1]
     assert trace.header is not None
@@ -284,6 +290,42 @@ def test_the_likely_cause_is_what_differs(
 
     assert found is not None
     assert cause in found.cause
+    assert ("another order" in found.cause) == cause.startswith("target")
+
+
+def test_all_that_differs_is_named_and_no_cause_made_up(engine: Engine, folder: Path) -> None:
+    """A cache of another format is no matter of rounding, alone or beside another target."""
+    trace = record(engine, folder, "Hello!")
+    assert trace.header is not None
+    phase = phases(trace)[1]
+    phase.token_ids[0] = 300 if phase.token_ids[0] != 300 else 301
+    trace.header.kv, trace.header.threads = "q8", 99
+
+    for target, words in ((str(engine.target), ("threads: ",)), ("avx9", ("target: ", "threads"))):
+        trace.header.target = target
+        report = verify(trace, engine)
+        found = report.phases[-1].difference
+        assert found is not None
+        near = replace(found, margin=1e-6)
+        report.phases[-1] = replace(report.phases[-1], difference=near)
+        assert not report.within_rounding
+        cause = likely_cause(trace.header, engine, phase, near.margin)
+        assert "KV cache format: recorded with q8, now bf16" in cause
+        assert all(word in cause for word in words)
+        assert "order" not in cause
+
+
+def test_a_q8_cache_is_the_stated_cause(engine: Engine, folder: Path) -> None:
+    """What was recorded with bf16 and is verified with q8 says so, and nothing of sums."""
+    trace = record(engine, folder, QUESTION, "What's the error in app.log?")
+    with Engine.load("nano", kv="q8") as other:
+        report = verify(trace, other)
+        cause = likely_cause(trace.header, other, phases(trace)[1], 1e-6)  # pyright: ignore[reportArgumentType]
+
+    assert "KV cache format differs: recorded bf16, now q8" in report.notes
+    assert cause == "KV cache format: recorded with bf16, now q8"
+    found = report.first_difference
+    assert found is None or (found.difference is not None and found.difference.cause == cause)
 
 
 def test_rounding_explains_a_difference_on_another_target_only(

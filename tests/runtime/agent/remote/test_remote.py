@@ -407,3 +407,23 @@ def test_what_only_our_engine_has(folder: Path) -> None:
     assert agent.trace.header is not None
     with pytest.raises(ReplayError, match="whose tokens are not in the trace"):
         check_replayable(agent.trace.header)
+
+
+def test_a_reply_that_repeats_itself_is_ended(folder: Path) -> None:
+    """An answer with a notice; a call unrun, and the model told once; both are traced."""
+    loop = text("It is: ", *["= -\n"] * 400)
+    bad = calls(("read_file", {"path": "ms " * 500}))
+    with (
+        openai_server(loop, bad, text("Done.")) as server,
+        agent_on(server.url, folder) as agent,
+    ):
+        said = [e.message for e in agent.stream(QUESTION) if isinstance(e, Notice)]
+        assert any("the model repeated itself for 148 words" in one for one in said)
+        assert agent.last_result is not None
+        assert agent.last_result.status == "answered"
+        assert len(agent.last_result.answer) < 300
+        assert agent.run("And now?").answer == "Done."
+        decodes = [p for p in agent.trace.phases if p.phase == "decode"]
+        assert [p.finish_reason for p in decodes] == ["repetition", "repetition", ""]
+        assert agent.trace.tools == []
+        assert "repeated itself" in server.requests[-1]["messages"][-1]["content"]

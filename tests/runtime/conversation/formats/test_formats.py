@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 from triplepoint.runtime.conversation.formats import FALLBACK, FORMATS, format_for, format_of
 from triplepoint.runtime.conversation.formats.json_text import calls_in
+from triplepoint.runtime.conversation.formats.tagged import Tagged
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
 from triplepoint.runtime.conversation.toolcalls import ToolCall, ToolFormat
@@ -194,10 +195,16 @@ def test_bad_calls_cannot_be_written(
     """Unknown tools and arguments, missing ones, wrong types and values: none passes."""
     tokenizer = vocabulary(form, tags)
     grammar = CallGrammar(tokenizer, TOOLS.schemas(), form)
-    if form.name == "qwen3-coder" and call.arguments == {"path": 1}:
+    if isinstance(form, Tagged) and call.arguments == {"path": 1}:
         pytest.skip("a text has no quotes in this format: 1 is the text 1")
 
     assert take(grammar.constraint(), tokenizer, form.render([call]) + END) is not None
+
+
+@tool
+def choose(sure: bool, many: int | None) -> str:
+    """Takes values that Python writes otherwise than JSON."""
+    return f"{sure} {many}"
 
 
 @tool
@@ -300,6 +307,8 @@ def test_text_stays_text(vocabulary: Vocabulary, form: ToolFormat, tags: bool) -
 )
 def test_what_is_no_call_is_said(form: ToolFormat, body: str) -> None:
     """What is malformed is a ValueError, whatever it is."""
+    if (form.name, body) == ("glm", "nonsense"):
+        body += " and more"  # a name alone is a call without arguments
     with pytest.raises(ValueError, match=r"call|argument|lacks"):
         form.parse(body)
 
@@ -341,6 +350,60 @@ def test_qwen_coder_types_by_the_schema() -> None:
     (call,) = form.parse(body, TOOLS.schemas())
 
     assert call.arguments == {"path": "\n1\n", "start": 2}
+
+
+def test_python_words_where_the_template_prints_them(vocabulary: Vocabulary) -> None:
+    """Qwen3-Coder's template shows True and None: the model may write them, and JSON's words."""
+    form = FORMATS["qwen3-coder"]
+    tokenizer = vocabulary(form, True)
+    grammar = CallGrammar(tokenizer, ToolSet([choose]).schemas(), form)
+    head = "<tool_call>\n<function=choose>\n"
+    for sure, many in (("True", "None"), ("false", "null"), ("False", "3")):
+        body = f"<parameter=sure>\n{sure}\n</parameter>\n<parameter=many>\n{many}\n</parameter>\n"
+        text = f"{head}{body}</function>\n</tool_call>{END}"
+        assert take(grammar.constraint(), tokenizer, text) is None, text
+    bad = f"{head}<parameter=sure>\nNone"
+    assert take(grammar.constraint(), tokenizer, bad) is not None
+
+
+def test_glm_takes_a_name_alone(vocabulary: Vocabulary) -> None:
+    """A call without arguments is its name, with a line break after it or without."""
+    form = FORMATS["glm"]
+    tokenizer = vocabulary(form, True)
+    grammar = CallGrammar(tokenizer, TOOLS.schemas(), form)
+    for text in ("<tool_call>no_arguments</tool_call>", "<tool_call>no_arguments\n</tool_call>"):
+        assert take(grammar.constraint(), tokenizer, text + END) is None
+        reply = read(tokenizer, form, encode(tokenizer, text + END))
+        assert same(reply.calls, [ToolCall("no_arguments", {})])
+
+
+@pytest.mark.parametrize("name", ["glm", "minimax"])
+def test_an_argument_may_not_hold_what_ends_it(vocabulary: Vocabulary, name: str) -> None:
+    """Where the tag that ends a text is a token, its letters cannot be written in the text."""
+    form = FORMATS[name]
+    assert isinstance(form, Tagged)
+    tokenizer = vocabulary(form, True)
+    constraint = CallGrammar(tokenizer, TOOLS.schemas(), form).constraint()
+    before = form.render([ToolCall("read_file", {"path": "a"})]).partition(form.end)[0]
+
+    assert take(constraint, tokenizer, before) is None
+    for letter in form.end.rstrip():
+        (token,) = tokenizer.encode(letter)
+        if not allowed(constraint, tokenizer.n_vocab)[token]:
+            assert letter == ">"
+            return
+        constraint.advance(token)
+    text = "\n</invoke>\n</minimax:tool_call>"  # the tag's letters have ended the text
+    assert name == "minimax"
+    assert take(constraint, tokenizer, text + END) is None
+
+
+def test_functionary_reads_many_and_any_text() -> None:
+    """Calls stand in a row; the letters of the tag that ends them may be in an argument."""
+    form = FORMATS["functionary"]
+    calls = [ToolCall("f", {"a": "</function>"}), ToolCall("g", {})]
+
+    assert same(form.parse(form.render(calls).removeprefix(form.opening)), calls)
 
 
 def test_gemma_notation() -> None:
@@ -438,6 +501,11 @@ def test_a_template_names_its_format(name: str) -> None:
     ("text", "name"),
     [
         ("<tool_call>\n<function=x>", "qwen3-coder"),
+        ("<tool_call>x\n<arg_key>", "glm"),
+        ("<tool_calls>[", "tool_calls"),
+        ("<TOOLCALL>[", "nemotron"),
+        ("<minimax:tool_call>", "minimax"),
+        ('<|python_tag|> <function=x>{"a": 1}</function>', "functionary"),
         ("[TOOL_CALLS]x[ARGS]{}", "mistral-args"),
         ("<start_function_call>", "functiongemma"),
         ("<|tool_call>call:", "gemma4"),
@@ -454,13 +522,11 @@ def test_words_of_templates(text: str, name: str) -> None:
 
 
 def test_a_vocabulary_names_the_format(make_tokenizer: MakeTokenizer) -> None:
-    """Where the template says nothing, a token that opens calls does; else it is JSON."""
-    for name in ("hermes", "mistral", "llama", "functiongemma"):
-        form = FORMATS[name]
-        tokenizer = make_tokenizer((form.opening,), template=None)
-        found = format_for("{{ messages }}", tokenizer).name
-        assert found in (name, "qwen3-coder", "mistral-args")
-        assert FORMATS[found].opening == form.opening
+    """Where the template says nothing, a token that opens calls does; else it is JSON. Of formats
+    that share a token it is the one that needs no template to ask for it."""
+    for name in ("hermes", "mistral", "llama", "functiongemma", "minimax", "tool_calls"):
+        tokenizer = make_tokenizer((FORMATS[name].opening,), template=None)
+        assert format_for("{{ messages }}", tokenizer).name == name
     assert format_for("{{ messages }}", make_tokenizer((), template=None)) is FALLBACK
 
 

@@ -1,0 +1,111 @@
+"""The conversation that a run takes over: in its trace, and given to an agent again.
+
+A fork, a kept session and a branch go on with what was said before. Their traces have it whole, so
+that one file is enough to go on from any of its questions, also from those before it began.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ...errors import TraceError
+from ...traces.events import HistoryEvent
+from ..conversation.ledger import Span
+from ..conversation.messages import Message
+from ..conversation.thoughts import Mark
+from .local import LocalTalk
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+
+@dataclass(frozen=True)
+class History:
+    """A conversation between two questions, or between two steps of one."""
+
+    turn: int = 0
+    """Number of the last question."""
+    messages: list[Message] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    """Its tokens; empty where no model of ours has read it."""
+    spans: list[Span] = field(default_factory=list)
+    marks: list[tuple[Mark, int]] = field(default_factory=list)
+    """Where its questions begin: in the tokens, and in the messages."""
+
+    @classmethod
+    def of(cls, agent: Agent[Any]) -> History:
+        """The conversation of an agent as it is now."""
+        talk = agent.talk
+        if not isinstance(talk, LocalTalk) or not len(talk.ledger):
+            return cls(agent.turn, agent.messages)
+        marks = [(replace(talk.current(mark), cuts=0), n) for mark, n in agent._marks]
+        return cls(agent.turn, agent.messages, talk.ledger.ids, talk.ledger.spans, marks)
+
+    @classmethod
+    def read(cls, event: HistoryEvent) -> History:
+        """The conversation that a trace has.
+
+        Raises:
+            TraceError: it is not what this version writes.
+        """
+        from pydantic import TypeAdapter, ValidationError
+
+        fields = {name: getattr(event, name) for name in cls.__dataclass_fields__}
+        fields["marks"] = [[{"tokens": mark[0]}, *mark[1:]] for mark in event.marks if mark]
+        try:
+            found = TypeAdapter(cls).validate_python(fields)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise TraceError(f"event 'history', field '{where}': {first['msg']}") from None
+        ends = [0, *(span.end for span in found.spans)]
+        if ends != [*(span.start for span in found.spans), len(found.ids)]:
+            raise TraceError("event 'history', field 'spans': they do not follow each other")
+        return found
+
+    def event(self) -> HistoryEvent:
+        """The same for a trace."""
+        from pydantic import TypeAdapter
+
+        fields = TypeAdapter(History).dump_python(self, mode="json")
+        fields["marks"] = [[mark.tokens, message] for mark, message in self.marks]
+        return HistoryEvent(**fields)
+
+    def give(self, agent: Agent[Any]) -> None:
+        """Let an agent on an engine of ours have said and heard this; nothing is read yet."""
+        talk = agent.talk
+        assert isinstance(talk, LocalTalk)
+        agent.messages, agent.turn = list(self.messages), self.turn
+        agent._marks = list(self.marks)
+        talk.ledger.ids, talk.ledger.spans = list(self.ids), list(self.spans)
+
+    def steps(self) -> dict[tuple[int, int], tuple[History, list[Message]]]:
+        """By turn and step: the conversation before it, and what it was fed."""
+        starts = [n for _, n in self.marks if n < len(self.messages)]
+        if not starts:  # the questions were not asked one by one here
+            starts = [n for n, one in enumerate(self.messages) if one.role == "user"]
+            starts[:1] = [0] * bool(starts)
+        ends = [*starts[1:], len(self.messages)] if starts else []
+        found: dict[tuple[int, int], tuple[History, list[Message]]] = {}
+        for number, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
+            step, before, fed = 1, self._until(start, number - 1), list[Message]()
+            for n, message in enumerate(self.messages[start:end], start):
+                if message.role != "assistant":
+                    fed.append(message)
+                elif fed:  # else it was stopped before it spoke
+                    found[number, step] = before, fed
+                    step, before, fed = step + 1, self._until(n + 1, number), []
+            if fed:
+                found[number, step] = before, fed
+        return found
+
+    def _until(self, messages: int, turn: int) -> History:
+        """The first of its messages, and their tokens as far as they are known."""
+        marks = [(mark, n) for mark, n in self.marks if n < messages]
+        at = next((mark.tokens for mark, n in self.marks if n == messages), None)
+        if at is None:  # within a turn: up to what the model said last
+            own = [s.end for s in self.spans if s.message == messages - 1 and s.origin == "model"]
+            at = max(own, default=0)
+        spans = [replace(s, end=min(s.end, at)) for s in self.spans if s.start < at]
+        return History(turn, self.messages[:messages], self.ids[:at], spans, marks if at else [])

@@ -1,0 +1,137 @@
+"""Notices that what a model writes has turned into a repetition, so that it can be ended.
+
+A model that has lost its way says the same few tokens again and again until a limit ends it. Here
+that is a loop of at most `LOOK_BACK` tokens that goes on for `MOST`; or a stretch of `LOOSE` tokens
+without a loop in which every token, together with the `WIDTH` - 1 before it, was written within the
+last `LOOK_BACK`: nothing in it is new. Real text hardly has such stretches, see `python -m
+triplepoint.runtime.bench.repetition`. What has them all the same, as a table of zeros or a rule of
+200 characters, is known by standing in the context: a copy may go on as long as it is one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from ..inference.copies import without_numbers
+
+WIDTH = 6  # tokens that must have been written in that order
+LOOK_BACK = 64  # tokens
+MOST = 148  # tokens of a loop, its first round included
+LOOSE = 256  # tokens with nothing new that are no loop; real text: 213
+_AGAIN = 32  # tokens until a copy is compared with the context again
+_LEAST = 8  # characters that must be left to compare
+_WORDS = re.compile(r"\w+|\s|[^\w\s]")
+
+
+class Repetition:
+    """The length of the repetition that a sequence of tokens ends in.
+
+    Attributes:
+        length: tokens of it, the first time that they were written included; 0 where there is none.
+    """
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._ids: list[int] = []
+        self._last: dict[tuple[int, ...], int] = {}
+        self._start: int | None = None
+
+    def push(self, token: int) -> int:
+        """Take in one token; returns `length`."""
+        self._ids.append(token)
+        here = len(self._ids)
+        key = tuple(self._ids[-WIDTH:])
+        at = self._last.get(key)
+        self._last[key] = here
+        if at is None or here - at > LOOK_BACK:
+            self._start, self.length = None, 0
+            return 0
+        self._start = at if self._start is None else min(self._start, at)
+        self.length = here - self._start + WIDTH
+        return self.length
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it is longer than those of real text."""
+        return self.length >= LOOSE or (self.length >= MOST and self._loops())
+
+    def _loops(self) -> bool:
+        last = self._ids[-MOST:]
+        return any(last[p:] == last[:-p] for p in range(1, LOOK_BACK + 1))
+
+    @property
+    def ids(self) -> list[int]:
+        """The tokens of it."""
+        return self._ids[len(self._ids) - self.length :]
+
+
+class RepetitionStop:
+    """Says when one reply of a model is to be ended.
+
+    Args:
+        decode: the text of some tokens.
+        context: gives the texts that the model has been given, when they are needed.
+
+    Attributes:
+        length: tokens of the repetition that ended it; 0 where none did.
+    """
+
+    def __init__(
+        self, decode: Callable[[Sequence[int]], str], context: Callable[[], Sequence[str]]
+    ) -> None:
+        self.length = 0
+        self._repetition = Repetition()
+        self._decode, self._context = decode, context
+        self._forms: list[str] | None = None
+        self._until = MOST
+
+    def push(self, token: int) -> bool:
+        """Whether the reply is to be ended after this token."""
+        length = self._repetition.push(token)
+        if length < MOST:
+            self._until = MOST
+            return False
+        if length < self._until or not self._repetition.hopeless:
+            return False
+        if self._copied(self._decode(self._repetition.ids)):
+            self._until = length + _AGAIN
+            return False
+        self.length = length
+        return True
+
+    def _copied(self, text: str) -> bool:
+        """Whether a text stands in the context, as it is or as it is written where it is copied."""
+        if self._forms is None:
+            texts = self._context()
+            plain = ["\0".join(texts), "\0".join(without_numbers(one) for one in texts)]
+            self._forms = plain + [json.dumps(one, ensure_ascii=False) for one in plain]
+        needle = text.strip("\ufffd")  # of a character that it has in part
+        return len(needle) >= _LEAST and any(needle in form for form in self._forms)
+
+
+class Words:
+    """Words and signs in the place of tokens, where a text comes from another server.
+
+    Attributes:
+        texts: by number, as `push` counts them.
+    """
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self._held = ""
+
+    def push(self, text: str) -> list[int]:
+        """The words that end in this piece of the text, by number."""
+        words = _WORDS.findall(self._held + text)
+        self._held = words.pop() if words else ""  # it may go on
+        for word in words:
+            if self._numbers.setdefault(word, len(self.texts)) == len(self.texts):
+                self.texts.append(word)
+        return [self._numbers[word] for word in words]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these words."""
+        return "".join(self.texts[number] for number in ids)

@@ -1,0 +1,142 @@
+"""How well-known models would run on this machine, before anything is downloaded.
+
+A model's shape and types give what a pass has to read and multiply (`costs.py`), this machine's
+measured limits how long that takes. What kernels reach of the limits is the calibration's where one
+is kept of just this model, else what is usual.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...jit.kernels.attention import token_tile
+from ...jit.kernels.kvcache import PAGE, page_bytes
+from ...jit.kernels.panels import FORMATS
+from ...jit.targets import TARGETS
+from ..hub.aliases import KnownModel, known_models
+from ..physics import calibration
+from ..physics.costs import ModelCost
+from ..physics.expectation import Efficiency, Expectation, Passes, expect
+from ..physics.machine import MachineProfile
+from ..synthetic.shapes import Shape
+from ..synthetic.write import SyntheticModel
+
+PROMPT = 1000  # tokens of the prompt whose TTFT is told
+CONTEXT = 4096  # tokens in the cache for the second decode speed, and for the memory
+FLUENT = 8.0  # tokens a second that a model must write to be a good choice: people read as fast
+KV = "bf16"
+_OVERHEAD = 400 << 20  # bytes of Python, kernels, buffers and the vocabulary
+_CHUNK = 512  # tokens of a pass, as engines choose it as a rule
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What is to be expected of a model here.
+
+    Attributes:
+        memory: bytes with a cache of `CONTEXT` tokens.
+        fits: whether as much is available.
+        ttft_s: seconds from a prompt of `PROMPT` tokens to the first token of the answer.
+        decode, decode_deep: tokens a second with an empty cache, and behind `CONTEXT` tokens.
+        basis: whose share of the limits was taken: a calibration's, or the usual one.
+    """
+
+    model: KnownModel
+    memory: int
+    fits: bool
+    ttft_s: float
+    decode: float
+    decode_deep: float
+    basis: Literal["calibration", "limits"]
+
+
+def reach(
+    machine: MachineProfile, available: int, models: Iterable[KnownModel] | None = None
+) -> list[Reach]:
+    """What is to be expected of `models` (all that are known) with so many bytes of memory."""
+    return [_reach(model, machine, available) for model in models or known_models()]
+
+
+def best(found: Sequence[Reach]) -> Reach | None:
+    """The best choice: the largest that fits, calls tools and writes `FLUENT` tokens a second."""
+    good = [one for one in found if one.fits and one.model.tools and one.decode >= FLUENT]
+    return max(good, key=lambda one: one.model.nbytes, default=None)
+
+
+def cost_of(model: KnownModel, lanes: int) -> ModelCost:
+    """What a pass costs, as `Engine.cost` would have it on a target of so many lanes."""
+    shape = Shape(**model.shape)
+    synthetic = SyntheticModel(model.alias, model.quant, shape)
+    head = "token_embd.weight" if shape.tied else "output.weight"
+    weights, packed = {"body": 0, "experts": 0, "head": 0}, {"body": 0, "experts": 0, "head": 0}
+    for name, dims, kind in synthetic.tensors():
+        outside = not name.startswith("blk.") and name != head
+        if outside or len(dims) < 2:
+            continue
+        part = "head" if name == head else "experts" if "_exps" in name else "body"
+        *copies, rows, depth = dims
+        form, each = FORMATS[kind.name.lower()], copies[0] if copies else 1
+        panels = -(-rows // (2 * lanes))
+        weights[part] += each * rows * depth
+        packed[part] += each * panels * (depth // form.block) * form.panel_block_bytes(lanes)
+    windowed = sum((layer + 1) % 6 != 0 for layer in range(shape.layers)) if shape.window else 0
+    return ModelCost(
+        layers=shape.layers,
+        heads=shape.heads,
+        head_dim=shape.head_dim,
+        body_weights=weights["body"],
+        head_weights=weights["head"],
+        body_bytes=packed["body"],
+        head_bytes=packed["head"],
+        kv_bytes=page_bytes(KV, shape.layers, shape.kv_heads, shape.head_dim) / PAGE,
+        quantised=True,
+        expert_weights=weights["experts"],
+        expert_bytes=packed["experts"],
+        experts=shape.experts,
+        experts_used=shape.experts_used,
+        windows=(shape.window,) * windowed,
+        kv_heads=shape.kv_heads,
+    )
+
+
+def here() -> MachineProfile:
+    """This machine's limits with all its cores; half a second when they are not known yet."""
+    from ...jit.compile import Library, ObjectCache, default_folder
+    from ...jit.pool import Pool
+    from ...jit.targets import resolve
+    from ..physics import machine
+
+    target = resolve(os.environ.get("TRIPLEPOINT_TARGET"))
+    library = Library(target, ObjectCache(default_folder()))
+    pool = Pool(library, machine.physical_cores())
+    try:
+        return machine.profile(library, pool)
+    finally:
+        pool.close()
+
+
+def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
+    cost = cost_of(model, TARGETS[machine.target].lanes)
+    known = calibration.kept(calibration.path_of(cost, machine, KV))
+    tile = token_tile(cost.heads // cost.kv_heads)
+    usual = Passes(_CHUNK, tile, 5 * cost.layers + 4, 8 * cost.layers + 4)
+
+    def expected(tokens: int, start: int) -> Expectation:
+        if known is not None:
+            return known.expect(cost, tokens, start, machine)
+        return expect(cost, machine, Efficiency(), usual, tokens, start)
+
+    memory = cost.body_bytes + cost.expert_bytes + cost.head_bytes + _OVERHEAD
+    memory += round(CONTEXT * cost.kv_bytes)
+    return Reach(
+        model,
+        memory,
+        memory <= available,
+        expected(PROMPT, 0).seconds,
+        expected(1, 0).tokens_per_s,
+        expected(1, CONTEXT).tokens_per_s,
+        "limits" if known is None else "calibration",
+    )

@@ -1,0 +1,51 @@
+"""``triplepoint config``: what is set, and where it comes from."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from ..config import Setting, config_path, default_model
+from .output import Output
+from .status import Exit
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Print each setting, its value and its source."""
+    settings = _settings()
+    output.line(f"config file: {config_path()}{'' if config_path().exists() else ' (none yet)'}")
+    names, values = max(map(len, settings)), max(len(one.value) for one in settings.values())
+    for name, one in settings.items():
+        output.line(f"{name:<{names}}  {one.value:<{values}}  {one.source}")
+    output.json(
+        {
+            "config": str(config_path()),
+            **{name: {"value": one.value, "from": one.source} for name, one in settings.items()},
+        }
+    )
+    return Exit.OK
+
+
+def _settings() -> dict[str, Setting]:
+    from ...jit import targets
+    from ..hub.settings import ENDPOINT, Settings
+
+    hub = Settings.from_environ()
+    target = targets.resolve(os.environ.get("TRIPLEPOINT_TARGET")).name
+    token = _first("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") or "file of `hf auth login`"
+    return {
+        "model": default_model(),
+        "target": Setting(target, _first("TRIPLEPOINT_TARGET") or "this CPU"),
+        "models": Setting(
+            str(hub.cache),
+            _first("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME")
+            or "built in",
+        ),
+        "hub": Setting(hub.endpoint, "built in" if hub.endpoint == ENDPOINT else "HF_ENDPOINT"),
+        "token": Setting(*(("set", token) if hub.token else ("none", "built in"))),
+    }
+
+
+def _first(*names: str) -> str | None:
+    """The first of these variables that is set."""
+    return next((name for name in names if os.environ.get(name)), None)

@@ -1,0 +1,90 @@
+"""``triplepoint models``: well-known models, whether they fit here, and how fast they would be."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from ...traces.timeline import duration
+from ..hub.find import is_pulled
+from ..hub.settings import Settings
+from ..hub.watch import size_text
+from .output import Output
+from .status import Exit
+from .suggesting import how_to_get
+from .tables import rate
+
+if TYPE_CHECKING:
+    from ..bench.reach import Reach
+
+_HEAD = ("MODEL", "SIZE", "MEMORY", "FITS", "TTFT", "TOK/S", "AT 4,096", "LICENSE")
+_TEXT = ("MODEL", "FITS", "LICENSE")
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Predict and print; nothing is asked of the network."""
+    from ..bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach
+    from ..memory import available_bytes
+
+    machine, available = here(), available_bytes()
+    found = reach(machine, available)
+    choice = best(found)
+    settings = Settings.from_environ()
+    pulled = {one.model.alias for one in found if is_pulled(one.model, settings)}
+    _show(found, pulled, output)
+    calibrated = " Where a c stands, what they reach was measured here, with this very model."
+    notes = (
+        f"TTFT is that of a {PROMPT:,}-token prompt; tokens per second are those of decode with an "
+        f"empty context and behind {CONTEXT:,} tokens. They are predicted from the limits of this "
+        f"machine ({machine.threads} threads, {machine.read_gbps['DRAM']:.0f} GB/s, "
+        f"{machine.int8_gops:,.0f} GOP/s) and what kernels usually reach of them."
+        + calibrated * any(one.basis == "calibration" for one in found)
+        + " An asterisk marks what is pulled already." * bool(pulled)
+    )
+    output.line()
+    _paragraph(notes, output)
+    _paragraph(f"{size_text(available)} of memory are available.", output)
+    if choice is None:
+        text = f"None of them fits, calls tools and writes {FLUENT:.0f} tokens per second here."
+    else:
+        text = how_to_get(choice, settings)
+    _paragraph(f"{text[0].upper()}{text[1:]}", output)
+    output.json(
+        {
+            "machine": machine.as_dict(),
+            "available": available,
+            "best": choice.model.alias if choice else None,
+            "models": [{**asdict(one), "pulled": one.model.alias in pulled} for one in found],
+        }
+    )
+    return Exit.OK
+
+
+def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
+    rows = [
+        (
+            one.model.alias + "*" * (one.model.alias in pulled),
+            size_text(one.model.nbytes),
+            size_text(one.memory),
+            "yes" if one.fits else "no",
+            duration(one.ttft_s),
+            rate(one.decode) + "c" * (one.basis == "calibration"),
+            rate(one.decode_deep),
+            one.model.license,
+        )
+        for one in found
+    ]
+    widths = [max(len(row[n]) for row in (_HEAD, *rows)) for n in range(len(_HEAD))]
+    for row in (_HEAD, *rows):
+        cells = [
+            cell.ljust(width) if head in _TEXT else cell.rjust(width)
+            for head, cell, width in zip(_HEAD, row, widths, strict=True)
+        ]
+        output.line("  ".join(cells).rstrip(), "bold" if row is _HEAD else "")
+
+
+def _paragraph(text: str, output: Output) -> None:
+    output.line(textwrap.fill(text, 80, break_on_hyphens=False))

@@ -1,0 +1,114 @@
+"""Settings that outlive a command: `config.toml` in the user's configuration folder.
+
+    model = "qwen3:4b"
+
+A setting is what the command line says, else the environment, else this file, else built in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import SettingError
+from .files import write_file
+
+MODEL = "TRIPLEPOINT_MODEL"
+BUILT_IN = "nano"
+_KEYS = ("model",)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A value, and where it comes from."""
+
+    value: str
+    source: str
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether nobody chose it."""
+        return self.source == "built in"
+
+
+def config_path() -> Path:
+    """Where the file is, or would be."""
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("triplepoint")) / "config.toml"
+
+
+def default_model(environ: Mapping[str, str] = os.environ) -> Setting:
+    """The model that is taken where none is named.
+
+    Raises:
+        SettingError: the file cannot be read, or says something else.
+    """
+    if chosen := environ.get(MODEL):
+        return Setting(chosen, MODEL)
+    path = config_path()
+    text = _read(path)
+    if text is None or (model := _parsed(path, text)) is None:
+        return Setting(BUILT_IN, "built in")
+    return Setting(model, f"{path}, line {_line_of(text, 'model')}")
+
+
+def keep_model(name: str) -> Path:
+    """Write the default model into the file, and leave its other lines as they are; the file.
+
+    Raises:
+        SettingError: the file cannot be read or written, or is not understood.
+    """
+    path = config_path()
+    text = _read(path) or ""
+    _parsed(path, text)
+    line = f"model = {json.dumps(name, ensure_ascii=False)}"
+    lines = text.splitlines()
+    at = _line_of(text, "model")
+    lines[at - 1 : at] = [line]
+    try:
+        write_file(path, "\n".join(lines) + "\n")
+    except OSError as error:
+        raise SettingError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise SettingError(f"cannot read {path}: {why}; mend or remove it") from error
+
+
+def _parsed(path: Path, text: str) -> str | None:
+    """The model that the file names, None if it names none."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingError(f'{path}: {error}; it must look like: model = "qwen3:4b"') from error
+    for key in found:
+        if key not in _KEYS:
+            where = f"{path}, line {_line_of(text, key)}"
+            raise SettingError(
+                f"{where}: there is no setting {key!r}; there is: {', '.join(_KEYS)}"
+            )
+    model = found.get("model")
+    if model is not None and not (isinstance(model, str) and model.strip()):
+        where = f"{path}, line {_line_of(text, 'model')}"
+        raise SettingError(f'{where}: model must be a name in quotes, such as "qwen3:4b"')
+    return model
+
+
+def _line_of(text: str, key: str) -> int:
+    """The line that sets `key`, from 1; of a key that is not there the one after the last."""
+    lines = text.splitlines()
+    form = re.compile(rf"""\s*\[*\s*["']?{re.escape(key)}["']?\s*[=.\]]""")
+    return next((n for n, line in enumerate(lines, 1) if form.match(line)), len(lines) + 1)

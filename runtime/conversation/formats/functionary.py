@@ -1,0 +1,68 @@
+"""Functionary 3.1: a tag that holds the name, and a JSON object.
+
+<function=read_file>{"path": "app.log"}</function>
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import Opening, Tag, ToolCall, ToolFormat, any_of, arguments_rules, quoted
+
+_HEAD = re.compile(r"\s*(?:<function=)?([^>\s]+)>\s*")
+_END = re.compile(r"\s*</function>\s*")
+
+
+class Functionary(ToolFormat):
+    """Calls one after the other, up to the end of the turn.
+
+    The tag that ends a call is no `closing`: it has no token, and the text of an argument may hold
+    its letters. The JSON object itself tells where it ends.
+    """
+
+    name = "functionary"
+    openings = (Opening("<function="),)
+    example = "<function=NAME><arguments></function>"
+    asked = True
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return self.opening in template and "</function>" in template
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        rules = [f"calls: {self.many('call', tag(self.opening))}"]
+        rules.append(f'call: {any_of("call", len(tools))} "</function>"')
+        for i, tool in enumerate(tools):
+            rules.append(f"call_{i}: {quoted(tool['function']['name'] + '>')} arguments_{i}")
+        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The calls of the text, the first of which has no tag before it any more."""
+        calls: list[ToolCall] = []
+        at = 0
+        while not calls or body[at:].strip():
+            head = _HEAD.match(body, at)
+            if head is None:
+                raise ValueError(f"a tool call must be <function=…>{{…}}, not {body[at:][:60]!r}")
+            try:
+                arguments, end = json.JSONDecoder().raw_decode(body, head.end())
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"the tool call's arguments are not JSON: {error}") from None
+            done = _END.match(body, end)
+            if done is None or not isinstance(arguments, dict):
+                raise ValueError(f"{head[1]}: a tool call must be a JSON object and </function>")
+            text = body[head.start() : done.end()].strip()
+            calls.append(ToolCall(head[1], arguments, text))
+            at = done.end()
+        return calls
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        parts = [(c.name, json.dumps(c.arguments, ensure_ascii=False)) for c in calls]
+        return "".join(f"<function={name}>{arguments}</function>" for name, arguments in parts)

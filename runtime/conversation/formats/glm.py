@@ -1,0 +1,82 @@
+"""GLM 4.5 and later, and others: a name, then keys and values in tags of their own.
+
+<tool_call>read_file
+<arg_key>path</arg_key>
+<arg_value>app.log</arg_value>
+</tool_call>
+
+Some models write no line breaks between the tags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import Opening, Tag, ToolCall, any_of, quoted
+from .tagged import Tagged, in_a_row, plain, typed
+
+_NAME = re.compile(r'\s*([^\s<>(){}\[\]:,"]+)\s*')
+_ARGUMENT = re.compile(r"\s*<arg_key>([^<\n]+)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+_BREAK = '"\\n"?'
+
+
+class Glm(Tagged):
+    """One function between two tags; its arguments follow its name."""
+
+    name = "glm"
+    openings = (Opening("<tool_call>"),)
+    closing = "</tool_call>"
+    end = "</arg_value>"
+    after_end = _BREAK
+    inner = ("<arg_key>", "</arg_key>", "<arg_value>", end)
+    reserved = ("<tool_response>", "</tool_response>")
+    example = (
+        "<tool_call>NAME\n<arg_key>ARGUMENT</arg_key>\n<arg_value>value</arg_value>\n</tool_call>"
+    )
+    asked = True
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return self.opening in template and "<arg_key>" in template
+
+    def head(self, name: str) -> str:
+        """See `Tagged.head`."""
+        return f"{quoted(name)} {_BREAK}"
+
+    def key(self, name: str, tag: Tag) -> str:
+        """See `Tagged.key`."""
+        key = f"{tag('<arg_key>')} {quoted(name)} {tag('</arg_key>')}"
+        return f"{key} {_BREAK} {tag('<arg_value>')}"
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        more = self.many("call", f"{_BREAK} {tag(self.opening)}")
+        rules = [f"calls: {more}", f"call: {any_of('call', len(tools))} {tag(self.closing)}"]
+        return "\n".join([*rules, *self.call_rules(tools, tag, lenient)])
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The name and the arguments, by the types that the schema gives them."""
+        head = _NAME.match(body)
+        if head is None:
+            raise ValueError(f"a tool call must begin with a name, not {body[:60]!r}")
+        found, end = in_a_row(_ARGUMENT, body, head.end())
+        if body[end:].strip():
+            raise ValueError(
+                f"{head[1]}: a tool call's arguments are malformed: {body[end:][:60]!r}"
+            )
+        return [ToolCall(head[1], typed(found, head[1], tools), body.strip())]
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        texts = []
+        for call in calls:
+            lines = [self.opening + call.name]
+            for key, value in call.arguments.items():
+                lines.append(f"<arg_key>{key}</arg_key>")
+                lines.append(f"<arg_value>{plain(value)}</arg_value>")
+            texts.append("\n".join([*lines, self.closing]))
+        return "\n".join(texts)

@@ -1,0 +1,65 @@
+"""JSON of all calls between two tags: Apriel, MiniMax M1 and Nemotron Nano.
+
+<tool_calls>[{"name": "read_file", "arguments": {"path": "app.log"}}]</tool_calls>
+<TOOLCALL>[{"name": "read_file", "arguments": {"path": "app.log"}}]</TOOLCALL>
+
+MiniMax M1 writes an object a line in place of the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import Opening, Tag, ToolCall, any_of, quoted, written
+from .json_text import JsonText
+from .mistral import call_rules
+
+
+class Listed(JsonText):
+    """All calls of a turn between two tags."""
+
+    name = "tool_calls"
+    openings = (Opening("<tool_calls>"),)
+    closing = "</tool_calls>"
+    around = ("[", ", ", "]")
+    """What stands before, between and after the calls."""
+    example = '<tool_calls>[{"name": <name>, "arguments": <arguments>}]</tool_calls>'
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return self.opening in template
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        begin, between, finish = map(quoted, self.around)
+        rules = [
+            f"calls: {begin} {self.many('call', between)} {finish} {tag(self.closing)}",
+            f"call: {any_of('call', len(tools))}",
+        ]
+        return "\n".join([*rules, *call_rules(tools, lenient)])
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        begin, between, finish = self.around
+        return f"{self.opening}{begin}{between.join(map(written, calls))}{finish}{self.closing}"
+
+
+class MiniMaxM1(Listed):
+    """The same with an object a line."""
+
+    name = "minimax-m1"
+    around = ("\n", "\n", "\n")
+    example = '<tool_calls>\n{"name": <name>, "arguments": <arguments>}\n</tool_calls>'
+    asked = True
+
+
+class Nemotron(Listed):
+    """The same with the tags of Nemotron Nano."""
+
+    name = "nemotron"
+    openings = (Opening("<TOOLCALL>"),)
+    closing = "</TOOLCALL>"
+    example = '<TOOLCALL>[{"name": <name>, "arguments": <arguments>}]</TOOLCALL>'

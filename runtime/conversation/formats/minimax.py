@@ -1,0 +1,93 @@
+"""MiniMax M2: all calls of a turn in one pair of tags.
+
+<minimax:tool_call>
+<invoke name="read_file">
+<parameter name="path">app.log</parameter>
+</invoke>
+</minimax:tool_call>
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import Opening, Tag, ToolCall, any_of, quoted
+from .tagged import Tagged, in_a_row, plain, typed
+
+_INVOKE = re.compile(r'\s*<invoke name="([^"\n]+)">\n?')
+_DONE = re.compile(r"\s*</invoke>\s*")
+_PARAMETER = re.compile(r'<parameter name="([^"\n]+)">(.*?)</parameter>\n', re.DOTALL)
+_LOOSE = re.compile(
+    r'\s*<parameter name="([^"\n]+)">(.*?)</parameter>\s*(?=<parameter |</invoke>)', re.DOTALL
+)
+
+
+class MiniMax(Tagged):
+    """Each function on lines of its own, and each of its arguments."""
+
+    name = "minimax"
+    openings = (Opening("<minimax:tool_call>"),)
+    closing = "</minimax:tool_call>"
+    end = "</parameter>\n"
+    example = (
+        '<minimax:tool_call>\n<invoke name="NAME">\n<parameter name="ARGUMENT">value</parameter>\n'
+        "</invoke>\n</minimax:tool_call>"
+    )
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return self.opening in template
+
+    def head(self, name: str) -> str:
+        """See `Tagged.head`."""
+        return quoted(f'<invoke name="{name}">\n')
+
+    def key(self, name: str, tag: Tag) -> str:
+        """See `Tagged.key`."""
+        return quoted(f'<parameter name="{name}">')
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        rules = [
+            f'calls: "\\n" {self.many("call", "")} {tag(self.closing)}',
+            f'call: {any_of("call", len(tools))} "</invoke>\\n"',
+        ]
+        return "\n".join([*rules, *self.call_rules(tools, tag, lenient)])
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The functions and their parameters, by the types that their schemas give them."""
+        for pattern in (_PARAMETER, _LOOSE):  # as the grammar writes it, or nearly so
+            if calls := _calls(pattern, body, tools):
+                return calls
+        raise ValueError(f'a tool call must be <invoke name="…">…</invoke>, not {body[:60]!r}')
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        lines = [self.opening]
+        for call in calls:
+            lines.append(f'<invoke name="{call.name}">')
+            for key, value in call.arguments.items():
+                lines.append(f'<parameter name="{key}">{plain(value)}</parameter>')
+            lines.append("</invoke>")
+        return "\n".join([*lines, self.closing])
+
+
+def _calls(
+    pattern: re.Pattern[str], body: str, tools: Sequence[Mapping[str, Any]]
+) -> list[ToolCall]:
+    """The calls that a text is made of; none where it is anything else too."""
+    calls: list[ToolCall] = []
+    at = 0
+    while head := _INVOKE.match(body, at):
+        found, end = in_a_row(pattern, body, head.end())
+        done = _DONE.match(body, end)
+        if done is None:
+            return []
+        text = body[head.start() : done.end()].strip()
+        calls.append(ToolCall(head[1], typed(found, head[1], tools), text))
+        at = done.end()
+    return [] if body[at:].strip() else calls

@@ -1,0 +1,183 @@
+"""Which format a template writes calls in, seen from a call that it writes.
+
+What a template says of a format is only a hint: many share a tag. So a call is rendered, and the
+format is the one whose grammar takes what the template wrote and whose reader gives the same call
+back. Then what the model is shown, what it is held to and what is read are the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ...errors import TemplateError
+from .formats import FORMATS
+from .template import ChatTemplate
+from .toolcalls import Opening, ToolCall, ToolFormat, quoted
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+_WORD, _ASKED, _ANSWERED = "quinceberry", "What-about-zyzzyva?", "Nothing-of-zyzzyva."
+_ARGUMENTS: dict[str, Any] = {
+    "text": f'{_WORD} "q" \\ <b> é\n漢, {{1}}',
+    "count": -7,
+    "ratio": 2.5,
+    "sure": True,
+    "where": {"deep": [1, {"word": "a b"}], "line": "x"},
+}
+_INNER = {"type": "object", "properties": {"word": {"type": "string"}}}
+_DEEP = {"type": "array", "items": {"anyOf": [{"type": "integer"}, _INNER]}}
+_PLACE = {"deep": _DEEP, "line": {"type": "string"}}
+_PROPERTIES: dict[str, Any] = {
+    "text": {"type": "string", "description": "A text."},
+    "count": {"type": "integer", "description": "A number."},
+    "ratio": {"type": "number", "description": "A number."},
+    "sure": {"type": "boolean", "description": "Yes or no."},
+    "where": {"type": "object", "description": "A place.", "properties": _PLACE},
+}
+_PARAMETERS = {"type": "object", "properties": _PROPERTIES, "required": [*_PROPERTIES]}
+_FUNCTION = {"name": "probe_zyzzyva", "description": "Looks.", "parameters": _PARAMETERS}
+_TOOL: dict[str, Any] = {"type": "function", "function": _FUNCTION}
+_CALL = ToolCall("probe_zyzzyva", _ARGUMENTS, id="c00010100")
+_ESCAPED = re.compile(r"\\u(?!d[89a-f])([0-9a-f]{4})", re.IGNORECASE)
+_KEPT = 64  # templates that are remembered
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How a template writes calls."""
+
+    calls: bool = False
+    """Whether it writes any."""
+    form: ToolFormat | None = None
+    """The format in which they are; None where that is not known."""
+
+
+_known: dict[tuple[str, ...], Written] = {}
+
+
+def written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
+    """How a template writes calls; remembered for the same text and options.
+
+    Args:
+        template: compiled.
+        options: further variables that it is given.
+    """
+    key = (template.source, repr(sorted(options.items())), *FORMATS)
+    if key not in _known:
+        if len(_known) >= _KEPT:
+            _known.clear()
+        _known[key] = _written_by(template, options)
+    return _known[key]
+
+
+def _written_by(template: ChatTemplate, options: Mapping[str, Any]) -> Written:
+    function = {"name": _CALL.name, "arguments": _CALL.arguments}
+    call = {"type": "function", "id": _CALL.id, "function": function}
+    asked = {"role": "user", "content": _ASKED}
+    said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    answered = {"role": "tool", "name": _CALL.name, "tool_call_id": _CALL.id, "content": _ANSWERED}
+    prompt = _after_question(template, [asked], options) or ""
+    for talk in ([asked, said, answered], [asked, said]):
+        turn = _after_question(template, talk, options)
+        if turn is None:
+            continue
+        turn = turn.partition(_ANSWERED)[0]
+        if _WORD not in turn:
+            return Written()
+        likely = sorted(FORMATS.values(), key=lambda form: not form.speaks(template.source))
+        return Written(True, next((form for form in likely if _reads(form, turn, prompt)), None))
+    return Written()
+
+
+def _after_question(
+    template: ChatTemplate, talk: list[dict[str, Any]], options: Mapping[str, Any]
+) -> str | None:
+    """What a template writes after the question; None where it refuses the conversation."""
+    try:
+        text = template.render(talk, tools=[_TOOL], options=options)
+    except TemplateError:
+        return None
+    _, found, after = text.rpartition(_ASKED)
+    return after if found else None
+
+
+def _reads(form: ToolFormat, turn: str, prompt: str) -> bool:
+    """Whether a format's grammar and its reader take the call in an assistant's turn."""
+    kept = 0
+    for opening in form.openings:
+        rule = f"kept_{kept}" if opening.kept else "calls"
+        kept += opening.kept
+        for place in _places(opening, turn, prompt):
+            rest = turn[place + len(opening.text) :]
+            # The same letters in JSON; the grammars know them only as they are.
+            rest = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), rest)
+            body = taken(form, rule, rest, [_TOOL])
+            if body is None:
+                continue
+            body = (opening.text if opening.kept else "") + body
+            if form.closing:
+                body = body.removesuffix(form.closing)
+            try:
+                calls = form.parse(body, [_TOOL])
+            except ValueError:
+                continue
+            if [call.key for call in calls] == [_CALL.key]:
+                return True
+    return False
+
+
+def _places(opening: Opening, turn: str, prompt: str) -> list[int]:
+    """Where an opening stands in a turn at a place where it counts."""
+    found = [match.start() for match in re.finditer(re.escape(opening.text), turn)]
+    if opening.place == "anywhere":
+        return found
+    # No tag tells such a call from words, so nothing but the prompt may stand before it.
+    return [place for place in found if turn[:place].strip() == prompt.strip()]
+
+
+def taken(form: ToolFormat, rule: str, text: str, tools: Sequence[Mapping[str, Any]]) -> str | None:
+    """The longest beginning of a text that a format's grammar takes for whole calls.
+
+    Args:
+        form: whose grammar.
+        rule: of it: ``calls`` or one of ``kept_0`` …
+        text: what follows the opening, tags as letters.
+        tools: OpenAI-style schemas.
+    """
+    from llguidance import LLMatcher
+
+    grammar = f"start: {rule}\n{form.grammar(tools, quoted)}"
+    matcher = LLMatcher(_letters(), grammar, log_level=0)
+    letters = text.encode()
+    end = None
+    for i, letter in enumerate(letters, 1):
+        if not matcher.try_consume_tokens([letter]):
+            break
+        if matcher.is_accepting():
+            end = i
+    return None if end is None else letters[:end].decode()
+
+
+@cache
+def _letters() -> LLTokenizer:
+    """A vocabulary of single bytes: what a grammar takes of a text, whatever its tokens are."""
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    return LLTokenizer(TokenizerWrapper(_Bytes()))
+
+
+class _Bytes:
+    """What llguidance asks of a tokenizer."""
+
+    bos_token_id = None
+    eos_token_id = 256
+    special_token_ids = (256,)
+    tokens = (*(bytes([letter]) for letter in range(256)), b"<end>")
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return list(text.encode() if isinstance(text, str) else text)

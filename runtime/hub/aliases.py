@@ -1,0 +1,63 @@
+"""Well-known models by short names, such as ``qwen3:4b``; `models.toml` beside this has them."""
+
+from __future__ import annotations
+
+import functools
+import re
+import tomllib
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.resources import files
+from typing import Any
+
+_FORM = re.compile(r"[a-z0-9.-]+:[a-z0-9.-]+", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """A well-known model.
+
+    Attributes:
+        repo, file: where it is on the Hub.
+        quant: how its weights are stored, as `synthetic:` names it.
+        nbytes: size of the file.
+        license: as the Hub names it.
+        date: year and month of its release.
+        tools: whether it was trained to call tools.
+        shape: fields of `synthetic.shapes.Shape`.
+    """
+
+    alias: str
+    repo: str
+    file: str
+    quant: str
+    nbytes: int
+    license: str
+    date: str
+    tools: bool
+    shape: dict[str, Any]
+
+
+@functools.cache
+def known_models() -> tuple[KnownModel, ...]:
+    """All of them, in the order of the file: the smallest first."""
+    text = files(__package__ or "").joinpath("models.toml").read_text(encoding="utf-8")
+    entries = tomllib.loads(text)["models"]
+    return tuple(KnownModel(nbytes=entry.pop("bytes"), **entry) for entry in entries)
+
+
+def by_alias(text: str) -> KnownModel | None:
+    """The model of this alias, in any case; None if there is none."""
+    if not _FORM.fullmatch(text):
+        return None
+    return next((one for one in known_models() if one.alias == text.lower()), None)
+
+
+def alias_of(repo: str, file: str | None) -> str | None:
+    """The alias of this file; None if it has none."""
+    return next((m.alias for m in known_models() if (m.repo, m.file) == (repo, file)), None)
+
+
+def near_aliases(text: str) -> list[str]:
+    """Aliases that may have been meant, for a message."""
+    return get_close_matches(text.lower(), [one.alias for one in known_models()], 3, 0.6)

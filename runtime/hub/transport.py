@@ -1,0 +1,275 @@
+"""Questions to the Hub, asked through `huggingface_hub`: its session, headers, listing, metadata.
+
+What it leaves to its caller stands here: failures in a row are counted and end, a server that goes
+silent or sends next to nothing is hung up on, and a redirect leads neither from https to http nor
+from a public host into a private network. The token goes to the endpoint and to nobody else.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import random
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ... import __version__
+from ...errors import ModelError, TriplepointError
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import ModelInfo
+
+    from .names import ModelName
+
+MAX_HOPS = 8
+_NAME = {"user-agent": f"triplepoint/{__version__}"}
+_AGAIN = (408, 425, 429, 500, 502, 503, 504)
+_QUERY = re.compile(r"(?<=\S)\?[^\s'\"]+")  # of an address: there may be a signature in it
+_LONGEST_WAIT = 60.0  # seconds that a server may ask us to wait before it is better to give up
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to bear with a server.
+
+    Attributes:
+        read_s: seconds that it may be silent, or take to be connected to.
+        window_s, slowest: a body must bring `slowest` bytes a second over each `window_s`.
+        tries: failures in a row, without progress between them, that end it.
+        pause_s: the pause after the first failure; it doubles with each.
+    """
+
+    read_s: float = 10.0
+    window_s: float = 30.0
+    slowest: float = 1024.0
+    tries: int = 6
+    pause_s: float = 1.0
+
+
+class TransientError(Exception):
+    """Something failed that may work the next time; `wait_s` is what the server asks for."""
+
+    def __init__(self, message: str, wait_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
+class RefusedError(Exception):
+    """The server answered with an error that stays; `status` and `headers` (str.get) are its."""
+
+    def __init__(self, response: Any) -> None:
+        self.status: int = response.status_code
+        self.headers: Any = response.headers
+        self.url = bare(str(response.url))
+        super().__init__(f"{self.url} answers {self.status}")
+
+
+class Attempts:
+    """Counts failures in a row and pauses between them."""
+
+    def __init__(self, what: str, patience: Patience, note: Callable[[str], None]) -> None:
+        self._what, self._patience, self._note = what, patience, note
+        self._failed = 0
+
+    def progressed(self) -> None:
+        """Start counting anew: the last attempt brought something."""
+        self._failed = 0
+
+    def failed(self, error: TransientError) -> None:
+        """Pause before the next attempt, or raise ModelError when it was the last one."""
+        self._failed += 1
+        if self._failed >= self._patience.tries:
+            raise ModelError(f"{self._what}: {error}; {self._failed} attempts failed") from error
+        if error.wait_s > _LONGEST_WAIT:
+            message = f"{self._what}: {error}; the server asks to wait {error.wait_s:.0f} s"
+            raise ModelError(message) from error
+        pause = self._patience.pause_s * 2 ** (self._failed - 1) * random.uniform(0.8, 1.2)
+        pause = max(min(pause, 30.0), error.wait_s)
+        self._note(f"{error}; trying again in {pause:.0f} s")
+        time.sleep(pause)
+
+
+class Hub:
+    """The Hub that `settings` name. Every method raises what `_asking` does."""
+
+    def __init__(self, settings: Settings, patience: Patience | None = None) -> None:
+        self.settings = settings
+        self.patience = patience or Patience(read_s=settings.read_s)
+        from huggingface_hub import HfApi, get_session
+
+        # It repeats warnings of servers as they are, which could steer a terminal.
+        logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+        try:
+            self._session = get_session
+            get_session()
+        except (ValueError, ImportError) as error:  # a malformed proxy, say
+            raise ModelError(f"cannot reach {settings.endpoint}: {error}") from error
+        self._api: HfApi = HfApi(
+            endpoint=settings.endpoint,
+            token=settings.token or False,
+            headers=dict(_NAME),  # else it tells which other packages and agents are in use
+        )
+        self._private = is_private(urlsplit(settings.endpoint).hostname or "")
+
+    def model(self, name: ModelName) -> ModelInfo:
+        """What is known of a repository, with its files."""
+        with self._asking(self.settings.endpoint):
+            return self._api.model_info(
+                name.repo,
+                revision=name.revision,
+                files_metadata=True,
+                timeout=self.patience.read_s,
+            )
+
+    def repositories(self, limit: int, **query: str) -> list[str]:
+        """Repositories with GGUF files that fit the query, the most pulled ones first."""
+        from huggingface_hub.utils import hf_raise_for_status
+
+        url = f"{self.settings.endpoint}/api/models"
+        asked = {**query, "filter": "gguf", "sort": "downloads", "limit": limit}
+        with self._asking(url):  # `HfApi.list_models` would wait for ever
+            response = self._session().get(
+                url, params=asked, headers=self._signed(_NAME), timeout=self.patience.read_s
+            )
+            hf_raise_for_status(response)
+            return [str(one["id"]) for one in response.json()]
+
+    def locate(self, repo: str, commit: str, path: str) -> tuple[str, str]:
+        """Where the contents of a file are just now, and its hash as the Hub gives it there."""
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+        url = hf_hub_url(repo, path, revision=commit, endpoint=self.settings.endpoint)
+        token = self.settings.token or False
+        with self._asking(url):
+            found = get_hf_file_metadata(
+                url, token=token, timeout=self.patience.read_s, headers=dict(_NAME)
+            )
+        return found.location, (found.etag or "").removeprefix("W/").strip('"').lower()
+
+    @contextmanager
+    def open(self, url: str, start: int) -> Iterator[Any]:
+        """The answer to GET `url`, from byte `start` on, with its body still to come."""
+        headers = {**_NAME, "accept-encoding": "identity"}
+        if start:
+            headers["range"] = f"bytes={start}-"
+        for _ in range(MAX_HOPS):
+            self._check(url)
+            signed = self._signed(headers) if self.is_endpoint(url) else headers
+            with self._asking(url):
+                session = self._session()
+                request = session.build_request(
+                    "GET", url, headers=signed, timeout=self.patience.read_s
+                )
+                response = session.send(request, stream=True, follow_redirects=False)
+            try:
+                if response.next_request is None:
+                    if response.status_code in _AGAIN:
+                        raise _transient(response)
+                    yield response
+                    return
+                url = str(response.next_request.url)
+            finally:
+                response.close()
+        raise ModelError(f"{bare(url)} leads in circles: {MAX_HOPS} redirects")
+
+    def chunks(self, response: Any) -> Iterator[bytes]:
+        """The body as it comes. Raises TransientError when it is cut, stalls or drips."""
+        since, count = time.monotonic(), 0
+        received = response.iter_raw()
+        while True:
+            with self._asking(str(response.url)):
+                chunk = next(received, None)
+            if chunk is None:
+                return
+            yield chunk
+            count += len(chunk)
+            now = time.monotonic()
+            if now - since >= self.patience.window_s:
+                if count < self.patience.slowest * (now - since):
+                    raise TransientError(f"only {count} bytes came in {now - since:.0f} s")
+                since, count = now, 0
+
+    def is_endpoint(self, url: str) -> bool:
+        """Whether `url` leads to the endpoint itself."""
+        return urlsplit(url)[:2] == urlsplit(self.settings.endpoint)[:2]
+
+    def _signed(self, headers: dict[str, str]) -> dict[str, str]:
+        token = self.settings.token
+        return {**headers, "authorization": f"Bearer {token}"} if token else headers
+
+    def _check(self, url: str) -> None:
+        """Refuse an address that only a redirect can have led to."""
+        endpoint, found = urlsplit(self.settings.endpoint), urlsplit(url)
+        where = f"{endpoint.hostname} redirects to {bare(url)}"
+        downgraded = (endpoint.scheme, found.scheme) == ("https", "http")
+        if found.scheme not in ("http", "https") or downgraded:
+            raise ModelError(f"{where}, which is not https; not followed")
+        if not self._private and is_private(found.hostname or ""):
+            raise ModelError(f"{where}, which is in a private network; not followed")
+
+    @contextmanager
+    def _asking(self, url: str) -> Iterator[None]:
+        """What the library raises, as ours.
+
+        Raises:
+            TransientError: it may work the next time.
+            RefusedError: the server answered with an error that stays.
+            ModelError: it will never work, or the answer is none of a Hub.
+        """
+        from huggingface_hub.errors import HfHubHTTPError
+
+        try:
+            yield
+        except (TriplepointError, TransientError):
+            raise
+        except HfHubHTTPError as error:
+            if error.response.status_code in _AGAIN:
+                raise _transient(error.response) from error
+            raise RefusedError(error.response) from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            text = (str(error) or type(error).__name__).splitlines()[0]
+            message = f"{self.settings.endpoint} does not answer as a Hub does: {text}"
+            raise ModelError(message) from error
+        except Exception as error:  # of the HTTP library, which is huggingface_hub's own matter
+            kind = type(error).__name__
+            text = _QUERY.sub("", str(error)) or kind
+            if kind == "TooManyRedirects":
+                raise ModelError(f"{bare(url)} leads in circles: {text}") from error
+            if "CERTIFICATE" in text.upper():
+                raise ModelError(f"{bare(url)}: its certificate is not trusted: {text}") from error
+            why = " does not answer" if "Timeout" in kind else f": {text}"
+            raise TransientError(f"{urlsplit(url).hostname}{why}") from error
+
+
+def bare(url: str) -> str:
+    """An address without its query: there are signatures in it, and passwords before the host."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def is_private(host: str) -> bool:
+    """Whether `host` is an address, or has one, that is not of the public internet."""
+    try:
+        return not ipaddress.ip_address(host.strip("[]")).is_global
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # a proxy may know what we do not
+        return False
+    return any(not ipaddress.ip_address(str(info[4][0]).partition("%")[0]).is_global
+               for info in found)  # fmt: skip
+
+
+def _transient(response: Any) -> TransientError:
+    value = response.headers.get("retry-after", "")
+    wait_s = float(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0.0
+    return TransientError(f"{bare(str(response.url))} answers {response.status_code}", wait_s)

@@ -1,0 +1,168 @@
+"""`triplepoint models`, `use` and `config`, and the models that they make the default."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from helpers.fake_hub import FakeHub, FakeRepo, serving
+
+from triplepoint import Engine
+from triplepoint.runtime.cli import main
+from triplepoint.runtime.config import config_path
+from triplepoint.runtime.inference.engine import NANO
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Command = Callable[..., tuple[int, str, str]]
+QUESTION = "What is the capital of France?"
+
+
+@pytest.fixture
+def hub() -> Iterator[FakeHub]:
+    """A Hub that has nano under the name of a well-known model."""
+    with serving(FakeHub()) as hub:
+        hub.repos["Qwen/Qwen3-0.6B-GGUF"] = FakeRepo({"Qwen3-0.6B-Q8_0.gguf": NANO.read_bytes()})
+        yield hub
+
+
+@pytest.fixture
+def more(hub: FakeHub, tmp_path: Path) -> dict[str, str]:
+    """The environment that leads to it, and to a cache and configuration of the test's own."""
+    return {
+        "HF_ENDPOINT": hub.url,
+        "HF_HUB_CACHE": str(tmp_path / "hub"),
+        "HF_TOKEN": "",
+        "HF_HUB_OFFLINE": "",
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "TRIPLEPOINT_MODEL": "",
+    }
+
+
+@pytest.fixture
+def command(
+    more: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Command:
+    """Run a command in this process; its status, stdout and stderr."""
+    for name, value in more.items():
+        monkeypatch.setenv(name, value)
+
+    def run(*args: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        status = main(args)
+        shown = capfd.readouterr()
+        return int(status), shown.out, shown.err
+
+    return run
+
+
+def test_models_without_a_network(command: Command, hub: FakeHub) -> None:
+    """A table that fits 80 columns, the figures as JSON, and nothing asked of anybody."""
+    status, shown, errors = command("models")
+    assert (status, errors) == (0, "")
+    lines = shown.splitlines()
+    assert lines[0].split() == [
+        "MODEL", "SIZE", "MEMORY", "FITS", "TTFT", "TOK/S", "AT", "4,096", "LICENSE",
+    ]  # fmt: skip
+    assert all(len(line) <= 80 for line in lines)
+    assert any(line.startswith("qwen3:4b ") and line.endswith("apache-2.0") for line in lines)
+
+    status, shown, _ = command("models", "--json")
+    report = json.loads(shown)
+    assert len(report["models"]) >= 12
+    assert {"memory", "fits", "ttft_s", "decode", "decode_deep", "basis"} <= set(
+        report["models"][0]
+    )
+    assert report["machine"]["read_gbps"]["DRAM"] > 0
+    assert hub.asked == []
+
+
+def test_an_alias_from_pull_to_run(command: Command, folder: Path) -> None:
+    """Pulled, marked as here, made the default, and what `run` and `Engine.load` take then."""
+    status, shown, _ = command("pull", "qwen3:0.6b")
+    assert status == 0
+    assert shown.startswith("Qwen/Qwen3-0.6B-GGUF:Q8_0 pulled")
+    assert "qwen3:0.6b* " in command("models")[1]
+
+    status, shown, _ = command("use", "qwen3:0.6b")
+    assert status == 0
+    assert shown == f"the default model is qwen3:0.6b now: {config_path()}\n"
+
+    settings = json.loads(command("config", "--json")[1])
+    assert settings["model"] == {"value": "qwen3:0.6b", "from": f"{config_path()}, line 1"}
+    with Engine.load(threads=1) as engine:
+        assert "Qwen3-0.6B-GGUF" in str(engine.model.path)
+    status, shown, errors = command("run", "--dir", str(folder), QUESTION, "--json")
+    assert status == 0
+    assert "Qwen3-0.6B-GGUF" in json.dumps(json.loads(shown))
+    assert "triplepoint use" not in errors
+
+
+def test_use_wants_a_model_that_is_here(command: Command) -> None:
+    """A name that means nothing, or nothing that is here yet, is refused; nothing is written."""
+    status, _, errors = command("use", "qwen3:4c")
+    assert status == 3
+    assert "did you mean qwen3:4b" in errors
+    status, _, errors = command("use", "qwen3:4b")
+    assert status == 3
+    assert "get it with: triplepoint pull qwen3:4b" in errors
+    assert not config_path().exists()
+
+
+def test_use_of_a_file(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path means the same file from every folder."""
+    (tmp_path / "own.gguf").write_bytes(NANO.read_bytes())
+    monkeypatch.chdir(tmp_path)
+
+    assert command("use", "own.gguf")[0] == 0
+
+    found = json.loads(command("config", "--json")[1])["model"]["value"]
+    assert found == str((tmp_path / "own.gguf").resolve())
+
+
+def test_what_config_says(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each setting with its source; the environment comes before the file; no token is shown."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert command("use", "nano")[0] == 0
+    monkeypatch.setenv("TRIPLEPOINT_MODEL", "synthetic:smollm2-135m:q4_0")
+
+    status, shown, _ = command("config")
+
+    assert status == 0
+    rows = {line.split()[0]: line for line in shown.splitlines()}
+    assert rows["model"].endswith("TRIPLEPOINT_MODEL")
+    assert rows["hub"].endswith("HF_ENDPOINT")
+    assert rows["models"].endswith("HF_HUB_CACHE")
+    assert rows["token"].split() == ["token", "set", "HF_TOKEN"]
+    assert "hf_secret" not in shown
+
+
+def test_a_damaged_configuration(triplepoint: Run, more: dict[str, str], tmp_path: Path) -> None:
+    """Whatever needs a default says what is wrong and where; a model by name needs none."""
+    path = tmp_path / "config" / "triplepoint" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("modle = 3\n")
+
+    done = triplepoint("run", "hello", more=more)
+    assert done.returncode == 2
+    assert f"{path}, line 1: there is no setting 'modle'" in done.stderr
+    done = triplepoint("run", "-m", "nano", QUESTION, more=more)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_where_nano_cannot(command: Command, folder: Path) -> None:
+    """The best model for this machine is named on stderr; not to who has chosen, nor with -q."""
+    status, shown, errors = command("run", "--dir", str(folder), QUESTION)
+    assert status == 0
+    assert "I can only answer questions about the files in this folder." in shown
+    (line,) = errors.splitlines()
+    assert line.startswith("triplepoint: the embedded model is small; ")
+    assert "triplepoint use" in line or "triplepoint models" in line
+
+    assert command("run", "-q", "--dir", str(folder), QUESTION)[2] == ""
+    assert command("run", "--dir", str(folder), "hello")[2] == ""
+    assert command("use", "nano")[0] == 0
+    assert command("run", "--dir", str(folder), QUESTION)[2] == ""

@@ -1,0 +1,24 @@
+"""How nano says that it cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from triplepoint.runtime.nano import corpus
+from triplepoint.runtime.nano.refusals import is_refusal
+
+
+def test_its_sentence_is_known() -> None:
+    """What it was taught to say of questions beyond it is taken for that."""
+    assert is_refusal(corpus.OUT_OF_SCOPE)
+    assert is_refusal("I cannot count lines.")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [corpus.HELLO, corpus.WELCOME, corpus.ABILITIES, corpus.NAME, corpus.GOODBYE,
+     "Line 3 says: I cannot open the door", "There is no file app.log."],
+)  # fmt: skip
+def test_other_answers_are_none(answer: str) -> None:
+    """Greetings, answers and what a file says are not."""
+    assert not is_refusal(answer)

@@ -1,0 +1,87 @@
+"""`config.toml`: what it may say, and what is said where it says something else."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import SettingError
+from triplepoint.runtime.config import config_path, default_model, keep_model
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration is the test's own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+
+
+def _write(text: str) -> None:
+    config_path().parent.mkdir(parents=True)
+    config_path().write_text(text)
+
+
+def test_who_wins() -> None:
+    """The environment before the file, the file before what is built in."""
+    assert default_model({}).value == "nano"
+    assert default_model({}).is_built_in
+
+    path = keep_model("qwen3:4b")
+
+    found = default_model({})
+    assert (found.value, found.source) == ("qwen3:4b", f"{path}, line 1")
+    assert default_model({"TRIPLEPOINT_MODEL": "other"}).value == "other"
+    assert default_model({"TRIPLEPOINT_MODEL": ""}).value == "qwen3:4b"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["plain", 'with "quotes"', "C:\\back\\slash", "Modèle"])
+def test_names_survive(name: str) -> None:
+    """Whatever a model is called, what is written is read again."""
+    keep_model("another")
+    keep_model(name)
+
+    assert default_model({}).value == name
+
+
+def test_comments_stay() -> None:
+    """The line that sets the model is replaced, and no other."""
+    _write('# mine\n\nmodel = "a"  # old\n# end\n')
+
+    keep_model("b")
+
+    assert config_path().read_text() == '# mine\n\nmodel = "b"\n# end\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model = nano", "line 1.*it must look like: model = "),
+        ('\nmodle = "nano"', "line 2: there is no setting 'modle'; there is: model"),
+        ("# x\n[model]\nname = 1", "line 2: model must be a name in quotes"),
+        ("model = 3", "line 1: model must be a name in quotes"),
+        ('model = ""', "line 1: model must be a name in quotes"),
+    ],
+)
+def test_a_file_that_says_something_else(text: str, message: str) -> None:
+    """The error has file, line and remedy; nothing is written over such a file."""
+    _write(text)
+
+    with pytest.raises(SettingError, match=message) as caught:
+        default_model({})
+    assert str(config_path()) in str(caught.value)
+    with pytest.raises(SettingError):
+        keep_model("nano")
+    assert config_path().read_text() == text
+
+
+def test_a_file_that_cannot_be_read() -> None:
+    """A folder of that name, or bytes that are no text, are told as that."""
+    config_path().mkdir(parents=True)
+    with pytest.raises(SettingError, match=r"cannot read .*config\.toml: Is a directory"):
+        default_model({})
+    config_path().rmdir()
+    config_path().write_bytes(b"\xff\xfe")
+    with pytest.raises(SettingError, match="it is not UTF-8 text; mend or remove it"):
+        default_model({})
