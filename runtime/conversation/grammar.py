@@ -15,13 +15,14 @@ import json
 import re
 import threading
 import weakref
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ...errors import GrammarError
 from ..gguf.types import TokenType
+from ..tokens.foreign import translated
 from .formats import FORMATS
 from .thinking import Thinking, thinking_of
 from .toolcalls import ToolFormat, json_rule, quoted, strict
@@ -154,6 +155,10 @@ class CallGrammar:
             self._failure = error
 
     def _compile(self) -> dict[str, LLMatcher]:
+        with translated(_refusal("no grammar can be made from the tools")):
+            return self._compile_parts()
+
+    def _compile_parts(self) -> dict[str, LLMatcher]:
         tables = matcher_tables(self.tokenizer)
         lenient: list[str] = []
         made: dict[str, LLMatcher] = {}
@@ -405,7 +410,8 @@ def _build_tables(tokenizer: Tokenizer) -> LLTokenizer:
             "set tokenizer.ggml.eos_token_id in its file"
         )
     stops = sorted(tokenizer.stop_ids)
-    return LLTokenizer(TokenizerWrapper(_Vocabulary(tokenizer, stops[0])), eos_token=stops)
+    with translated(_refusal("the grammar library cannot use the model's vocabulary")):
+        return LLTokenizer(TokenizerWrapper(_Vocabulary(tokenizer, stops[0])), eos_token=stops)
 
 
 class _Vocabulary:
@@ -422,6 +428,10 @@ class _Vocabulary:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
         return self._tokenizer.encode(text)
+
+
+def _refusal(what: str) -> Callable[[BaseException], GrammarError]:
+    return lambda error: GrammarError(f"{what}: {_first_line(str(error))}")
 
 
 def _first_line(text: str) -> str:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import mmap
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
+if TYPE_CHECKING:
     from .held import HeldFile
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 MAX_DIMS = 4
-
-_u64 = struct.Struct("<Q").unpack_from
 
 
 class GGMLType(IntEnum):
@@ -141,11 +138,14 @@ class StringArray(Sequence[str]):
     """The strings of one metadata array, decoded all at once on first use.
 
     Bytes that are not UTF-8 read as U+FFFD. Equal to a list of the same strings.
+
+    Attributes:
+        starts: int64 [n + 1], where in the file each string's length stands, and where they end.
     """
 
-    def __init__(self, buffer: mmap.mmap, held: HeldFile, start: int, end: int, count: int) -> None:
+    def __init__(self, buffer: mmap.mmap, held: HeldFile, starts: np.ndarray) -> None:
         self._buffer, self._held = buffer, held
-        self._start, self._end, self._count = start, end, count
+        self.starts = starts
 
     @cached_property
     def strings(self) -> list[str]:
@@ -154,17 +154,23 @@ class StringArray(Sequence[str]):
         Raises ModelError when the file was changed since it was checked.
         """
         self._held.check()
-        raw = self._buffer[self._start : self._end]
-        strings: list[str] = []
-        pos = 0
-        for _ in range(self._count):
-            start = pos + 8
-            pos = start + _u64(raw, pos)[0]
-            strings.append(raw[start:pos].decode("utf-8", "replace"))
-        return strings
+        return list(self.decoded("replace"))
+
+    def decoded(self, errors: str) -> Iterator[str]:
+        """Each string; what bytes that are not UTF-8 do is as in `bytes.decode`."""
+        with memoryview(self._buffer) as buffer:
+            start, *ends = self.starts.tolist()
+            for end in ends:
+                yield str(buffer[start + 8 : end], "utf-8", errors)
+                start = end
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Bytes of each string: int64 [n]."""
+        return np.diff(self.starts) - 8
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.starts) - 1
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -182,7 +188,7 @@ class StringArray(Sequence[str]):
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __repr__(self) -> str:
-        return f"StringArray({self._count} strings)"
+        return f"StringArray({len(self)} strings)"
 
 
 MetadataValue: TypeAlias = (
@@ -195,7 +201,7 @@ class TensorInfo:
     """Where one tensor lies.
 
     `shape` is in numpy order, rows first (GGUF stores it the other way round); `offset` counts from
-    the start of the file; `nbytes` is the size on disk.
+    the start of the file; `nbytes` is the size on disk; `at` is where its line in the table starts.
     """
 
     name: str
@@ -203,3 +209,14 @@ class TensorInfo:
     type: GGMLType
     offset: int
     nbytes: int
+    at: int = 0
+
+    @property
+    def shape_at(self) -> int:
+        """Where in the file the dimensions stand."""
+        return self.at + 8 + len(self.name.encode("utf-8")) + 4
+
+    @property
+    def type_at(self) -> int:
+        """Where in the file the type stands."""
+        return self.shape_at + 8 * len(self.shape)

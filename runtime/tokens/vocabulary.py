@@ -14,6 +14,7 @@ Three sets matter:
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +25,12 @@ from ..gguf.file import GGUFFile
 from ..gguf.types import TokenType
 
 _PREFIX = "tokenizer.ggml."
+
+# The largest vocabulary has 262,144 tokens of 2.5 MB together, the longest token 256 bytes. Of more
+# than some ten times that, libraries that are handed them take seconds and gigabytes, or panic.
+MAX_TOKENS = 3 << 20
+MAX_TOKEN = 1 << 13  # bytes
+MAX_TOTAL = 1 << 25  # bytes of all tokens together
 
 # Keys that name a special token's id.
 _NAMED = (
@@ -64,19 +71,49 @@ class Vocabulary:
 
     Attributes:
         n_vocab: number of tokens.
+        tokens: text of every token as the file has it.
         bos, eos: ids of the tokens that begin and end a text, or None.
     """
 
     def __init__(self, gguf: GGUFFile) -> None:
-        tokens = gguf.strings(_PREFIX + "tokens")
-        if tokens is None or not len(tokens):
-            raise UnsupportedModelError(f"{gguf.path} holds no vocabulary (tokenizer.ggml.tokens)")
-        self._tokens = tokens
-        self.n_vocab = len(tokens)
+        self.tokens = self._read_tokens(gguf)
+        self.n_vocab = len(self.tokens)
+        self._ids = self._read_ids(gguf)
         self._types = self._read_types(gguf)
         self._named = self._read_named(gguf)
         self.bos = self._named.get("bos")
         self.eos = self._named.get("eos")
+
+    def _read_tokens(self, gguf: GGUFFile) -> list[str]:
+        key = _PREFIX + "tokens"
+        found = gguf.strings(key)
+        if found is None or not len(found):
+            raise UnsupportedModelError(f"{gguf.path}: it holds no vocabulary ({key})")
+        if len(found) > MAX_TOKENS:
+            gguf.refuse(key, f"{len(found)} tokens; the limit is {MAX_TOKENS}")
+        tokens = gguf.texts(key, longest=MAX_TOKEN, total=MAX_TOTAL)
+        assert tokens is not None
+        return tokens
+
+    def _read_ids(self, gguf: GGUFFile) -> dict[str, int]:
+        """Text → id. Real files have some that come twice, but not most."""
+        ids = dict(zip(self.tokens, range(self.n_vocab), strict=True))
+        if 2 * len(ids) < self.n_vocab:
+            index = next(i for i, token in enumerate(self.tokens) if ids[token] != i)
+            again = ids[self.tokens[index]]
+            message = (
+                f"{self.n_vocab} tokens, of which only {len(ids)} differ: it is that of {again}"
+            )
+            gguf.refuse_element(_PREFIX + "tokens", index, message)
+        return ids
+
+    def require_one(self, gguf: GGUFFile, texts: Iterable[str]) -> None:
+        """Raise GGUFError unless one of these is a normal token, so that texts become tokens."""
+        ids = (self._ids.get(text) for text in texts)
+        if not any(i is not None and self._types[i] == TokenType.NORMAL for i in ids):
+            gguf.refuse(
+                _PREFIX + "tokens", "no token is a single character, so no text can be written"
+            )
 
     def _read_types(self, gguf: GGUFFile) -> np.ndarray[tuple[int], np.dtype[Any]]:
         key = _PREFIX + "token_type"
@@ -99,11 +136,6 @@ class Vocabulary:
                 gguf.refuse(key, f"{token} is outside the vocabulary of {self.n_vocab}")
             named[name] = token
         return named
-
-    @cached_property
-    def tokens(self) -> list[str]:
-        """Text of every token as the file has it."""
-        return self._tokens.strings
 
     def ids_of(self, *kinds: TokenType) -> list[int]:
         """Ids of the tokens of these kinds, ascending."""
@@ -159,7 +191,7 @@ class Vocabulary:
     @cached_property
     def mergeable(self) -> dict[str, int]:
         """Text → id of the tokens that merging may produce: normal ones that are not refused."""
-        ids = dict(zip(self.tokens, range(self.n_vocab), strict=True))
+        ids = dict(self._ids)
         others = np.flatnonzero(self._types != TokenType.NORMAL).tolist()
         for token in {*others, *self.refused}:
             text = self.tokens[token]
