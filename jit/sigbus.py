@@ -87,7 +87,7 @@ class _Handler:
         library = Library(detect(), ObjectCache(default_folder()))
         address = library.address(spec(HANDLER))
         where = ctypes.CFUNCTYPE(ctypes.c_int64)(library.symbol_address(spec(HANDLER), TABLE))()
-        self.table = np.frombuffer((ctypes.c_int64 * WORDS).from_address(where), np.int64)
+        self.table = np.ctypeslib.as_array((ctypes.c_int64 * WORDS).from_address(where))
         self._keep = library, ctypes.CDLL(None), _Action()
         self._lock = threading.Lock()
         self._free = list(range(FIRST_SLOT, WORDS, SLOT_WORDS))
@@ -136,12 +136,13 @@ def _build(target: CpuTarget) -> ir.Module:
     module = ir.Module(name="sigbus")
     module.triple = target.triple
     words = ir.ArrayType(i64, WORDS)
-    table = ir.GlobalVariable(module, words, "tp_sigbus_words")
+    # llvmlite has no type stubs, and what a checker infers for its classes is wrong.
+    table: Any = ir.GlobalVariable(module, words, "tp_sigbus_words")
     table.linkage, table.initializer, table.align = "internal", ir.Constant(words, None), 64
 
     accessor = ir.Function(module, ir.FunctionType(i64, []), TABLE)
     accessor.attributes.add("nounwind")
-    b = ir.IRBuilder(accessor.append_basic_block("entry"))
+    b: Any = ir.IRBuilder(accessor.append_basic_block("entry"))
     b.ret(b.ptrtoint(table, i64))
 
     handler = ir.Function(module, ir.FunctionType(ir.VoidType(), [i32, ptr, ptr]), "tp_sigbus")
@@ -156,7 +157,7 @@ def _handle(fn: ir.Function, table: ir.GlobalVariable) -> None:
     names = ("entry", "slot", "next", "found", "marked", "foreign", "sent", "done")
     blocks = [fn.append_basic_block(name) for name in names]
     entry, slot, following, found, marked, foreign, sent, done = blocks
-    b = ir.IRBuilder(entry)
+    b: Any = ir.IRBuilder(entry)
     base = b.ptrtoint(table, i64)
 
     def word(index: ir.Value | int) -> ir.Value:
@@ -166,7 +167,7 @@ def _handle(fn: ir.Function, table: ir.GlobalVariable) -> None:
     def load(index: ir.Value | int) -> ir.Value:
         return b.load_atomic(word(index), "monotonic", 8, typ=i64)
 
-    def call(function: int, result: ir.Type, args: list[ir.Value]) -> ir.Value:
+    def call(function: int, result: ir.Type, args: list[Any]) -> ir.Value:
         address = b.inttoptr(load(function), ptr)
         return _indirect(b, address, ir.FunctionType(result, [a.type for a in args]), args)
 

@@ -252,9 +252,9 @@ class Engine:
         """
         now, faults = time.perf_counter(), sigbus.faults()
         if now - self._looked > LOOK_S or faults != self._faults:
-            self._looked, self._faults = now, faults
             for check in self._mapped:
                 check()
+            self._looked, self._faults = now, faults  # only if all is well
 
     @property
     def rotary(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:

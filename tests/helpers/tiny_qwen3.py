@@ -47,13 +47,13 @@ def write_tiny(
     without: Collection[str] = (),
     metadata: dict[str, int] | None = None,
     nan_row: int | None = None,
-    huge_row: int | None = None,
+    huge: str = "",
 ) -> None:
     """Write the model with its matrices as `kind` (a lower-case GGML type name).
 
     The rest makes files that are wrong in one way: `kinds` and `reshaped` give single tensors
     another type or shape, `without` leaves some out, `metadata` replaces integer keys. `nan_row`
-    makes the embedding of one token NaN, `huge_row` so large that its logit is NaN.
+    makes the embedding of one token NaN, `huge` names a norm of weights so large that all that follows is NaN.
     """
     rng = np.random.default_rng(seed)
     values: dict[str, tuple[int, Callable[[int], None]]] = {}
@@ -77,13 +77,12 @@ def write_tiny(
             continue
         quant = gguf.GGMLQuantizationType[(kinds or {}).get(name, kind).upper()]
         if len(shape) == 1:
-            w.add_tensor(name, (1 + 0.2 * rng.standard_normal(shape)).astype(np.float32))
+            norm = (1 + 0.2 * rng.standard_normal(shape)).astype(np.float32)
+            w.add_tensor(name, norm * 1e38 if name == huge else norm)
         else:
             data = (rng.standard_normal(shape) / np.sqrt(shape[1]) * 1.5).astype(np.float32)
             if name == "token_embd.weight" and nan_row is not None:
                 data[nan_row] = np.nan
-            if name == "token_embd.weight" and huge_row is not None:
-                data[huge_row] = 3e38
             if quant == gguf.GGMLQuantizationType.F64:
                 w.add_tensor(name, data.astype(np.float64))
             else:
