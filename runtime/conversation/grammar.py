@@ -36,6 +36,7 @@ Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint32]]"
 
 _BACKGROUND = 20_000  # tokens from which building the matcher's tables takes long enough to notice
 _TEXT = r"/(?s:.*)/"
+_LONGEST = 1024  # bytes of a token: a longer one makes the library panic, so it is never allowed
 
 
 class Constraint(Protocol):
@@ -422,7 +423,8 @@ class _Vocabulary:
         self.eos_token_id = eos
         self.bos_token_id = tokenizer.bos
         self.special_token_ids = sorted(tokenizer.control_ids)
-        self.tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
+        every = map(tokenizer.token_bytes, range(tokenizer.n_vocab))
+        self.tokens = [raw if len(raw) <= _LONGEST else b"" for raw in every]
 
     def __call__(self, text: bytes | str) -> list[int]:
         if isinstance(text, bytes):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 MAX_MERGE = MAX_TOKEN + 1  # bytes: two parts of a token and a space
-MERGES_PER_TOKEN = 24  # real vocabularies have up to 2.2
 
 
 def byte_characters() -> str:
@@ -49,13 +48,15 @@ def word_splits(pre: PreTokenizer) -> list[Split]:
     return [Split(Regex(pattern), "isolated") for pattern in pre.patterns]
 
 
-def _read_merges(gguf: GGUFFile, n_vocab: int) -> list[str]:
+def _read_merges(gguf: GGUFFile, tokens: list[str]) -> list[str]:
     key = "tokenizer.ggml.merges"
     found = gguf.strings(key)
     if found is None:
         gguf.refuse(key, "missing")
-    if len(found) > MERGES_PER_TOKEN * n_vocab:
-        gguf.refuse(key, f"{len(found)} merges cannot be of {n_vocab} tokens")
+    # Each cuts a token in two, and a token has no more places for that than characters.
+    characters = sum(map(len, tokens))
+    if len(found) > characters:
+        gguf.refuse(key, f"{len(found)} merges, but the tokens have {characters} characters")
     merges = gguf.texts(key, longest=MAX_MERGE, total=2 * MAX_TOTAL)
     assert merges is not None
     return merges
@@ -71,7 +72,7 @@ class ByteBPE:
         self._pre = pre_tokenizer(gguf.string("tokenizer.ggml.pre", ""), gguf.path)
         self.add_bos = self._pre.add_bos
         vocabulary.require_one(gguf, byte_characters())
-        self._merges = _read_merges(gguf, vocabulary.n_vocab)
+        self._merges = _read_merges(gguf, vocabulary.tokens)
         self._path = gguf.path
 
     @cached_property

@@ -101,9 +101,7 @@ class Vocabulary:
         if 2 * len(ids) < self.n_vocab:
             index = next(i for i, token in enumerate(self.tokens) if ids[token] != i)
             again = ids[self.tokens[index]]
-            message = (
-                f"{self.n_vocab} tokens, of which only {len(ids)} differ: it is that of {again}"
-            )
+            message = f"the same as token {again}; only {len(ids)} of {self.n_vocab} differ"
             gguf.refuse_element(_PREFIX + "tokens", index, message)
         return ids
 
@@ -111,9 +109,8 @@ class Vocabulary:
         """Raise GGUFError unless one of these is a normal token, so that texts become tokens."""
         ids = (self._ids.get(text) for text in texts)
         if not any(i is not None and self._types[i] == TokenType.NORMAL for i in ids):
-            gguf.refuse(
-                _PREFIX + "tokens", "no token is a single character, so no text can be written"
-            )
+            message = "no token is a single character, so no text can be written"
+            gguf.refuse(_PREFIX + "tokens", message)
 
     def _read_types(self, gguf: GGUFFile) -> np.ndarray[tuple[int], np.dtype[Any]]:
         key = _PREFIX + "token_type"

@@ -53,7 +53,7 @@ def write_tiny(
 
     The rest makes files that are wrong in one way: `kinds` and `reshaped` give single tensors
     another type or shape, `without` leaves some out, `metadata` replaces integer keys. `nan_row`
-    makes the embedding of one token NaN, `huge` names a norm of weights so large that all that follows is NaN.
+    makes the embedding of one token NaN; the weights of the norm `huge` make all that follows NaN.
     """
     rng = np.random.default_rng(seed)
     values: dict[str, tuple[int, Callable[[int], None]]] = {}
