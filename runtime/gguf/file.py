@@ -26,7 +26,7 @@ import numpy as np
 from ...errors import GGUFError, ModelError
 from .header import TRUNCATED, HeaderReader, shown
 from .held import HeldFile
-from .types import GGMLType, MetadataValue, StringArray, TensorInfo, ValueType
+from .types import GGMLType, MetadataValue, StringArray, TensorInfo, Texts, ValueType
 
 __all__ = ["GGMLType", "GGUFFile", "MetadataValue", "StringArray", "TensorInfo", "ValueType"]
 
@@ -234,7 +234,7 @@ class GGUFFile:
             self.refuse(key, "must be an array of strings")
         return value
 
-    def texts(self, key: str, *, longest: int, total: int) -> list[str] | None:
+    def texts(self, key: str, *, longest: int, total: int) -> Texts | None:
         """The strings at `key`, out of the mapping; None when the key is missing.
 
         Raises GGUFError when one has more than `longest` bytes or is not UTF-8, and when all
@@ -249,12 +249,10 @@ class GGUFFile:
             self.refuse_element(key, index, f"{lengths[index]} bytes; the limit is {longest}")
         if lengths.sum() > total:
             self.refuse(key, f"{lengths.sum()} bytes in all; the limit is {total}")
-        texts: list[str] = []
         try:
-            texts.extend(found.decoded("strict"))
-        except UnicodeDecodeError:
-            self.refuse_element(key, len(texts), "not valid UTF-8")
-        return texts
+            return found.copied()
+        except UnicodeDecodeError as error:
+            self.refuse_element(key, error.start, "not valid UTF-8")
 
     def numbers(self, key: str, count: int) -> np.ndarray[tuple[int], np.dtype[Any]] | None:
         """The array of numbers at `key`, None when the key is missing.

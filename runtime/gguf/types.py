@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 import numpy as np
@@ -154,15 +155,19 @@ class StringArray(Sequence[str]):
         Raises ModelError when the file was changed since it was checked.
         """
         self._held.check()
-        return list(self.decoded("replace"))
-
-    def decoded(self, errors: str) -> Iterator[str]:
-        """Each string; what bytes that are not UTF-8 do is as in `bytes.decode`."""
         with memoryview(self._buffer) as buffer:
-            start, *ends = self.starts.tolist()
-            for end in ends:
-                yield str(buffer[start + 8 : end], "utf-8", errors)
-                start = end
+            starts = self.starts.tolist()
+            return [str(buffer[a + 8 : b], "utf-8", "replace") for a, b in pairwise(starts)]
+
+    def copied(self) -> Texts:
+        """The same out of the mapping; UnicodeDecodeError.start is the index of what is no UTF-8.
+
+        Raises ModelError when the file was changed since it was checked.
+        """
+        first, last = self.starts[0], self.starts[-1]
+        texts = Texts(self._buffer[first:last], self.starts - first)
+        self._held.check()
+        return texts
 
     @property
     def lengths(self) -> np.ndarray:
@@ -189,6 +194,49 @@ class StringArray(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"StringArray({len(self)} strings)"
+
+
+class Texts:
+    """Strings of valid UTF-8 as they stand in a file, in memory; decoded when they are needed."""
+
+    def __init__(self, raw: bytes, starts: np.ndarray) -> None:
+        """raw: each string after its length; starts: as of `StringArray`, but in `raw`.
+
+        Raises:
+            UnicodeDecodeError: one is no UTF-8; its `start` is the index of that string.
+        """
+        self._raw, self._starts = raw, starts
+        long = starts[:-1][np.diff(starts) - 8 > 127]
+        if len(long):  # a byte of their lengths may look like a part of a character
+            bytes_ = np.frombuffer(raw, np.uint8).copy()
+            bytes_[long[:, None] + np.arange(8)] = 0
+            raw = bytes_.tobytes()
+        try:
+            raw.decode("utf-8")  # all at once: the lengths between the strings are ASCII
+        except UnicodeDecodeError as error:
+            error.start = int(np.searchsorted(starts, error.start, "right")) - 1
+            raise
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them together."""
+        return len(self._raw) - 8 * len(self)
+
+    def at(self, index: int) -> str:
+        """String `index`."""
+        return str(self._raw[self._starts[index] + 8 : self._starts[index + 1]], "utf-8")
+
+    def all(self) -> list[str]:
+        """All of them."""
+        raw = self._raw
+        return [str(raw[a + 8 : b], "utf-8") for a, b in pairwise(self._starts.tolist())]
+
+    def shortest(self, longest: int) -> Iterator[int]:
+        """Indices of those that have at most `longest` bytes."""
+        yield from np.flatnonzero(np.diff(self._starts) - 8 <= longest).tolist()
 
 
 MetadataValue: TypeAlias = (

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ModelError
 from ..gguf.file import GGUFFile
+from ..gguf.types import Texts
 from .foreign import translated
 from .pretokenizers import PreTokenizer, pre_tokenizer
 from .vocabulary import MAX_TOKEN, MAX_TOTAL, Vocabulary
@@ -48,13 +49,12 @@ def word_splits(pre: PreTokenizer) -> list[Split]:
     return [Split(Regex(pattern), "isolated") for pattern in pre.patterns]
 
 
-def _read_merges(gguf: GGUFFile, tokens: list[str]) -> list[str]:
+def _read_merges(gguf: GGUFFile, characters: int) -> Texts:
     key = "tokenizer.ggml.merges"
     found = gguf.strings(key)
     if found is None:
         gguf.refuse(key, "missing")
     # Each cuts a token in two, and a token has no more places for that than characters.
-    characters = sum(map(len, tokens))
     if len(found) > characters:
         gguf.refuse(key, f"{len(found)} merges, but the tokens have {characters} characters")
     merges = gguf.texts(key, longest=MAX_MERGE, total=2 * MAX_TOTAL)
@@ -71,8 +71,8 @@ class ByteBPE:
         self._vocabulary = vocabulary
         self._pre = pre_tokenizer(gguf.string("tokenizer.ggml.pre", ""), gguf.path)
         self.add_bos = self._pre.add_bos
-        vocabulary.require_one(gguf, byte_characters())
-        self._merges = _read_merges(gguf, vocabulary.tokens)
+        vocabulary.require_character(gguf, frozenset(byte_characters()))
+        self._merges = _read_merges(gguf, vocabulary.characters)
         self._path = gguf.path
 
     @cached_property
@@ -94,7 +94,7 @@ class ByteBPE:
         same = {token: token for token in tokens}.get
         merges = [
             (same(left, left), same(right, right))
-            for left, _, right in (merge.partition(" ") for merge in self._merges)
+            for left, _, right in (merge.partition(" ") for merge in self._merges.all())
         ]
         try:
             return BPE(tokens, merges, ignore_merges=self._pre.ignore_merges)

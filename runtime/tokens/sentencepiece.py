@@ -40,7 +40,7 @@ class SentencePiece:
     def __init__(self, gguf: GGUFFile, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         if not vocabulary.ids_of(TokenType.BYTE):
-            vocabulary.require_one(gguf, map(chr, range(0x20, 0x7F)))
+            vocabulary.require_character(gguf, frozenset(map(chr, range(0x21, 0x7F))))
         self.adds_space_prefix = gguf.boolean("tokenizer.ggml.add_space_prefix", True)
         if gguf.boolean("tokenizer.ggml.remove_extra_whitespaces", False):
             key = "tokenizer.ggml.remove_extra_whitespaces"

@@ -14,7 +14,7 @@ Three sets matter:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container
 from functools import cached_property
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from ...errors import UnsupportedModelError
 from ..gguf.file import GGUFFile
-from ..gguf.types import TokenType
+from ..gguf.types import Texts, TokenType
 
 _PREFIX = "tokenizer.ggml."
 
@@ -31,6 +31,7 @@ _PREFIX = "tokenizer.ggml."
 MAX_TOKENS = 3 << 20
 MAX_TOKEN = 1 << 13  # bytes
 MAX_TOTAL = 1 << 25  # bytes of all tokens together
+SAMPLED = 1024  # tokens that are compared with each other
 
 # Keys that name a special token's id.
 _NAMED = (
@@ -71,44 +72,44 @@ class Vocabulary:
 
     Attributes:
         n_vocab: number of tokens.
-        tokens: text of every token as the file has it.
         bos, eos: ids of the tokens that begin and end a text, or None.
     """
 
     def __init__(self, gguf: GGUFFile) -> None:
-        self.tokens = self._read_tokens(gguf)
-        self.n_vocab = len(self.tokens)
-        self._ids = self._read_ids(gguf)
+        self._texts = self._read_texts(gguf)
+        self.n_vocab = len(self._texts)
+        self._require_different(gguf)
         self._types = self._read_types(gguf)
         self._named = self._read_named(gguf)
         self.bos = self._named.get("bos")
         self.eos = self._named.get("eos")
 
-    def _read_tokens(self, gguf: GGUFFile) -> list[str]:
+    def _read_texts(self, gguf: GGUFFile) -> Texts:
         key = _PREFIX + "tokens"
         found = gguf.strings(key)
         if found is None or not len(found):
             raise UnsupportedModelError(f"{gguf.path}: it holds no vocabulary ({key})")
         if len(found) > MAX_TOKENS:
             gguf.refuse(key, f"{len(found)} tokens; the limit is {MAX_TOKENS}")
-        tokens = gguf.texts(key, longest=MAX_TOKEN, total=MAX_TOTAL)
-        assert tokens is not None
-        return tokens
+        texts = gguf.texts(key, longest=MAX_TOKEN, total=MAX_TOTAL)
+        assert texts is not None
+        return texts
 
-    def _read_ids(self, gguf: GGUFFile) -> dict[str, int]:
-        """Text → id. Real files have some that come twice, but not most."""
-        ids = dict(zip(self.tokens, range(self.n_vocab), strict=True))
-        if 2 * len(ids) < self.n_vocab:
-            index = next(i for i, token in enumerate(self.tokens) if ids[token] != i)
-            again = ids[self.tokens[index]]
-            message = f"the same as token {again}; only {len(ids)} of {self.n_vocab} differ"
-            gguf.refuse_element(_PREFIX + "tokens", index, message)
-        return ids
+    def _require_different(self, gguf: GGUFFile) -> None:
+        """Refuse a file most of whose tokens are the same; some come twice in real files."""
+        ids = range(0, self.n_vocab, max(1, self.n_vocab // SAMPLED))
+        seen: dict[str, int] = {}
+        same = [(i, first) for i in ids if (first := seen.setdefault(self._texts.at(i), i)) != i]
+        if 2 * len(same) > len(ids):
+            index, first = same[0]
+            gguf.refuse_element(
+                _PREFIX + "tokens", index, f"the same as token {first}, as most are"
+            )
 
-    def require_one(self, gguf: GGUFFile, texts: Iterable[str]) -> None:
-        """Raise GGUFError unless one of these is a normal token, so that texts become tokens."""
-        ids = (self._ids.get(text) for text in texts)
-        if not any(i is not None and self._types[i] == TokenType.NORMAL for i in ids):
+    def require_character(self, gguf: GGUFFile, characters: Container[str]) -> None:
+        """Refuse a file unless one of these is a normal token, so that texts become tokens."""
+        normal = (i for i in self._texts.shortest(4) if self._types[i] == TokenType.NORMAL)
+        if not any(self._texts.at(i) in characters for i in normal):
             message = "no token is a single character, so no text can be written"
             gguf.refuse(_PREFIX + "tokens", message)
 
@@ -133,6 +134,16 @@ class Vocabulary:
                 gguf.refuse(key, f"{token} is outside the vocabulary of {self.n_vocab}")
             named[name] = token
         return named
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """Text of every token as the file has it."""
+        return self._texts.all()
+
+    @property
+    def characters(self) -> int:
+        """Characters of all tokens together, or more."""
+        return self._texts.nbytes
 
     def ids_of(self, *kinds: TokenType) -> list[int]:
         """Ids of the tokens of these kinds, ascending."""
@@ -188,7 +199,7 @@ class Vocabulary:
     @cached_property
     def mergeable(self) -> dict[str, int]:
         """Text → id of the tokens that merging may produce: normal ones that are not refused."""
-        ids = dict(self._ids)
+        ids = dict(zip(self.tokens, range(self.n_vocab), strict=True))
         others = np.flatnonzero(self._types != TokenType.NORMAL).tolist()
         for token in {*others, *self.refused}:
             text = self.tokens[token]
