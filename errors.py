@@ -41,7 +41,7 @@ class GGUFError(ModelError):
     """A GGUF file is damaged.
 
     Attributes:
-        path: the file; of a split model, the part.
+        path: the file, of a split model the part; None for one that is not on disk.
         field: what was being read, e.g. ``"tensor 'blk.0.attn_q.weight' offset"``.
         offset: byte offset in the file where that field starts; None for one that is missing.
     """
@@ -50,13 +50,14 @@ class GGUFError(ModelError):
         self,
         message: str,
         *,
-        path: Path,
         field: str,
         offset: int | None,
+        path: Path | None = None,
         remedy: str = "download or convert the model again",
     ) -> None:
         where = field if offset is None else f"{field}, byte {offset}"
-        super().__init__(f"{path}: {message} ({where}); {remedy}")
+        named = f"{path}: " if path is not None else ""
+        super().__init__(f"{named}{message} ({where}); {remedy}")
         self.path = path
         self.field = field
         self.offset = offset
