@@ -378,6 +378,7 @@ class Session:
         # If the pass does not come to its end, the logits are nobody's.
         self.engine.logits_of, self._logits_at = self, -1
         self._play(plan.tape)
+        self.engine.check_files()  # what was read of a file that was cut meanwhile are zeros
         tuning.after()
         self.n_cached = start + count
         return plan
