@@ -23,6 +23,11 @@ Every message says what is wrong, where, and what to do about it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 class TriplepointError(Exception):
     """Base of all errors raised on purpose by triplepoint."""
@@ -36,12 +41,24 @@ class GGUFError(ModelError):
     """A GGUF file is damaged.
 
     Attributes:
+        path: the file, of a split model the part; None for one that is not on disk.
         field: what was being read, e.g. ``"tensor 'blk.0.attn_q.weight' offset"``.
-        offset: byte offset in the file where that field starts.
+        offset: byte offset in the file where that field starts; None for one that is missing.
     """
 
-    def __init__(self, message: str, *, field: str, offset: int) -> None:
-        super().__init__(f"{message} ({field}, byte {offset})")
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str,
+        offset: int | None,
+        path: Path | None = None,
+        remedy: str = "download or convert the model again",
+    ) -> None:
+        where = field if offset is None else f"{field}, byte {offset}"
+        named = f"{path}: " if path is not None else ""
+        super().__init__(f"{named}{message} ({where}); {remedy}")
+        self.path = path
         self.field = field
         self.offset = offset
 

@@ -1,9 +1,9 @@
 """From a kernel's source to a native function: build, optimise, cache on disk, load.
 
 Objects are kept under the user's cache folder, keyed by the hash of every source file of `jit/`,
-the target, the constants and the LLVM version. Each file starts with the SHA-256 of what follows;
-it is verified before a byte of it is mapped executable, and a damaged entry is rebuilt, never
-run."""
+the target, the constants and the LLVM version. Each file starts with the SHA-256 of its name and of
+what follows; it is verified before a byte of it is mapped executable, and an entry that is damaged,
+or lies under another's name, is rebuilt, never run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .targets import CpuTarget, _llvm, host_arch, missing
 if TYPE_CHECKING:
     from .simd import KernelSource
 
-MAGIC = b"tpk1"
+MAGIC = b"tpk2"
 _SOURCES = Path(__file__).parent
 
 
@@ -163,10 +163,15 @@ class ObjectCache:
             return None
         head = len(MAGIC) + 32
         data = blob[head:]
-        if blob[: len(MAGIC)] == MAGIC and blob[len(MAGIC) : head] == hashlib.sha256(data).digest():
+        if blob[:head] == MAGIC + _checksum(path, data):
             return data
         self.damaged += 1
         return None
+
+
+def _checksum(path: Path, data: bytes) -> bytes:
+    """Of an entry: with its name, so that a whole object of another kernel does not pass."""
+    return hashlib.sha256(path.name.encode() + b"\0" + data).digest()
 
 
 def _private(folder: Path) -> bool:
@@ -186,7 +191,7 @@ def _write(path: Path, data: bytes) -> None:
         fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
         try:
             with os.fdopen(fd, "wb") as file:
-                file.write(MAGIC + hashlib.sha256(data).digest() + data)
+                file.write(MAGIC + _checksum(path, data) + data)
             os.replace(temporary, path)
         except OSError:
             with contextlib.suppress(OSError):

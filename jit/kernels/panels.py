@@ -29,7 +29,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..simd import I64, I8s, Kernel, Ptr, V, i16, i32, kernel
+from ..simd import I64, I8s, I32s, Kernel, Ptr, V, Var, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import Activation, group_of
 from .panels_k import pack_block as pack_block_k
@@ -48,6 +48,7 @@ class Format:
         row_bytes: bytes of one block of one row in a panel; the file's, or a little more.
         most: largest stored weight where they are small and unsigned (``blocks`` only).
         has_min: whether a block's min is added to its weights, instead of a zero point.
+        scales: byte offsets of a block's fp16 scale and min in the file (of the float itself: 0).
     """
 
     name: str
@@ -57,6 +58,7 @@ class Format:
     row_bytes: int
     most: int | None = None
     has_min: bool = False
+    scales: tuple[int, ...] = (0,)
 
     @property
     def has_fifth(self) -> bool:
@@ -72,6 +74,25 @@ class Format:
     def quantised(self) -> bool:
         """Whether activations must be int8 for it."""
         return self.family != "float"
+
+    @property
+    def exponent(self) -> int:
+        """The bits of a float of it, or of a scale, that are all set in infinities and NaNs."""
+        return {"f32": 0x7F800000, "bf16": 0x7F80}.get(self.name, 0x7C00)
+
+    def not_finite(self, data: np.ndarray) -> np.ndarray:
+        """Byte offsets of the floats and scales of uint8 `data`, whole blocks, that are no number.
+
+        int64, ascending.
+        """
+        size = 4 if self.name == "f32" else 2
+        found = []
+        for at in self.scales:
+            bits = np.ascontiguousarray(data.reshape(-1, self.file_bytes)[:, at : at + size])
+            bits = bits.view("<u4" if size == 4 else "<u2")[:, 0]
+            bad = np.flatnonzero((bits & self.exponent) == self.exponent)
+            found.append(bad * self.file_bytes + at)
+        return np.sort(np.concatenate(found))
 
     def panel_block_bytes(self, lanes: int) -> int:
         """Bytes of one block of one panel of 2 * lanes rows."""
@@ -108,15 +129,15 @@ FORMATS = {
         Format("bf16", 1, 2, "float", 2),
         Format("q8_0", 32, 34, "blocks", 34),
         Format("q4_0", 32, 18, "blocks", 18, most=15),
-        Format("q4_1", 32, 20, "blocks", 20, most=15, has_min=True),
+        Format("q4_1", 32, 20, "blocks", 20, most=15, has_min=True, scales=(0, 2)),
         Format("iq4_nl", 32, 18, "blocks", 18),
         Format("q5_0", 32, 22, "blocks", 22, most=31),
-        Format("q5_1", 32, 24, "blocks", 24, most=31, has_min=True),
-        Format("q2_k", 256, 84, "k", 84),
-        Format("q3_k", 256, 110, "k", 114),
-        Format("q4_k", 256, 144, "k", 148),
-        Format("q5_k", 256, 176, "k", 180),
-        Format("q6_k", 256, 210, "k", 210),
+        Format("q5_1", 32, 24, "blocks", 24, most=31, has_min=True, scales=(0, 2)),
+        Format("q2_k", 256, 84, "k", 84, scales=(80, 82)),
+        Format("q3_k", 256, 110, "k", 114, scales=(108,)),
+        Format("q4_k", 256, 144, "k", 148, scales=(0, 2)),
+        Format("q5_k", 256, 176, "k", 180, scales=(0, 2)),
+        Format("q6_k", 256, 210, "k", 210, scales=(208,)),
         Format("iq4_xs", 256, 136, "k", 138),
     )
 }
@@ -133,10 +154,13 @@ def pack(
     first_rows: I64,
     second_rows: I64,
     blocks: I64,
+    bad: I32s,
     *,
     fmt: str,
 ) -> None:
     """Repack rows from the file's layout into panels; unit = panel.
+
+    bad[unit] becomes 0, or something else where a float or scale is NaN or infinite.
 
     Half h of panel u takes rows u * step_rows + lane of `first` (h = 0) or `second` (h = 1).
     Rows at or past `first_rows` and `second_rows`, each counted from its own address, become zeros.
@@ -147,6 +171,7 @@ def pack(
     flip = 0x80808080 - (1 << 32) if fmt == "q8_0" and not k.target.signed_bytes else 0
     with k.units() as unit:
         out = panels.at(unit * blocks * block_bytes)
+        seen = k.var(k.const(0, i32))
         for half, (source, rows) in enumerate(((first, first_rows), (second, second_rows))):
             with k.range(0, lanes, name="lane") as lane:
                 row = unit * step_rows + lane
@@ -156,7 +181,36 @@ def pack(
                 keep32 = inside.select(k.const(-1, i32), 0)
                 with k.range(0, blocks, name="block") as block:
                     a, b = src.at(block * form.file_bytes), out.at(block * block_bytes)
+                    _see_scales(form, a, seen)
                     _pack_block(k, fmt, a, b, half, lane, keep32, flip)
+        bad.store(unit, _not_finite(form, seen))
+
+
+@kernel
+def look(k: Kernel, data: I8s, row_bytes: I64, blocks: I64, bad: I32s, *, fmt: str) -> None:
+    """Unit = row of a matrix that is not packed; `bad` as of `pack`."""
+    form = FORMATS[fmt]
+    with k.units() as unit:
+        row, seen = data.at(unit * row_bytes), k.var(k.const(0, i32))
+        with k.range(0, blocks, name="block") as block:
+            _see_scales(form, row.at(block * form.file_bytes), seen)
+        bad.store(unit, _not_finite(form, seen))
+
+
+def _see_scales(form: Format, block: Ptr, seen: Var) -> None:
+    """Note in `seen` whether a float or scale of a block in the file has the exponent of a NaN.
+
+    One more than an exponent of all ones reaches the bit above it; no other does.
+    """
+    for at in form.scales:
+        bits = block.at(at).cast(i32 if form.name == "f32" else i16).load().to(i32)
+        seen.set(seen.now | ((bits & form.exponent) + (form.exponent & -form.exponent)))
+
+
+def _not_finite(form: Format, seen: Var) -> V:
+    # The sign bit of 32 must be written as the negative number that it is.
+    above = form.exponent + (form.exponent & -form.exponent)
+    return seen.now & (above if above < 1 << 31 else above - (1 << 32))
 
 
 def _pack_block(

@@ -15,7 +15,7 @@ from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ContextOverflowError, GrammarError, LimitReachedError
+from ...errors import ContextOverflowError, GrammarError, LimitReachedError, TemplateError
 from ...traces.events import PhaseEvent
 from ..conversation.chat import Chat, Message, Segment
 from ..conversation.grammar import CallGrammar
@@ -259,6 +259,11 @@ class LocalTalk:
         for segment, ids in shares:
             label = _label(segment, messages)
             ledger.append(ids, segment.origin, message=segment.message, label=label)
+        if not len(ledger):
+            raise TemplateError(
+                "the conversation is not one token long: the chat template writes nothing that the "
+                "model's vocabulary has tokens for; get another file of the model"
+            )
         try:
             self._check_room(before)
             for message in new:  # before the long part, so that a kill does not lose the question

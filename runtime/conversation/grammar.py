@@ -15,13 +15,14 @@ import json
 import re
 import threading
 import weakref
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
 from ...errors import GrammarError
 from ..gguf.types import TokenType
+from ..tokens.foreign import translated
 from .formats import FORMATS
 from .thinking import Thinking, thinking_of
 from .toolcalls import ToolFormat, json_rule, quoted, strict
@@ -35,6 +36,7 @@ Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint32]]"
 
 _BACKGROUND = 20_000  # tokens from which building the matcher's tables takes long enough to notice
 _TEXT = r"/(?s:.*)/"
+_LONGEST = 1024  # bytes of a token: a longer one makes the library panic, so it is never allowed
 
 
 class Constraint(Protocol):
@@ -154,6 +156,10 @@ class CallGrammar:
             self._failure = error
 
     def _compile(self) -> dict[str, LLMatcher]:
+        with translated(_refusal("no grammar can be made from the tools")):
+            return self._compile_parts()
+
+    def _compile_parts(self) -> dict[str, LLMatcher]:
         tables = matcher_tables(self.tokenizer)
         lenient: list[str] = []
         made: dict[str, LLMatcher] = {}
@@ -405,7 +411,8 @@ def _build_tables(tokenizer: Tokenizer) -> LLTokenizer:
             "set tokenizer.ggml.eos_token_id in its file"
         )
     stops = sorted(tokenizer.stop_ids)
-    return LLTokenizer(TokenizerWrapper(_Vocabulary(tokenizer, stops[0])), eos_token=stops)
+    with translated(_refusal("the grammar library cannot use the model's vocabulary")):
+        return LLTokenizer(TokenizerWrapper(_Vocabulary(tokenizer, stops[0])), eos_token=stops)
 
 
 class _Vocabulary:
@@ -416,12 +423,17 @@ class _Vocabulary:
         self.eos_token_id = eos
         self.bos_token_id = tokenizer.bos
         self.special_token_ids = sorted(tokenizer.control_ids)
-        self.tokens = [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
+        every = map(tokenizer.token_bytes, range(tokenizer.n_vocab))
+        self.tokens = [raw if len(raw) <= _LONGEST else b"" for raw in every]
 
     def __call__(self, text: bytes | str) -> list[int]:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
         return self._tokenizer.encode(text)
+
+
+def _refusal(what: str) -> Callable[[BaseException], GrammarError]:
+    return lambda error: GrammarError(f"{what}: {_first_line(str(error))}")
 
 
 def _first_line(text: str) -> str:

@@ -4,12 +4,11 @@ The whole header is checked when a file is opened, and nothing in it is believed
 hostile file ends in a `GGUFError` that names the field and its byte offset. String arrays (a
 vocabulary has 150,000 strings) are only walked over; they are decoded when somebody asks for them.
 
-Tensor data and numeric arrays are views on the mapping. A file that *shrinks* while it is mapped
-would end the process with SIGBUS when a lost page is touched; Python cannot catch that. So whoever
-is about to read much of the file calls `GGUFFile.check_unchanged()` first, the engine copies the
-weights out of the mapping when it packs them, and before each pass, which reads rows of the
-embedding table, `GGUFFile.held(...).check()` looks. What remains is the moment between check and
-read, which only someone who can already write to the model file can use.
+Tensor data and numeric arrays are views on the mapping. What a file that *shrinks* meanwhile has
+lost reads as zeros (`held.py`). So whoever is about to read much of the file calls
+`GGUFFile.check_unchanged()` first, and `check_mapped()` before it uses what it has read; the engine
+copies the weights out of the mapping when it packs them, and looks at `GGUFFile.held(...)` before
+and after each pass, which reads rows of the embedding table.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ import os
 import stat
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from ...errors import GGUFError, ModelError
-from .header import HeaderReader, shown
+from .header import TRUNCATED, HeaderReader, shown
 from .held import HeldFile
-from .types import GGMLType, MetadataValue, StringArray, TensorInfo, ValueType
+from .types import GGMLType, MetadataValue, StringArray, TensorInfo, Texts, ValueType
 
 __all__ = ["GGMLType", "GGUFFile", "MetadataValue", "StringArray", "TensorInfo", "ValueType"]
 
@@ -99,12 +98,16 @@ class GGUFFile:
             if not stat.S_ISREG(status.st_mode):
                 raise ModelError(f"the model path {path} is not a regular file")
             if status.st_size == 0:
-                raise GGUFError("the file is empty", field="magic", offset=0)
+                raise GGUFError(
+                    "the file is empty", path=path, field="magic", offset=0, remedy=TRUNCATED
+                )
             held = HeldFile(path, descriptor)
-            buffer = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         finally:
             os.close(descriptor)
-        return cls(path, buffer, status, held)
+        try:
+            return cls(path, held.map(), status, held)
+        finally:
+            held.check()  # what a file that is cut meanwhile has lost reads as zeros
 
     def __enter__(self) -> GGUFFile:
         return self
@@ -154,8 +157,14 @@ class GGUFFile:
         """Hex digest of the whole file; computed on first use."""
         if self._sha256 is None:
             self.check_unchanged()
-            self._sha256 = hashlib.sha256(self._mapping).hexdigest()
+            digest = hashlib.sha256(self._mapping).hexdigest()
+            self.check_mapped()
+            self._sha256 = digest
         return self._sha256
+
+    def check_mapped(self) -> None:
+        """Raise ModelError when the file was cut or written to since it was mapped."""
+        self._held.check()
 
     def check_unchanged(self) -> None:
         """Raise ModelError when the file was changed, replaced or cut since it was opened."""
@@ -211,7 +220,7 @@ class GGUFFile:
     ) -> MetadataValue | object:
         if key not in self.metadata:
             if default is None:
-                raise GGUFError("missing", field=f"metadata {shown(key)}", offset=0)
+                self.refuse(key, "missing")
             return default
         value = self.metadata[key]
         if not isinstance(value, kinds):
@@ -224,6 +233,26 @@ class GGUFFile:
         if value is not None and not isinstance(value, StringArray):
             self.refuse(key, "must be an array of strings")
         return value
+
+    def texts(self, key: str, *, longest: int, total: int) -> Texts | None:
+        """The strings at `key`, out of the mapping; None when the key is missing.
+
+        Raises GGUFError when one has more than `longest` bytes or is not UTF-8, and when all
+        together have more than `total` bytes.
+        """
+        found = self.strings(key)
+        if found is None:
+            return None
+        lengths = found.lengths
+        if len(lengths) and lengths.max() > longest:
+            index = int(lengths.argmax())
+            self.refuse_element(key, index, f"{lengths[index]} bytes; the limit is {longest}")
+        if lengths.sum() > total:
+            self.refuse(key, f"{lengths.sum()} bytes in all; the limit is {total}")
+        try:
+            return found.copied()
+        except UnicodeDecodeError as error:
+            self.refuse_element(key, error.start, "not valid UTF-8")
 
     def numbers(self, key: str, count: int) -> np.ndarray[tuple[int], np.dtype[Any]] | None:
         """The array of numbers at `key`, None when the key is missing.
@@ -245,7 +274,30 @@ class GGUFFile:
 
     def refuse(self, key: str, message: str) -> NoReturn:
         """Raise the GGUFError that says what is wrong with the value at `key`, and where it is."""
-        raise GGUFError(message, field=f"metadata {shown(key)}", offset=self._offsets.get(key, 0))
+        field, offset = f"metadata {shown(key)}", self._offsets.get(key)
+        raise GGUFError(message, path=self.path, field=field, offset=offset)
+
+    def refuse_element(self, key: str, index: int, message: str) -> NoReturn:
+        """The same for string `index` of the array at `key`."""
+        value = self.metadata[key]
+        assert isinstance(value, StringArray), key
+        field, offset = f"metadata {shown(key)}[{index}]", int(value.starts[index])
+        raise GGUFError(message, path=self.path, field=field, offset=offset)
+
+    def refuse_tensor(
+        self, name: str, message: str, part: Literal["shape", "type", "data"], at: int = 0
+    ) -> NoReturn:
+        """The same for tensor `name`, which may be missing; `at` counts in its data."""
+        info = self.tensors.get(name)
+        field, offset = f"tensor {shown(name)}", None
+        if info is not None:
+            field = f"{field} {part}"
+            offset = {"shape": info.shape_at, "type": info.type_at, "data": info.offset + at}[part]
+        raise GGUFError(message, path=self.path_of(name), field=field, offset=offset)
+
+    def path_of(self, name: str) -> Path:
+        """The file that has tensor `name`, or would have."""
+        return self.path
 
 
 def _identity(status: os.stat_result) -> tuple[tuple[int, int], int, int]:

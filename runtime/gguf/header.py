@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+from array import array
 from itertools import pairwise
 from typing import NamedTuple, NoReturn
 
@@ -32,16 +33,19 @@ from .types import (
     ValueType,
 )
 
-MAX_TENSORS = 1 << 17
-MAX_METADATA = 1 << 16
+MAX_TENSORS = 1 << 15  # real files have up to 2,000
+MAX_METADATA = 1 << 13  # and up to 100 keys
 MAX_KEY = 65_535  # bytes, from the GGUF specification
 MAX_NAME = 127  # bytes: ggml is built with 64, some forks with 128, both count a final NUL
 MAX_STRING = 1 << 26  # bytes of one string: chat templates have some 10 kB
 MAX_TEXT = 1 << 28  # bytes of all keys, names and single strings together
-MAX_STRINGS = 1 << 24  # strings in all arrays together: vocabularies have up to 300,000
+MAX_STRINGS = 1 << 22  # strings in all arrays together: tokens and merges are up to 780,000
 MAX_DEPTH = 4  # arrays in arrays
-MAX_NESTED = 1 << 16  # arrays inside arrays, in the whole file
+MAX_NESTED = 1 << 12  # arrays inside arrays, in the whole file
 MAX_ALIGNMENT = 1 << 16
+PLAUSIBLE = 1 << 26  # elements of an array that a cut file may have had
+
+TRUNCATED = "the file looks truncated: download it again"
 
 MIN_METADATA_BYTES = 8 + 1 + 4 + 1  # key length, one letter, type, one byte of value
 MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # name length, one letter, n_dims, one dim, type, offset
@@ -64,8 +68,12 @@ class _Entry(NamedTuple):
     shape: tuple[int, ...]
     type: GGMLType
     offset: int  # from the start of the data
-    name_at: int
+    at: int  # where the line starts
     offset_at: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.type.nbytes(self.shape)
 
 
 class HeaderReader:
@@ -93,9 +101,11 @@ class HeaderReader:
         # At least this much must follow; said here, because here is the field that is wrong.
         rest = self._size - self._pos
         if n_metadata * MIN_METADATA_BYTES > rest:
-            self._fail(f"{n_metadata} entries cannot fit in {rest} bytes", "metadata count", at + 8)
+            message = f"{n_metadata} entries cannot fit in {rest} bytes"
+            self._fail(message, "metadata count", at + 8, truncated=True)
         if n_tensors * MIN_TENSOR_BYTES > rest - n_metadata * MIN_METADATA_BYTES:
-            self._fail(f"{n_tensors} tensors cannot fit in {rest} bytes", "tensor count", at)
+            message = f"{n_tensors} tensors cannot fit in {rest} bytes"
+            self._fail(message, "tensor count", at, truncated=True)
         for index in range(n_metadata):
             self._read_metadata(index)
         self._read_alignment()
@@ -103,15 +113,20 @@ class HeaderReader:
 
     # --- the pieces -------------------------------------------------------------------------
 
-    def _fail(self, message: str, field: str, offset: int) -> NoReturn:
-        raise GGUFError(message, field=field, offset=offset)
+    def _fail(self, message: str, field: str, offset: int, *, truncated: bool = False) -> NoReturn:
+        """`truncated`: whether more bytes of the same file could make it right."""
+        path = self._held.path
+        if truncated:
+            raise GGUFError(message, path=path, field=field, offset=offset, remedy=TRUNCATED)
+        raise GGUFError(message, path=path, field=field, offset=offset)
 
     def _need(self, count: int, field: str) -> int:
         """Check that `count` bytes follow; move over them and return where they start."""
         start = self._pos
         if count > self._size - start:
             have = self._size - start
-            self._fail(f"needs {count} bytes, but the file ends after {have} more", field, start)
+            message = f"needs {count} bytes, but the file ends after {have} more"
+            self._fail(message, field, start, truncated=True)
         self._pos = start + count
         return start
 
@@ -134,7 +149,7 @@ class HeaderReader:
         left = self._size - self._pos
         if length > left:
             message = f"{length} bytes, but the file ends after {left} more"
-            self._fail(message, f"{field} length", at)
+            self._fail(message, f"{field} length", at, truncated=length <= limit)
         if length > limit:
             self._fail(f"{length} bytes, the limit is {limit}", f"{field} length", at)
         self._text += length
@@ -199,8 +214,13 @@ class HeaderReader:
         if kind is ValueType.ARRAY:
             return self._array(field, 1)
         code = _SCALARS[kind]
-        (value,) = code.unpack_from(self._buffer, self._need(code.size, field))
-        return bool(value) if kind is ValueType.BOOL else value
+        at = self._need(code.size, field)
+        (value,) = code.unpack_from(self._buffer, at)
+        if kind is not ValueType.BOOL:
+            return value
+        if value > 1:
+            self._fail(f"a boolean is 0 or 1, not {value}", field, at)
+        return bool(value)
 
     def _array(self, field: str, depth: int) -> MetadataValue:
         if depth > MAX_DEPTH:
@@ -212,7 +232,7 @@ class HeaderReader:
         left = self._size - self._pos
         if count > left // smallest:
             message = f"{count} elements of {smallest} bytes or more, but the file has {left} left"
-            self._fail(message, f"{field} count", at)
+            self._fail(message, f"{field} count", at, truncated=count <= PLAUSIBLE)
         if kind is ValueType.STRING:
             return self._string_array(field, count, at)
         if kind is ValueType.ARRAY:
@@ -223,23 +243,33 @@ class HeaderReader:
             return [self._array(f"{field}[{i}]", depth + 1) for i in range(count)]
         start = self._need(count * smallest, field)
         values = np.frombuffer(self._buffer, _DTYPES[kind], count, start)
-        return values != 0 if kind is ValueType.BOOL else values
+        if kind is not ValueType.BOOL:
+            return values
+        if count and values.max() > 1:
+            bad = int(np.argmax(values > 1))
+            message = f"a boolean is 0 or 1, not {values[bad]}"
+            self._fail(message, f"{field}[{bad}]", start + bad)
+        return values.view(np.bool_)
 
     def _string_array(self, field: str, count: int, at: int) -> StringArray:
-        """Walk over `count` strings without decoding them: some 50 ns for each."""
+        """Walk over `count` strings without decoding them: some 100 ns for each."""
         self._strings += count
         if self._strings > MAX_STRINGS:
             self._fail(f"more than {MAX_STRINGS} strings in arrays", f"{field} count", at)
-        buffer, start, pos = self._buffer, self._pos, self._pos
-        try:
-            for _ in range(count):
-                pos += 8 + _u64(buffer, pos)[0]
-        except (struct.error, IndexError, OverflowError):  # walked past the end of the file
-            pos = self._size + 1
+        pos, starts = self._pos, array("q")
+        note = starts.append
+        with memoryview(self._buffer) as buffer:
+            try:
+                for _ in range(count):
+                    note(pos)
+                    pos += 8 + _u64(buffer, pos)[0]
+            except (struct.error, IndexError, OverflowError):  # walked past the end of the file
+                pos = self._size + 1
         if pos > self._size:
             self._find_bad_string(field, count)
         self._pos = pos
-        return StringArray(buffer, self._held, start, pos, count)
+        note(pos)
+        return StringArray(self._buffer, self._held, np.frombuffer(starts, np.int64))
 
     def _find_bad_string(self, field: str, count: int) -> NoReturn:
         """Walk again, slowly, to say which string runs past the file."""
@@ -249,7 +279,7 @@ class HeaderReader:
             left = self._size - self._pos
             if length > left:
                 message = f"{length} bytes, but the file ends after {left} more"
-                self._fail(message, f"{field}[{index}] length", at)
+                self._fail(message, f"{field}[{index}] length", at, truncated=length <= MAX_STRING)
             self._pos += length
         raise AssertionError(f"{field}: the fast walk failed, the slow one did not")
 
@@ -274,12 +304,13 @@ class HeaderReader:
             entry = self._read_entry(index)
             if entry.name in entries:
                 message = "this tensor name comes twice"
-                self._fail(message, f"tensor {shown(entry.name)}", entry.name_at)
+                self._fail(message, f"tensor {shown(entry.name)}", entry.at)
             entries[entry.name] = entry
         # Only now is it known where the data starts.
-        data_start = -(-self._pos // self.alignment) * self.alignment
+        data_start = self._aligned(self._pos)
+        room = sum(self._aligned(entry.nbytes) for entry in entries.values())
         for entry in entries.values():
-            self.tensors[entry.name] = self._place(entry, data_start)
+            self.tensors[entry.name] = self._place(entry, data_start, room)
         for before, after in pairwise(sorted(self.tensors.values(), key=lambda t: t.offset)):
             overlap = before.offset + before.nbytes - after.offset
             if overlap > 0:
@@ -287,19 +318,24 @@ class HeaderReader:
                 field = f"tensor {shown(after.name)} offset"
                 self._fail(message, field, entries[after.name].offset_at)
 
-    def _place(self, entry: _Entry, data_start: int) -> TensorInfo:
-        start, nbytes = data_start + entry.offset, entry.type.nbytes(entry.shape)
+    def _aligned(self, nbytes: int) -> int:
+        return -(-nbytes // self.alignment) * self.alignment
+
+    def _place(self, entry: _Entry, data_start: int, room: int) -> TensorInfo:
+        """`room`: bytes that all tensors take together; in a sound file no offset is beyond."""
+        start, nbytes = data_start + entry.offset, entry.nbytes
         field = f"tensor {shown(entry.name)} offset"
         if entry.offset % self.alignment:
             message = f"{entry.offset} is not a multiple of the alignment {self.alignment}"
             self._fail(message, field, entry.offset_at)
         if start + nbytes > self._size:
             message = f"its {nbytes} bytes from byte {start} on run past the file's {self._size}"
-            self._fail(message, field, entry.offset_at)
-        return TensorInfo(entry.name, entry.shape, entry.type, start, nbytes)
+            truncated = entry.offset + nbytes <= room
+            self._fail(message, field, entry.offset_at, truncated=truncated)
+        return TensorInfo(entry.name, entry.shape, entry.type, start, nbytes, entry.at)
 
     def _read_entry(self, index: int) -> _Entry:
-        name_at = self._pos
+        at = self._pos
         name = self._name(f"tensor {index} name", MAX_NAME)
         field = f"tensor {shown(name)}"
         shape, dims_at = self._dims(field)
@@ -309,7 +345,7 @@ class HeaderReader:
             message = f"rows of {shape[-1]} do not divide into {blocks}"
             self._fail(message, f"{field} dimension 0", dims_at)
         offset = self._u64(f"{field} offset")
-        return _Entry(name, shape, kind, offset, name_at, self._pos - 8)
+        return _Entry(name, shape, kind, offset, at, self._pos - 8)
 
     def _dims(self, field: str) -> tuple[tuple[int, ...], int]:
         """(shape in numpy order, where the dimensions start)."""

@@ -41,8 +41,8 @@ class SplitGGUFFile(GGUFFile):
             for name, info in part.tensors.items():
                 if name in self.tensors:
                     other = self._part_of[name].path.name
-                    message = f"{part.path}: this tensor is in {other} too"
-                    raise GGUFError(message, field=f"tensor {shown(name)}", offset=info.offset)
+                    message, field = f"this tensor is in {other} too", f"tensor {shown(name)}"
+                    raise GGUFError(message, path=part.path, field=field, offset=info.at)
                 self.tensors[name] = info
                 self._part_of[name] = part
         total = first.integer("split.tensors.count", len(self.tensors))
@@ -70,6 +70,11 @@ class SplitGGUFFile(GGUFFile):
         """The part that has tensor `name`, to look whether it is still as it was mapped."""
         return self._part_of[name].held(name)
 
+    def path_of(self, name: str) -> Path:
+        """The part that has tensor `name`; the first, if none has it."""
+        part = self._part_of.get(name)
+        return self.path if part is None else part.path
+
     def release(self, name: str) -> None:
         """Give the memory of tensor `name` back; its bytes are read from the file when needed."""
         self._part_of[name].release(name)
@@ -80,6 +85,11 @@ class SplitGGUFFile(GGUFFile):
             joined = "".join(part.sha256() for part in self._files)
             self._sha256 = hashlib.sha256(joined.encode()).hexdigest()
         return self._sha256
+
+    def check_mapped(self) -> None:
+        """Raise ModelError when a part was cut or written to since it was mapped."""
+        for part in self._files:
+            part.check_mapped()
 
     def check_unchanged(self) -> None:
         """Raise ModelError when a part was changed, replaced or cut since it was opened."""
@@ -126,5 +136,5 @@ def _part(path: Path, number: int, count: int) -> GGUFFile:
     for key, expected in (("split.count", count), ("split.no", number)):
         found = part.integer(key, low=0, high=99_999)
         if found != expected:
-            part.refuse(key, f"{path}: {found}, the first part and the name say {expected}")
+            part.refuse(key, f"{found}, the first part and the name say {expected}")
     return part

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import mmap
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
+if TYPE_CHECKING:
     from .held import HeldFile
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 DEFAULT_ALIGNMENT = 32
 MAX_DIMS = 4
-
-_u64 = struct.Struct("<Q").unpack_from
 
 
 class GGMLType(IntEnum):
@@ -141,11 +139,14 @@ class StringArray(Sequence[str]):
     """The strings of one metadata array, decoded all at once on first use.
 
     Bytes that are not UTF-8 read as U+FFFD. Equal to a list of the same strings.
+
+    Attributes:
+        starts: int64 [n + 1], where in the file each string's length stands, and where they end.
     """
 
-    def __init__(self, buffer: mmap.mmap, held: HeldFile, start: int, end: int, count: int) -> None:
+    def __init__(self, buffer: mmap.mmap, held: HeldFile, starts: np.ndarray) -> None:
         self._buffer, self._held = buffer, held
-        self._start, self._end, self._count = start, end, count
+        self.starts = starts
 
     @cached_property
     def strings(self) -> list[str]:
@@ -154,17 +155,27 @@ class StringArray(Sequence[str]):
         Raises ModelError when the file was changed since it was checked.
         """
         self._held.check()
-        raw = self._buffer[self._start : self._end]
-        strings: list[str] = []
-        pos = 0
-        for _ in range(self._count):
-            start = pos + 8
-            pos = start + _u64(raw, pos)[0]
-            strings.append(raw[start:pos].decode("utf-8", "replace"))
-        return strings
+        with memoryview(self._buffer) as buffer:
+            starts = self.starts.tolist()
+            return [str(buffer[a + 8 : b], "utf-8", "replace") for a, b in pairwise(starts)]
+
+    def copied(self) -> Texts:
+        """The same out of the mapping; UnicodeDecodeError.start is the index of what is no UTF-8.
+
+        Raises ModelError when the file was changed since it was checked.
+        """
+        first, last = self.starts[0], self.starts[-1]
+        texts = Texts(self._buffer[first:last], self.starts - first)
+        self._held.check()
+        return texts
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Bytes of each string: int64 [n]."""
+        return np.diff(self.starts) - 8
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.starts) - 1
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -182,7 +193,50 @@ class StringArray(Sequence[str]):
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __repr__(self) -> str:
-        return f"StringArray({self._count} strings)"
+        return f"StringArray({len(self)} strings)"
+
+
+class Texts:
+    """Strings of valid UTF-8 as they stand in a file, in memory; decoded when they are needed."""
+
+    def __init__(self, raw: bytes, starts: np.ndarray) -> None:
+        """raw: each string after its length; starts: as of `StringArray`, but in `raw`.
+
+        Raises:
+            UnicodeDecodeError: one is no UTF-8; its `start` is the index of that string.
+        """
+        self._raw, self._starts = raw, starts
+        long = starts[:-1][np.diff(starts) - 8 > 127]
+        if len(long):  # a byte of their lengths may look like a part of a character
+            bytes_ = np.frombuffer(raw, np.uint8).copy()
+            bytes_[long[:, None] + np.arange(8)] = 0
+            raw = bytes_.tobytes()
+        try:
+            raw.decode("utf-8")  # all at once: the lengths between the strings are ASCII
+        except UnicodeDecodeError as error:
+            error.start = int(np.searchsorted(starts, error.start, "right")) - 1
+            raise
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all of them together."""
+        return len(self._raw) - 8 * len(self)
+
+    def at(self, index: int) -> str:
+        """String `index`."""
+        return str(self._raw[self._starts[index] + 8 : self._starts[index + 1]], "utf-8")
+
+    def all(self) -> list[str]:
+        """All of them."""
+        raw = self._raw
+        return [str(raw[a + 8 : b], "utf-8") for a, b in pairwise(self._starts.tolist())]
+
+    def shortest(self, longest: int) -> Iterator[int]:
+        """Indices of those that have at most `longest` bytes."""
+        yield from np.flatnonzero(np.diff(self._starts) - 8 <= longest).tolist()
 
 
 MetadataValue: TypeAlias = (
@@ -195,7 +249,7 @@ class TensorInfo:
     """Where one tensor lies.
 
     `shape` is in numpy order, rows first (GGUF stores it the other way round); `offset` counts from
-    the start of the file; `nbytes` is the size on disk.
+    the start of the file; `nbytes` is the size on disk; `at` is where its line in the table starts.
     """
 
     name: str
@@ -203,3 +257,14 @@ class TensorInfo:
     type: GGMLType
     offset: int
     nbytes: int
+    at: int = 0
+
+    @property
+    def shape_at(self) -> int:
+        """Where in the file the dimensions stand."""
+        return self.at + 8 + len(self.name.encode("utf-8")) + 4
+
+    @property
+    def type_at(self) -> int:
+        """Where in the file the type stands."""
+        return self.shape_at + 8 * len(self.shape)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ...errors import ModelError, SettingError
-from ...jit import targets
+from ...jit import sigbus, targets
 from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
@@ -156,7 +156,7 @@ class Engine:
         self.shortcuts = Shortcuts()
         self.times = Times()
         self._gguf = gguf  # the embedding table is read from its mapping
-        self._looked = 0.0
+        self._looked, self._faults = 0.0, sigbus.faults()
         self._mapped = [gguf.held("token_embd.weight").check]
         if self.weights.check is not None:
             self._mapped.append(self.weights.check)
@@ -272,13 +272,14 @@ class Engine:
     def check_files(self) -> None:
         """Raise ModelError if a file that passes read from was changed since it was mapped.
 
-        It looks once a millisecond at most: passes of the smallest models take less than a look
-        would be worth.
+        It looks once a millisecond at most, and where a mapping lost a page: passes of the smallest
+        models take less than a look would be worth.
         """
-        if (now := time.perf_counter()) - self._looked > LOOK_S:
-            self._looked = now
+        now, faults = time.perf_counter(), sigbus.faults()
+        if now - self._looked > LOOK_S or faults != self._faults:
             for check in self._mapped:
                 check()
+            self._looked, self._faults = now, faults  # only if all is well
 
     @property
     def rotary(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:

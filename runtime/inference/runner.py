@@ -163,6 +163,7 @@ class Runner:
         finally:
             with self._state:
                 self._running = None
+        engine.check_files()  # what was read of a file that was cut meanwhile are zeros
         tuning.after()
         rows.plan = plan
         if plan.graph.touched:
@@ -205,6 +206,7 @@ class Runner:
         plan.graph.set_pass(spans)
         began = time.perf_counter()
         times = self._run_on(plan)
+        engine.check_files()
         tuning.after()
         seconds = time.perf_counter() - began
         tuning.observe(total, behind, seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ...errors import GGUFError, UnsupportedModelError
+from ...errors import UnsupportedModelError
 from ..forward.rows import HeadShape
 from ..gguf.file import GGUFFile
 
@@ -103,7 +103,7 @@ def read_config(gguf: GGUFFile, architecture: str) -> Config:
         )
     table = gguf.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
-        raise GGUFError("no embedding table", field="tensor 'token_embd.weight'", offset=0)
+        gguf.refuse_tensor("token_embd.weight", "no embedding table", "shape")
     eps = gguf.number(f"{a}.attention.layer_norm_rms_epsilon")
     if eps <= 0:  # the root of a negative number is none
         gguf.refuse(f"{a}.attention.layer_norm_rms_epsilon", f"must be above 0, is {eps:g}")

@@ -57,7 +57,7 @@ class Decoder:
         self.eps = c.eps
         self.rotations = self.read_rotations()
         self.embedding_format = weights.format_of("token_embd.weight").name
-        self.embedding = gguf.data("token_embd.weight")
+        self.embedding = weights.table("token_embd.weight")
         self.read_scales()
         self.blocks: list[Block] = []
         for n in range(c.layers):

@@ -164,6 +164,7 @@ def _write(
                 writer.write(info.name, piece)
                 if progress:
                     progress((done + info.nbytes * piece.nbytes / max(1, size)) / total)
+            gguf.check_mapped()
             gguf.release(info.name)
             done += info.nbytes
             _account(report, info, chosen)

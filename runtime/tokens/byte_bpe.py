@@ -7,18 +7,24 @@ and the merges of the GGUF file.
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ...errors import ModelError
 from ..gguf.file import GGUFFile
+from ..gguf.types import Texts
+from .foreign import translated
 from .pretokenizers import PreTokenizer, pre_tokenizer
-from .vocabulary import Vocabulary
+from .vocabulary import MAX_TOKEN, MAX_TOTAL, Vocabulary
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as MergeTokenizer
     from tokenizers.models import BPE
     from tokenizers.pre_tokenizers import Split
+
+
+MAX_MERGE = MAX_TOKEN + 1  # bytes: two parts of a token and a space
 
 
 def byte_characters() -> str:
@@ -43,6 +49,19 @@ def word_splits(pre: PreTokenizer) -> list[Split]:
     return [Split(Regex(pattern), "isolated") for pattern in pre.patterns]
 
 
+def _read_merges(gguf: GGUFFile, characters: int) -> Texts:
+    key = "tokenizer.ggml.merges"
+    found = gguf.strings(key)
+    if found is None:
+        gguf.refuse(key, "missing")
+    # Each cuts a token in two, and a token has no more places for that than characters.
+    if len(found) > characters:
+        gguf.refuse(key, f"{len(found)} merges, but the tokens have {characters} characters")
+    merges = gguf.texts(key, longest=MAX_MERGE, total=2 * MAX_TOTAL)
+    assert merges is not None
+    return merges
+
+
 class ByteBPE:
     """Turns text without markers into ids, and ids into bytes."""
 
@@ -50,41 +69,47 @@ class ByteBPE:
 
     def __init__(self, gguf: GGUFFile, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._pre = pre_tokenizer(gguf.string("tokenizer.ggml.pre", ""))
+        self._pre = pre_tokenizer(gguf.string("tokenizer.ggml.pre", ""), gguf.path)
         self.add_bos = self._pre.add_bos
-        merges = gguf.strings("tokenizer.ggml.merges")
-        if merges is None:
-            gguf.refuse("tokenizer.ggml.merges", "missing")
-        self._merges = merges
+        vocabulary.require_character(gguf, frozenset(byte_characters()))
+        self._merges = _read_merges(gguf, vocabulary.characters)
+        self._path = gguf.path
 
     @cached_property
     def _tokenizer(self) -> MergeTokenizer:
         from tokenizers import Tokenizer
         from tokenizers.pre_tokenizers import ByteLevel, Sequence
 
-        tokenizer = Tokenizer(self._model())
-        to_characters = ByteLevel(add_prefix_space=False, use_regex=False)
-        tokenizer.pre_tokenizer = Sequence([*word_splits(self._pre), to_characters])
+        with translated(self._refusal("the merges do not fit the vocabulary")):
+            tokenizer = Tokenizer(self._model())
+            to_characters = ByteLevel(add_prefix_space=False, use_regex=False)
+            tokenizer.pre_tokenizer = Sequence([*word_splits(self._pre), to_characters])
         return tokenizer
 
     def _model(self) -> BPE:
         from tokenizers.models import BPE
 
         tokens = self._vocabulary.mergeable
-        merges = [(left, right) for left, _, right in (m.partition(" ") for m in self._merges)]
+        # A merge names tokens: their texts are in memory already.
+        same = {token: token for token in tokens}.get
+        merges = [
+            (same(left, left), same(right, right))
+            for left, _, right in (merge.partition(" ") for merge in self._merges.all())
+        ]
         try:
             return BPE(tokens, merges, ignore_merges=self._pre.ignore_merges)
         except Exception:  # the library raises nothing narrower: a merge names a missing token
             known = [(a, b) for a, b in merges if a in tokens and b in tokens and a + b in tokens]
-        try:
-            return BPE(tokens, known, ignore_merges=self._pre.ignore_merges)
-        except Exception as error:
-            message = f"the merges do not fit the vocabulary: {error}"
-            raise ModelError(f"{message} (tokenizer.ggml.merges)") from error
+        return BPE(tokens, known, ignore_merges=self._pre.ignore_merges)
+
+    def _refusal(self, what: str) -> Callable[[BaseException], ModelError]:
+        return lambda error: ModelError(f"{self._path}: {what}: {error} (tokenizer.ggml.merges)")
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; bytes that the vocabulary has no token for are left out."""
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        merged = self._tokenizer
+        with translated(self._refusal("a text cannot be cut into tokens")):
+            return merged.encode(text, add_special_tokens=False).ids
 
     def token_bytes(self, token: str, kind: int) -> bytes:
         """The bytes that an unrefused token of the vocabulary stands for."""

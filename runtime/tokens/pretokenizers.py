@@ -8,6 +8,7 @@ definitions; each is applied to the pieces that the one before it left, matches 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ...errors import UnsupportedModelError
 from ..gguf.header import shown
@@ -146,12 +147,16 @@ _FAMILIES: dict[PreTokenizer, tuple[str, ...]] = {
 PRE_TOKENIZERS = {name: family for family, names in _FAMILIES.items() for name in names}
 
 
-def pre_tokenizer(name: str) -> PreTokenizer:
-    """The pre-tokenizer that `tokenizer.ggml.pre` names; UnsupportedModelError if unknown."""
+def pre_tokenizer(name: str, path: Path) -> PreTokenizer:
+    """The pre-tokenizer that `tokenizer.ggml.pre` of the file at `path` names.
+
+    Raises:
+        UnsupportedModelError: it is not known.
+    """
     found = PRE_TOKENIZERS.get(name)
     if found is None:
         known = ", ".join(sorted(PRE_TOKENIZERS))
         said = f"the pre-tokenizer {shown(name)} is not known"
         said = said if name else "no pre-tokenizer is named"
-        raise UnsupportedModelError(f"{said} (tokenizer.ggml.pre); known: {known}")
+        raise UnsupportedModelError(f"{path}: {said} (tokenizer.ggml.pre); known: {known}")
     return found

@@ -39,9 +39,12 @@ class SentencePiece:
 
     def __init__(self, gguf: GGUFFile, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
+        if not vocabulary.ids_of(TokenType.BYTE):
+            vocabulary.require_character(gguf, frozenset(map(chr, range(0x21, 0x7F))))
         self.adds_space_prefix = gguf.boolean("tokenizer.ggml.add_space_prefix", True)
         if gguf.boolean("tokenizer.ggml.remove_extra_whitespaces", False):
-            raise UnsupportedModelError("tokenizer.ggml.remove_extra_whitespaces is not supported")
+            key = "tokenizer.ggml.remove_extra_whitespaces"
+            raise UnsupportedModelError(f"{gguf.path}: {key} is not supported")
         scores = gguf.numbers("tokenizer.ggml.scores", vocabulary.n_vocab)
         if scores is None:
             gguf.refuse("tokenizer.ggml.scores", "missing")

@@ -14,6 +14,7 @@ Three sets matter:
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from functools import cached_property
 from typing import Any
 
@@ -21,9 +22,16 @@ import numpy as np
 
 from ...errors import UnsupportedModelError
 from ..gguf.file import GGUFFile
-from ..gguf.types import TokenType
+from ..gguf.types import Texts, TokenType
 
 _PREFIX = "tokenizer.ggml."
+
+# The largest vocabulary has 262,144 tokens of 2.5 MB together, the longest token 256 bytes. Of more
+# than some ten times that, libraries that are handed them take seconds and gigabytes, or panic.
+MAX_TOKENS = 3 << 20
+MAX_TOKEN = 1 << 13  # bytes
+MAX_TOTAL = 1 << 25  # bytes of all tokens together
+SAMPLED = 1024  # tokens that are compared with each other
 
 # Keys that name a special token's id.
 _NAMED = (
@@ -68,15 +76,42 @@ class Vocabulary:
     """
 
     def __init__(self, gguf: GGUFFile) -> None:
-        tokens = gguf.strings(_PREFIX + "tokens")
-        if tokens is None or not len(tokens):
-            raise UnsupportedModelError(f"{gguf.path} holds no vocabulary (tokenizer.ggml.tokens)")
-        self._tokens = tokens
-        self.n_vocab = len(tokens)
+        self._texts = self._read_texts(gguf)
+        self.n_vocab = len(self._texts)
+        self._require_different(gguf)
         self._types = self._read_types(gguf)
         self._named = self._read_named(gguf)
         self.bos = self._named.get("bos")
         self.eos = self._named.get("eos")
+
+    def _read_texts(self, gguf: GGUFFile) -> Texts:
+        key = _PREFIX + "tokens"
+        found = gguf.strings(key)
+        if found is None or not len(found):
+            raise UnsupportedModelError(f"{gguf.path}: it holds no vocabulary ({key})")
+        if len(found) > MAX_TOKENS:
+            gguf.refuse(key, f"{len(found)} tokens; the limit is {MAX_TOKENS}")
+        texts = gguf.texts(key, longest=MAX_TOKEN, total=MAX_TOTAL)
+        assert texts is not None
+        return texts
+
+    def _require_different(self, gguf: GGUFFile) -> None:
+        """Refuse a file most of whose tokens are the same; some come twice in real files."""
+        ids = range(0, self.n_vocab, max(1, self.n_vocab // SAMPLED))
+        seen: dict[str, int] = {}
+        same = [(i, first) for i in ids if (first := seen.setdefault(self._texts.at(i), i)) != i]
+        if 2 * len(same) > len(ids):
+            index, first = same[0]
+            gguf.refuse_element(
+                _PREFIX + "tokens", index, f"the same as token {first}, as most are"
+            )
+
+    def require_character(self, gguf: GGUFFile, characters: Container[str]) -> None:
+        """Refuse a file unless one of these is a normal token, so that texts become tokens."""
+        normal = (i for i in self._texts.shortest(4) if self._types[i] == TokenType.NORMAL)
+        if not any(self._texts.at(i) in characters for i in normal):
+            message = "no token is a single character, so no text can be written"
+            gguf.refuse(_PREFIX + "tokens", message)
 
     def _read_types(self, gguf: GGUFFile) -> np.ndarray[tuple[int], np.dtype[Any]]:
         key = _PREFIX + "token_type"
@@ -103,7 +138,12 @@ class Vocabulary:
     @cached_property
     def tokens(self) -> list[str]:
         """Text of every token as the file has it."""
-        return self._tokens.strings
+        return self._texts.all()
+
+    @property
+    def characters(self) -> int:
+        """Characters of all tokens together, or more."""
+        return self._texts.nbytes
 
     def ids_of(self, *kinds: TokenType) -> list[int]:
         """Ids of the tokens of these kinds, ascending."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 
-from ...errors import GGUFError, UnsupportedModelError
+from ...errors import UnsupportedModelError
 from ...jit.compile import Library
 from ...jit.kernels.activations import Activation
 from ...jit.kernels.panels import FORMATS, Format
@@ -20,7 +21,7 @@ from ...jit.targets import CpuTarget
 from ..gguf.file import GGUFFile
 from ..memory import Arena
 from . import packing
-from .packing import Source
+from .packing import PIECE, Source, all_finite
 
 HEADS = ("output.weight", "token_embd.weight")
 NARROW = 1024
@@ -97,6 +98,13 @@ class WeightLoader:
         self.asked: set[str] = set()
         self.width = 0
         self._wanted: list[Matrix] = []
+        self._tables: list[str] = []
+
+    def table(self, name: str) -> np.ndarray:
+        """The rows of a matrix as the file has them, for passes that read some of them: uint8."""
+        self.format_of(name)
+        self._tables.append(name)
+        return self.gguf.data(name)
 
     def matrix(self, name: str, rows: int, depth: int, experts: int = 0) -> Matrix:
         """The matrix `name` of shape [rows, depth], or [experts, rows, depth], to be packed.
@@ -135,7 +143,10 @@ class WeightLoader:
         elif kind == "bf16":
             values = (data.view("<u2").astype(np.uint32) << 16).view(np.float32)
         else:
-            raise UnsupportedModelError(f"{self.gguf.path}: tensor {name} is {kind}, not a float")
+            where = self.gguf.path_of(name)
+            raise UnsupportedModelError(f"{where}: tensor {name} is {kind}, not a float")
+        if not np.isfinite(values).all():
+            self._refuse_number(name)
         out = np.zeros(padded or width, np.float32)
         out[:width] = values
         return out
@@ -147,7 +158,7 @@ class WeightLoader:
         form = FORMATS.get(kind)
         if form is None:
             known = ", ".join(f.upper() for f in FORMATS)
-            message = f"{self.gguf.path}: tensor {name} is {info.type.name}"
+            message = f"{self.gguf.path_of(name)}: tensor {name} is {info.type.name}"
             raise UnsupportedModelError(f"{message}, which has no kernel yet; supported: {known}")
         return form
 
@@ -155,10 +166,10 @@ class WeightLoader:
         self.asked.add(name)
         info = self.gguf.tensors.get(name)
         if info is None:
-            raise GGUFError(f"{self.gguf.path} has no tensor {name!r}", field="tensors", offset=0)
+            self.gguf.refuse_tensor(name, f"no tensor {name!r}", "shape")
         if tuple(info.shape) != shape:
             message = f"tensor {name!r} is {list(info.shape)}, the metadata say {list(shape)}"
-            raise GGUFError(message, field=f"tensor {name!r} shape", offset=info.offset)
+            self.gguf.refuse_tensor(name, message, "shape")
         return info
 
     def _want(self, names: tuple[str, ...], rows: int, depth: int, experts: int) -> Matrix:
@@ -167,7 +178,7 @@ class WeightLoader:
         (form, *_) = [self.format_of(n) for n in names if self._tensor(n, shape)]
         if depth % form.block:
             message = f"tensor {names[0]!r} has rows of {depth}, not a multiple of {form.block}"
-            raise GGUFError(message, field=f"tensor {names[0]!r} shape", offset=0)
+            self.gguf.refuse_tensor(names[0], message, "shape")
         fused = len(names) == 2
         units = -(-rows // (self.lanes if fused else 2 * self.lanes))
         nothing = np.empty(0, np.uint8)
@@ -216,8 +227,32 @@ class WeightLoader:
         arena = Arena(self.arena_bytes)
         self.place(arena)
         work = [(m, [self._source(m, n) for n in range(m.copies)]) for m in self._wanted]
-        packing.pack_all(work, self.library, pool, progress)
+        packed = {name for matrix in self._wanted for name in matrix.sources}
+        for name in self._tables:
+            form, data = self.format_of(name), self.gguf.data(name)
+            blocks = self.gguf.tensors[name].shape[-1] // form.block
+            if name not in packed and not all_finite(data, form, blocks, self.library, pool):
+                self._refuse_number(name)
+        for matrix in packing.pack_all(work, self.library, pool, progress):
+            self._refuse_number(*matrix.sources)
+        self.gguf.check_mapped()
         return arena
+
+    def _refuse_number(self, *names: str) -> NoReturn:
+        """Raise the GGUFError that says which number of these tensors is not finite."""
+        self.gguf.check_mapped()
+        for name in names:
+            info, form, data = self.gguf.tensors[name], self.format_of(name), self.gguf.data(name)
+            step = PIECE // form.file_bytes * form.file_bytes
+            for start in range(0, len(data), step):
+                found = form.not_finite(data[start : start + step])
+                if len(found):
+                    at = start + int(found[0])
+                    row, block = divmod(at // form.file_bytes, info.shape[-1] // form.block)
+                    what = f"a scale of block {block}" if form.quantised else f"weight {block}"
+                    message = f"{what} of row {row} is NaN or infinite"
+                    self.gguf.refuse_tensor(name, message, "data", at)
+        raise AssertionError(f"{names}: the kernel saw a number that is not finite")
 
     def _source(self, matrix: Matrix, expert: int) -> Source:
         sources = [_part(self.gguf.data(name), expert, matrix.copies) for name in matrix.sources]

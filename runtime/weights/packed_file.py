@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import mmap
 import os
 import random
 import struct
@@ -64,7 +63,7 @@ def map_file(path: Path, identity: Fields) -> Arena:
         some = {0, count - 1, *random.sample(range(count), min(count, SAMPLED))}
         check_pieces(descriptor, path, header, range(count) if count <= WHOLE else sorted(some))
         held = HeldFile(path, descriptor, "packed copy")
-        mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        mapped = held.map()
     arena = Arena.of(mapped, header["offset"], identity["nbytes"])
     arena.check = held.check
     return arena

@@ -8,14 +8,15 @@ and a few pieces, and reading from the disk goes on while the threads work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...jit.compile import Library, spec
-from ...jit.kernels.panels import pack
+from ...jit.kernels.panels import Format, look, pack
 from ...jit.pool import Pool
 from ...jit.tape import DYNAMIC, Tape
 from ..memory import drop, will_need
@@ -29,7 +30,7 @@ AHEAD = 64 << 20  # bytes of the file that are asked for before they are read
 Progress = Callable[[float], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Source:
     """What the panels of one matrix are made from: the arguments of the kernel `pack`.
 
@@ -40,6 +41,7 @@ class Source:
         first_rows, second_rows: rows that there are; from there on rows are zeros.
         blocks: blocks of a row.
         units: panels.
+        bad: int32 [units], not 0 for a panel that has a NaN or an infinity.
     """
 
     first: np.ndarray
@@ -51,6 +53,10 @@ class Source:
     second_rows: int
     blocks: int
     units: int
+
+    @functools.cached_property
+    def bad(self) -> np.ndarray:
+        return np.zeros(self.units, np.int32)
 
     def cut(self, begin: int, end: int) -> Source:
         """Panels [begin, end) alone."""
@@ -81,7 +87,7 @@ class Source:
     def args(self) -> list[np.ndarray | int]:
         """The arguments of the kernel, in its order."""
         return [self.first, self.second, self.panels, self.row_bytes, self.step_rows,
-                self.first_rows, self.second_rows, self.blocks]  # fmt: skip
+                self.first_rows, self.second_rows, self.blocks, self.bad]  # fmt: skip
 
 
 def pack_all(
@@ -89,17 +95,20 @@ def pack_all(
     library: Library,
     pool: Pool,
     progress: Progress | None = None,
-) -> None:
+) -> Iterator[Matrix]:
     """Fill the panels of all matrices; `progress` hears the share that is done.
 
     work: for each matrix what it is made from, once for each expert if it has any.
+    Yields matrices in which a float or scale is NaN or infinite, as soon as that is seen.
     """
     tape = Tape("pack", pool.threads)
     pieces: list[Source] = []
+    matrices: list[Matrix] = []
     for matrix, sources in work:
         kernel = spec(pack, fmt=matrix.format.name)
         for piece in (piece for source in sources for piece in source.pieces()):
             pieces.append(piece)
+            matrices.append(matrix)
             units = np.array([piece.units], np.int64)
             tape.op(matrix.sources[0], kernel, piece.args, units, mode=DYNAMIC, chunk=8)
     if not pieces:
@@ -110,12 +119,31 @@ def pack_all(
     while done < len(native):
         asked = _ask(pieces, max(done, asked), done)
         before, done = done, native.play(done)
-        for piece in pieces[before:done]:
+        for matrix, piece in zip(matrices[before:done], pieces[before:done], strict=True):
             drop(piece.first)
             drop(piece.second)
             packed += len(piece.panels)
+            if piece.bad.any():
+                yield matrix
         if progress and done > before:
             progress(packed / total)
+
+
+def all_finite(data: np.ndarray, form: Format, blocks: int, library: Library, pool: Pool) -> bool:
+    """Whether every float or scale of a matrix is a finite number, which nobody packs.
+
+    data: uint8, its rows of `blocks` blocks.
+    """
+    row_bytes = blocks * form.file_bytes
+    rows = len(data) // row_bytes
+    bad, units = np.zeros(rows, np.int32), np.array([rows], np.int64)
+    tape, kernel = Tape("look", pool.threads), spec(look, fmt=form.name)
+    tape.op("look", kernel, [data, row_bytes, blocks, bad], units, mode=DYNAMIC, chunk=64)
+    native, done = tape.finish(library, pool), 0
+    while done < len(native):
+        done = native.play(done)
+    drop(data)
+    return not bad.any()
 
 
 def _ask(pieces: Sequence[Source], first: int, done: int) -> int:

@@ -47,12 +47,13 @@ def write_tiny(
     without: Collection[str] = (),
     metadata: dict[str, int] | None = None,
     nan_row: int | None = None,
+    huge: str = "",
 ) -> None:
     """Write the model with its matrices as `kind` (a lower-case GGML type name).
 
     The rest makes files that are wrong in one way: `kinds` and `reshaped` give single tensors
     another type or shape, `without` leaves some out, `metadata` replaces integer keys. `nan_row`
-    makes the embedding of one token NaN.
+    makes the embedding of one token NaN; the weights of the norm `huge` make all that follows NaN.
     """
     rng = np.random.default_rng(seed)
     values: dict[str, tuple[int, Callable[[int], None]]] = {}
@@ -76,7 +77,8 @@ def write_tiny(
             continue
         quant = gguf.GGMLQuantizationType[(kinds or {}).get(name, kind).upper()]
         if len(shape) == 1:
-            w.add_tensor(name, (1 + 0.2 * rng.standard_normal(shape)).astype(np.float32))
+            norm = (1 + 0.2 * rng.standard_normal(shape)).astype(np.float32)
+            w.add_tensor(name, norm * 1e38 if name == huge else norm)
         else:
             data = (rng.standard_normal(shape) / np.sqrt(shape[1]) * 1.5).astype(np.float32)
             if name == "token_embd.weight" and nan_row is not None:

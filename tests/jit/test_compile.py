@@ -128,17 +128,25 @@ def test_a_damaged_entry_is_rebuilt(folder: Path, at: int) -> None:
     assert ObjectCache(folder).get(SMALL, detect()) == data
 
 
-def test_an_entry_under_a_wrong_name_is_not_loaded(folder: Path) -> None:
-    """A whole object of another kernel lacks the symbol: an error, not a call of wrong code."""
-    cache = ObjectCache(folder)
-    cache.get(SMALL, detect())
-    (path,) = folder.glob("*.o")
-    other = spec(argmax_part)
-    name = path.name.replace(SMALL.symbol(detect()), other.symbol(detect()))
-    path.rename(folder / name)
+def test_entries_under_each_others_names_are_rebuilt(folder: Path) -> None:
+    """A whole object of another kernel is not the one that its name says: it is built again."""
+    specs = [SMALL, spec(argmax_part), spec(embed, fmt="f16")]
+    first = ObjectCache(folder)
+    whole = [first.get(one, detect()) for one in specs]
+    paths = [first._path(one, detect()) for one in specs]
+    blobs = [path.read_bytes() for path in paths if path is not None]
+    for path, other in zip(paths, [*blobs[1:], blobs[0]], strict=True):
+        assert path is not None
+        path.write_bytes(other)
 
-    with pytest.raises(CompileError, match="argmax_part"):
-        Library(detect(), ObjectCache(folder)).address(other)
+    cache = ObjectCache(folder)
+    library = Library(detect(), cache)
+    library.load(specs)
+    assert all(library.address(one) for one in specs)
+    assert (cache.damaged, cache.builds, cache.hits) == (3, 3, 0)
+    again = ObjectCache(folder)
+    assert [again.get(one, detect()) for one in specs] == whole
+    assert again.hits == 3
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])

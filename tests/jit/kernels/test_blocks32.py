@@ -72,6 +72,7 @@ def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
         units = -(-rows // (2 * lanes))
         out = np.full((units, depth // 32, form.panel_block_bytes(lanes)), 0xEE, np.uint8)
         args = [raw, second, out, raw.shape[1], 2 * lanes, rows, rows - lanes, depth // 32]
+        args.append(np.zeros(units, np.int32))
         runner.call(spec(pack, fmt=fmt), args, 0, units)
 
         assert np.array_equal(out, pack_reference(raw, second, fmt, runner.target, 2 * lanes))

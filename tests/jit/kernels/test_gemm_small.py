@@ -83,6 +83,7 @@ def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     second = np.ascontiguousarray(raw[lanes:])
     out = np.full((2, 2, FORMATS[fmt].panel_block_bytes(lanes)), 0xEE, np.uint8)
     args = [raw, second, out, raw.shape[1], 2 * lanes, rows, rows - lanes, 2]
+    args.append(np.zeros(2, np.int32))
     runner.call(spec(pack, fmt=fmt), args, 0, 2)
 
     assert np.array_equal(out, pack_reference(raw, second, fmt, runner.target, 2 * lanes))

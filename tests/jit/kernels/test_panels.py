@@ -8,7 +8,7 @@ from helpers.matrices import FLOATS, QUANTISED, random_matrix
 from helpers.runners import Native, Runner
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
+from triplepoint.jit.kernels.panels import FORMATS, look, pack, pack_reference
 
 DEPTHS = {"q4_0": (32, 96), "q8_0": (32, 96), "f32": (1, 37), "f16": (1, 37), "bf16": (1, 37)}
 
@@ -22,8 +22,10 @@ def _packed(
     blocks = row_bytes // form.file_bytes
     units = -(-rows[0] // step)
     out = np.full((units, blocks, form.panel_block_bytes(runner.target.lanes)), 0xEE, np.uint8)
-    args = [raw, second, out, row_bytes, step, *rows, blocks]
+    bad = np.full(units, -1, np.int32)
+    args = [raw, second, out, row_bytes, step, *rows, blocks, bad]
     runner.call(spec(pack, fmt=fmt), args, 0, units)
+    assert not bad.any()
     return out
 
 
@@ -65,6 +67,37 @@ def test_fewer_rows_than_lanes(native: Native, rng: np.random.Generator, fmt: st
     by_lane = heads.reshape(len(heads), 2 * lanes, size)
     assert by_lane[:, :3].any()
     assert not by_lane[:, 3:].any()
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_what_is_no_number_is_seen(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """Of each format every float, scale and min; in any row of a panel, and in that panel only."""
+    form, lanes = FORMATS[fmt], native.target.lanes
+    blocks, rows = 3, 4 * lanes + 3
+    clean = np.zeros((rows, blocks, form.file_bytes), np.uint8)
+    size = 4 if fmt == "f32" else 2
+    infinity = form.exponent.to_bytes(size, "little")
+    nan, most = (form.exponent | 1).to_bytes(size, "little"), (form.exponent - 1)
+    minus = (form.exponent | 1 << (8 * size - 1)).to_bytes(size, "little")
+    for row in (0, lanes - 1, lanes, 2 * lanes, rows - 1):
+        for at in form.scales:
+            for number in (infinity, nan, minus, most.to_bytes(size, "little")):
+                raw, block = clean.copy(), int(rng.integers(blocks))
+                raw[row, block, at : at + size] = np.frombuffer(number, np.uint8)
+                bad, looked = np.full(3, -1, np.int32), np.full(rows, -1, np.int32)
+                out = np.zeros((3, blocks, form.panel_block_bytes(lanes)), np.uint8)
+                sizes = [raw[0].size, 2 * lanes, rows, rows - lanes, blocks]
+                native.call(spec(pack, fmt=fmt), [raw, raw[lanes:].copy(), out, *sizes, bad], 0, 3)
+                native.call(spec(look, fmt=fmt), [raw, raw[0].size, blocks, looked], 0, rows)
+
+                where = row * raw[0].size + block * form.file_bytes + at
+                finite = int.from_bytes(number, "little") == most
+                assert form.not_finite(raw).tolist() == ([] if finite else [where])
+                found = {*np.flatnonzero(bad).tolist()}
+                # Padding rows of the last panel read the first row of their half.
+                found -= {2} if row in (0, lanes) else set()
+                assert found == (set() if finite else {row // (2 * lanes)})
+                assert np.flatnonzero(looked).tolist() == ([] if finite else [row])
 
 
 def test_where_values_lie(native: Native) -> None:

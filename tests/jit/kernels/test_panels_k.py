@@ -24,7 +24,7 @@ def _packed(
     form, row_bytes = FORMATS[fmt], first.shape[1]
     blocks, units = row_bytes // form.file_bytes, -(-rows[0] // step)
     out = np.full((units, blocks, form.panel_block_bytes(runner.target.lanes)), 0xEE, np.uint8)
-    args = [first, second, out, row_bytes, step, *rows, blocks]
+    args = [first, second, out, row_bytes, step, *rows, blocks, np.zeros(units, np.int32)]
     runner.call(spec(pack, fmt=fmt), args, 0, units)
     return out
 

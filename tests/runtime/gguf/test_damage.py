@@ -5,6 +5,7 @@ The files are built byte by byte here, so that every case knows the offset of th
 
 from __future__ import annotations
 
+import contextlib
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,11 @@ def metadata_cases() -> list[tuple[str, str, str, Crafted]]:
         file = Crafted(0, 1).key(alignment.encode(), kind).mark()
         return file.bytes(value.to_bytes(size, "little"))
 
+    def counted(tensors: int, metadata: int, at: int) -> Crafted:
+        file = Crafted(tensors, metadata).bytes(bytes(2 << 20))
+        file.at = at
+        return file
+
     deep = Crafted(0, 1).key(b"k", ARRAY)
     for _ in range(4):
         deep.u32(ARRAY).u64(1)
@@ -123,6 +129,16 @@ def metadata_cases() -> list[tuple[str, str, str, Crafted]]:
         ("arrays count", "metadata 'k' count", "elements of 12 bytes",
          array(ARRAY, 2**60).bytes(bytes(64))),
         ("arrays nested too deep", "metadata 'k'[0][0][0][0]", "nested more than 4 deep", deep),
+        ("boolean", "metadata 'k'", "a boolean is 0 or 1, not 2",
+         one(int(ValueType.BOOL)).mark().bytes(b"\x02")),
+        ("boolean in array", "metadata 'k'[3]", "a boolean is 0 or 1, not 255",
+         one(ARRAY).u32(int(ValueType.BOOL)).u64(5).bytes(b"\0\x01\0").mark().bytes(b"\xff\0")),
+        ("too many strings", "metadata 'k' count", "strings in arrays",
+         array(STRING, (1 << 22) + 1).bytes(bytes(8 << 22) + bytes(8))),
+        ("too many keys", "metadata count", "more than the limit of 8192",
+         counted(0, 8193, 16)),
+        ("too many tensors", "tensor count", "more than the limit of 32768",
+         counted(32769, 0, 8)),
         ("alignment zero", f"metadata '{alignment}'", "0 is not a power of two", aligned(0)),
         ("alignment odd", f"metadata '{alignment}'", "48 is not a power of two", aligned(48)),
         ("alignment huge", f"metadata '{alignment}'", "not a power of two", aligned(2**31)),
@@ -244,6 +260,8 @@ def test_damage_is_named(tmp_path: Path, field: str, message: str, file: Crafted
 
     assert (caught.value.field, caught.value.offset) == (field, file.at)
     assert f"({field}, byte {file.at})" in str(caught.value)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "download" in str(caught.value)
 
 
 def test_crafted_files_without_damage_open(tmp_path: Path) -> None:
@@ -302,6 +320,42 @@ def test_long_string_in_a_sparse_file(tmp_path: Path) -> None:
     assert caught.value.offset == file.at
 
 
+@pytest.mark.parametrize(("value", "count", "nbytes"), [
+    (STRING, 1 << 24, 8 << 24), (ARRAY, 1 << 20, 12 << 20), (STRING, 1 << 21, 8 << 21),
+])  # fmt: skip
+def test_memory_is_in_proportion(tmp_path: Path, value: int, count: int, nbytes: int) -> None:
+    """Whatever a header claims, opening takes no more memory than twice what the file holds."""
+    path = tmp_path / "a.gguf"
+    path.write_bytes(Crafted(0, 1).key(b"k", ARRAY).u32(value).u64(count).bytes(bytes(nbytes)).raw)
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(GGUFError):
+            GGUFFile.open(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * path.stat().st_size
+
+
+def test_what_more_bytes_would_not_mend(tmp_path: Path) -> None:
+    """A length that no file has is not called a truncation."""
+    path = tmp_path / "a.gguf"
+    path.write_bytes(Crafted(0, 1).u64(HUGE).bytes(bytes(8)).raw)
+    with pytest.raises(GGUFError, match="download or convert the model again") as caught:
+        GGUFFile.open(path)
+    assert "truncated" not in str(caught.value)
+
+
+def test_a_missing_key_is_nowhere(tmp_path: Path) -> None:
+    """It has no offset, and none is said."""
+    path = tmp_path / "a.gguf"
+    path.write_bytes(Crafted().raw)
+    with GGUFFile.open(path) as file, pytest.raises(GGUFError, match="missing") as caught:
+        file.integer("qwen3.block_count")
+    assert caught.value.offset is None
+    assert "byte" not in str(caught.value).removeprefix(str(path))
+
+
 # --- every truncation, and mutants --------------------------------------------------------------
 
 
@@ -348,10 +402,12 @@ def test_truncation_at_every_byte(tmp_path: Path, small_file: bytes) -> None:
 
     for length in range(end):
         path.write_bytes(small_file[:length])
-        with pytest.raises(GGUFError) as caught:
+        with pytest.raises(GGUFError, match="looks truncated: download it again") as caught:
             GGUFFile.open(path)
+        assert caught.value.offset is not None
         assert 0 <= caught.value.offset <= length
         assert caught.value.field
+        assert str(caught.value).startswith(f"{path}: ")
 
 
 def mutants(seed_file: bytes, count: int, seed: int) -> list[bytes]:

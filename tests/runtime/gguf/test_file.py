@@ -103,7 +103,7 @@ def test_string_array_is_a_sequence(tmp_path: Path) -> None:
 
 
 def test_opening_does_not_decode_strings(tmp_path: Path) -> None:
-    """A vocabulary of 150,000 tokens opens in next to no memory: its strings are not made yet."""
+    """A vocabulary of 150,000 tokens takes 8 bytes for each: its strings are not made yet."""
     words = [f"token{i}" for i in range(150_000)]
     path = write_with_oracle(tmp_path / "a.gguf", lambda w: w.add_array("key", words))
 
@@ -114,7 +114,7 @@ def test_opening_does_not_decode_strings(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
 
-    assert peak < 200_000, f"{peak} bytes were allocated"
+    assert peak < 10 * len(words), f"{peak} bytes were allocated"
     assert file.metadata["key"] == words
 
 

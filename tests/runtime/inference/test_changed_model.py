@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -101,21 +104,22 @@ def test_a_new_file_under_the_name_does_no_harm(engine: Engine, path: Path, chan
 
 
 @pytest.mark.parametrize("change", [cut, overwritten])
-def test_a_vocabulary_that_is_read_late(path: Path, change: Change) -> None:
-    """The strings of a vocabulary are decoded when they are first needed; not of a changed file."""
+def test_strings_that_are_read_late(path: Path, change: Change) -> None:
+    """Strings of metadata are decoded when they are first needed; not of a changed file."""
     with GGUFFile.open(path) as gguf:
-        tokenizer = Tokenizer.from_gguf(gguf)
+        merges = gguf.strings("tokenizer.ggml.merges")
+    assert merges is not None
     change(path)
 
     with pytest.raises(ModelError, match="changed while in use"):
-        tokenizer.encode("hello")
+        list(merges)
 
 
-def test_what_was_read_before_is_kept(path: Path) -> None:
-    """A tokenizer that has read its vocabulary needs the file no more."""
+def test_a_tokenizer_needs_the_file_no_more(path: Path) -> None:
+    """Not even for its first text."""
     with GGUFFile.open(path) as gguf:
-        tokenizer = Tokenizer.from_gguf(gguf)
-    ids = tokenizer.encode("hello")
+        tokenizer, other = Tokenizer.from_gguf(gguf), Tokenizer.from_gguf(gguf)
+    ids = other.encode("hello")
     cut(path)
 
     assert tokenizer.encode("hello") == ids
@@ -139,3 +143,99 @@ def test_a_packed_copy_that_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
         with pytest.raises(ModelError, match=r"the packed copy .* was changed while in use"):
             session.prefill(PROMPT)
+
+
+_BEGIN = """
+import os, random, shutil, sys, threading, time
+from triplepoint import Engine
+from triplepoint.errors import ModelError
+from triplepoint.jit.sigbus import faults
+
+source, path = sys.argv[1:]
+rng, came = random.Random(5), 0
+
+def copied():
+    shutil.copy(source, path + ".new")
+    os.replace(path + ".new", path)
+
+def cut_after(seconds):
+    def cut():
+        time.sleep(seconds)
+        os.truncate(path, 0)
+    thread = threading.Thread(target=cut)
+    thread.start()
+    return thread
+
+def said(error):
+    assert path in str(error) and "changed while in use" in str(error), error
+"""
+
+
+def _in_a_child(code: str, source: Path, path: Path) -> str:
+    """What the code prints; a signal would end the process that it runs in."""
+    done = subprocess.run(
+        [sys.executable, "-c", _BEGIN + textwrap.dedent(code), str(source), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mappings are guarded on Linux")
+def test_cut_between_the_look_and_the_read(path: Path) -> None:
+    """What the pass then reads are zeros, and it ends with the error instead of its logits."""
+    out = _in_a_child(
+        """
+        for _ in range(5):
+            copied()
+            with Engine.load(path, threads=2) as engine:
+                session = engine.session()
+                session.prefill([1, 2, 3])
+                before = faults()
+                os.truncate(path, 0)
+                engine._looked = float("inf")  # as if the look had come just before
+                for _ in range(2):
+                    try:
+                        session.prefill([4, 5, 6])
+                    except ModelError as error:
+                        said(error)
+                        came += 1
+                assert faults() > before and not session.has_logits
+        print(came)
+        """,
+        NANO,
+        path,
+    )
+    assert out == "10\n"
+
+
+def test_cut_at_any_time(path: Path) -> None:
+    """While it is loaded and while it reads a prompt: an error that names the file, or nothing."""
+    out = _in_a_child(
+        """
+        began = time.perf_counter()
+        Engine.load(path, threads=2).close()
+        took = time.perf_counter() - began
+        for n in range(30):
+            copied()
+            thread = cut_after(rng.random() * 1.5 * took)
+            try:
+                with Engine.load(path, threads=2) as engine:
+                    while thread.is_alive():
+                        session = engine.session()
+                        session.prefill([rng.randrange(2000) for _ in range(200)])
+                    time.sleep(0.002)
+                    session.prefill([1])
+            except ModelError as error:
+                assert path in str(error), error
+                came += 1
+            thread.join()
+        print(came)
+        """,
+        NANO,
+        path,
+    )
+    assert int(out) == 30

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tokenizers.pre_tokenizers import Sequence
 
@@ -9,6 +11,7 @@ from triplepoint.errors import UnsupportedModelError
 from triplepoint.runtime.tokens.byte_bpe import word_splits
 from triplepoint.runtime.tokens.pretokenizers import PRE_TOKENIZERS, pre_tokenizer
 
+FILE = Path("model.gguf")
 TEXT = "I'll don'T 12345 a_b  x\n\n  y camelCase c/d/\n"
 
 # `|` stands between pieces.
@@ -30,7 +33,7 @@ EXPECTED["smaug-bpe"] = EXPECTED["llama-bpe"]
 
 
 def pieces(name: str, text: str) -> list[str]:
-    split = Sequence(word_splits(pre_tokenizer(name)))
+    split = Sequence(word_splits(pre_tokenizer(name, FILE)))
     return [piece for piece, _ in split.pre_tokenize_str(text)]
 
 
@@ -83,6 +86,6 @@ def test_nothing_is_lost(name: str) -> None:
 def test_unknown_name() -> None:
     """An unknown name is refused with the known ones; so is none at all."""
     with pytest.raises(UnsupportedModelError, match=r"'klingon' is not known.*gpt-2, .*qwen2"):
-        pre_tokenizer("klingon")
+        pre_tokenizer("klingon", FILE)
     with pytest.raises(UnsupportedModelError, match="no pre-tokenizer is named"):
-        pre_tokenizer("")
+        pre_tokenizer("", FILE)

@@ -1,0 +1,28 @@
+"""Errors of libraries that are written in Rust, as errors of ours.
+
+A panic in one of them comes as a `PanicException`, which is no `Exception`: no handler of a program
+sees it. Each call into such a library with something from a file stands in `translated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ...errors import TriplepointError
+
+
+@contextmanager
+def translated(refusal: Callable[[BaseException], TriplepointError]) -> Iterator[None]:
+    """What is raised inside and is not ours becomes what `refusal` makes of it.
+
+    What asks the program itself to end (Ctrl-C, exit) and a lack of memory stay what they are.
+    """
+    try:
+        yield
+    except (TriplepointError, MemoryError):
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            raise refusal(error) from error
+        raise

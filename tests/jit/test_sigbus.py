@@ -1,0 +1,117 @@
+"""Mappings whose file becomes shorter: in a process of its own, for what fails ends that."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the handler is for Linux")
+
+_BEGIN = """
+import ctypes, mmap, os, signal, sys, tempfile, threading
+import numpy as np
+from triplepoint.jit.sigbus import SLOTS, faults, guard
+
+def mapped(size=5 * mmap.PAGESIZE + 7):
+    file = tempfile.NamedTemporaryFile()
+    file.write(b"x" * size)
+    file.flush()
+    return file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+"""
+
+
+def run(code: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Python with the guard at hand, in a process of its own."""
+    command = [sys.executable, *flags, "-c", _BEGIN + textwrap.dedent(code)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("flags", [(), ("-X", "faulthandler")])
+def test_what_is_lost_reads_as_zeros(flags: tuple[str, ...]) -> None:
+    """The read goes on, the guard says so, and mappings beside it are as they were."""
+    done = run(
+        """
+        cut, data = mapped()
+        whole, other = mapped()
+        guards = guard(data), guard(other)
+        os.truncate(cut.name, 0)
+        assert np.frombuffer(data, np.uint8).sum() == 0
+        assert data[-3:] == bytes(3)
+        assert other[:] == b"x" * len(other)
+        assert [g.lost for g in guards] == [True, False]
+        assert faults() == 1
+        """,
+        *flags,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_threads_that_meet_it_at_once() -> None:
+    """Whichever thread faults first, all go on."""
+    done = run(
+        """
+        for _ in range(50):
+            file, data = mapped(400 * mmap.PAGESIZE)
+            held, values = guard(data), np.frombuffer(data, np.uint8)
+            gate = threading.Barrier(4)
+            def read():
+                gate.wait()
+                for _ in range(20):
+                    values.sum()
+            threads = [threading.Thread(target=read) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            gate.wait()
+            os.truncate(file.name, 0)
+            for thread in threads:
+                thread.join()
+            values.sum()
+            assert held.lost
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("flags", [(), ("-X", "faulthandler")])
+def test_other_faults_end_the_process_as_before(flags: tuple[str, ...]) -> None:
+    """A mapping that is not guarded, or no more, and a signal that somebody sends."""
+    for end in ("data[0]", "os.kill(os.getpid(), signal.SIGBUS)"):
+        done = run(
+            f"""
+            _, sound = mapped()
+            held = guard(sound)
+            file, data = mapped()
+            os.truncate(file.name, 0)
+            {end}
+            """,
+            *flags,
+        )
+        assert done.returncode == -signal.SIGBUS, done.stderr
+        assert ("Bus error" in done.stderr) == bool(flags)
+
+
+def test_slots_come_back() -> None:
+    """A mapping that is gone leaves its slot to another; without one, none is guarded."""
+    done = run(
+        """
+        kept = [mapped(1) for _ in range(900)]
+        guards = [guard(data) for _, data in kept]
+        assert all(guards)
+        for _ in range(SLOTS):
+            file, data = mapped(1)
+            assert guard(data)
+        file, data = mapped(1)
+        held = guard(data)
+        os.truncate(file.name, 0)
+        assert data[0] == 0 and held.lost
+        assert not any(g.lost for g in guards)
+        kept += [mapped(1) for _ in range(SLOTS)]
+        guards += [guard(data) for _, data in kept[900:]]
+        assert guards[-1] is None
+        """
+    )
+    assert (done.returncode, done.stderr) == (0, "")
