@@ -142,6 +142,7 @@ def test_arrows_point_down(room: str) -> None:
 
 # The rooms of runtime/, from the ground up: each may know those before it.
 FLOORS = (
+    "files",
     "memory",
     "gguf",
     "physics",

@@ -28,8 +28,8 @@ class LineFile:
     """A file that only grows, a line at a time.
 
     Args:
-        path: the file; it and its folder are made when missing, readable by its owner only,
-            because a trace holds what the files and the conversation said.
+        path: the file; it is made when missing, readable by its owner only, because a trace
+            holds what the files and the conversation said.
         seal: called with the length in bytes of a torn tail; returns the line that marks it.
 
     Raises:
@@ -44,8 +44,11 @@ class LineFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         flags |= getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not hang
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             self._fd: int | None = os.open(path, flags, 0o600)
+        except FileNotFoundError as error:
+            raise TraceError(
+                f"cannot write the trace {path}: there is no folder {path.parent}; make it first"
+            ) from error
         except OSError as error:
             raise TraceError(f"cannot write the trace {path}: {error.strerror}") from error
         try:

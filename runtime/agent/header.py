@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...traces.events import MachineRecord, ModelRecord, RunStart
 from ...traces.reader import Trace
 from ...traces.writer import new_run_id
+from ..files import make_folder
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -36,6 +38,8 @@ def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
         from platformdirs import user_state_path
 
         path = user_state_path("triplepoint", appauthor=False) / "traces" / f"{run}.jsonl"
+        with contextlib.suppress(OSError):  # told by the file that is then not there
+            make_folder(path.parent)
     return Trace.to_file(path, run=run, redact=redact)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from ..files import write_file
 
 _MOST = 4096  # files that are remembered; the oldest are forgotten first
 _PIECE = 1 << 22  # bytes between two calls of `progress`
@@ -47,12 +48,8 @@ def remember(path: Path, digest: str) -> None:
     known = _load()
     known[_key(path)] = digest
     kept = dict(list(known.items())[-_MOST:])
-    memory = _memory()
     with contextlib.suppress(OSError):  # it is only slower without
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        temporary = memory.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(kept, indent=0), encoding="utf-8")
-        os.replace(temporary, memory)
+        write_file(_memory(), json.dumps(kept, indent=0))
 
 
 def _digest(path: Path, progress: Callable[[int], None] | None) -> str:

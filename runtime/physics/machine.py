@@ -23,6 +23,7 @@ from ...jit.compile import Library, spec
 from ...jit.kernels import probe
 from ...jit.pool import Pool, aligned
 from ...jit.tape import PerThread, Tape
+from ..files import write_file
 from ..memory import Arena
 
 VERSION = 5
@@ -159,10 +160,7 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
 def keep_fields(path: Path, fields: Mapping[str, object]) -> None:
     """Write what was measured, whole or not; where that cannot be done it is measured again."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(fields, indent=1))
-        os.replace(temporary, path)
+        write_file(path, json.dumps(fields, indent=1))
 
 
 def profile_folder() -> Path:

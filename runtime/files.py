@@ -1,0 +1,38 @@
+"""Files of ours that others may not write, and as a rule not read, whatever the umask."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from pathlib import Path
+
+PRIVATE = 0o700
+
+
+def make_folder(path: Path, mode: int = PRIVATE) -> None:
+    """Make a folder and those above it that are missing, each with `mode` at most."""
+    for folder in (*reversed(path.parents), path):
+        if not folder.exists():
+            with contextlib.suppress(FileExistsError):  # another process was quicker
+                folder.mkdir(mode)
+
+
+def write_file(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write a file, whole or not at all, with the permissions `mode` at most; its folder is made.
+
+    Raises:
+        OSError: it cannot be written; what was there before is still there.
+    """
+    folder_mode = mode | (mode & 0o444) >> 2  # who may read the file may search the folder
+    make_folder(path.parent, folder_mode)
+    temporary = path.with_name(f".{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
