@@ -125,6 +125,39 @@ class LineFile:
         return tail[tail[:-1].rfind(b"\n") + 1 :]
 
 
+def is_trace(path: Path) -> bool:
+    """Whether this is a regular file that begins as a trace does; so does an empty one.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        opening = file.read(len(_OPENING))
+    return opening == _OPENING[: len(opening)]
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a writer has this trace open.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    if fcntl is None:
+        return False
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)

@@ -20,6 +20,7 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
 
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
+    args.model = args.model or "nano"
     if not args.model.startswith(("http://", "https://")):
         from ..bench.calibration import quickly
 
