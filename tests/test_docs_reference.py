@@ -236,6 +236,16 @@ def test_the_options_are_those_of_the_parser() -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize(("verb", "page"), [("trace", "traces"), ("session", "sessions")])
+def test_the_options_of_commands(verb: str, page: str) -> None:
+    """Every command of a verb has exactly the options of its parser."""
+    commands = verbs(verbs()[verb])
+    expected = options(commands)
+    expected.pop("`-h`, `--help`")
+
+    assert marked(read(f"docs/{page}.md"), list(commands)) == expected
+
+
 def choices(action: argparse.Action) -> str:
     """The values of an option as its help writes them."""
     return "{" + ",".join(map(str, action.choices or ())) + "}"
