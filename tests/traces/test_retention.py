@@ -25,10 +25,10 @@ def _trace(folder: Path, number: int, name: str = "") -> Path:
 def test_the_oldest_go_first(tmp_path: Path) -> None:
     """As many as it takes, and no more."""
     paths = [_trace(tmp_path, number) for number in range(5)]
-    size = paths[0].stat().st_size
+    sizes = [path.stat().st_size for path in paths]
 
-    assert enforce(tmp_path, 5 * size) == Removed(0, 0)
-    assert enforce(tmp_path, 3 * size + 1) == Removed(2, 2 * size)
+    assert enforce(tmp_path, sum(sizes)) == Removed(0, 0)
+    assert enforce(tmp_path, sum(sizes[2:]) + 1) == Removed(2, sum(sizes[:2]))
     assert sorted(tmp_path.iterdir()) == paths[2:]
     assert enforce(tmp_path / "none", 0) == Removed(0, 0)
 
