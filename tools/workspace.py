@@ -22,7 +22,7 @@ from .paths import clean_path, join, shown
 
 T = TypeVar("T")
 
-MAX_DEPTH = 64  # folders within folders that walk() goes down
+MAX_DEPTH = 64  # folders within folders that walk() goes down, and that tools make
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .keeping import DEFAULT_MODEL, add_models
 from .making import add_making
@@ -11,7 +11,7 @@ from .regime_arguments import add_regimes
 from .replay_arguments import add_replay
 from .sampling import add_sampling_options
 from .toolbox import add_tool_options
-from .trace_arguments import add_trace
+from .trace_arguments import add_sessions, add_trace
 
 if TYPE_CHECKING:
     from ..bench.runner import Case
@@ -28,6 +28,18 @@ class OneLineParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """End with status 2."""
         self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help lists what there is)\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """As argparse does; words that take any number may also stand behind an option.
+
+        argparse takes those before the first option for all of them.
+        """
+        found, rest = super().parse_known_args(args, namespace)
+        many = [a.dest for a in self._actions if a.nargs == "*" and not a.option_strings]
+        if many and rest and not any(word.startswith("-") for word in rest):
+            setattr(found, many[-1], [*getattr(found, many[-1]), *rest])
+            rest = []
+        return found, rest
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -47,6 +59,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_chat(verbs)
     _add_replay(verbs)
     add_trace(verbs)
+    add_sessions(verbs)
     _add_doctor(verbs)
     _add_bench(verbs)
     add_regimes(lambda name, summary: _verb(verbs, name, summary), positive)
@@ -178,7 +191,8 @@ def _verb(verbs: argparse._SubParsersAction, name: str, summary: str) -> argpars
 
 
 def _agent_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--dir", default=".", metavar="D", help="folder the tools may look at (.)")
+    # Of a session that goes on, folder and model are those that it had: `opened` sees to both.
+    verb.add_argument("--dir", metavar="D", help="folder the tools may look at (.)")
     _engine_options(verb)
     kept = verb.add_mutually_exclusive_group()
     kept.add_argument(

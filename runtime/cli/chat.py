@@ -46,7 +46,8 @@ def _chat(args: argparse.Namespace, output: Output, kept: KeptSession | None) ->
             elif line:
                 status = _answer(line, chats, reader.on_terminal)
                 keep(kept, chats.agent, output)
-        keep(kept, chats.agent, output)  # what was taken back since
+        if not keep(kept, chats.agent, output):  # what was taken back since
+            status = status or Exit.FAILED
         for agent in chats.agents:
             if agent.turn and agent.trace.path:
                 output.line(f"trace: {agent.trace.path}", "dim")

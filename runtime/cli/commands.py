@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from .status import explain
 if TYPE_CHECKING:
     from ..agent.agent import Agent
     from ..agent.remote import RemoteEngine
+    from ..conversation.messages import Message
     from ..inference.engine import Engine
 
 
@@ -134,7 +135,7 @@ def _save(chats: Chats, rest: str) -> None:
     path = Path(rest or f"chat-{new_run_id()}.md").expanduser()
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(transcript(agent))
+            file.write(transcript(agent.messages, f"Chat with {agent.engine.model.name}"))
     except FileExistsError:
         raise AgentError(f"{path} exists; give another name") from None
     chats.output.line(f"saved: {path}")
@@ -185,14 +186,14 @@ def said(agent: Agent) -> list[tuple[str, str]]:
     return [(question, answer) for question, answer in pairs if answer]
 
 
-def transcript(agent: Agent) -> str:
+def transcript(messages: Sequence[Message], title: str) -> str:
     """The conversation for people, as Markdown: what still counts, wherever it began."""
     from ...traces.timeline import call_text
 
-    parts: list[str] = [f"# Chat with {agent.engine.model.name}"]
+    parts: list[str] = [f"# {title}"]
     waiting: list[str] = []  # calls whose results are still to come
     answered = True
-    for message in agent.messages:
+    for message in messages:
         if message.role == "user":
             parts += [] if answered else [_NO_ANSWER]
             answered = False

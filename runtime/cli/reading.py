@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..files import make_folder
 from .output import Output
 
 MAX_HISTORY = 1000  # lines that are kept
@@ -71,7 +72,7 @@ class Reader:
         import readline
 
         with contextlib.suppress(OSError):
-            self._history.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._history.parent)
             descriptor = os.open(self._history, os.O_CREAT | os.O_WRONLY, 0o600)  # ours alone
             os.close(descriptor)
             readline.set_history_length(MAX_HISTORY)

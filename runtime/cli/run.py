@@ -10,6 +10,7 @@ from .conversation import begin, exit_status, follow, show_trace
 from .engines import load_model
 from .keeping_sessions import keep, opened, resume
 from .output import Output
+from .status import Exit
 from .suggesting import suggest_model
 from .traces import check_place, trace_json
 
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         try:
             result = _watch(agent, question, output, args)
         finally:
-            keep(kept, agent, output)
+            is_kept = keep(kept, agent, output)
             output.facts["trace"] = str(agent.trace.path)
             if not args.quiet:
                 show_trace(output, agent.trace)
@@ -43,7 +44,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         if not args.quiet:
             suggest_model(agent, result.answer, output)
         output.json({"message": result.message, **trace_json(result.trace)})
-    return exit_status(result)
+    return exit_status(result) or (Exit.OK if is_kept else Exit.FAILED)
 
 
 def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace) -> RunResult:
