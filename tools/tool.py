@@ -49,6 +49,8 @@ class Tool(Generic[P, R]):
             TypeError: the function cannot be a tool; the message says why.
             ValueError: the name or the effect is none, or the timeout is not above 0.
         """
+        if not callable(function):
+            raise TypeError(f"a tool is made of a function, not of {function!r}")
         self.function = function
         self.name = getattr(function, "__name__", "") if name is None else name
         if not _NAME.fullmatch(self.name):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, NoReturn
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .keeping import add_models
 from .making import add_making
@@ -22,12 +23,60 @@ exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file 
 tracebacks; TRIPLEPOINT_TARGET picks a lesser CPU target."""
 
 
+OTHER_NAMES = {
+    "list": "ls",
+    "models": "ls",
+    "remove": "rm",
+    "delete": "rm",
+    "download": "pull",
+    "get": "pull",
+    "info": "show",
+    "inspect": "show",
+    "ask": "run",
+    "prompt": "run",
+    "benchmark": "bench",
+    "quantise": "quantize",
+}
+"""What other programs call the verbs."""
+_NO_SERVER = "triplepoint has no server; -m http://HOST:PORT/v1 asks the model of another one"
+
+
 class OneLineParser(argparse.ArgumentParser):
     """Says what is wrong on one line, where argparse would print every option there is."""
 
     def error(self, message: str) -> NoReturn:
         """End with status 2."""
         self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help lists what there is)\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, but what is not understood is told by the parser of its verb."""
+        found, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self._refuse(rest, getattr(found, "question", None))
+        return found, rest
+
+    def _refuse(self, rest: list[str], question: str | None) -> NoReturn:
+        flags = [word for word in rest if word.startswith("-") and len(word) > 1]
+        if question is not None and not flags:
+            whole = " ".join((question, *rest)).replace('"', '\\"')
+            self.error(f'the question is one argument: quote it: {self.prog} "{whole}"')
+        name = (flags or rest)[0].partition("=")[0]
+        near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
+        hint = f"; did you mean {near[0]}?" if near and flags else ""
+        self.error(f"{'no such option' if flags else 'one argument too many'}: {name}{hint}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if not isinstance(action, argparse._SubParsersAction) or value in action.choices:
+            super()._check_value(action, value)
+            return
+        if value in ("serve", "server", "ps"):
+            raise argparse.ArgumentError(None, _NO_SERVER)
+        known = list(action.choices)
+        near = [OTHER_NAMES[value]] if OTHER_NAMES.get(value) in known else []
+        near += get_close_matches(value, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        what = (action.metavar or "verb") if isinstance(action.metavar, str) else "verb"
+        raise argparse.ArgumentError(None, f"no such {what.lower()}: {value!r}; {hint}")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -57,7 +106,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_run(verbs: argparse._SubParsersAction) -> None:
     run = _verb(verbs, "run", "answer one question about the files in a folder")
-    run.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
+    run.add_argument(
+        "question",
+        metavar="QUESTION",
+        help="the question; - reads it from stdin. Text that is piped in is attached to it, and "
+        "so are files that it names as @PATH",
+    )
     _agent_options(run)
     run.add_argument(
         "--schema", metavar="FILE", help="the answer is JSON that fits this JSON schema"
@@ -65,7 +119,6 @@ def _add_run(verbs: argparse._SubParsersAction) -> None:
     run.add_argument(
         "--live", action="store_true", help="show each phase as it ends, and changes of regime"
     )
-    run.add_argument("-q", "--quiet", action="store_true", help="print the answer and nothing else")
 
 
 def _add_chat(verbs: argparse._SubParsersAction) -> None:
@@ -191,11 +244,20 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
     kept.add_argument(
         "--continue", dest="resume", action="store_true", help="go on with the last session"
     )
+    beside = verb.add_mutually_exclusive_group()
+    beside.add_argument(
+        "-v", "--verbose", action="store_true", help="the table of phases after each answer"
+    )
+    beside.add_argument(
+        "-q", "--quiet", action="store_true", help="the answer and nothing beside it on stderr"
+    )
     verb.add_argument("--trace", metavar="FILE", help="trace file (one in the state folder)")
     verb.add_argument("--redact", action="store_true", help="no text and no token ids in the trace")
     verb.add_argument("--profile", action="store_true", help="the time of each layer in the trace")
-    verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most")
-    verb.add_argument("--max-tokens", type=positive, metavar="N", help="tokens of the run at most")
+    verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most (8)")
+    verb.add_argument(
+        "--max-tokens", type=positive, metavar="N", help="tokens generated at most (1,024)"
+    )
     verb.add_argument(
         "--compact", action="store_true", help="take old tool results out of a full context"
     )
@@ -204,7 +266,9 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="think before answering, or not (the model's own choice)",
     )
-    verb.add_argument("--timeout", type=seconds, metavar="S", help="seconds of the run at most")
+    verb.add_argument(
+        "--timeout", type=seconds, metavar="S", help="seconds of the run at most (any)"
+    )
     add_tool_options(verb)
     add_sampling_options(verb)
 
@@ -221,7 +285,11 @@ def _engine_options(
         + (f" ({model})" if model else ""),
     )
     verb.add_argument(
-        "-t", "--threads", type=positive, metavar="N", help="threads of every pass (the quickest)"
+        "-t",
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="threads of every pass (as many as are fastest, up to the cores)",
     )
     verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")
     verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="format of the KV cache (bf16)")

@@ -10,7 +10,7 @@ from ...errors import ToolError
 from ...traces.text import printable
 
 if TYPE_CHECKING:
-    from ...tools import Policy, Request, Tool
+    from ...tools import Policy, Request, Tool, Workspace
     from ...tools.policy import Answer, Mode
     from .output import Output
 
@@ -65,17 +65,20 @@ def group_names(text: str) -> list[str]:
     return sorted(set(names), key=GROUPS.index)
 
 
-def tools_of(args: argparse.Namespace) -> list[Tool[..., Any]]:
-    """The tools that were asked for, in a fixed order."""
+def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[Tool[..., Any]]:
+    """The tools that were asked for, in a fixed order.
+
+    files: the folder that they look at, where it is open already.
+    """
     from ...tools import CommandTools, EditTools, FetchTools, FindTools
 
     made: list[Tool[..., Any]] = []
     for name in args.tools:
         match name:
             case "find":
-                made += FindTools(args.dir)
+                made += FindTools(files or args.dir)
             case "edit":
-                made += EditTools(args.dir)
+                made += EditTools(files or args.dir)
             case "net":
                 made += FetchTools(private=args.private_net)
             case "exec":
