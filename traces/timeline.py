@@ -267,11 +267,11 @@ def _table(trace: Trace, width: int | None = None) -> list[tuple[list[str], str]
         widths[_PREDICTED] = 2
     if not any(cells[_PREDICTED] for cells in phases):
         widths[_PREDICTED], star = 0, False
-    for name in _LEAVE_OUT if width is not None else ():
-        if sum(widths) <= width:
+    for name in _LEAVE_OUT:
+        if width is None or sum(widths) <= width:
             break
         widths[HEADINGS.index(name)] = 0
-        star = star and bool(widths[_PREDICTED])
+    star = star and bool(widths[_PREDICTED])
     lines = [(_padded(HEADINGS, widths, star), "title")]
     for row in body:
         if row.kind == "tool":

@@ -48,7 +48,7 @@ class OneLineParser(argparse.ArgumentParser):
         """End with status 2."""
         self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help lists what there is)\n")
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """As argparse does, but what is not understood is told by the parser of its verb."""
         found, rest = super().parse_known_args(args, namespace)
         if rest:

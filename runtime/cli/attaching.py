@@ -140,12 +140,11 @@ def _asked_of(question: str, name: str) -> str:
 
 def _mention(found: re.Match[str], files: Workspace, output: Output, piped: str) -> str:
     """What stands in the question for ``@path``: the name under which the model can read it."""
-    quoted, plain = found[1], found[2]
-    if plain is not None and plain.startswith("@"):
-        return plain  # @@ is @
-    if plain == "-" and piped:
+    quoted, text = found[1] is not None, found[1] or found[2]
+    if text.startswith("@"):
+        return text  # @@ is @
+    if text == "-" and piped:
         return piped
-    text = quoted or plain
     for end in range(len(text), 0, -1):
         if end < len(text) and (quoted or text[end] not in _AFTER):
             break

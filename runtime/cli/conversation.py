@@ -117,10 +117,8 @@ def follow(
                 case PhaseFinished(phase):
                     if on_phase is not None:
                         on_phase(phase)
-                case TextDelta(text) if held is None:
-                    output.piece(text)
                 case TextDelta(text):
-                    held.append(text)
+                    output.piece(text) if held is None else held.append(text)
                 case _ if not quiet:
                     if held and isinstance(event, ToolCallStarted):
                         output.aside.piece("".join(held))

@@ -53,7 +53,8 @@ def test_a_dumb_terminal_gets_plain_text(chat: Any) -> None:
     came = terminal.wait_for("\n? ")
 
     assert "It has **one** line.\n" in came
-    assert "remote prefill → remote decode · reused 0 of 20 tokens · 2 written" in came
+    assert " · reused 0 of 20 tokens, 2 generated · TTFT " in came
+    assert " · remote prefill → remote decode" in came
     terminal.type("/exit")
     assert terminal.end() == 0
     assert "\x1b[3" not in terminal.raw
@@ -68,7 +69,7 @@ def test_markdown_and_the_regime_line(chat: Any) -> None:
     terminal = chat([delta(content=pieces[0]), 0.3, *text(*pieces[1:])], term="xterm-256color")
     terminal.type("Write")
     terminal.wait_for("writing: 1 pieces")
-    terminal.wait_for(" written")
+    terminal.wait_for(" generated")
     terminal.type("/exit")
     assert terminal.end() == 0
 
@@ -254,7 +255,8 @@ def test_nothing_is_asked_where_nobody_is(env: dict[str, str], work: Path) -> No
                 timeout=60,
             )
         assert done.returncode == 0, done.stderr
-        assert why in done.stdout
+        assert why in done.stderr
+        assert done.stdout == "No.\n"
         assert (work / "a.txt").read_text() == "one\n"
 
 
