@@ -36,6 +36,7 @@ _SOMEWHERE_ELSE = "</dev/null says that nothing comes"
 
 # An address or a decorator in running code is no mention: it begins a word, or stands in brackets.
 _MENTION = re.compile(r'(?<![^\s(\[{])@(?:"([^"\n]+)"|(\S+))')
+_STDIN_MENTION = re.compile(r"(?<![^\s(\[{])@-(?![^\s.,;:!?)\]}])")
 _AFTER = ".,;:!?)]}'\"`"  # may follow a path and be none of it
 _ONE_QUESTION = re.compile(r"(?!.*[.?!]\s)[^\n]*\?", re.DOTALL)
 
@@ -69,7 +70,7 @@ def with_attachments(question: str, agent: Agent, output: Output, *, piped: bool
     """
     files = agent.files
     assert files is not None, "agents of the command line have a folder"
-    waits = piped and any(one[1] == "-" for one in _MENTION.finditer(question))
+    waits = piped and _STDIN_MENTION.search(question) is not None
     name = ""
     if piped and (document := read_stdin(output, wait=waits)) is not None:
         said = [one.content for one in agent.messages]
@@ -77,8 +78,14 @@ def with_attachments(question: str, agent: Agent, output: Output, *, piped: bool
             name = files.attach(STDIN, document, ORIGIN, taken=lambda n: any(n in s for s in said))
     if waits and not name:
         raise SettingError("@- names standard input, and nothing was piped in")
-    question = _MENTION.sub(lambda found: _mention(found, files, output, name), question)
-    return _asked_of(question, name) if name else question
+    if name:
+        question = _STDIN_MENTION.sub(name, question)
+    named = _MENTION.sub(lambda found: _mention(found, files, output), question)
+    if not name or name in named:
+        return named
+    if named == question and _ONE_QUESTION.fullmatch(question.strip()):
+        return f"{question.strip()[:-1].rstrip()} in {name}?"
+    return f"{named}\n\nLook in {name}."
 
 
 def read_stdin(output: Output, *, wait: bool) -> IO[bytes] | None:
@@ -129,22 +136,11 @@ def read_stdin(output: Output, *, wait: bool) -> IO[bytes] | None:
     return file
 
 
-def _asked_of(question: str, name: str) -> str:
-    """The question with the name of the document that it is about."""
-    if name in question:
-        return question
-    if _ONE_QUESTION.fullmatch(question.strip()):
-        return f"{question.strip()[:-1].rstrip()} in {name}?"
-    return f"{question}\n\nAttached file: {name}"
-
-
-def _mention(found: re.Match[str], files: Workspace, output: Output, piped: str) -> str:
+def _mention(found: re.Match[str], files: Workspace, output: Output) -> str:
     """What stands in the question for ``@path``: the name under which the model can read it."""
     quoted, text = found[1] is not None, found[1] or found[2]
     if text.startswith("@"):
         return text  # @@ is @
-    if text == "-" and piped:
-        return piped
     for end in range(len(text), 0, -1):
         if end < len(text) and (quoted or text[end] not in _AFTER):
             break

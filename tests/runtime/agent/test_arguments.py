@@ -78,7 +78,7 @@ def test_a_tool_is_a_function(scripted: MakeEngine) -> None:
     """A name of one is not, nor a number."""
     for given in ("search", ["search"], 3, [3]):
         with pytest.raises(AgentError, match="not a tool"):
-            Agent(scripted(), trace=False, tools=given)
+            Agent(scripted(), trace=False, tools=given)  # pyright: ignore
     for given in (3, "search"):
         with pytest.raises(TypeError, match="a tool is made of a function, not of"):
             tool(given)  # pyright: ignore
