@@ -73,8 +73,13 @@ class OneLineParser(argparse.ArgumentParser):
             raise argparse.ArgumentError(None, _NO_SERVER)
         known = list(action.choices)
         near = [OTHER_NAMES[value]] if OTHER_NAMES.get(value) in known else []
-        near += get_close_matches(value, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        close = get_close_matches(value, known, n=2)
+        near += sorted(close, key=lambda name: abs(len(name) - len(value)))
+        hint = (
+            f"did you mean {' or '.join(dict.fromkeys(near))}?"
+            if near
+            else f"there are {', '.join(known)}"
+        )
         what = (action.metavar or "verb") if isinstance(action.metavar, str) else "verb"
         raise argparse.ArgumentError(None, f"no such {what.lower()}: {value!r}; {hint}")
 
@@ -122,12 +127,12 @@ def _add_run(verbs: argparse._SubParsersAction) -> None:
 
 
 def _add_chat(verbs: argparse._SubParsersAction) -> None:
-    chat = _verb(verbs, "chat", "ask several questions in a row; /exit, /tools and /trace")
+    chat = _verb(verbs, "chat", "ask several questions in a row; /help lists the commands")
     _agent_options(chat)
 
 
 def _add_replay(verbs: argparse._SubParsersAction) -> None:
-    replay = _verb(verbs, "replay", "a recorded run again: shown, verified, timed, or gone on with")
+    replay = _verb(verbs, "replay", "show, verify, time or continue a recorded run")
     add_replay(replay)
     _engine_options(replay, model=None)
 
@@ -141,7 +146,7 @@ def _add_doctor(verbs: argparse._SubParsersAction) -> None:
 
 
 def _add_bench(verbs: argparse._SubParsersAction) -> None:
-    bench = _verb(verbs, "bench", "prefill and decode speed, in llama-bench's rows")
+    bench = _verb(verbs, "bench", "measure prefill and decode speed, with the rows of llama-bench")
     _engine_options(bench, model="nano", context=False)
     bench.set_defaults(model=None)  # of a trace it is the recorded one
     bench.add_argument(
@@ -196,7 +201,7 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
     bench.add_argument(
         "--speculation",
         action="store_true",
-        help="what guessing and jumping forward give, on texts that are known beforehand",
+        help="measure drafting and jumping forward, on texts that are known beforehand",
     )
     bench.add_argument(
         "--ablate",
@@ -298,7 +303,7 @@ def _engine_options(
         action="append",
         type=setting,
         metavar="KEY=VALUE",
-        help="give a setting that is chosen otherwise: chunk=512, kv_split=off, spin=300us, "
+        help="fix a setting that is chosen automatically: chunk=512, kv_split=off, spin=300us, "
         "tile=8, whole=9, pages=off, online=off; may be repeated",
     )
     verb.add_argument(
@@ -313,7 +318,7 @@ def _engine_options(
             type=guesses,
             default="auto",
             metavar="N",
-            help="tokens to guess from the context before a pass; off; auto: as many as pay (auto)",
+            help="tokens to draft from the context before a pass: a number, off, or auto (auto)",
         )
         verb.add_argument(
             "--jump",

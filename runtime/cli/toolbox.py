@@ -26,7 +26,7 @@ def add_tool_options(verb: argparse.ArgumentParser) -> None:
         type=group_names,
         default=[],
         metavar="GROUP,…",
-        help=f"more tools than the three that look at files: {', '.join(GROUPS)}, or all",
+        help=f"add tools to the three that look at files: {', '.join(GROUPS)}, or all (none)",
     )
     mode = verb.add_mutually_exclusive_group()
     mode.add_argument(
@@ -47,7 +47,9 @@ def add_tool_options(verb: argparse.ArgumentParser) -> None:
         "--yes", dest="mode", action="store_const", const="yes", help="every call may run"
     )
     verb.add_argument("--policy", metavar="FILE", help="rules that come first (TOML)")
-    verb.add_argument("--mcp", metavar="FILE", help="take tools of other programs (mcpServers)")
+    verb.add_argument(
+        "--mcp", metavar="FILE", help="add the tools of MCP servers, from a file with mcpServers"
+    )
     verb.add_argument(
         "--private-net", action="store_true", help="fetch_url may reach this machine's network"
     )

@@ -131,6 +131,50 @@ def test_ctrl_c_once_stops_and_twice_leaves(chat: Any) -> None:
     terminal.wait_for("\n? ")
 
     assert terminal.press_until_end(b"\x03") == 130
+    assert "trace: " in terminal.shown
+
+
+def test_ctrl_c_drops_what_was_half_typed(chat: Any) -> None:
+    """As in Python's own prompt; the chat goes on, and the line is not asked."""
+    terminal = chat(text("Fine."))
+    terminal.press(b"half a quest")
+    terminal.wait_for("half a quest")
+    time.sleep(0.3)  # readline loses a signal that comes just before it waits
+    terminal.press(b"\x03")
+    terminal.wait_for("? ")
+    terminal.type('"""')
+    terminal.wait_for("… ")
+    time.sleep(0.3)
+    terminal.press(b"\x03")
+    terminal.wait_for("\n? ")
+    terminal.type("Whole?")
+    terminal.wait_for("Fine.")
+    terminal.wait_for("\n? ")
+    terminal.type("/exit")
+    assert terminal.end() == 0
+
+    trace = Trace.load(terminal.shown.rpartition("trace: ")[2].strip())
+    assert [turn.question for turn in trace.turns] == ["Whole?"]
+
+
+def test_a_narrow_terminal_breaks_no_word(env: dict[str, str], work: Path) -> None:
+    """At 60 columns status lines break between their parts, and the table loses columns."""
+    with openai_server(text("Fine.")) as server:
+        command = [*CHAT, "-m", server.url, "--dir", str(work)]
+        with Terminal(command, env=env | {"TERM": "dumb"}, cwd=work, columns=60) as terminal:
+            terminal.wait_for("\n? ")
+            terminal.type("What?")
+            terminal.wait_for("\n? ")
+            terminal.type("/trace")
+            terminal.wait_for("\n? ")
+            terminal.type("/exit")
+            assert terminal.end() == 0
+
+    lines = [line for line in terminal.shown.splitlines() if "trace: /" not in line]
+    assert max(map(len, lines)) <= 60
+    assert any(line.endswith("generated") for line in lines)
+    (heading,) = (line for line in lines if line.startswith("phase "))
+    assert "tok/s" in heading
 
 
 def test_commands(chat: Any, work: Path) -> None:
