@@ -17,10 +17,14 @@ from .trace_arguments import add_trace
 if TYPE_CHECKING:
     from ..bench.runner import Case
 
+DESCRIPTION = """\
+An agent on your own CPU: it answers questions about your files, on kernels
+generated for this machine, and records which regime every phase ran in."""
 EPILOG = """\
-exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file problem,
-4 a limit was reached, 130 interrupted. NO_COLOR turns colours off; TRIPLEPOINT_DEBUG=1 shows
-tracebacks; TRIPLEPOINT_TARGET picks a lesser CPU target."""
+exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file
+problem, 4 a limit was reached, 130 interrupted. NO_COLOR turns colors off;
+TRIPLEPOINT_DEBUG=1 shows tracebacks; TRIPLEPOINT_TARGET picks a lesser CPU
+target."""
 
 
 OTHER_NAMES = {
@@ -90,8 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     parser = OneLineParser(
         prog="triplepoint",
-        description="An agent on your own CPU: it answers questions about your files, on kernels "
-        "generated for this machine, and records which regime every phase ran in.",
+        description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ...traces.reader import Trace
 
 _PROGRESS_AFTER = 1.0  # seconds a prefill must take to be worth a line
+_COLUMNS = 80  # of a terminal that does not tell
 _PROGRESS_EVERY = 0.1  # seconds between two drawings of it
 
 
@@ -64,7 +65,16 @@ class Output:
     @property
     def width(self) -> int | None:
         """Columns of the terminal; None where the lines are not for one."""
-        return self.console.width if self.is_terminal else None
+        if not self.is_terminal:
+            return None
+        try:
+            return int(self._environ.get("COLUMNS", "")) or _COLUMNS
+        except ValueError:
+            pass
+        try:
+            return os.get_terminal_size(self.stream.fileno()).columns or _COLUMNS
+        except (OSError, ValueError):
+            return _COLUMNS
 
     def piece(self, text: str, style: str = "") -> None:
         """Write part of a line at once; nothing in it can steer the terminal."""

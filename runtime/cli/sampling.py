@@ -21,7 +21,7 @@ _OPTIONS: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
         "repeat_penalty",
         "X",
         float,
-        "divide the logits of tokens of this turn by X; 1: off",
+        "divide logits of this turn's tokens by X; 1: off",
     ),
     ("--presence-penalty", "presence_penalty", "X", float, "subtract X from their logits; 0: off"),
     (
@@ -29,14 +29,14 @@ _OPTIONS: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
         "frequency_penalty",
         "X",
         float,
-        "subtract X for each time a token occurred; 0: off",
+        "subtract X for each occurrence; 0: off",
     ),
     (
         "--repeat-last-n",
         "penalty_last",
         "N",
         int,
-        "penalties look at the last N tokens of the turn; -1: all",
+        "penalties see the turn's last N tokens; -1: all",
     ),
 )
 _ALSO = {"--temp": ("--temperature",), "--repeat-penalty": ("--repetition-penalty",)}

@@ -47,9 +47,7 @@ def add_tool_options(verb: argparse.ArgumentParser) -> None:
         "--yes", dest="mode", action="store_const", const="yes", help="every call may run"
     )
     verb.add_argument("--policy", metavar="FILE", help="rules that come first (TOML)")
-    verb.add_argument(
-        "--mcp", metavar="FILE", help="add the tools of MCP servers, from a file with mcpServers"
-    )
+    verb.add_argument("--mcp", metavar="FILE", help="add tools of MCP servers (mcpServers)")
     verb.add_argument(
         "--private-net", action="store_true", help="fetch_url may reach this machine's network"
     )
