@@ -180,6 +180,8 @@ def place(
     """
     path = clean_path(path)
     check_changeable(path)
+    if path.partition("/")[0] in workspace.attached:
+        raise ToolError(f"{shown(path)} was attached to the question: it can only be read")
     folder, _, _ = path.rpartition("/")
     if make and folder:
         _make_folders(workspace, folder, deepest)

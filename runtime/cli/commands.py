@@ -154,7 +154,7 @@ def _model(chats: Chats, rest: str) -> None:
     asked.model = rest
     engine = load_model(asked, chats.output)
     try:
-        agent = begin(engine, asked, chats.output)
+        agent = begin(engine, asked, chats.output, chats.agent.files)
         agent.seed(said(chats.agent))
     except BaseException:
         engine.close()
@@ -235,5 +235,5 @@ COMMANDS: dict[str, Command] = {
     "/save": Command(_save, "write the conversation to a Markdown file", "[FILE]"),
     "/model": Command(_model, "say which model this is, or go on with another", "[MODEL]"),
     "/help": Command(show_help, "this list"),
-    "/exit": Command(lambda *_: None, "end the chat; so does Ctrl-D, and Ctrl-C at the prompt"),
+    "/exit": Command(lambda *_: None, "end the chat; so do Ctrl-D, and Ctrl-C on an empty line"),
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.timeline import duration
 from ..hub.watch import size_text
+from .engines import check_threads
 from .kept import kept
 from .output import Output
 
@@ -36,6 +37,7 @@ _PACKAGES = (
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Gather and print."""
+    check_threads(args.threads, output)
     target, versions = target_report(), version_report()
     _show_target(output, target)
     machine = machine_report(target["name"], args.threads, anew=args.measure)
