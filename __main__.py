@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 
 INTERRUPTED = 130  # `Exit.INTERRUPTED`, which may not have been imported yet
@@ -10,6 +11,7 @@ INTERRUPTED = 130  # `Exit.INTERRUPTED`, which may not have been imported yet
 
 def main() -> int:
     """Run the command line; returns the exit status."""
+    _open_closed_streams()
     # What a command imports and loads stays: looking through it for garbage, some hundred times,
     # took a tenth of its start, and came in the midst of a pass now and then.
     gc.set_threshold(50_000, 20, 50)
@@ -25,6 +27,20 @@ def main() -> int:
         # One more Ctrl-C on the way out would end Python by the signal, not with the status.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return status
+
+
+def _open_closed_streams() -> None:
+    """Let /dev/null stand where stdin, stdout or stderr were closed (``<&-``).
+
+    Else the next file that is opened, a model or a trace, would be the one that they mean.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it takes the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
      │   ├─ TemplateError          a chat template that fails or misbehaves
      │   └─ GrammarError           a grammar that cannot be compiled or went wrong
      ├─ ToolError                  a failed tool call; its text is told to the model
+     ├─ ToolDefinitionError        a function or schema that cannot be made into a tool
      └─ TraceError                 a trace that cannot be read or written
          └─ ReplayError            a trace and settings that do not fit together
 
@@ -109,6 +110,13 @@ class GrammarError(AgentError):
 
 class ToolError(TriplepointError):
     """A tool call failed; the message is given to the model as the result."""
+
+
+class ToolDefinitionError(TriplepointError, TypeError, ValueError):
+    """A function or a schema cannot be a tool.
+
+    It is also what Python raises for a wrong argument, for callers that know nothing of us.
+    """
 
 
 class TraceError(TriplepointError):

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 ROOT = Path(__file__).parents[1]
-COMMAND = ["triplepoint", "run", "What's the error in app.log?", "--dir", "examples/incident"]
+COMMAND = ["triplepoint", "run", "What's the error in app.log?", "-v", "--dir", "examples/incident"]
 COLUMNS = 100
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     text = re.sub(r"\x1b\[\??\d*[A-KSThl]", "", text)
     home = str(Path.home())
     text = text.replace(home, "~").strip("\n")
-    command = f'$ triplepoint run "What\'s the error in app.log?" --dir {COMMAND[-1]}\n'
+    command = f'$ triplepoint run "What\'s the error in app.log?" -v --dir {COMMAND[-1]}\n'
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115
     console.print(Text(command, style="bold"), Text.from_ansi(text))
     console.save_svg(str(ROOT / "docs" / "run.svg"), title="triplepoint")

@@ -177,7 +177,10 @@ def _checksum(path: Path, data: bytes) -> bytes:
 def _private(folder: Path) -> bool:
     """Make `folder`; False if another user could put an object there for us to run."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for above in reversed(folder.parents):  # `mkdir` gives its mode to the last one only
+            if not above.exists():
+                above.mkdir(mode=0o700, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         info = folder.stat()
     except OSError:
         return False

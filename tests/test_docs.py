@@ -169,3 +169,13 @@ def test_the_readme_names_what_is_supported() -> None:
     special = {"portable": "generic", "v2": "x86-64-v2"}
     arm = [name if name == "neon" else f"neon-{name}" for name in found[2].lower().split(", ")]
     assert [special.get(name, name) for name in x86] + arm == list(TARGETS)
+
+
+def test_servers_of_the_examples_are_installed() -> None:
+    """A documented server is a package of its own: the page says how to install it."""
+    page = read("docs/cli.md")
+    commands = re.findall(r'"command": "([\w-]+)"', page)
+
+    assert commands
+    for command in commands:
+        assert f"pip install {command}" in page

@@ -203,6 +203,10 @@ def marked(page: str, columns: list[str]) -> dict[str, set[str]]:
     }
 
 
+def _flags(verb: str) -> set[str]:
+    return {flag for action in verbs()[verb]._actions for flag in action.option_strings}
+
+
 def test_the_options_are_those_of_the_parser() -> None:
     """Every verb has exactly the options of its parser: in the wide table, or one of its own."""
     expected: dict[str, set[str]] = {}
@@ -225,9 +229,21 @@ def test_the_options_are_those_of_the_parser() -> None:
             found[verb] |= {option} if mark == CHECK else set()
     for verb in verbs().keys() - found.keys():
         own = [t for t in tables(section(page, verb)) if t[0][0] == "option"]
-        common = {"`-h`, `--help`"} if verb == "trace" else {"`-h`, `--help`", "`--json`"}
+        common = (
+            {"`-h`, `--help`"} if verb in ("trace", "session") else {"`-h`, `--help`", "`--json`"}
+        )
         found[verb] = common | {row[0] for t in own for row in t[1:]}
     assert found == expected
+
+
+@pytest.mark.parametrize(("verb", "page"), [("trace", "traces"), ("session", "sessions")])
+def test_the_options_of_commands(verb: str, page: str) -> None:
+    """Every command of a verb has exactly the options of its parser."""
+    commands = verbs(verbs()[verb])
+    expected = options(commands)
+    expected.pop("`-h`, `--help`")
+
+    assert marked(read(f"docs/{page}.md"), list(commands)) == expected
 
 
 def choices(action: argparse.Action) -> str:

@@ -6,6 +6,7 @@ import ipaddress
 import socket
 
 from ..errors import ToolError
+from .paths import shown
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -47,13 +48,15 @@ def resolve(host: str, port: int, *, private: bool = False) -> str:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise ToolError(f"no such host: {host}") from None
+        raise ToolError(f"no such host: {shown(host)}") from None
     addresses = [str(entry[4][0]) for entry in found]
     if not addresses:
-        raise ToolError(f"no such host: {host}")
+        raise ToolError(f"no such host: {shown(host)}")
     if not private:
         for address in addresses:
             if not is_public(address):
-                raise ToolError(f"{host} is a private address ({address}); it is not fetched")
+                raise ToolError(
+                    f"{shown(host)} is a private address ({address}); it is not fetched"
+                )
     # IPv4 first: a machine without IPv6 often still resolves it.
     return next((a for a in addresses if ":" not in a), addresses[0])

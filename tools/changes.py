@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from ..errors import ToolError
 from . import formats
 from .paths import TRASH, clean_path, shown
-from .workspace import Workspace
+from .workspace import MAX_DEPTH, Workspace
 
 MAX_BYTES = 8 * 2**20  # of a file that is edited or written
 
@@ -163,23 +163,28 @@ class Place:
 
 
 @contextmanager
-def place(workspace: Workspace, path: str, *, make: bool = False) -> Iterator[Place]:
+def place(
+    workspace: Workspace, path: str, *, make: bool = False, deepest: int = MAX_DEPTH
+) -> Iterator[Place]:
     """The place of a path, for changing it.
 
     Args:
         workspace: the folder that nothing leaves.
         path: as a model wrote it.
         make: whether to make the folders on the way.
+        deepest: no folder is made that lies in more folders than these.
 
     Raises:
         ToolError: the path leads out, through a symlink, or into a folder that is not ours to
-            change.
+            change; or too many folders would be made.
     """
     path = clean_path(path)
     check_changeable(path)
+    if path.partition("/")[0] in workspace.attached:
+        raise ToolError(f"{shown(path)} was attached to the question: it can only be read")
     folder, _, _ = path.rpartition("/")
     if make and folder:
-        _make_folders(workspace, folder)
+        _make_folders(workspace, folder, deepest)
     descriptor = workspace.folder(folder or ".")
     try:
         yield Place(path, descriptor)
@@ -215,13 +220,23 @@ def to_trash(workspace: Workspace, path: str) -> str:
     with place(workspace, path) as here:
         if here.stat() is None:
             raise ToolError(formats.no_such_path(shown(path)))
-        with place(workspace, kept, make=True) as there:
+        # It may lie deeper than we make folders: it is there, so its folders fit into the trash.
+        deepest = max(MAX_DEPTH, kept.count("/"))
+        with place(workspace, kept, make=True, deepest=deepest) as there:
             here.rename_to(there)
     return kept
 
 
-def _make_folders(workspace: Workspace, path: str) -> None:
-    """The folders of a path, each made from the one before."""
+def _make_folders(workspace: Workspace, path: str, deepest: int) -> None:
+    """The folders of a path, each made from the one before; none where they would be too many.
+
+    A chain of thousands takes long to make, and other programs cannot remove it.
+    """
+    if (depth := path.count("/") + 1) > deepest and not _is_folder(workspace, path):
+        raise ToolError(
+            f"too deep: {shown(path)} is {depth:,} folders within each other; "
+            f"{deepest} are made at most"
+        )
     current = workspace.folder()
     below = ""
     try:
@@ -237,6 +252,14 @@ def _make_folders(workspace: Workspace, path: str) -> None:
         raise _failed("make a folder for", path, error) from None
     finally:
         os.close(current)
+
+
+def _is_folder(workspace: Workspace, path: str) -> bool:
+    try:
+        os.close(workspace.folder(path))
+    except ToolError:
+        return False
+    return True
 
 
 def _rename_new(folder: int, name: str, other_folder: int, other: str) -> None:

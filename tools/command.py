@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..errors import ToolError
 from .errand import when_left
-from .paths import shown
+from .paths import check_text, shown
 from .text import is_binary
 from .tool import Tool, tool
 
@@ -74,10 +74,7 @@ class CommandTools:
         Args:
             command: The program and its arguments, each an item, such as ["ls", "-l"].
         """
-        if not command or not command[0]:
-            raise ToolError('the command is empty: give a program and its arguments, ["ls", "-l"]')
-        if any("\0" in word for word in command):
-            raise ToolError("a word of the command holds a NUL character")
+        _check_words(command)
         began = time.monotonic()
         process = self._start(command)
         try:
@@ -105,7 +102,8 @@ class CommandTools:
         except FileNotFoundError:
             raise ToolError(f"no such program: {shown(command[0])}") from None
         except (OSError, ValueError) as error:
-            raise ToolError(f"cannot run {shown(command[0])}: {error}") from None
+            why = getattr(error, "strerror", None) or error  # its text repeats the whole name
+            raise ToolError(f"cannot run {shown(command[0])}: {why}") from None
 
     def _read(self, process: subprocess.Popen[bytes], until: float) -> tuple[_Kept, bool]:
         """The output until the program closes it, ends, or its time is up."""
@@ -164,7 +162,19 @@ class _Kept:
         return f"{head}{note}{tail.decode('utf-8', 'replace')}".rstrip()
 
 
+def _check_words(command: list[str]) -> None:
+    if not isinstance(command, list | tuple):
+        raise ToolError(f"a command must be a list of words, not {type(command).__name__}")
+    for word in command:
+        check_text("a word of the command", word)
+        if "\0" in word:
+            raise ToolError("a word of the command holds a NUL character")
+    if not command or not command[0]:
+        raise ToolError('the command is empty: give a program and its arguments, ["ls", "-l"]')
+
+
 def _preview(command: list[str]) -> str:
+    _check_words(command)
     return f"$ {shlex.join(command)}"
 
 

@@ -27,7 +27,8 @@ def parse_docstring(text: str | None) -> Docstring:
     before: list[str] = []
     args: list[str] = []
     section = ""
-    for line in inspect.cleandoc(text or "").split("\n"):
+    # A `__doc__` can be set to anything.
+    for line in inspect.cleandoc(text if isinstance(text, str) else "").split("\n"):
         if found := _SECTION.match(line):
             section = found[1]
         elif not section:

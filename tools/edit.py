@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import difflib
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import ToolError
 from .changes import Content, place, to_trash
 from .formats import binary_file, no_such_file, split_lines
-from .paths import clean_path, shown
+from .paths import check_text, clean_path, shown
 from .text import is_binary
 from .tool import Tool, tool
 from .workspace import Workspace
@@ -55,6 +56,7 @@ class EditTools:
             content: The whole new text of the file.
         """
         name = shown(clean_path(path))
+        check_text("the content", content)
         with place(self.workspace, path, make=True) as here:
             before = here.read()
             text = _text_of(before, name) if before is not None else None
@@ -108,6 +110,7 @@ class EditTools:
 
     def _show_write(self, path: str, content: str) -> str:
         name = shown(clean_path(path))
+        check_text("the content", content)
         try:
             with place(self.workspace, path) as here:
                 before = here.read()
@@ -158,10 +161,7 @@ def _encode(text: str, before: str | None) -> bytes:
     bom = codecs.BOM_UTF8.decode()
     if before is not None and before.startswith(bom) and not text.startswith(bom):
         text = bom + text
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ToolError("the text is not valid Unicode: it holds half of a character") from None
+    return text.encode("utf-8")
 
 
 def _with_line_ends(text: str, before: str | None) -> str:
@@ -178,6 +178,8 @@ def _edited(text: str, old: str, new: str, name: str) -> tuple[int, str]:
     Raises:
         ToolError: it is not there, or more than once; says where.
     """
+    check_text("old", old)
+    check_text("new", new)
     if not old:
         raise ToolError("old is empty: give the text to replace, or use write_file")
     if old == new:
@@ -203,16 +205,16 @@ def _places(text: str, old: str) -> list[tuple[int, int]]:
 
     A line end of the old text stands for either kind, where the file has CRLF.
     """
-    pattern = re.escape(old)
-    if "\r" not in old:
-        pattern = pattern.replace("\\\n", "\r?\n")
+    plain = text if "\r" in old else text.replace("\r\n", "\n")
+    # Where in the plain text a CR was taken out: what lies behind it is that much further on.
+    cut = [] if len(plain) == len(text) else [m.start() for m in re.finditer("\r\n", text)]
+    cut = [at - number for number, at in enumerate(cut)]
     found: list[tuple[int, int]] = []
-    search = re.compile(pattern).search
-    match = search(text)
-    while match is not None and len(found) < 1000:
-        if not found or found[-1][1] != match.end():  # the same one, without its first CR
-            found.append(match.span())
-        match = search(text, match.start() + 1)
+    start = plain.find(old)
+    while start >= 0 and len(found) < 1000:
+        end = start + len(old)
+        found.append((start + bisect_left(cut, start), end + bisect_left(cut, end)))
+        start = plain.find(old, start + 1)
     return found
 
 

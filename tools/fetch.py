@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ToolError
 from .addresses import resolve
 from .html import html_to_text
-from .paths import shown
+from .paths import check_text, shown
 from .tool import Tool, tool
 
 if TYPE_CHECKING:
@@ -237,6 +237,7 @@ def _checked(url: str) -> httpx.URL:
     """
     import httpx
 
+    check_text("the address", url)
     if len(url) > MAX_URL or any(c <= " " or c in "\\\x7f" for c in url):
         raise ToolError(f"no address to fetch: {shown(url)}")
     try:

@@ -119,6 +119,8 @@ class FileTools:
 
 
 def _check_range(start: int, end: int | None) -> None:
+    if not isinstance(start, int) or not isinstance(end, int | None):
+        raise ToolError("start and end must be whole numbers")
     if start < 1:
         raise ToolError("start must be 1 or more: lines are counted from 1")
     if max(start, end or 0) > MAX_NUMBER:

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from ..errors import ToolError
+from .paths import check_text, shown
 
 MAX_GLOB = 500  # characters
 
 
-@lru_cache(maxsize=256)  # a policy asks for the same ones at every call
 def glob_matcher(pattern: str) -> Callable[[str], bool]:
     """A test of a whole text for a glob; letters count as they are written.
 
@@ -24,15 +24,24 @@ def glob_matcher(pattern: str) -> Callable[[str], bool]:
     Raises:
         ToolError: the pattern is empty, too long, or a set in it does not end.
     """
-    from pydantic_core import SchemaValidator, core_schema
-
+    check_text("the pattern", pattern)
     if not pattern:
         raise ToolError("the pattern is empty")
     if len(pattern) > MAX_GLOB:
         raise ToolError(f"the pattern has {len(pattern)} characters; {MAX_GLOB} are allowed")
+    return _matcher(pattern)
+
+
+@lru_cache(maxsize=256)  # a policy asks for the same ones at every call
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
     regex = rf"(?s)\A(?:{_regex(pattern)})\z"
-    schema = core_schema.str_schema(pattern=regex, regex_engine="rust-regex")
-    return SchemaValidator(schema).isinstance_python
+    try:
+        schema = core_schema.str_schema(pattern=regex, regex_engine="rust-regex")
+        return SchemaValidator(schema).isinstance_python
+    except SchemaError:
+        raise ToolError(f"the pattern cannot be used: {shown(pattern)}") from None
 
 
 def _regex(glob: str) -> str:
@@ -61,7 +70,7 @@ def _set(glob: str, start: int) -> tuple[str, int]:
     at += negated
     end = glob.find("]", at + 1)  # a "]" that comes first is one of the characters
     if end < 0:
-        raise ToolError(f"the pattern has a '[' that does not end: {glob}")
+        raise ToolError(f"the pattern has a '[' that does not end: {shown(glob)}")
     parts = [char if char == "-" else _literal(char) for char in glob[at:end]]
     for place in (0, -1):  # a dash at an edge is a dash
         if parts[place] == "-":

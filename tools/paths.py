@@ -25,6 +25,8 @@ def clean_path(path: str) -> str:
     Raises:
         ToolError: the path leaves the workspace or cannot be the name of a file.
     """
+    if not isinstance(path, str):
+        raise ToolError(f"a path must be text, not {type(path).__name__}")
     if path.startswith("/"):
         raise ToolError(outside_workspace(shown(path)))
     if "\0" in path:
@@ -39,6 +41,21 @@ def clean_path(path: str) -> str:
             raise ToolError(outside_workspace(shown(path)))
         raise ToolError(f"'..' is not allowed in a path: {shown(path)}")
     return "/".join(names) or "."
+
+
+def check_text(what: str, value: object) -> None:
+    """Refuse what is no text, or holds half of a character.
+
+    Raises:
+        ToolError: it is; begins with `what`.
+    """
+    if not isinstance(value, str):
+        raise ToolError(f"{what} must be text, not {type(value).__name__}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ToolError(f"{what} is not valid Unicode: it holds half of a character") from None
 
 
 def _climbs_out(names: list[str]) -> bool:

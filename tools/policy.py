@@ -202,8 +202,7 @@ class Policy:
         Raises:
             ToolError: the call would fail anyway, as its preview found.
         """
-        key = _key(tool.name, arguments if written is None else written)
-        if answers := self._recorded.get(key):
+        if answers := self._answers(tool.name, arguments if written is None else written):
             allowed = answers.pop(0) if len(answers) > 1 else answers[0]
             return Decision(allowed, "recorded", "" if allowed else "it was denied in the run")
         for number, rule in enumerate(self.rules, 1):
@@ -221,6 +220,10 @@ class Policy:
         if self.mode == "ask":
             return self._asked(tool, arguments)
         return Decision(False, "read-only", "the policy of this session is read-only")
+
+    def _answers(self, name: str, arguments: Mapping[str, Any]) -> list[bool]:
+        """What was decided about this call in the recorded run, if there is one."""
+        return self._recorded.get(_key(name, arguments), []) if self._recorded else []
 
     def refused(self, tools: Iterable[Tool[..., Any]]) -> list[str]:
         """Names of the tools of which no call at all can be allowed."""

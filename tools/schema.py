@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ToolError
+from ..errors import ToolDefinitionError, ToolError
 from .docstrings import parse_docstring
 
 if TYPE_CHECKING:
@@ -39,18 +40,21 @@ class Arguments:
         """Read the signature.
 
         Raises:
-            TypeError: a parameter cannot be given by name, has no type, or is documented and
-                not there.
+            ToolDefinitionError: there is none, or a parameter cannot be given by name, has no
+                type, or is documented and not there.
         """
         self._function = function
         self._name = name
-        self._parameters = inspect.signature(function).parameters
+        try:
+            self._parameters = inspect.signature(function).parameters
+        except (ValueError, TypeError) as error:
+            raise ToolDefinitionError(f"tool {name}: it has no signature: {error}") from None
         self._docs = parse_docstring(function.__doc__).args
         for parameter in self._parameters.values():
             _check_parameter(parameter, name)
         for documented in self._docs:
             if documented not in self._parameters:
-                raise TypeError(
+                raise ToolDefinitionError(
                     f"tool {name}: the docstring describes {documented!r}, which it lacks"
                 )
 
@@ -58,10 +62,7 @@ class Arguments:
     def _model(self) -> type[BaseModel]:
         from pydantic import ConfigDict, Field, create_model
 
-        try:
-            hints = typing.get_type_hints(self._function, include_extras=True)
-        except NameError as error:
-            raise TypeError(f"tool {self._name}: a type hint cannot be read: {error}") from None
+        hints = self._hints()
         fields: dict[str, Any] = {}
         for index, (name, parameter) in enumerate(self._parameters.items()):
             default = ... if parameter.default is inspect.Parameter.empty else parameter.default
@@ -69,11 +70,35 @@ class Arguments:
             info = Field(default, alias=name, description=self._docs.get(name))
             fields[f"argument_{index}"] = (hints[name], info)
         config = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
-        return create_model(self._name, __config__=config, **fields)
+        with self._readable():
+            return create_model(self._name, __config__=config, **fields)
+
+    def _hints(self) -> dict[str, Any]:
+        with self._readable():
+            hints = typing.get_type_hints(self._function, include_extras=True)
+        if missing := [name for name in self._parameters if name not in hints]:
+            raise ToolDefinitionError(
+                f"tool {self._name}: the type hint of {missing[0]!r} cannot be read: "
+                "wrap it in a plain function"
+            )
+        return hints
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
+        """Hints are code of others: reading them may raise anything."""
+        try:
+            yield
+        except Exception as error:
+            why = str(error).split("\n")[0][:200]
+            raise ToolDefinitionError(
+                f"tool {self._name}: a type hint cannot be read: {why}"
+            ) from error
 
     def schema(self) -> dict[str, Any]:
         """JSON schema of an object with the arguments, without titles."""
-        schema = without_titles(self._model.model_json_schema(by_alias=True))
+        model = self._model
+        with self._readable():
+            schema = without_titles(model.model_json_schema(by_alias=True))
         schema.setdefault("properties", {})
         return {key: schema.pop(key) for key in _ORDER if key in schema} | schema
 
@@ -91,6 +116,8 @@ class Arguments:
             model = self._model.model_validate(arguments)
         except ValidationError as error:
             raise ToolError(f"{self._name}: {self._explain(error)}") from None
+        except (ValueError, RecursionError) as error:  # what is met on the way to a type
+            raise ToolError(f"{self._name}: the arguments cannot be read: {error}") from None
         given = model.model_fields_set
         return {
             name: getattr(model, f"argument_{index}")
@@ -109,23 +136,29 @@ class Arguments:
         where = ".".join(str(part) for part in error["loc"])
         if error["type"] == "extra_forbidden" and len(error["loc"]) == 1:
             takes = ", ".join(self._parameters) or "no arguments"
-            return f"unknown argument {_short(where)}; it takes {takes}"
+            return f"unknown argument {brief(where)}; it takes {takes}"
         if error["type"] == "missing":
-            return f"missing argument {_short(where)}"
+            return f"missing argument {brief(where)}"
         problem = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
-        return f"argument {_short(where)} {problem} (got {_short(error['input'])})"
+        return f"argument {brief(where)} {problem} (got {brief(error['input'])})"
 
 
 def _check_parameter(parameter: inspect.Parameter, tool: str) -> None:
     where = f"tool {tool}: parameter {parameter.name!r}"
     if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-        raise TypeError(f"{where} cannot be given by name")
+        raise ToolDefinitionError(f"{where} cannot be given by name")
     if parameter.annotation is inspect.Parameter.empty:
-        raise TypeError(f"{where} has no type hint")
+        raise ToolDefinitionError(f"{where} has no type hint")
 
 
-def _short(value: object) -> str:
-    text = repr(value)
+def brief(value: object) -> str:
+    """A wrong value for a message: its beginning, and nothing that does harm to look at."""
+    if isinstance(value, str | bytes):
+        value = value[: MAX_VALUE + 1]
+    try:
+        text = repr(value)
+    except Exception:  # such as a list in lists in lists, or a number of many digits
+        text = f"a {type(value).__name__}"
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
 
 
@@ -135,9 +168,9 @@ def without_titles(schema: Any) -> Any:
         return schema
     out: dict[str, Any] = {}
     for key, value in schema.items():
-        if key in _NAMED_SCHEMAS:
+        if key in _NAMED_SCHEMAS and isinstance(value, dict):
             out[key] = {name: without_titles(inner) for name, inner in value.items()}
-        elif key in _SCHEMA_LISTS:
+        elif key in _SCHEMA_LISTS and isinstance(value, list):
             out[key] = [without_titles(inner) for inner in value]
         elif key in _SCHEMAS:
             out[key] = without_titles(value)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import ToolError
+from ..errors import ToolDefinitionError, ToolError
+from .schema import brief
 from .tool import Effect, Tool, as_text
 
 MAX_VALUE = 120  # characters of a complaint about an argument
@@ -20,6 +21,9 @@ class SchemaTool(Tool[..., str]):
         schema: JSON schema of its arguments, an object.
         effect: what it can do at worst.
         run: takes the arguments by name.
+
+    Raises:
+        ToolDefinitionError: the schema is not one of an object with named arguments.
     """
 
     def __init__(
@@ -34,12 +38,17 @@ class SchemaTool(Tool[..., str]):
             return run(arguments)
 
         super().__init__(_unnamed, name=name, effect=effect)
+        properties, required = schema.get("properties", {}), schema.get("required", [])
+        if schema.get("type", "object") != "object" or not isinstance(properties, dict):
+            raise ToolDefinitionError(f"tool {name}: its schema is not one of an object")
+        if not isinstance(required, list) or not all(isinstance(one, str) for one in required):
+            raise ToolDefinitionError(f"tool {name}: required must be a list of names")
         self.function = call
         self.description = description
         self.__dict__["parameters"] = dict(schema)
         self.__dict__["defaults"] = {
             key: value["default"]
-            for key, value in schema.get("properties", {}).items()
+            for key, value in properties.items()
             if isinstance(value, dict) and "default" in value
         }
 
@@ -54,11 +63,11 @@ class SchemaTool(Tool[..., str]):
         known = self.parameters.get("properties", {})
         for name in self.parameters.get("required", []):
             if name not in arguments:
-                raise ToolError(f"{self.name}: missing argument {name!r}")
+                raise ToolError(f"{self.name}: missing argument {brief(name)}")
         for name in arguments:
             if known and name not in known and not self.parameters.get("additionalProperties"):
                 takes = ", ".join(known)
-                raise ToolError(f"{self.name}: unknown argument {name!r}; it takes {takes}")
+                raise ToolError(f"{self.name}: unknown argument {brief(name)}; it takes {takes}")
         if problem := _problem(self.parameters, arguments):
             raise ToolError(f"{self.name}: {problem}")
         return arguments

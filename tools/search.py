@@ -15,8 +15,8 @@ from collections.abc import Callable, Generator, Iterator
 
 from ..errors import ToolError
 from .formats import search_hit
-from .paths import TRASH, printable, shown
-from .text import BUDGET, BinaryFileError, Block, TextFile
+from .paths import TRASH, check_text, printable, shown
+from .text import BUDGET, BinaryFileError, TextFile
 from .workspace import Workspace
 
 MAX_PATTERN = 1000  # characters
@@ -24,6 +24,8 @@ MAX_REGEX_LINE = 4096  # characters; time grows with line times pattern, here to
 MAX_FILES = 20_000  # files looked into by one search
 MAX_BYTES = 256 * 1024 * 1024  # bytes read by one search
 MAX_SECONDS = 10.0  # a model waits for this
+SOON = 2.0  # seconds, where there are hits to go on with
+ENOUGH = 10  # hits to go on with
 
 SKIPPED_FOLDERS = (".git", "__pycache__", "node_modules", ".venv", TRASH)
 
@@ -37,6 +39,7 @@ def matcher(pattern: str, regex: bool) -> Matcher:
     Raises:
         ToolError: the pattern is empty, too long, spans lines, or is no regular expression.
     """
+    check_text("the pattern", pattern)
     if not pattern:
         raise ToolError("the pattern is empty")
     if len(pattern) > MAX_PATTERN:
@@ -60,6 +63,27 @@ def _regex(pattern: str) -> Matcher:
         raise ToolError(f"bad regular expression: {_reason(str(error))}") from None
 
 
+def _together(pattern: str) -> Matcher:
+    """A test of several lines, joined by ``\\n``: false only where no line by itself matches."""
+    if re.search(r"\\[Az]|\(\?(?![:P<])", pattern):  # it may tell a line from a whole text
+        return lambda lines: True
+    return _regex(f"(?m){pattern}")
+
+
+def _pieces(text: str, most: int) -> Iterator[str]:
+    """The text in whole lines, as many as have `most` characters together, or a longer one."""
+    text = text.removesuffix("\r").replace("\r\n", "\n")
+    start = 0
+    while len(text) - start > most:
+        end = text.rfind("\n", start, start + most + 1)
+        end = text.find("\n", start) if end < 0 else end
+        if end < 0:
+            break
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
+
+
 def _reason(message: str) -> str:
     """The engine's own words, without the drawing around them."""
     if "size limit" in message:
@@ -74,12 +98,13 @@ class Search:
     def __init__(self, workspace: Workspace, pattern: str, regex: bool) -> None:
         self._workspace = workspace
         self._matches = matcher(pattern, regex)
-        # A literal that is not in a block of lines is in none of them: most blocks end there.
-        self._literal = not regex
-        self._looked_at = MAX_REGEX_LINE if regex else sys.maxsize  # characters of a line
-        self._stop_at = time.monotonic() + MAX_SECONDS
+        # What is not in some lines together is in none of them: most lines are not looked at.
+        self._together = _together(pattern) if regex else self._matches
+        self._looked_at = MAX_REGEX_LINE if regex else sys.maxsize  # characters at once
+        self._began = time.monotonic()
+        self._hits_given = 0
         self._bytes = 0
-        self._stopped = ""  # why the search ended early
+        self._stopped = ""  # why the search ended early, and where
         self._partly: list[str] = []
         self._missed: list[str] = []
         self._long_lines = 0
@@ -96,7 +121,7 @@ class Search:
         )
         for number, below in enumerate(walk):
             if number == MAX_FILES:
-                self._stopped = f"{MAX_FILES:,} files"
+                self._stopped = f"{MAX_FILES:,} files, before {shown(below)}"
             if self._stopped:
                 return
             yield from self._one_of_many(below)
@@ -114,40 +139,48 @@ class Search:
         name = printable(path)
         number = 1
         for block in text.blocks():
-            if not self._literal or self._matches(block.text):
-                yield from self._hits_in(block, name, number)
-            number += block.count()
+            for lines in _pieces(block.text, self._looked_at):
+                # A longer one is one line, of which only the start is looked at.
+                if len(lines) > self._looked_at or self._together(lines):
+                    yield from self._hits_in(lines, name, number, block.length)
+                number += lines.count("\n") + 1
+                if self._stopped or self._late(path, number):
+                    return
             self._long_lines += block.length is not None
-            if self._late():
-                return
         self._bytes += text.read
         if text.cut:
             self._partly.append(path)
         if self._bytes >= MAX_BYTES:
-            self._stopped = f"{MAX_BYTES // 2**20} MiB"
+            self._stopped = f"{MAX_BYTES // 2**20} MiB, after {shown(path)}"
 
-    def _hits_in(self, block: Block, name: str, number: int) -> Iterator[str]:
-        for at, line in enumerate(block.lines(), number):
+    def _hits_in(self, lines: str, name: str, number: int, length: int | None) -> Iterator[str]:
+        for at, line in enumerate(lines.split("\n"), number):
             if self._matches(line[: self._looked_at]):
-                yield search_hit(name, at, line, block.length)
-            if block.length is None:  # else it is counted already
+                self._hits_given += 1
+                yield search_hit(name, at, line, length)
+            if length is None:  # else it is counted already
                 self._long_lines += len(line) > self._looked_at
-            if self._late():
+            if self._late(name, at + 1):
                 return
 
     def _budget(self) -> int:
         return min(BUDGET, MAX_BYTES - self._bytes)
 
-    def _late(self) -> bool:
-        if time.monotonic() > self._stop_at:
-            self._stopped = f"{MAX_SECONDS:g} seconds"
+    def _late(self, path: str, line: int) -> bool:
+        """Whether the time is up; notes the line that is not searched any more."""
+        seconds = SOON if self._hits_given >= ENOUGH else MAX_SECONDS
+        if time.monotonic() - self._began > seconds:
+            self._stopped = f"{seconds:g} seconds, at line {line:,} of {shown(path)}"
         return bool(self._stopped)
 
     @property
     def notes(self) -> Iterator[str]:
         """What was not searched, a line each; to be read after the hits."""
         if self._stopped:
-            yield f"[cut: the search stopped after {self._stopped}; narrow the path]"
+            yield (
+                f"[cut: the search stopped after {self._stopped}; what follows was not searched; "
+                "narrow the path]"
+            )
         if self._partly:
             yield f"[cut: {_some(self._partly)} searched only at the start: too large]"
         if self._long_lines:

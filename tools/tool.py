@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
-from ..errors import ToolError
+from ..errors import ToolDefinitionError, ToolError
 from .docstrings import parse_docstring
-from .schema import Arguments
+from .paths import shown
+from .schema import Arguments, brief
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,19 +47,33 @@ class Tool(Generic[P, R]):
         """Read the function's signature and docstring.
 
         Raises:
-            TypeError: the function cannot be a tool; the message says why.
-            ValueError: the name or the effect is none, or the timeout is not above 0.
+            ToolDefinitionError: the function cannot be a tool, or the name, effect or timeout
+                cannot be one; the message says why.
         """
+        if not callable(function):
+            raise ToolDefinitionError(f"a tool is made from a function, not from {brief(function)}")
         self.function = function
-        self.name = getattr(function, "__name__", "") if name is None else name
-        if not _NAME.fullmatch(self.name):
-            raise ValueError(f"{self.name!r} is no name for a tool: letters, digits, _ and -")
+        if name is None and not (name := getattr(function, "__name__", None)):
+            raise ToolDefinitionError(f"{brief(function)} has no name: give one, tool(name=…)")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ToolDefinitionError(
+                f"{brief(name)} cannot name a tool: 64 letters, digits, _ and - can, "
+                "the first no digit; give a name, tool(name=…)"
+            )
+        self.name = name
         if effect not in EFFECTS:
-            raise ValueError(f"tool {self.name}: effect {effect!r} is not one of {EFFECTS}")
-        if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
-            raise TypeError(f"tool {self.name}: async functions and generators cannot be tools")
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"tool {self.name}: timeout must be above 0 seconds, not {timeout}")
+            raise ToolDefinitionError(
+                f"tool {name}: effect {brief(effect)} is not one of {', '.join(EFFECTS)}"
+            )
+        kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction)
+        if any(is_kind(function) for is_kind in (*kinds, inspect.isasyncgenfunction)):
+            raise ToolDefinitionError(
+                f"tool {name}: async functions and generators cannot be tools"
+            )
+        if timeout is not None and not (isinstance(timeout, int | float) and timeout > 0):
+            raise ToolDefinitionError(
+                f"tool {name}: timeout must be above 0 seconds, not {brief(timeout)}"
+            )
         self.effect: Effect = effect
         self.timeout = timeout
         self.fits = False
@@ -70,7 +85,11 @@ class Tool(Generic[P, R]):
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
-        """JSON schema of the arguments: properties in the order of the signature, no titles."""
+        """JSON schema of the arguments: properties in the order of the signature, no titles.
+
+        Raises:
+            ToolDefinitionError: a type hint has none.
+        """
         return self._arguments.schema()
 
     @cached_property
@@ -181,13 +200,13 @@ class ToolSet:
         """Collect the tools; plain functions become tools.
 
         Raises:
-            ValueError: two tools have the same name.
+            ToolDefinitionError: two tools have the same name, or one cannot be a tool.
         """
         self._tools: dict[str, Tool[..., Any]] = {}
         for item in tools:
             one = item if isinstance(item, Tool) else Tool(item)
             if one.name in self._tools:
-                raise ValueError(f"two tools are called {one.name!r}")
+                raise ToolDefinitionError(f"two tools are called {one.name!r}")
             self._tools[one.name] = one
 
     @property
@@ -203,7 +222,7 @@ class ToolSet:
         """
         if name not in self._tools:
             known = ", ".join(self._tools) or "none"
-            raise ToolError(f"no such tool: {name}; the tools are {known}")
+            raise ToolError(f"no such tool: {shown(str(name))}; the tools are {known}")
         return self._tools[name]
 
     def schemas(self) -> list[dict[str, Any]]:
@@ -227,11 +246,18 @@ def as_text(value: object) -> str:
     """A tool's result for the model: a string as it is, anything else as JSON.
 
     Lone surrogates become U+FFFD: they are no text, and no tokenizer takes them.
+
+    Raises:
+        ToolError: it has no JSON form.
     """
     if not isinstance(value, str):
         from pydantic_core import to_jsonable_python
 
-        value = json.dumps(to_jsonable_python(value), ensure_ascii=False)
+        try:
+            value = json.dumps(to_jsonable_python(value), ensure_ascii=False)
+        except (ValueError, TypeError, RecursionError) as error:
+            why = str(error).split("\n")[0][:200]
+            raise ToolError(f"the result cannot be written as JSON: {why}") from error
     if value.isascii():
         return value
     return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -7,22 +7,24 @@ import heapq
 import os
 import stat
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from ..errors import ToolError
 from . import formats
+from .attached import Attached
 from .beneath import FOLDER, READ, Beneath, Openat2, Walk
 from .paths import clean_path, join, shown
 
 T = TypeVar("T")
 
-MAX_DEPTH = 64  # folders within folders that walk() goes down
+MAX_DEPTH = 64  # folders within folders that walk() goes down, and that tools make
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ class Workspace:
     several threads.
 
     A hard link or a mount inside the folder is part of it, wherever else its bytes can be
-    reached.
+    reached. So is a document that a person attached (`attach`): it can be read, listed and searched
+    as if it lay in the folder, and nothing is written there.
     """
 
     def __init__(self, root: str | Path, *, resolver: str | None = None) -> None:
@@ -65,6 +68,8 @@ class Workspace:
         """
         if not FOLDER:
             raise ToolError("the file tools need Linux, macOS or another POSIX system")
+        if not isinstance(root, str | os.PathLike) or not str(root):
+            raise ToolError(f"the workspace must be the path of a folder, not {root!r}")
         self.root = Path(root).resolve()
         try:
             fd = os.open(self.root, FOLDER)
@@ -73,11 +78,13 @@ class Workspace:
         except OSError as error:
             raise ToolError(_message(error, str(root), formats.no_such_folder)) from None
         self._close = weakref.finalize(self, os.close, fd)
+        self._attached: dict[str, Attached] = {}
         self.resolver, self._beneath = _choose(fd, resolver)
 
     def close(self) -> None:
         """Give the descriptor back; also done when the object is no longer used."""
         self._beneath = _Closed()  # the descriptor's number may soon be another file's
+        self._attached = {}
         self._close()
 
     def __enter__(self) -> Workspace:
@@ -94,11 +101,64 @@ class Workspace:
     def __repr__(self) -> str:
         return f"Workspace({str(self.root)!r}, resolver={self.resolver!r})"
 
+    # ----------------------------------------------------------------------------- documents
+
+    def attach(
+        self,
+        name: str,
+        file: IO[bytes],
+        origin: str = "",
+        *,
+        taken: Callable[[str], bool] = lambda _: False,
+    ) -> str:
+        """Let a document be read as if it lay in the folder; returns the name that it has there.
+
+        Args:
+            name: what to call it. If the folder has such a name, or another document, it gets a
+                number: ``app.log``, ``app-2.log``.
+            file: an open regular file; it may be closed afterwards.
+            origin: where it is from. What is attached again from there takes the place of what was.
+            taken: whether a name is not to be used, for reasons of the caller's.
+
+        Raises:
+            ToolError: it is no name of a file.
+        """
+        if (wanted := clean_path(name)) == "." or "/" in wanted:
+            raise ToolError(f"{shown(name)!r} cannot name a document")
+        document = Attached(file.fileno(), origin)
+        stem, dot, suffix = wanted.rpartition(".") if "." in wanted[1:] else (wanted, "", "")
+        number = 1
+        while not (origin and wanted in self.attached and self.attached[wanted] == origin) and (
+            self._is_taken(wanted) or taken(wanted)
+        ):
+            number += 1
+            wanted = f"{stem}-{number}{dot}{suffix}"
+        self._attached = {**self._attached, wanted: document}
+        return wanted
+
+    @property
+    def attached(self) -> Mapping[str, str]:
+        """The documents by name, and where each is from."""
+        return {name: document.origin for name, document in self._attached.items()}
+
+    def _is_taken(self, name: str) -> bool:
+        if name in self._attached:
+            return True
+        try:
+            self._beneath.stat(name)
+        except FileNotFoundError:
+            return False
+        except OSError:  # there, and not ours to look at
+            pass
+        return True
+
     # --------------------------------------------------------------------------------- files
 
     def stat(self, path: str) -> os.stat_result:
         """What is at the path, after symlinks that stay inside."""
         path = clean_path(path)
+        if (document := self._attached.get(path)) is not None:
+            return document.stat()
         try:
             return self._beneath.stat(path)
         except OSError as error:
@@ -111,6 +171,8 @@ class Workspace:
             ToolError: it is outside, missing, a folder, a FIFO, a socket or a device.
         """
         path = clean_path(path)
+        if (document := self._attached.get(path)) is not None:
+            return document.open()
         try:
             _check_regular(self._beneath.stat(path), path)
             descriptor = self._beneath.open(path, READ)
@@ -152,6 +214,10 @@ class Workspace:
             counted = _Counted(found)
             chosen = _in_order(counted, first, key=_by_name)
             entries = [self._entry(path, item) for item in chosen]
+        if path == "." and self._attached:
+            entries += [Entry(name, is_folder=False) for name in self._attached]
+            entries = sorted(entries, key=lambda entry: os.fsencode(entry.name))[:first]
+            counted.total += len(self._attached)
         return Listing(entries, counted.total)
 
     def walk(
@@ -181,7 +247,10 @@ class Workspace:
     ) -> Iterator[str]:
         try:
             with self._scan(path) as found:
-                names = _in_order(_walkable(found, skip), first, key=os.fsencode)
+                here = _walkable(found, skip)
+                if path == ".":
+                    here = chain(here, self._attached)
+                names = _in_order(here, first, key=os.fsencode)
         except ToolError:
             if depth == 0:
                 raise
@@ -199,6 +268,8 @@ class Workspace:
     @contextmanager
     def _scan(self, path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
         """The raw entries of a folder; errors while they are read are told like those before."""
+        if path in self._attached:
+            raise ToolError(formats.not_a_folder(shown(path)))
         try:
             descriptor = self._beneath.open(path, FOLDER)
             try:

@@ -109,6 +109,9 @@ class MessageEvent(Event):
     """Without the thinking, where that could be told apart."""
     thinking: str = ""
     """What an assistant thought before it spoke."""
+    attached: dict[str, str] = Field(default_factory=dict)
+    """With a question: documents that could be read beside the workspace, by name, and where each
+    was from."""
     content_sha256: str = ""
     """Filled in when left empty."""
     ids: list[int] | None = None

@@ -28,8 +28,8 @@ class LineFile:
     """A file that only grows, a line at a time.
 
     Args:
-        path: the file; it and its folder are made when missing, readable by its owner only,
-            because a trace holds what the files and the conversation said.
+        path: the file; it is made when missing, readable by its owner only, because a trace
+            holds what the files and the conversation said.
         seal: called with the length in bytes of a torn tail; returns the line that marks it.
 
     Raises:
@@ -44,8 +44,11 @@ class LineFile:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
         flags |= getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not hang
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             self._fd: int | None = os.open(path, flags, 0o600)
+        except FileNotFoundError as error:
+            raise TraceError(
+                f"cannot write the trace {path}: there is no folder {path.parent}; make it first"
+            ) from error
         except OSError as error:
             raise TraceError(f"cannot write the trace {path}: {error.strerror}") from error
         try:
@@ -120,6 +123,39 @@ class LineFile:
             os.lseek(self._fd, start, os.SEEK_SET)
             tail = os.read(self._fd, step) + tail
         return tail[tail[:-1].rfind(b"\n") + 1 :]
+
+
+def is_trace(path: Path) -> bool:
+    """Whether this is a regular file that begins as a trace does; so does an empty one.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        opening = file.read(len(_OPENING))
+    return opening == _OPENING[: len(opening)]
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a writer has this trace open.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    if fcntl is None:
+        return False
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _is_json(line: bytes) -> bool:

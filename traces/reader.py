@@ -95,7 +95,7 @@ class Trace:
         Raises:
             TraceError: there is no such file, or a line is not an event; names the line.
         """
-        path = Path(path)
+        path = _path(path)
         if not path.is_file():
             what = "is not a regular file" if path.exists() else "does not exist"
             raise TraceError(f"cannot read the trace {path}: it {what}")
@@ -121,7 +121,7 @@ class Trace:
         """
         from .writer import TraceWriter
 
-        trace = cls(path=Path(path))
+        trace = cls(path=_path(path))
         trace._writer = TraceWriter(path, run=run, redact=redact)
         return trace
 
@@ -260,6 +260,12 @@ class Trace:
         for event in self.events:
             groups.setdefault(event.run, []).append(event)
         return [Trace(events, path=self.path) for events in groups.values()]
+
+
+def _path(path: object) -> Path:
+    if not isinstance(path, str | Path) or not str(path):
+        raise TraceError(f"a trace is named by the path of its file, not by {path!r}")
+    return Path(path)
 
 
 def _read(file: IO[bytes], name: str) -> tuple[list[AnyEvent], str | None]:

@@ -82,7 +82,7 @@ KEPT: dict[str, set[str]] = {
 BLANKED: dict[str, set[str]] = {
     "run_start": {"task", "workspace", "model", "config", "tools", "redacted"},
     "history": {"messages", "ids", "spans", "marks"},
-    "message": {"content", "content_sha256", "ids", "thinking"},
+    "message": {"content", "content_sha256", "ids", "thinking", "attached"},
     "phase": {"token_ids", "dropped", "miss"},
     "tool": {"arguments", "result", "result_sha256", "error"},
     "turn_end": {"answer", "answer_sha256"},

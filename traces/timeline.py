@@ -7,6 +7,7 @@ both show control characters of names, arguments and results only as escapes.
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 HEADINGS = ("phase", "regime", "predicted", "tokens", "KV", "time", "tok/s", "of limit")
 _PREDICTED, _TIME = HEADINGS.index("predicted"), HEADINGS.index("time")
 _LEFT = 3  # the first columns are text, the rest numbers
+_LEAVE_OUT = ("KV", "of limit", "tok/s", "predicted", "tokens")
+"""Columns that a narrow terminal does without, the first one first."""
 _GAP = 2
 _STYLES = {"compute": "red", "memory": "blue", "dispatch": "yellow", "tool": "dim", "title": "bold"}
 _CALL_WIDTH = 60
@@ -221,17 +224,25 @@ def miss_text(miss: MissRecord) -> str:
     )
 
 
-def plain(trace: Trace) -> str:
-    """The timeline as plain text, for pipes and files; ends without a newline."""
-    table = ["".join(cells).rstrip() for cells, _ in _table(trace)]
-    return "\n".join([*table, *summary(trace)])
+def plain(trace: Trace, width: int | None = None) -> str:
+    """The timeline as plain text, for pipes and files; ends without a newline.
+
+    Args:
+        width: columns of a terminal without colours, as for `rich`.
+    """
+    table = ["".join(cells).rstrip() for cells, _ in _table(trace, width)]
+    below = summary(trace)
+    if width is not None:
+        below = [part for line in below for part in textwrap.wrap(line, width) or [""]]
+    return "\n".join([*table, *below])
 
 
 def rich(trace: Trace, width: int | None = None) -> RenderableType:
     """The timeline as a rich renderable, for terminals: the plain one in colours.
 
     Args:
-        width: columns of the terminal; on a narrow one a star stands for the wrong predictions.
+        width: columns of the terminal; on a narrow one a star stands for the wrong predictions,
+            and on a narrower one columns are left out.
     """
     from rich.console import Group
     from rich.text import Text
@@ -257,6 +268,11 @@ def _table(trace: Trace, width: int | None = None) -> list[tuple[list[str], str]
         widths[_PREDICTED] = 2
     if not any(cells[_PREDICTED] for cells in phases):
         widths[_PREDICTED], star = 0, False
+    for name in _LEAVE_OUT:
+        if width is None or sum(widths) <= width:
+            break
+        widths[HEADINGS.index(name)] = 0
+    star = star and bool(widths[_PREDICTED])
     lines = [(_padded(HEADINGS, widths, star), "title")]
     for row in body:
         if row.kind == "tool":
@@ -264,7 +280,8 @@ def _table(trace: Trace, width: int | None = None) -> list[tuple[list[str], str]
             room = sum(widths[: _TIME + 1]) - len(time) - _GAP
             lines.append(([short(text, room).ljust(room + _GAP), time], row.kind))
         elif row.kind == "title":
-            lines.append((list(row.cells), row.kind))
+            title = row.cells[0]
+            lines.append(([title if width is None else short(title, width)], row.kind))
         else:
             lines.append((_padded(row.cells, widths, star), row.kind))
     if star:

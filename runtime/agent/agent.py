@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from typing_extensions import TypeVar
 
 from ...errors import AgentError, LimitReachedError
-from ...tools import FileTools, Policy, Tool, ToolSet
+from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
 from ...tools.errand import when_left
 from ...tools.policy import Mode
@@ -31,7 +31,18 @@ from .output import OutputType
 from .prompt import LEFT_BY_STOP, SYSTEM_PROMPT, WORKING_PROMPT
 from .result import RunResult
 from .results import Results
-from .settings import MAX_STEPS, MAX_TOKENS, AgentConfig, ToolLike, flat, result_tokens_of, share
+from .settings import (
+    MAX_STEPS,
+    MAX_TOKENS,
+    AgentConfig,
+    ToolLike,
+    check_count,
+    check_engine,
+    check_task,
+    flat,
+    result_tokens_of,
+    share,
+)
 
 if TYPE_CHECKING:
     from ...tools import Effect
@@ -57,7 +68,7 @@ class Agent(Generic[Output]):
 
     Args:
         engine: the model that answers: an `Engine`, or a `RemoteEngine` for another server.
-        workspace: folder that the file tools may look at; none without it.
+        workspace: folder that the file tools may look at, or a `Workspace` of it; none without it.
         tools: further tools: functions, `Tool` objects, or what iterates over them.
         system: the system message; by default the one for questions about files, if there are
             tools at all.
@@ -87,20 +98,22 @@ class Agent(Generic[Output]):
     Raises:
         TemplateError: the model's chat template cannot be used.
         GrammarError: no grammar can be made from a tool's schema, or from that of the answer.
-        AgentError: output_type has no schema.
+        AgentError: the engine is none, a tool is none, or output_type has no schema.
         ToolError: the workspace is no folder.
-        SettingError: the context is larger than the engine's, or a logit bias names no token.
+        SettingError: a number makes no sense, the context is larger than the engine's, or a logit
+            bias names no token.
 
     Attributes:
         session, ledger, messages: the conversation as the engine has it, token by token with
             origins, and as messages.
+        files: the workspace as the file tools see it; None without one.
     """
 
     def __init__(
         self,
         engine: Engine | RemoteEngine,
         *,
-        workspace: str | Path | None = None,
+        workspace: str | Path | Workspace | None = None,
         tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None = None,
         system: str | None = None,
         max_steps: int = MAX_STEPS,
@@ -119,11 +132,17 @@ class Agent(Generic[Output]):
         repetition_stop: bool = True,
         output_type: type[Output] | Mapping[str, Any] | None = None,
     ) -> None:
+        check_engine(engine)
+        for name, value in (("context", context), ("result_tokens", result_tokens)):
+            if value is not None:
+                check_count(name, value)
         self.engine = engine
-        self.workspace = None if workspace is None else Path(workspace)
         size = engine.context if context is None else context
         self.results = Results(result_tokens or result_tokens_of(size), self._count)
-        self._files = () if workspace is None else FileTools(workspace, max_chars=share(size))
+        looking = None if workspace is None else FileTools(workspace, max_chars=share(size))
+        self._looking: Iterable[Tool] = () if looking is None else looking
+        self.files = None if looking is None else looking.workspace
+        self.workspace = None if self.files is None else self.files.root
         self._given = [one if isinstance(one, Tool) else Tool(one) for one in flat(tools)]
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         self.output = None if output_type is None else OutputType(output_type)
@@ -206,7 +225,8 @@ class Agent(Generic[Output]):
                 `last_result` has what there was of it.
             ContextOverflowError: something did not fit in the context; says how long what was.
             PassCancelledError: `stop` was called.
-            AgentError: the conversation cannot go on, or the answer does not fit output_type.
+            AgentError: the question is empty or no text, the conversation cannot go on, or the
+                answer does not fit output_type.
             TraceError: the trace cannot be written.
         """
         result = None
@@ -227,7 +247,8 @@ class Agent(Generic[Output]):
         Raises:
             As `run`, except for LimitReachedError.
         """
-        yield from self._events(lambda: Run(self, task))
+        check_task(task)
+        return self._events(lambda: Run(self, task))
 
     def resume(self, task: str, new: Sequence[Message], step: int) -> Iterator[AgentEvent]:
         """As `stream`, from the middle of a run: the messages `new` are fed, and a step asked for.
@@ -237,7 +258,7 @@ class Agent(Generic[Output]):
             new: what the model has not read yet, such as the results of its last calls.
             step: number of the step that is asked for.
         """
-        yield from self._events(lambda: Run(self, task, new, step))
+        return self._events(lambda: Run(self, task, new, step))
 
     def _events(self, begin: Callable[[], Run]) -> Iterator[AgentEvent]:
         if self._running:
@@ -312,7 +333,7 @@ class Agent(Generic[Output]):
         config = self.config
         other = Agent(
             self.engine,
-            workspace=self.workspace,
+            workspace=self.files,
             tools=list(self._given),
             system=self._system,
             max_steps=config.max_steps,
@@ -481,7 +502,7 @@ class Agent(Generic[Output]):
         more = list(self._given)
         if any(one.effect in ("net", "exec") for one in more):  # results of any length
             more.append(self.results.tool())
-        tools = ToolSet((*self._files, *more))
+        tools = ToolSet((*self._looking, *more))
         system = self._system
         if system is None:
             reads = all(one.effect == "read" for one in tools)

@@ -30,8 +30,9 @@ async def in_thread(make: Callable[[], Iterator[T]], stop: Callable[[], None]) -
             loop.call_soon_threadsafe(events.put_nowait, item)
 
     def work() -> None:
-        iterator = make()
+        iterator = None
         try:
+            iterator = make()
             for item in iterator:
                 put(item)
                 room.acquire()

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import logging
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...traces import retention
 from ...traces.events import MachineRecord, ModelRecord, RunStart
 from ...traces.reader import Trace
 from ...traces.writer import new_run_id
+from ..files import make_folder
+from ..hub.watch import size_text
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from .agent import Agent
     from .remote import RemoteEngine
 
+_log = logging.getLogger("triplepoint")
 _PACKAGES = ("triplepoint", "llvmlite", "numpy", "tokenizers", "llguidance", "jinja2")
 
 
@@ -36,7 +42,25 @@ def begin_trace(path: str | Path | bool | None, *, redact: bool) -> Trace:
         from platformdirs import user_state_path
 
         path = user_state_path("triplepoint", appauthor=False) / "traces" / f"{run}.jsonl"
+        with contextlib.suppress(OSError):  # told by the file that is then not there
+            make_folder(path.parent)
+        _make_room(path.parent)
     return Trace.to_file(path, run=run, redact=redact)
+
+
+def _make_room(folder: Path) -> None:
+    """Remove the oldest traces of the state folder where they are too large together; say so."""
+    most = retention.limit()
+    if most is None:
+        return
+    removed = retention.enforce(folder, most)
+    if removed.count:
+        traces = f"{removed.count:,} trace{'s' * (removed.count != 1)}"
+        _log.warning(
+            "triplepoint: removed the oldest %s (%s): the traces in %s may take %s together; "
+            "%s=SIZE or =off allows more",
+            *(traces, size_text(removed.nbytes), folder, size_text(most), retention.LIMIT),
+        )
 
 
 def prepare(agent: Agent[Any]) -> None:

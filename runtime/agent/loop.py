@@ -231,6 +231,8 @@ class Run:
         step = self.usage.steps
         event = MessageEvent(role=role, content=content, turn=self.turn, step=step)
         event.thinking = thinking
+        if role == "user" and self.agent.files is not None:
+            event.attached = dict(self.agent.files.attached)
         self.agent.trace.write(event)
 
     def record(self, phase: PhaseEvent, purpose: str) -> PhaseEvent:

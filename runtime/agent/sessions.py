@@ -53,6 +53,11 @@ class State:
     """The last run that went on with it, as in its trace."""
     turn: int
     messages: list[Message]
+    workspace: str = ""
+    """The folder that it is about; empty if none, or kept by a version that did not say."""
+    model_name: str = ""
+    model_path: str = ""
+    """The model's file, or the address of its server."""
     marks: list[tuple[Mark, int]] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
@@ -88,6 +93,17 @@ class KeptSession:
         if not self.exists:
             return []
         state = self._read()
+        moved = self._moved(agent, state)
+        return [*self._resume(agent, state), *([moved] if moved else [])]
+
+    def _moved(self, agent: Agent[Any], state: State) -> str:
+        """What to say where the agent's tools look at another folder than before."""
+        now = "" if agent.workspace is None else str(agent.workspace.resolve())
+        if not state.workspace or now == state.workspace:
+            return ""
+        return f"session {self.name} was about {state.workspace}; the tools look at {now or 'none'}"
+
+    def _resume(self, agent: Agent[Any], state: State) -> list[str]:
         talk = agent.talk
         same = state.model == agent.engine.model.sha256 and state.told == _told(agent)
         if isinstance(talk, LocalTalk) and same and state.ids:
@@ -145,6 +161,9 @@ class KeptSession:
             agent.engine.model.sha256,
             _told(agent),
             agent.trace.events[0].run if agent.trace.events else "",
+            workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
+            model_name=agent.engine.model.name,
+            model_path=str(agent.engine.model.path),
             **vars(History.of(agent)),
         )
         try:
@@ -238,7 +257,7 @@ def last_session(root: str | Path | None = None) -> str:
     Raises:
         AgentError: there is none.
     """
-    found = [(time_of, folder.name) for folder, time_of in _kept(sessions_folder(root))]
+    found = [(time_of, folder.name) for folder, time_of in kept_folders(sessions_folder(root))]
     if not found:
         raise AgentError("there is no session to continue; --session NAME begins one")
     return max(found)[1]
@@ -253,7 +272,7 @@ def sessions_folder(root: str | Path | None = None) -> Path:
     return user_state_path("triplepoint", appauthor=False) / "sessions"
 
 
-def _kept(root: Path) -> Iterator[tuple[Path, float]]:
+def kept_folders(root: Path) -> Iterator[tuple[Path, float]]:
     """The folders of sessions, and when each was kept."""
     if not root.is_dir():
         return
@@ -268,19 +287,19 @@ def _kept(root: Path) -> Iterator[tuple[Path, float]]:
 def _make_room(keep: Path, coming: int) -> None:
     """Remove the KV caches of the sessions that were used least recently, beyond `MOST_BYTES`."""
     room = MOST_BYTES - coming
-    for folder, _ in sorted(_kept(keep.parent), key=lambda one: -one[1]):
+    for folder, _ in sorted(kept_folders(keep.parent), key=lambda one: -one[1]):
         if folder == keep:
             continue
         files = [path for path in folder.glob(f"*{snapshot.SUFFIX}") if not path.is_symlink()]
         room -= sum(path.lstat().st_size for path in files)
         if room < 0:
-            with _held(folder) as ours:
+            with held(folder) as ours:
                 for path in files if ours else ():
                     path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[bool]:
+def held(folder: Path) -> Iterator[bool]:
     """Whether the session could be had for a moment."""
     try:
         lock = os.open(folder / "lock", os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...errors import AgentError
+from ...errors import AgentError, SettingError
 from ...tools import Tool, formats
 
 if TYPE_CHECKING:
@@ -36,10 +37,54 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_tokens"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        if self.timeout is not None and not self.timeout > 0:
-            raise ValueError(f"timeout must be above 0 seconds, not {self.timeout}")
+            check_count(name, getattr(self, name))
+        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
+            raise SettingError(f"timeout must be above 0 seconds, not {self.timeout!r}")
+        if self.sampling is not None and not hasattr(self.sampling, "over"):
+            raise SettingError(f"sampling must be a Sampling, not {self.sampling!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_count(name: str, value: object) -> None:
+    """Whether a setting is a whole number above 0.
+
+    Raises:
+        SettingError: it is not; names it.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise SettingError(f"{name} must be a whole number of 1 or more, not {value!r}")
+
+
+def check_engine(engine: object) -> None:
+    """Whether it is an engine, of ours or another server.
+
+    Raises:
+        AgentError: it is no engine; says how to get one.
+    """
+    if all(hasattr(engine, name) for name in ("model", "context", "kv")):
+        return
+    if isinstance(engine, str | PathLike):
+        remote = str(engine).startswith(("http://", "https://"))
+        make = "RemoteEngine" if remote else "Engine.load"
+        raise AgentError(
+            f"engine is a name, not an engine; write Agent({make}({str(engine)!r}), …)"
+        )
+    raise AgentError(f"engine is {engine!r}, not an Engine or RemoteEngine: see Engine.load")
+
+
+def check_task(task: object) -> None:
+    """Whether it can be asked.
+
+    Raises:
+        AgentError: it is no text, or has nothing but space in it.
+    """
+    if not isinstance(task, str):
+        raise AgentError(f"the question must be a text, not {task!r}")
+    if not task.strip():
+        raise AgentError("the question is empty; give a text")
 
 
 def share(context: int) -> int:
@@ -66,4 +111,6 @@ def flat(tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None) -> It
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise AgentError(f"{tools!r} is not a tool: give functions, Tool objects or groups of them")
     for item in tools:
+        if isinstance(item, str):  # what iterates over itself
+            raise AgentError(f"{item!r} is a name, not a tool: give the function itself")
         yield from flat(item)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING, NoReturn
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .keeping import DEFAULT_MODEL, add_models
 from .making import add_making
@@ -12,15 +13,37 @@ from .regime_arguments import add_regimes
 from .replay_arguments import add_replay
 from .sampling import add_sampling_options
 from .toolbox import add_tool_options
-from .trace_arguments import add_trace
+from .trace_arguments import add_sessions, add_trace
 
 if TYPE_CHECKING:
     from ..bench.runner import Case
 
+DESCRIPTION = """\
+An agent on your own CPU: it answers questions about your files, on kernels
+generated for this machine, and records which regime every phase ran in."""
 EPILOG = """\
-exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file problem,
-4 a limit was reached, 130 interrupted. NO_COLOR turns colours off; TRIPLEPOINT_DEBUG=1 shows
-tracebacks; TRIPLEPOINT_TARGET picks a lesser CPU target."""
+exit status: 0 done, 1 failed or not verified, 2 wrong usage, 3 a model or file
+problem, 4 a limit was reached, 130 interrupted. NO_COLOR turns colors off;
+TRIPLEPOINT_DEBUG=1 shows tracebacks; TRIPLEPOINT_TARGET picks a lesser CPU
+target."""
+
+
+OTHER_NAMES = {
+    "list": "ls",
+    "models": "ls",
+    "remove": "rm",
+    "delete": "rm",
+    "download": "pull",
+    "get": "pull",
+    "info": "show",
+    "inspect": "show",
+    "ask": "run",
+    "prompt": "run",
+    "benchmark": "bench",
+    "quantise": "quantize",
+}
+"""What other programs call the verbs."""
+_NO_SERVER = "triplepoint has no server; -m http://HOST:PORT/v1 asks the model of another one"
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -30,6 +53,49 @@ class OneLineParser(argparse.ArgumentParser):
         """End with status 2."""
         self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help lists what there is)\n")
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """As argparse does; what is not understood is told by the parser of its verb.
+
+        Words that take any number may also stand behind an option: argparse takes those before the
+        first option for all of them.
+        """
+        found, rest = super().parse_known_args(args, namespace)
+        many = [a.dest for a in self._actions if a.nargs == "*" and not a.option_strings]
+        if many and rest and not any(word.startswith("-") for word in rest):
+            setattr(found, many[-1], [*getattr(found, many[-1]), *rest])
+            rest = []
+        if rest:
+            self._refuse(rest, getattr(found, "question", None))
+        return found, rest
+
+    def _refuse(self, rest: list[str], question: str | None) -> NoReturn:
+        flags = [word for word in rest if word.startswith("-") and len(word) > 1]
+        if question is not None and not flags:
+            whole = " ".join((question, *rest)).replace('"', '\\"')
+            self.error(f'the question is one argument: quote it: {self.prog} "{whole}"')
+        name = (flags or rest)[0].partition("=")[0]
+        near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
+        hint = f"; did you mean {near[0]}?" if near and flags else ""
+        self.error(f"{'no such option' if flags else 'one argument too many'}: {name}{hint}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if not isinstance(action, argparse._SubParsersAction) or value in action.choices:
+            super()._check_value(action, value)
+            return
+        if value in ("serve", "server", "ps"):
+            raise argparse.ArgumentError(None, _NO_SERVER)
+        known = list(action.choices)
+        near = [OTHER_NAMES[value]] if OTHER_NAMES.get(value) in known else []
+        close = get_close_matches(value, known, n=2)
+        near += sorted(close, key=lambda name: abs(len(name) - len(value)))
+        hint = (
+            f"did you mean {' or '.join(dict.fromkeys(near))}?"
+            if near
+            else f"there are {', '.join(known)}"
+        )
+        what = (action.metavar or "verb") if isinstance(action.metavar, str) else "verb"
+        raise argparse.ArgumentError(None, f"no such {what.lower()}: {value!r}; {hint}")
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line; the chosen verb is in ``verb``."""
@@ -37,8 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     parser = OneLineParser(
         prog="triplepoint",
-        description="An agent on your own CPU: it answers questions about your files, on kernels "
-        "generated for this machine, and records which regime every phase ran in.",
+        description=DESCRIPTION,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -48,6 +113,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_chat(verbs)
     _add_replay(verbs)
     add_trace(verbs)
+    add_sessions(verbs)
     _add_doctor(verbs)
     _add_bench(verbs)
     add_regimes(lambda name, summary: _verb(verbs, name, summary), positive)
@@ -58,7 +124,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_run(verbs: argparse._SubParsersAction) -> None:
     run = _verb(verbs, "run", "answer one question about the files in a folder")
-    run.add_argument("question", metavar="QUESTION", help="the question; - reads it from stdin")
+    run.add_argument(
+        "question",
+        metavar="QUESTION",
+        help="the question; - reads it from stdin. Text that is piped in is attached to it, and "
+        "so are files that it names as @PATH",
+    )
     _agent_options(run)
     run.add_argument(
         "--schema", metavar="FILE", help="the answer is JSON that fits this JSON schema"
@@ -66,16 +137,15 @@ def _add_run(verbs: argparse._SubParsersAction) -> None:
     run.add_argument(
         "--live", action="store_true", help="show each phase as it ends, and changes of regime"
     )
-    run.add_argument("-q", "--quiet", action="store_true", help="print the answer and nothing else")
 
 
 def _add_chat(verbs: argparse._SubParsersAction) -> None:
-    chat = _verb(verbs, "chat", "ask several questions in a row; /exit, /tools and /trace")
+    chat = _verb(verbs, "chat", "ask several questions in a row; /help lists the commands")
     _agent_options(chat)
 
 
 def _add_replay(verbs: argparse._SubParsersAction) -> None:
-    replay = _verb(verbs, "replay", "a recorded run again: shown, verified, timed, or gone on with")
+    replay = _verb(verbs, "replay", "show, verify, time or continue a recorded run")
     add_replay(replay)
     _engine_options(replay, model="the recorded one")
 
@@ -89,7 +159,7 @@ def _add_doctor(verbs: argparse._SubParsersAction) -> None:
 
 
 def _add_bench(verbs: argparse._SubParsersAction) -> None:
-    bench = _verb(verbs, "bench", "prefill and decode speed, in llama-bench's rows")
+    bench = _verb(verbs, "bench", "measure prefill and decode speed, with the rows of llama-bench")
     _engine_options(bench, context=False)
     bench.add_argument(
         "--trace", metavar="TRACE", help="do the work of this run, or of one of the library"
@@ -151,7 +221,7 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
     bench.add_argument(
         "--speculation",
         action="store_true",
-        help="what guessing and jumping forward give, on texts that are known beforehand",
+        help="measure drafting and jumping forward, on texts that are known beforehand",
     )
     bench.add_argument(
         "--ablate",
@@ -187,7 +257,8 @@ def _verb(verbs: argparse._SubParsersAction, name: str, summary: str) -> argpars
 
 
 def _agent_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--dir", default=".", metavar="D", help="folder the tools may look at (.)")
+    # Of a session that goes on, folder and model are those that it had: `opened` sees to both.
+    verb.add_argument("--dir", metavar="D", help="folder the tools may look at (.)")
     _engine_options(verb)
     kept = verb.add_mutually_exclusive_group()
     kept.add_argument(
@@ -199,11 +270,20 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
     kept.add_argument(
         "--continue", dest="resume", action="store_true", help="go on with the last session"
     )
+    beside = verb.add_mutually_exclusive_group()
+    beside.add_argument(
+        "-v", "--verbose", action="store_true", help="the table of phases after each answer"
+    )
+    beside.add_argument(
+        "-q", "--quiet", action="store_true", help="the answer and nothing beside it on stderr"
+    )
     verb.add_argument("--trace", metavar="FILE", help="trace file (one in the state folder)")
     verb.add_argument("--redact", action="store_true", help="no text and no token ids in the trace")
     verb.add_argument("--profile", action="store_true", help="the time of each layer in the trace")
-    verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most")
-    verb.add_argument("--max-tokens", type=positive, metavar="N", help="tokens of the run at most")
+    verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most (8)")
+    verb.add_argument(
+        "--max-tokens", type=positive, metavar="N", help="tokens generated at most (1,024)"
+    )
     verb.add_argument(
         "--compact", action="store_true", help="take old tool results out of a full context"
     )
@@ -218,7 +298,9 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="think before answering, or not (the model's own choice)",
     )
-    verb.add_argument("--timeout", type=seconds, metavar="S", help="seconds of the run at most")
+    verb.add_argument(
+        "--timeout", type=seconds, metavar="S", help="seconds of the run at most (any)"
+    )
     add_tool_options(verb)
     add_sampling_options(verb)
 
@@ -233,7 +315,11 @@ def _engine_options(
         help=f"GGUF file, pulled alias or ORG/NAME[:QUANT], nano, or synthetic:… ({model})",
     )
     verb.add_argument(
-        "-t", "--threads", type=positive, metavar="N", help="threads of every pass (the quickest)"
+        "-t",
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="threads of every pass (as many as are fastest, up to the cores)",
     )
     verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")
     verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="format of the KV cache (bf16)")
@@ -242,7 +328,7 @@ def _engine_options(
         action="append",
         type=setting,
         metavar="KEY=VALUE",
-        help="give a setting that is chosen otherwise: chunk=512, kv_split=off, spin=300us, "
+        help="fix a setting that is chosen automatically: chunk=512, kv_split=off, spin=300us, "
         "tile=8, whole=9, pages=off, online=off; may be repeated",
     )
     verb.add_argument(
@@ -263,7 +349,7 @@ def _engine_options(
             type=guesses,
             default="auto",
             metavar="N",
-            help="tokens to guess from the context before a pass; off; auto: as many as pay (auto)",
+            help="tokens to draft from the context before a pass: a number, off, or auto (auto)",
         )
         verb.add_argument(
             "--jump",

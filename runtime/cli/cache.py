@@ -45,8 +45,8 @@ def _of_kind(kind: str, everything: list[Kept]) -> Kept:
         known = ", ".join(one.kind for one in everything if one.ours)
         raise ModelError(f"nothing of the kind {kind!r} is kept; there are: {known or 'none'}")
     if not found[kind].ours:
-        how = "triplepoint rm removes models" if kind == "models" else f"see {found[kind].path}"
-        raise ModelError(f"{kind} are no cache: {how}")
+        verb = {"models": "rm", "traces": "trace rm", "sessions": "session rm"}[kind]
+        raise ModelError(f"{kind} are no cache: triplepoint {verb} removes them")
     return found[kind]
 
 

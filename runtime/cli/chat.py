@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ...errors import TriplepointError
+from ...errors import SettingError, TriplepointError
+from .attaching import with_attachments
 from .commands import COMMANDS, Chats, run_command
-from .conversation import begin, follow
+from .conversation import begin, follow, show_statistics
 from .engines import load_model
 from .keeping_sessions import keep, opened, resume
 from .output import Output
 from .reading import Reader
-from .status import Exit, explain
+from .status import Exit, as_flags, explain
 from .suggesting import suggest_model
 from .traces import check_place
 
@@ -30,43 +31,51 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def _chat(args: argparse.Namespace, output: Output, kept: KeptSession | None) -> int:
     engine = load_model(args, output)
     chats = Chats(args, output, engine)
-    reader = Reader(output, list(COMMANDS))
+    reader = Reader(output, list(COMMANDS), args.dir)
     try:
         chats.agents.append(begin(engine, args, output))
-        resume(kept, chats.agent, output)
+        resume(kept, chats.agent, output.aside, quiet=args.quiet)
         if reader.on_terminal:
             where = f"{engine.model.name} on {engine.target}, in {args.dir}"
-            output.line(f"{where}; /help lists the commands, /exit ends it", "dim")
+            output.aside.words(f"{where}; /help lists the commands, /exit ends it")
         status = Exit.OK
-        while (line := reader.read()) is not None:
-            if line.partition(" ")[0] in ("/exit", "/quit"):
-                break
-            if line.startswith("/"):
-                run_command(line, chats)
-            elif line:
-                status = _answer(line, chats, reader.on_terminal)
-                keep(kept, chats.agent, output)
-        keep(kept, chats.agent, output)  # what was taken back since
-        for agent in chats.agents:
-            if agent.turn and agent.trace.path:
-                output.line(f"trace: {agent.trace.path}", "dim")
+        try:
+            while (line := reader.read()) is not None:
+                if line.partition(" ")[0] in ("/exit", "/quit"):
+                    break
+                if line.startswith("/"):
+                    run_command(line, chats)
+                elif line:
+                    status = _answer(line, chats, live=reader.on_terminal and output.in_colour)
+                    keep(kept, chats.agent, output)
+            if not keep(kept, chats.agent, output):  # what was taken back since
+                status = status or Exit.FAILED
+        finally:
+            for agent in chats.agents if not args.quiet else ():
+                if agent.turn and agent.trace.path:
+                    output.aside.line(f"trace: {agent.trace.path}", "dim")
     finally:
         reader.close()
         chats.close()
+    if not (reader.lines or reader.on_terminal):
+        raise SettingError(
+            "nobody asks anything: stdin is closed or empty; start chat on a terminal, or pipe in "
+            "a question a line"
+        )
     return status
 
 
-def _answer(question: str, chats: Chats, on_terminal: bool) -> Exit:
+def _answer(question: str, chats: Chats, *, live: bool) -> Exit:
     """One turn. What ends it early is told, and the chat goes on; returns its status."""
-    agent, output = chats.agent, chats.output
-    live = on_terminal and output.in_colour
+    agent, output, quiet = chats.agent, chats.output, chats.args.quiet
     try:
-        if live:
+        question = with_attachments(question, agent, output, piped=False)
+        if live and not quiet:
             from .live import LiveAnswer
 
             result = LiveAnswer(agent, output).follow(agent.stream(question))
         else:
-            result = follow(agent.stream(question), output)
+            result = follow(agent.stream(question), output, quiet=quiet)
     except KeyboardInterrupt:
         output.error("interrupted; the chat goes on (Ctrl-C again or /exit ends it)")
         return Exit.INTERRUPTED
@@ -75,12 +84,10 @@ def _answer(question: str, chats: Chats, on_terminal: bool) -> Exit:
         output.error(message)
         output.json({"status": "error", "error": message})
         return status
-    if on_terminal:
-        from .live import turn_line
-
-        output.line(turn_line(result), "dim")
+    show_statistics(output, result, chats.args)
     if result.message:
-        output.error(result.message)
-    suggest_model(agent, result.answer, output)
+        output.error(as_flags(result.message))
+    if not quiet:
+        suggest_model(agent, result.answer, output)
     output.json({"answer": result.answer, "status": result.status, "turn": result.turn})
     return Exit.OK if result.status == "answered" else Exit.LIMIT

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from .status import explain
 if TYPE_CHECKING:
     from ..agent.agent import Agent
     from ..agent.remote import RemoteEngine
+    from ..conversation.messages import Message
     from ..inference.engine import Engine
 
 
@@ -134,7 +135,7 @@ def _save(chats: Chats, rest: str) -> None:
     path = Path(rest or f"chat-{new_run_id()}.md").expanduser()
     try:
         with path.open("x", encoding="utf-8") as file:
-            file.write(transcript(agent))
+            file.write(transcript(agent.messages, f"Chat with {agent.engine.model.name}"))
     except FileExistsError:
         raise AgentError(f"{path} exists; give another name") from None
     chats.output.line(f"saved: {path}")
@@ -153,7 +154,7 @@ def _model(chats: Chats, rest: str) -> None:
     asked.model = rest
     engine = load_model(asked, chats.output)
     try:
-        agent = begin(engine, asked, chats.output)
+        agent = begin(engine, asked, chats.output, chats.agent.files)
         agent.seed(said(chats.agent))
     except BaseException:
         engine.close()
@@ -185,14 +186,14 @@ def said(agent: Agent) -> list[tuple[str, str]]:
     return [(question, answer) for question, answer in pairs if answer]
 
 
-def transcript(agent: Agent) -> str:
+def transcript(messages: Sequence[Message], title: str) -> str:
     """The conversation for people, as Markdown: what still counts, wherever it began."""
     from ...traces.timeline import call_text
 
-    parts: list[str] = [f"# Chat with {agent.engine.model.name}"]
+    parts: list[str] = [f"# {title}"]
     waiting: list[str] = []  # calls whose results are still to come
     answered = True
-    for message in agent.messages:
+    for message in messages:
         if message.role == "user":
             parts += [] if answered else [_NO_ANSWER]
             answered = False
@@ -234,5 +235,5 @@ COMMANDS: dict[str, Command] = {
     "/save": Command(_save, "write the conversation to a Markdown file", "[FILE]"),
     "/model": Command(_model, "say which model this is, or go on with another", "[MODEL]"),
     "/help": Command(show_help, "this list"),
-    "/exit": Command(lambda *_: None, "end the chat; so does Ctrl-D, and Ctrl-C at the prompt"),
+    "/exit": Command(lambda *_: None, "end the chat; so do Ctrl-D, and Ctrl-C on an empty line"),
 }

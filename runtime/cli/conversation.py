@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ToolError
+from ...traces.reader import Trace
+from ...traces.text import printable
+from ...traces.timeline import duration, rate
 from ..agent.events import (
     AgentEvent,
     Notice,
@@ -22,25 +25,36 @@ from ..agent.events import (
 from .sampling import sampling_of
 from .status import Exit
 from .toolbox import policy_of, tools_of
+from .traces import default_folder
 from .transcript import show_call, show_result
 
 if TYPE_CHECKING:
+    from ...tools import Workspace
     from ...traces.events import PhaseEvent
-    from ...traces.reader import Trace
     from ..agent.agent import Agent, RunResult
     from ..agent.remote import RemoteEngine
     from ..inference.engine import Engine
     from .output import Output
 
 
-def begin(engine: Engine | RemoteEngine, args: argparse.Namespace, output: Output) -> Agent:
-    """The agent that the arguments describe."""
+def begin(
+    engine: Engine | RemoteEngine,
+    args: argparse.Namespace,
+    output: Output,
+    files: Workspace | None = None,
+) -> Agent:
+    """The agent that the arguments describe.
+
+    files: the folder of an agent before it, with what was attached there.
+    """
+    from ...tools import Workspace
     from ..agent.agent import MAX_STEPS, MAX_TOKENS, Agent
 
+    files = files or Workspace(args.dir)
     agent = Agent(
         engine,
-        workspace=args.dir,
-        tools=tools_of(args),
+        workspace=files,
+        tools=tools_of(args, files),
         policy=policy_of(args, output),
         timeout=args.timeout,
         compact=args.compact,
@@ -83,26 +97,44 @@ def follow(
     quiet: bool = False,
     on_phase: Callable[[PhaseEvent], None] | None = None,
 ) -> RunResult:
-    """Show a turn's events as they come (none if quiet); returns its result.
+    """Show a turn's events as they come: the answer on stdout, the rest beside it.
 
-    on_phase: hears of each phase that has ended.
+    A terminal sees the answer while it is written. In a pipe only a whole one comes: what is
+    written before a call of a tool is no answer, and that is known when the call begins.
+
+    Args:
+        quiet: the answer alone.
+        on_phase: hears of each phase that has ended.
     """
     result = None
+    held: list[str] | None = None if output.is_terminal and not quiet else []
     try:
         for event in events:
-            if isinstance(event, RunFinished):
-                result = event.result
-            elif isinstance(event, PhaseFinished):
-                if on_phase is not None:
-                    output.end_line()
-                    on_phase(event.phase)
-            elif not quiet:
-                _show(event, output)
+            match event:
+                case RunFinished(result):
+                    if held is not None and result.answer:
+                        output.line(result.answer)
+                        held.clear()
+                case PhaseFinished(phase):
+                    if on_phase is not None:
+                        on_phase(phase)
+                case TextDelta(text):
+                    output.piece(text) if held is None else held.append(text)
+                case _ if not quiet:
+                    if held and isinstance(event, ToolCallStarted):
+                        output.aside.piece("".join(held))
+                        held.clear()
+                    _show(event, output.aside)
+                case _:
+                    pass
     finally:
         if isinstance(events, Generator):
             events.close()  # where nobody reads on: the run ends before its trace does
+        if held and not quiet:  # cut short by an error or Ctrl-C
+            output.aside.piece("".join(held))
         output.progress.clear()
         output.end_line()
+        output.aside.end_line()
     assert result is not None, "an agent's stream ends with RunFinished or an error"
     return result
 
@@ -116,6 +148,43 @@ def show_trace(output: Output, trace: Trace) -> None:
         output.line(f"trace: {trace.path}", "dim")
 
 
+def show_statistics(
+    output: Output, result: RunResult, args: argparse.Namespace, *, name: bool = False
+) -> None:
+    """What a turn took, beside the answer: a line, or with ``-v`` its table, with ``-q`` nothing.
+
+    name: whether to say which trace has it.
+    """
+    if args.quiet:
+        return
+    if not args.verbose:
+        output.aside.status([*turn_parts(result), *([trace_name(result.trace)] if name else [])])
+        return
+    of_turn = [e for e in result.trace.events if getattr(e, "turn", result.turn) == result.turn]
+    show_trace(output.aside, Trace(of_turn, path=result.trace.path if name else None))
+
+
+def turn_parts(result: RunResult) -> list[str]:
+    """What a turn took in a few words: time, tokens, speed, and the regimes in order."""
+    regimes = dict.fromkeys(phase.regime for phase in result.phases if phase.tokens)
+    usage = result.usage
+    return [
+        duration(usage.wall_s),
+        f"{usage.reuse}, {usage.output_tokens:,} generated",
+        f"TTFT {duration(usage.ttft_s)}" if usage.ttft_s is not None else "",
+        f"{rate(1 / usage.tpot_s)} tok/s" if usage.tpot_s else "",
+        " → ".join(list(regimes)[-3:]),
+    ]
+
+
+def trace_name(trace: Trace) -> str:
+    """What `triplepoint trace show` takes for this trace; nothing for one that has no file."""
+    if trace.path is None:
+        return ""
+    in_folder = trace.path.parent == default_folder()
+    return f"trace {trace.path.stem if in_folder else trace.path}"
+
+
 def exit_status(result: RunResult) -> Exit:
     """The exit status that tells how a run ended."""
     return {"answered": Exit.OK, "limit": Exit.LIMIT, "cancelled": Exit.INTERRUPTED}.get(
@@ -125,8 +194,6 @@ def exit_status(result: RunResult) -> Exit:
 
 def _show(event: AgentEvent, output: Output) -> None:
     match event:
-        case TextDelta(text):
-            output.piece(text)
         case ThinkingDelta(text):
             output.piece(text, "dim italic")
         case ToolCallStarted(_, name, arguments):
@@ -134,6 +201,6 @@ def _show(event: AgentEvent, output: Output) -> None:
         case ToolCallFinished(_, _, text, error):
             show_result(output, text, error)
         case Notice(message):
-            output.line(f"note: {message}", "yellow")
+            output.words(f"note: {printable(message)}", "yellow")
         case _:
             pass

@@ -10,6 +10,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from ...traces.timeline import duration
+from ..hub.watch import size_text
+from .engines import check_threads
 from .kept import kept
 from .output import Output
 
@@ -35,6 +37,7 @@ _PACKAGES = (
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Gather and print."""
+    check_threads(args.threads, output)
     target, versions = target_report(), version_report()
     _show_target(output, target)
     machine = machine_report(target["name"], args.threads, anew=args.measure)
@@ -228,7 +231,9 @@ def _show_tuning(output: Output, found: dict[str, Any]) -> None:
 
 
 def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:
-    rows = [(c["path"], f"{c['files']} files, {_size(c['bytes'])}, {c['what']}") for c in caches]
+    rows = [
+        (c["path"], f"{c['files']} files, {size_text(c['bytes'])}, {c['what']}") for c in caches
+    ]
     _show(output, "kept files", rows)
 
 
@@ -241,7 +246,7 @@ def _show(output: Output, title: str, rows: list[tuple[str, str]]) -> None:
 
 
 def _size(count: float) -> str:
-    """Bytes in the unit that suits them."""
+    """Bytes of the hardware, which comes in powers of two; files are told by `size_text`."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"

@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...errors import SettingError
 from .output import Output
+
+CROWD = 4
+"""Threads for each usable core that ``-t`` takes."""
 
 if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
@@ -47,6 +51,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     """Load the model with the threads, target, KV format and context that were asked for."""
     from ..inference.engine import Engine
 
+    check_threads(args.threads, output)
     keep = getattr(args, "keep_packed", False)
     try:
         engine = Engine.load(
@@ -67,6 +72,28 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     if engine.kept and engine.kept.refused:
         output.note(f"{engine.kept.refused}; it was packed again")
     return engine
+
+
+def check_threads(threads: int | None, output: Output) -> None:
+    """Warn of more threads than cores, and refuse many more.
+
+    As with OMP_NUM_THREADS they are a person's own choice: a script may be from a larger machine.
+    But they wait for each other at every barrier, so many more turn a second into minutes.
+
+    Raises:
+        SettingError: there are more than `CROWD` for each core that this process may run on.
+    """
+    from ..physics.machine import usable_cores
+
+    cores = usable_cores()
+    if threads is None or threads <= cores:
+        return
+    on = f"{threads:,} threads on {cores} usable core{'s' * (cores > 1)}"
+    if threads > CROWD * cores:
+        raise SettingError(
+            f"-t: {on} would wait for each other; give 1 to {cores}, or leave it out"
+        )
+    output.note(f"{on} wait for each other; -t {cores} is faster")
 
 
 def model_path(model: str, output: Output) -> str | Path:

@@ -41,7 +41,7 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
             finally:
                 if agent.turn:
                     output.facts["trace"] = str(agent.trace.path)
-                    show_trace(output, agent.trace)
+                    show_trace(output.aside, agent.trace)
         if result.status != "answered":
             output.error(result.message)
         output.json({"message": result.message, **trace_json(result.trace)})

@@ -8,11 +8,13 @@ from pathlib import Path
 from ..evaluate.imatrix import collect
 from ..evaluate.perplexity import text_ids
 from .engines import load_engine
+from .making import check_new
 from .output import Output
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read the text and write the file."""
+    check_new(args.output, force=args.force)
     args.context = args.chunk
     try:
         with load_engine(args, output) as engine:

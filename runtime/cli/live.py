@@ -101,22 +101,27 @@ class LiveAnswer:
             case ToolCallStarted(_, name, arguments):
                 self._end_text()
                 self._pause()  # a person may be asked now
-                show_call(self._output, name, arguments)
+                show_call(self._output.aside, name, arguments)
             case ToolCallFinished(_, _, text, error):
-                show_result(self._output, text, error)
+                show_result(self._output.aside, text, error)
                 self._doing = "reading"
                 self._resume()
             case Notice(message):
-                self._output.console.print(f"note: {printable(message)}", style="yellow")
+                self._beside(f"note: {printable(message)}", "yellow")
             case PhaseFinished(phase):
                 self._doing = regime_text(phase)
                 self._pieces = 0
                 if self._transitions is not None:
                     self._end_text()
-                    text = printable(self._transitions.line(phase))
-                    self._output.console.print(text, style="cyan", highlight=False, markup=False)
+                    self._beside(printable(self._transitions.line(phase)), "cyan")
             case _:
                 pass
+
+    def _beside(self, text: str, style: str) -> None:
+        """A line on stderr, which may be this terminal or not."""
+        self._pause()
+        self._output.aside.words(text, style)
+        self._resume()
 
     def _say(self, text: str, thinking: bool) -> None:
         if thinking is not self._thinking:
@@ -191,15 +196,3 @@ def regime_text(phase: PhaseEvent) -> str:
     if phase.observed != "unknown":
         share = f", {phase.limit_share:.0%} {limit_name(phase)}"
     return f"{phase.regime}: {phase.tokens:,} tokens in {duration(phase.wall_s)}{speed}{share}"
-
-
-def turn_line(result: RunResult) -> str:
-    """What a turn was, on one line: its regimes in order, and what they took."""
-    regimes = list(dict.fromkeys(phase.regime for phase in result.phases))
-    usage = result.usage
-    parts = [" → ".join(regimes[-3:]), str(usage.reuse), f"{usage.output_tokens:,} written"]
-    if usage.ttft_s is not None:
-        parts.append(f"first after {duration(usage.ttft_s)}")
-    if usage.tpot_s:
-        parts.append(f"{rate(1 / usage.tpot_s)} tok/s")
-    return " · ".join(part for part in parts if part)

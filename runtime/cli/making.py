@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
+
+from ...errors import ModelError
 
 AddVerb = Callable[[str, str], argparse.ArgumentParser]
 Positive = Callable[[str], int]
@@ -16,6 +19,7 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
     quantize.add_argument("target", metavar="OUT", help="GGUF file to write")
     quantize.add_argument("type", metavar="TYPE", help="such as Q4_K_M, Q8_0; any other lists them")
     quantize.add_argument("--imatrix", metavar="FILE", help="what matters most: see imatrix")
+    _force(quantize)
     quantize.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
 
     convert = add_verb("convert", "write a Hugging Face checkpoint as a GGUF file")
@@ -28,6 +32,7 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
         default="auto",
         help="type of the matrices (the checkpoint's own)",
     )
+    _force(convert)
     convert.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
 
     perplexity = add_verb("perplexity", "measure how well a model foretells a text")
@@ -44,7 +49,22 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
     imatrix.add_argument(
         "-o", "--output", default="imatrix.gguf", metavar="OUT", help="file to write (imatrix.gguf)"
     )
+    _force(imatrix)
     _add_chunks(imatrix, positive)
+
+
+def _force(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--force", action="store_true", help="replace OUT if it is there")
+
+
+def check_new(path: str, *, force: bool) -> None:
+    """Say at once, before the work is done, that a file would be replaced.
+
+    Raises:
+        ModelError: it is there, and `force` does not say that it may go.
+    """
+    if os.path.isfile(path) and not force:
+        raise ModelError(f"{path} is there already; name another file, or replace it with --force")
 
 
 def _add_chunks(verb: argparse.ArgumentParser, positive: Positive) -> None:

@@ -1,12 +1,18 @@
-"""What the command line shows: plain text in a pipe, colours and a progress line on a terminal."""
+"""What the command line shows: plain text in a pipe, colours and a progress line on a terminal.
+
+What was asked for goes to stdout. What is said beside it (tool calls, statistics, notes, progress,
+errors) goes to stderr, so that ``triplepoint run … > answer.txt`` holds the answer alone.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
 
 from ...traces.text import printable
@@ -17,11 +23,12 @@ if TYPE_CHECKING:
     from ...traces.reader import Trace
 
 _PROGRESS_AFTER = 1.0  # seconds a prefill must take to be worth a line
+_COLUMNS = 80  # of a terminal that does not tell
 _PROGRESS_EVERY = 0.1  # seconds between two drawings of it
 
 
 class Output:
-    """Where a command writes: answers and tables to stdout, progress and errors to stderr.
+    """Where a command writes: answers and tables to stdout, the rest to stderr (`aside`).
 
     Args:
         as_json: the command prints one JSON object at its end, and nothing else on stdout.
@@ -29,35 +36,78 @@ class Output:
 
     def __init__(self, *, as_json: bool = False, environ: Mapping[str, str] = os.environ) -> None:
         self.as_json = as_json
-        self.on_terminal = sys.stdout.isatty() and environ.get("TERM") != "dumb" and not as_json
+        self._environ = environ
+        self.is_terminal = self.stream.isatty()
+        self.on_terminal = self.is_terminal and environ.get("TERM") != "dumb" and not as_json
         self.in_colour = self.on_terminal and not environ.get("NO_COLOR")
         self.progress = Progress(sys.stderr)
         self._console: Console | None = None
         self.facts: dict[str, object] = {}
         """What the JSON of an error says too, e.g. where the trace is."""
         self._inside_line = False
+        self._other: Output | None = None  # what may write to the same terminal
         for stream in (sys.stdout, sys.stderr):
             # A terminal or pipe that cannot show a character gets its escape, not a traceback.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")  # type: ignore[attr-defined]
+
+    @property
+    def stream(self) -> TextIO:
+        """What it writes to."""
+        return sys.stdout
+
+    @cached_property
+    def aside(self) -> Output:
+        """Where everything goes that is not what was asked for: stderr."""
+        self._other = _Aside(self)
+        return self._other
+
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None where the lines are not for one."""
+        if not self.is_terminal:
+            return None
+        try:
+            return int(self._environ.get("COLUMNS", "")) or _COLUMNS
+        except ValueError:
+            pass
+        try:
+            return os.get_terminal_size(self.stream.fileno()).columns or _COLUMNS
+        except (OSError, ValueError):
+            return _COLUMNS
 
     def piece(self, text: str, style: str = "") -> None:
         """Write part of a line at once; nothing in it can steer the terminal."""
         if self.as_json or not text:
             return
         self.progress.clear()
+        if (other := self._other) is not None and other.is_terminal and self.is_terminal:
+            other.end_line()  # the two share a screen, and not a line
         shown = printable(text, block=True)
         self._inside_line = not shown.endswith("\n")
         if self.in_colour and style:
             self.console.print(shown, style=style, end="", soft_wrap=True)
         else:
-            sys.stdout.write(shown)
-        sys.stdout.flush()
+            self.stream.write(shown)
+        self.stream.flush()
 
     def line(self, text: str = "", style: str = "") -> None:
         """Write a line of its own."""
         self.end_line()
         self.piece(text + "\n", style)
+
+    def status(self, parts: Iterable[str]) -> None:
+        """Write a dim line of parts with dots between; it is not broken within a part."""
+        for line in joined(parts, self.width):
+            self.line(line, "dim")
+
+    def words(self, text: str, style: str = "dim") -> None:
+        """Write a line of words; a terminal does not break it within a word."""
+        lines = [text]
+        if self.width:
+            lines = textwrap.wrap(text, self.width, break_long_words=False, break_on_hyphens=False)
+        for line in lines:
+            self.line(line, style)
 
     def end_line(self) -> None:
         """Start a new line, unless at the start of one."""
@@ -74,7 +124,7 @@ class Output:
         if self.in_colour:
             self.console.print(timeline.rich(trace, self.console.width))
         else:
-            self.line(timeline.plain(trace))
+            self.line(timeline.plain(trace, self.width))
 
     def json(self, value: object) -> None:
         """Write the command's JSON, if it was asked for: indented, ASCII, so safe to show."""
@@ -85,15 +135,14 @@ class Output:
 
     def error(self, message: str) -> None:
         """Write one line on stderr."""
-        self.progress.clear()
-        self.end_line()
-        text = " ".join(printable(message, block=True).split())
-        print(f"triplepoint: error: {text}", file=sys.stderr, flush=True)
+        self.note(f"error: {message}")
 
     def note(self, message: str) -> None:
         """Write one line on stderr about something that is no error."""
         self.progress.clear()
-        self.end_line()
+        for one in (self, self._other):
+            if one is not None:
+                one.end_line()
         text = " ".join(printable(message, block=True).split())
         print(f"triplepoint: {text}", file=sys.stderr, flush=True)
 
@@ -104,9 +153,41 @@ class Output:
             from rich.console import Console
 
             self._console = Console(
-                highlight=False, markup=False, emoji=False, no_color=not self.in_colour
+                stderr=self.stream is sys.stderr,
+                highlight=False,
+                markup=False,
+                emoji=False,
+                no_color=not self.in_colour,
             )
         return self._console
+
+
+class _Aside(Output):
+    """What a command says beside its output, on stderr."""
+
+    def __init__(self, main: Output) -> None:
+        super().__init__(as_json=main.as_json, environ=main._environ)
+        self.progress = main.progress
+        self._other = main
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @property
+    def aside(self) -> Output:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self
+
+
+def joined(parts: Iterable[str], width: int | None, dot: str = " · ") -> list[str]:
+    """The parts that are not empty on as few lines as hold them, each part whole."""
+    lines: list[str] = []
+    for part in filter(None, parts):
+        if lines and (width is None or len(lines[-1]) + len(dot) + len(part) <= width):
+            lines[-1] += dot + part
+        else:
+            lines.append(part)
+    return lines
 
 
 class Progress:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 
 from ..quantize.quantize import Report, quantize
-from .making import megabytes
+from .making import check_new, megabytes
 from .output import Output
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Write the file and say what became of it."""
+    check_new(args.target, force=args.force)
     try:
         report = quantize(
             args.source,

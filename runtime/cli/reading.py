@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..files import make_folder
 from .output import Output
 
 MAX_HISTORY = 1000  # lines that are kept
@@ -20,13 +21,24 @@ class Reader:
     """Reads questions and commands.
 
     On a terminal a line that ends in a backslash goes on in the next one, and so does everything
-    between two lines of three double quotes. History and editing come from the system's readline.
+    between two lines of three double quotes. History and editing come from the system's readline;
+    Tab completes commands, files after ``@``, and files behind a command.
+
+    Args:
+        folder: the workspace, where the files are.
+
+    Attributes:
+        lines: how many were read so far.
     """
 
-    def __init__(self, output: Output, commands: Sequence[str]) -> None:
+    def __init__(self, output: Output, commands: Sequence[str], folder: str = ".") -> None:
         self.on_terminal = sys.stdin.isatty()
+        self.lines = 0
         self._output = output
         self._commands = sorted(commands)
+        self._folder = Path(folder)
+        self._fitting: list[str] = []
+        self._begun = False  # a question of several lines
         self._history: Path | None = None
         if self.on_terminal:
             with contextlib.suppress(ImportError, OSError):  # not on every system
@@ -36,19 +48,28 @@ class Reader:
         """The next question or command without the space around it; None at the end of the input.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C was pressed.
+            KeyboardInterrupt: Ctrl-C was pressed on an empty line; else what was typed is dropped.
         """
-        if not self.on_terminal:
-            line = sys.stdin.readline()
-            return line.strip() if line else None
-        try:
-            return self._typed()
-        except EOFError:
-            self._output.line()
-            return None
+        while True:
+            try:
+                line = self._typed() if self.on_terminal else sys.stdin.readline()
+            except EOFError:
+                self._output.aside.line()
+                return None
+            except KeyboardInterrupt:
+                self._output.aside.line()
+                if not (self._begun or self._half_typed()):
+                    raise
+                continue
+            if not self.on_terminal and not line:
+                return None
+            self.lines += 1
+            return line.strip()
 
     def _typed(self) -> str:
+        self._begun = False
         line = self._line(PROMPT)
+        self._begun = True
         if line.strip() == _FENCE:
             lines: list[str] = []
             while (line := self._line(_MORE)).strip() != _FENCE:
@@ -61,8 +82,23 @@ class Reader:
         return (whole + line).strip()
 
     def _line(self, prompt: str) -> str:
+        if self._output.is_terminal:
+            line = input(prompt)
+        else:  # answers go to a file: the prompt is for the person
+            print(prompt, end="", file=sys.stderr, flush=True)
+            if not (line := sys.stdin.readline()):
+                raise EOFError
+            line = line.removesuffix("\n")
         # A terminal in another encoding may send bytes that are none: they must not end the chat.
-        return input(prompt).encode("utf-8", "replace").decode("utf-8")
+        return line.encode("utf-8", "replace").decode("utf-8")
+
+    def _half_typed(self) -> bool:
+        """Whether there is something on the line that Ctrl-C was pressed on."""
+        if self._history is None:  # no readline: the terminal has dropped it, and nobody knows
+            return False
+        import readline
+
+        return bool(readline.get_line_buffer())
 
     def close(self) -> None:
         """Keep the history."""
@@ -71,7 +107,7 @@ class Reader:
         import readline
 
         with contextlib.suppress(OSError):
-            self._history.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self._history.parent)
             descriptor = os.open(self._history, os.O_CREAT | os.O_WRONLY, 0o600)  # ours alone
             os.close(descriptor)
             readline.set_history_length(MAX_HISTORY)
@@ -90,7 +126,31 @@ class Reader:
             readline.read_history_file(self._history)
 
     def _complete(self, text: str, number: int) -> str | None:
-        fitting = [
-            name for name in self._commands if text.startswith("/") and name.startswith(text)
-        ]
-        return fitting[number] if number < len(fitting) else None
+        import readline
+
+        if number == 0:
+            before = readline.get_line_buffer()[: readline.get_begidx()]
+            self._fitting = self._completions(text, before)
+        return self._fitting[number] if number < len(self._fitting) else None
+
+    def _completions(self, text: str, before: str) -> list[str]:
+        """What the word that is being typed may become."""
+        if not before.strip() and text.startswith("/"):
+            return [name for name in self._commands if name.startswith(text)]
+        if text.startswith("@"):
+            return [f"@{path}" for path in _paths(text[1:], self._folder)]
+        if before.startswith(("/save ", "/model ")):  # those that take a file take it from here
+            return _paths(text, Path())
+        return []
+
+
+def _paths(start: str, folder: Path) -> list[str]:
+    """The files and folders whose paths begin so, from the folder; hidden ones if asked for."""
+    head, slash, tail = start.rpartition("/")
+    place = folder / Path(head + slash).expanduser()
+    try:
+        names = [entry.name + "/" * entry.is_dir() for entry in os.scandir(place)]
+    except (OSError, ValueError):
+        return []
+    shown = [n for n in names if n.startswith(tail) and (tail or not n.startswith("."))]
+    return sorted(head + slash + name for name in shown if " " not in name)

@@ -24,6 +24,8 @@ _STYLES = {
     "dispatch": "black on #d678ac",
 }
 BUSY = "other work slowed the measurement: what follows is for a machine as busy as now"
+ANEW = "runs may say otherwise; when the machine is quiet, measure again with --anew"
+_ONE_REGION = 0.95  # share of the plane; on a quiet machine no model has one region alone
 _COLUMNS = 100  # of the terminal's picture, at most
 _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure
 
@@ -89,8 +91,9 @@ def _picture(
     from ..regimes.diagram import Picture, diagram
 
     found = calibration.calibrated(engine, anew=args.anew)
-    if busy(found, engine.machine):
-        output.note(BUSY)
+    drawn = diagram(engine.cost, found, engine.context)
+    if busy(found, engine.machine) or drawn.largest() > _ONE_REGION:
+        output.note(f"the calibration looks disturbed: {BUSY}; {ANEW}")
     measured: list[Any] = []
     if args.measure:
         room = engine.context - calibration.DECODES - 2
@@ -105,7 +108,6 @@ def _picture(
         f"L3 {machine.read_gbps['L3']:,.0f} and DRAM {machine.read_gbps['DRAM']:,.0f} GB/s, "
         f"measured {found.date[:10]}",
     ]
-    drawn = diagram(engine.cost, found, engine.context)
     return Picture(f"The regimes of {name}", notes, drawn, path, measured), found
 
 

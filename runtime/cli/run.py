@@ -1,15 +1,16 @@
-"""``triplepoint run``: one question, its answer, and the table of what it took."""
+"""``triplepoint run``: one question and its answer, and beside it what that took."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING
 
-from .conversation import begin, exit_status, follow, show_trace
+from .attaching import question_of, with_attachments
+from .conversation import begin, exit_status, follow, show_statistics, trace_name
 from .engines import load_model
 from .keeping_sessions import keep, opened, resume
 from .output import Output
+from .status import Exit, as_flags
 from .suggesting import suggest_model
 from .traces import check_place, trace_json
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
-    # The newline at the end is the shell's: the same question has the same tokens either way.
-    question = sys.stdin.read().removesuffix("\n") if args.question == "-" else args.question
+    question = question_of(args.question)
     check_place(args.trace)
     # First what can be refused at once: a name, or a session that another process has.
     with (
@@ -28,22 +28,23 @@ def run(args: argparse.Namespace, output: Output) -> int:
         load_model(args, output) as engine,
         begin(engine, args, output) as agent,
     ):
-        resume(kept, agent, output, quiet=args.quiet)
+        resume(kept, agent, output.aside, quiet=args.quiet)
+        question = with_attachments(question, agent, output, piped=args.question != "-")
         try:
             result = _watch(agent, question, output, args)
         finally:
-            keep(kept, agent, output)
+            is_kept = keep(kept, agent, output)
             output.facts["trace"] = str(agent.trace.path)
-            if not args.quiet:
-                show_trace(output, agent.trace)
-        if args.quiet:
-            output.line(result.answer)
+            if (ended := agent.last_result) is not None:
+                show_statistics(output, ended, args, name=True)
+            elif not args.quiet:
+                output.aside.line(trace_name(agent.trace), "dim")
         if result.status != "answered":
-            output.error(result.message)
+            output.error(as_flags(result.message))
         if not args.quiet:
             suggest_model(agent, result.answer, output)
         output.json({"message": result.message, **trace_json(result.trace)})
-    return exit_status(result)
+    return exit_status(result) or (Exit.OK if is_kept else Exit.FAILED)
 
 
 def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace) -> RunResult:
@@ -56,4 +57,4 @@ def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace
     transitions = Transitions()
     if output.in_colour:
         return LiveAnswer(agent, output, transitions).follow(events)
-    return follow(events, output, on_phase=lambda phase: output.line(transitions.line(phase)))
+    return follow(events, output, on_phase=lambda phase: output.aside.line(transitions.line(phase)))

@@ -12,14 +12,32 @@ if TYPE_CHECKING:
     from ..inference.sampling import Sampling
 
 _OPTIONS: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
-    ("--temp", "temperature", "T", float, "temperature; 0 takes the likeliest token"),
-    ("--top-k", "top_k", "N", int, "of the N likeliest tokens; 0: of all"),
-    ("--top-p", "top_p", "P", float, "of the likeliest that together reach P"),
-    ("--min-p", "min_p", "P", float, "of those at least P times as likely as the likeliest"),
-    ("--repeat-penalty", "repeat_penalty", "X", float, "divide the logits of what was written"),
-    ("--presence-penalty", "presence_penalty", "X", float, "take X from them"),
-    ("--frequency-penalty", "frequency_penalty", "X", float, "take X from them for each time"),
-    ("--repeat-last-n", "penalty_last", "N", int, "penalties look at the turn's last N; -1: all"),
+    ("--temp", "temperature", "T", float, "temperature; 0 takes the most likely token"),
+    ("--top-k", "top_k", "N", int, "sample from the N most likely tokens; 0: from all"),
+    ("--top-p", "top_p", "P", float, "sample from the most likely tokens that together reach P"),
+    ("--min-p", "min_p", "P", float, "drop tokens below P times the top token's probability"),
+    (
+        "--repeat-penalty",
+        "repeat_penalty",
+        "X",
+        float,
+        "divide logits of this turn's tokens by X; 1: off",
+    ),
+    ("--presence-penalty", "presence_penalty", "X", float, "subtract X from their logits; 0: off"),
+    (
+        "--frequency-penalty",
+        "frequency_penalty",
+        "X",
+        float,
+        "subtract X for each occurrence; 0: off",
+    ),
+    (
+        "--repeat-last-n",
+        "penalty_last",
+        "N",
+        int,
+        "penalties see the turn's last N tokens; -1: all",
+    ),
 )
 _ALSO = {"--temp": ("--temperature",), "--repeat-penalty": ("--repetition-penalty",)}
 """What other programs call them."""
@@ -28,7 +46,7 @@ _ALSO = {"--temp": ("--temperature",), "--repeat-penalty": ("--repetition-penalt
 def add_sampling_options(verb: argparse.ArgumentParser) -> None:
     """Add them, in a group of their own."""
     group = verb.add_argument_group(
-        "sampling", "what is not given is as the model's file says, else the likeliest token"
+        "sampling", "defaults come from the model's file; without them greedy"
     )
     for flag, name, metavar, kind, text in _OPTIONS:
         flags = [flag, *_ALSO.get(flag, ())]
@@ -36,7 +54,7 @@ def add_sampling_options(verb: argparse.ArgumentParser) -> None:
             *flags, dest=name, metavar=metavar, type=_setting(name, flag, kind), help=text
         )
     group.add_argument(
-        "--seed", type=_seed, metavar="N", help="the same seed, the same text (0); or: random"
+        "--seed", type=_seed, metavar="N", help="the same seed gives the same text; or: random (0)"
     )
     group.add_argument(
         "--logit-bias",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 from ...errors import (
@@ -27,8 +28,29 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+_FLAGS = {"output_type": "--schema"}
+"""What the parameters of the API are called here, where that is not their own name."""
+_PARAMETER = re.compile(r"\((max_steps|max_tokens|timeout)\)|\b(output_type)\b")
+
+
+def as_flags(message: str) -> str:
+    """The message with the names of flags where it names parameters of the API."""
+
+    def flag(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        text = _FLAGS.get(name, f"--{name.replace('_', '-')}")
+        return f"({text})" if found[1] else text
+
+    return _PARAMETER.sub(flag, message)
+
+
 def explain(error: Exception) -> tuple[Exit, str]:
     """Exit status and message for an error that ended a command."""
+    status, message = _explain(error)
+    return status, as_flags(message)
+
+
+def _explain(error: Exception) -> tuple[Exit, str]:
     if isinstance(error, LimitReachedError | ContextOverflowError):
         return Exit.LIMIT, str(error)
     if isinstance(error, TargetError | SettingError):

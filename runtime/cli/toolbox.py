@@ -10,7 +10,7 @@ from ...errors import ToolError
 from ...traces.text import printable
 
 if TYPE_CHECKING:
-    from ...tools import Policy, Request, Tool
+    from ...tools import Policy, Request, Tool, Workspace
     from ...tools.policy import Answer, Mode
     from .output import Output
 
@@ -26,7 +26,7 @@ def add_tool_options(verb: argparse.ArgumentParser) -> None:
         type=group_names,
         default=[],
         metavar="GROUP,…",
-        help=f"more tools than the three that look at files: {', '.join(GROUPS)}, or all",
+        help=f"add tools to the three that look at files: {', '.join(GROUPS)}, or all (none)",
     )
     mode = verb.add_mutually_exclusive_group()
     mode.add_argument(
@@ -47,7 +47,7 @@ def add_tool_options(verb: argparse.ArgumentParser) -> None:
         "--yes", dest="mode", action="store_const", const="yes", help="every call may run"
     )
     verb.add_argument("--policy", metavar="FILE", help="rules that come first (TOML)")
-    verb.add_argument("--mcp", metavar="FILE", help="take tools of other programs (mcpServers)")
+    verb.add_argument("--mcp", metavar="FILE", help="add tools of MCP servers (mcpServers)")
     verb.add_argument(
         "--private-net", action="store_true", help="fetch_url may reach this machine's network"
     )
@@ -65,17 +65,20 @@ def group_names(text: str) -> list[str]:
     return sorted(set(names), key=GROUPS.index)
 
 
-def tools_of(args: argparse.Namespace) -> list[Tool[..., Any]]:
-    """The tools that were asked for, in a fixed order."""
+def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[Tool[..., Any]]:
+    """The tools that were asked for, in a fixed order.
+
+    files: the folder that they look at, where it is open already.
+    """
     from ...tools import CommandTools, EditTools, FetchTools, FindTools
 
     made: list[Tool[..., Any]] = []
     for name in args.tools:
         match name:
             case "find":
-                made += FindTools(args.dir)
+                made += FindTools(files or args.dir)
             case "edit":
-                made += EditTools(args.dir)
+                made += EditTools(files or args.dir)
             case "net":
                 made += FetchTools(private=args.private_net)
             case "exec":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import TraceError
 from ...traces import report
-from ...traces.find import files, load_all
+from ...traces.find import files, load_all, resolve
 from ...traces.reader import Trace
 from ...traces.text import printable, short
 from .output import Output
@@ -280,4 +280,45 @@ def _lines(output: Output, lines: Iterable[str]) -> None:
         output.line(line, "bold" if number == 0 else "")
 
 
-_COMMANDS = {"ls": ls, "show": show, "diff": diff, "export": export, "view": view, "query": query}
+def rm(args: argparse.Namespace, output: Output) -> int:
+    """Remove some; those of the library stay, whatever is named."""
+    from ...traces.retention import remove
+    from ..replay import library
+    from .removing import agreed, chosen, report
+
+    def by_name(name: str) -> Path:
+        path = resolve(name, default_folder())
+        if path.resolve().parent == library.folder().resolve():
+            raise TraceError(f"{path} is a run of the library; it is not removed")
+        if not path.is_file():
+            raise TraceError(f"there is no trace {path}")
+        return path
+
+    doomed = chosen(
+        args, by_name, lambda: [(path, path.stat().st_mtime) for path in files(default_folder())]
+    )
+    sizes = {path: path.stat().st_size for path in doomed}
+    lines = [(str(path), nbytes) for path, nbytes in sizes.items()]
+    nothing = f"no such traces in {default_folder()}"
+    if (status := agreed(lines, nothing, args, output)) is not None:
+        return status
+    gone: list[Path] = []
+    for path in doomed:
+        try:
+            remove(path)
+            gone.append(path)
+        except TraceError as error:
+            output.error(str(error))
+    report([str(path) for path in gone], sum(sizes[path] for path in gone), output)
+    return 0 if len(gone) == len(doomed) else 1
+
+
+_COMMANDS = {
+    "ls": ls,
+    "show": show,
+    "diff": diff,
+    "export": export,
+    "view": view,
+    "query": query,
+    "rm": rm,
+}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 FORMATS = ("perfetto", "otlp-json", "csv", "parquet")
 TABLES = ("runs", "turns", "phases", "tools", "messages", "layers")
+_AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)([mhdw])")
+_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _TRACE = "trace file; the name of a run, or its beginning; or `last`"
 
 
@@ -59,6 +62,51 @@ def add_trace(verbs: argparse._SubParsersAction) -> None:
         "traces", nargs="*", metavar="TRACE", help="traces or folders (the state folder's)"
     )
     _json(query)
+
+    rm = _command(commands, "rm", "remove traces of the state folder, or those that are named")
+    add_removing(rm, "trace")
+    _json(rm)
+
+
+def add_sessions(verbs: argparse._SubParsersAction) -> None:
+    """Add ``session`` with its commands; the chosen one is in ``command``."""
+    summary = "list, show and remove conversations that --session has kept; needs no model"
+    session = verbs.add_parser("session", help=summary, description=_sentence(summary))
+    session.set_defaults(json=False)
+    commands = session.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    commands.required = True
+
+    _json(_command(commands, "ls", "the sessions, the one that --continue takes first"))
+
+    show = _command(commands, "show", "one session: its model, its folder, and what was said")
+    show.add_argument("name", metavar="SESSION", help="its name")
+    _json(show)
+
+    rm = _command(commands, "rm", "remove sessions with their KV caches")
+    add_removing(rm, "session")
+    _json(rm)
+
+
+def add_removing(verb: argparse.ArgumentParser, what: str) -> None:
+    """The arguments that say which of the kept things go."""
+    verb.add_argument("names", nargs="*", metavar=what.upper(), help=f"{what}s by name")
+    verb.add_argument(
+        "--older-than", type=age, metavar="AGE", help="those written last before 12h, 30d, 8w"
+    )
+    verb.add_argument("--all", action="store_true", help="all that are kept")
+    verb.add_argument("-y", "--yes", action="store_true", help="do not ask before removing")
+
+
+def age(text: str) -> float:
+    """A number of minutes, hours, days or weeks, in seconds."""
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age like 45m, 12h, 30d or 8w")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[0].upper()}{summary[1:]}."
 
 
 def _command(

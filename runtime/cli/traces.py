@@ -27,9 +27,13 @@ def check_place(path: str | None) -> None:
         path: the trace file; None for a new one in the state folder.
 
     Raises:
-        TraceError: it, or its folder, may not be written to.
+        TraceError: it, or its folder, may not be written to or is not there.
     """
     wanted = place = Path(path) if path else default_folder()
+    if path and not place.parent.exists():
+        raise TraceError(
+            f"cannot write a trace to {wanted}: there is no folder {place.parent}; make it first"
+        )
     while not place.exists() and place != place.parent:
         place = place.parent
     why = "may not be written to" if not os.access(place, os.W_OK) else ""

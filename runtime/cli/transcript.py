@@ -71,7 +71,7 @@ def show_call(output: Output, name: str, arguments: Mapping[str, Any]) -> None:
 
 
 def show_result(output: Output, result: str, error: str | None) -> None:
-    """What came back, on one line: its beginning and its size; or why the call failed."""
+    """What came back, on one line: its size and its first line; or why the call failed."""
     if error:
         output.line(f"  {short(f'error: {error}', _WIDTH)}", "red")
     else:
@@ -79,9 +79,13 @@ def show_result(output: Output, result: str, error: str | None) -> None:
 
 
 def result_text(result: str) -> str:
-    """The first line of a result, and how much there is of it."""
+    """The result if it is a line; else how much there is of it, and its first line.
+
+    The size is said first, as the result's: behind ``app.log`` it would be taken for the file's.
+    """
     lines = result.splitlines() or [""]
-    first = short(lines[0].replace("\t", "  "), _WIDTH - 24)
+    first = lines[0].replace("\t", "  ")
     if len(lines) == 1:
-        return first
-    return f"{first}  ({len(lines)} lines, {len(result):,} characters)"
+        return short(first, _WIDTH)
+    size = f"result of {len(lines)} lines, {len(result):,} characters: "
+    return size + short(first, _WIDTH - len(size))

@@ -222,13 +222,13 @@ class Engine:
         if kv not in get_args(KVFormat):
             known = ", ".join(get_args(KVFormat))
             raise SettingError(f"unknown KV cache format {kv!r}; known: {known}")
-        if context is not None and context < 1:
-            raise SettingError(f"a context of {context} tokens is too small; ask for at least 1")
+        if context is not None and not (isinstance(context, int) and context >= 1):
+            raise SettingError(f"a context of {context!r} tokens is none; ask for at least 1")
         count = threads if threads is not None else physical_cores()
-        if not 1 <= count <= 256:
-            raise SettingError(f"{count} threads make no sense; ask for 1 to 256")
-        if kv_memory is not None and kv_memory < 1:
-            raise SettingError(f"kv_memory is a number of bytes, not {kv_memory}")
+        if not (isinstance(count, int) and 1 <= count <= 256):
+            raise SettingError(f"threads is a number from 1 to 256, not {count!r}")
+        if kv_memory is not None and not (isinstance(kv_memory, int) and kv_memory > 0):
+            raise SettingError(f"kv_memory is a number of bytes above 0, not {kv_memory!r}")
         shortcuts = Shortcuts(jump, speculate)
         fixed = Fixed.of({**(tune or {}), **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
@@ -358,7 +358,10 @@ def resolve_model(model: str | Path) -> Path:
     Raises:
         ModelError: there is no such model.
     """
-    name = str(model)
+    if not isinstance(model, str | Path) or not (name := str(model).strip()):
+        raise ModelError(
+            f"{model!r} names no model; give nano, the path of a GGUF file, or a pulled model"
+        )
     if name == "nano":
         if not NANO.exists():
             raise ModelError(f"the embedded model is missing ({NANO}); install triplepoint again")

@@ -30,6 +30,7 @@ import numpy as np
 from ...errors import EngineError
 from ...jit.kernels import cache_q8, kvcache, rope
 from ...jit.kernels.kvcache import PAGE
+from .. import files
 from ..memory import will_need
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def make_folder(folder: Path) -> None:
     Raises:
         EngineError: it is a link, or belongs to someone else.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.make_folder(folder)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or not _is_ours(found):
         raise EngineError(f"{folder} is no folder of yours; a session is not kept there")

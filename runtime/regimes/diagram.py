@@ -53,6 +53,11 @@ class Diagram:
         """int [tokens, kv]: index into `BOUNDS`; -1 beyond the context."""
         return np.where(self.inside, np.argmax(self.shares, axis=0), -1)
 
+    def largest(self) -> float:
+        """Share of the plane, 0 to 1, that the largest region has."""
+        inside = self.bounds()[self.inside]
+        return float(np.bincount(inside, minlength=3).max() / max(1, inside.size))
+
     def lead(self) -> np.ndarray:
         """[tokens, kv]: 0 on a boundary, to 1: how far the largest share is above the next."""
         ordered = np.sort(self.shares, axis=0)

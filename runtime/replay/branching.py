@@ -70,6 +70,7 @@ def branch(
         agent.trace.write(phase)
     if note:
         yield Notice(note)
+    yield from map(Notice, _attach_again(past, agent, turn))
     if step == 1:
         yield from agent.stream(start.task)
         return
@@ -147,6 +148,14 @@ class Past:
         fed = self._taken[turn, 1][1]
         return next((one.content for one in fed if one.role == "user"), "")
 
+    def attached(self, turn: int) -> dict[str, str]:
+        """Documents that could be read beside the folder up to a turn, and where each was from."""
+        found: dict[str, str] = {}
+        for number, own in self.turns.items():
+            for event in own.messages if number <= turn else ():
+                found |= event.attached
+        return found
+
     def fed(self, turn: int, step: int) -> list[Message]:
         """The messages that a step began with: the question, or results of the step before."""
         if (turn, step) not in self._own:
@@ -191,6 +200,26 @@ class Past:
             else:
                 ids = ids[: phase.kv_before] + phase.token_ids
         return ids
+
+
+def _attach_again(past: Past, agent: Agent[Any], turn: int) -> Iterator[str]:
+    """Attach what the recorded questions could read beside the folder; says what is gone."""
+    files = agent.files
+    if files is None:
+        return
+    for name, origin in past.attached(turn).items():
+        if name in files.attached:
+            continue
+        try:
+            with open(origin, "rb") as file:
+                if (now := files.attach(name, file, origin)) == name:
+                    continue
+                yield f"{origin} was attached as {name} and is {now} now: the folder has a {name}"
+        except OSError:
+            yield (
+                f"{name}, which was attached to the run ({origin}), is gone: it can be read no "
+                f"more; a copy in {files.root} under that name can be"
+            )
 
 
 def _take_over(

@@ -21,6 +21,7 @@ import numpy as np
 
 from ...errors import ModelError
 from ..convert.rope import llama3_factors
+from ..files import make_folder
 from ..gguf.types import GGMLType, ValueType
 from ..gguf.write import GGUFWriter
 from ..quantize.mixes import NARROW
@@ -232,12 +233,13 @@ def synthetic_path(
         return path
     partial = folder / f".{path.name}.{os.getpid()}.partial"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         _remove_stale(folder)
         needed, free = model.nbytes() + (1 << 24), shutil.disk_usage(folder).free
         if needed > free:
             sizes = f"{needed / 1e9:.1f} GB, {folder} has {free / 1e9:.1f} GB free"
             raise ModelError(f"{name} needs {sizes}; take fewer layers with :layers=N")
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         model.write(partial, progress)
         partial.replace(path)
     except OSError as error:

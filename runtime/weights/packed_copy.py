@@ -22,6 +22,7 @@ from typing import Any
 from ...errors import ModelError
 from ...jit.kernels import panels, panels_k, panels_small
 from ...jit.pool import Pool
+from ..files import make_folder
 from ..gguf.file import GGUFFile
 from ..memory import Arena
 from .loader import WeightLoader
@@ -215,7 +216,7 @@ def _described(path: Path, model: Path, identity: Identity) -> PackedCopy:
 def _make_room(folder: Path, nbytes: int, path: Path) -> None:
     """Make the folder, remove what killed processes left, and look whether a copy will fit."""
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(folder)
         for partial in folder.glob(".*.partial"):
             if time.time() - partial.stat().st_mtime > STALE_S:
                 partial.unlink(missing_ok=True)

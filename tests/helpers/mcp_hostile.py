@@ -1,7 +1,8 @@
 """A server that speaks the Model Context Protocol by hand and misbehaves on request.
 
 Run as a program: ``python mcp_hostile.py MODE``. The modes ``dies``, ``silent`` and ``noise`` are
-bad from the start; with ``ok`` each tool is bad in its own way.
+bad from the start; with ``ok`` each tool is bad in its own way; a mode that is JSON is what it
+answers to the question for its tools.
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 def main(mode: str) -> None:
     """Answer until the input ends."""
     if mode == "dies":
-        print("no licence found", file=sys.stderr)
+        print("looking for a licence\nno licence found", file=sys.stderr)
         sys.exit(7)
+    if mode == "silent":
+        print("waiting for a licence", file=sys.stderr, flush=True)
     if mode == "noise":
         print("Welcome to the server!")
     for line in sys.stdin:
@@ -76,7 +79,7 @@ def main(mode: str) -> None:
             version = params["protocolVersion"]
             result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
         elif method == "tools/list":
-            result = listed()
+            result = listed() if mode[0] not in '{["' else json.loads(mode)
         elif method == "tools/call":
             send({"method": "notifications/tools/list_changed"})
             result = call(params["name"], params.get("arguments") or {})

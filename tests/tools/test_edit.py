@@ -14,6 +14,7 @@ import pytest
 from triplepoint.errors import ToolError
 from triplepoint.tools import EditTools, Workspace
 from triplepoint.tools.paths import TRASH
+from triplepoint.tools.workspace import MAX_DEPTH
 
 
 @pytest.fixture
@@ -337,3 +338,33 @@ def test_a_change_can_be_seen_before_it_is_made(root: Path, edit: EditTools) -> 
         edit_file.preview({"path": "f", "old": "nothing", "new": "B"})
     assert (root / "f").read_text() == "a\nb\nc\n"
     assert {tool.effect for tool in edit} == {"write"}
+
+
+# --- depth
+
+
+@pytest.mark.parametrize("way", ["write_file", "move"])
+def test_no_chain_of_thousands_of_folders(root: Path, edit: EditTools, way: str) -> None:
+    """Nothing is made where the folders on the way would be too many, and the error says it."""
+    (root / "a").write_text("x")
+    for depth in (MAX_DEPTH + 1, 1999, 3000, 200_000):
+        deep = "d/" * depth + "f"
+        with pytest.raises(ToolError, match=rf"too deep: .* is {depth:,} folders .*; 64 are made"):
+            edit.write_file(deep, "x") if way == "write_file" else edit.move("a", deep)
+    assert [path.name for path in root.iterdir()] == ["a"]
+
+    deep = "d/" * MAX_DEPTH + "f"
+    edit.write_file(deep, "x") if way == "write_file" else edit.move("a", deep)
+    assert (root / deep).read_text() == "x"
+
+
+def test_what_lies_deeper_already(root: Path, edit: EditTools) -> None:
+    """A folder that others made deeper than that can be written into, and its files deleted."""
+    deep = root / ("d/" * (MAX_DEPTH + 9))
+    deep.mkdir(parents=True)
+    path = "d/" * (MAX_DEPTH + 9) + "f"
+
+    edit.write_file(path, "x")
+    assert (deep / "f").read_text() == "x"
+    assert "it is kept as" in edit.delete(path)
+    assert not (deep / "f").exists()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from triplepoint.errors import ToolError
-from triplepoint.tools import FileTools
+from triplepoint.tools import FileTools, Workspace
 from triplepoint.tools import search as search_module
+from triplepoint.tools.formats import split_lines
 from triplepoint.tools.search import matcher
 
 
@@ -19,6 +23,10 @@ def refusal(call: Callable[[], object]) -> str:
     with pytest.raises(ToolError) as refused:
         call()
     return str(refused.value)
+
+
+def stopped(why: str) -> str:
+    return f"[cut: the search stopped after {why}; what follows was not searched; narrow the path]"
 
 
 @pytest.fixture
@@ -222,7 +230,7 @@ def test_bounds(files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch) -
 
     with monkeypatch.context() as patch:
         patch.setattr(search_module, "MAX_FILES", 4)
-        note = "[cut: the search stopped after 4 files; narrow the path]"
+        note = stopped("4 files, before f4")
         assert files.search("hit") == f"No matches found.\n{note}"
     with monkeypatch.context() as patch:
         patch.setattr(search_module, "MAX_FILES", 9)
@@ -233,7 +241,7 @@ def test_bounds(files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch) -
         assert files.search("hit") == f"No matches found.\n{partly}"
     with monkeypatch.context() as patch:
         patch.setattr(search_module, "MAX_SECONDS", -1.0)
-        late = "[cut: the search stopped after -1 seconds; narrow the path]"
+        late = stopped("-1 seconds, at line 2 of f0")
         assert files.search("hit") == f"No matches found.\n{late}"
 
 
@@ -244,7 +252,7 @@ def test_the_byte_bound(files: FileTools, root: Path, monkeypatch: pytest.Monkey
         (root / f"f{number}").write_text("0123456\n" * 2**16)
     (root / "g").write_text("hit\n")
 
-    note = "[cut: the search stopped after 1 MiB; narrow the path]"
+    note = stopped("1 MiB, after f1")
     assert files.search("hit") == f"No matches found.\n{note}"
 
 
@@ -256,6 +264,52 @@ def test_the_deadline_is_kept_within_a_file(
     clock = iter(range(1_000_000))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
 
-    note = "[cut: the search stopped after 10 seconds; narrow the path]"
-    assert files.search("y", regex=True) == f"No matches found.\n{note}"
+    note = stopped("10 seconds, at line 12 of a")
+    assert files.search(r"y\z", regex=True) == f"No matches found.\n{note}"
     assert next(clock) < 100
+
+
+def test_enough_hits_end_it_sooner(
+    files: FileTools, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With hits to go on with, the rest of the time is not waited for; it is said how far it is."""
+    (root / "a").write_text("x hit\n" * search_module.ENOUGH)
+    (root / "b").write_text("x\n" * 100)
+    clock = iter(n / 10 for n in range(1_000_000))
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+
+    found = files.search(r"hit\z", regex=True).split("\n")
+    assert len(found) == search_module.ENOUGH + 1
+    assert found[-1].startswith("[cut: the search stopped after 2 seconds, at line ")
+    assert next(clock) < 5
+
+
+def test_many_short_lines_are_searched_in_time(files: FileTools, root: Path) -> None:
+    """An expression is tried on many lines at once: millions of them are no reason to stop."""
+    (root / "big.log").write_text("x\n" * 16_000_000 + "the end\n")
+
+    assert files.search("^the (end|start)$", regex=True) == "big.log:16000001:the end"
+
+
+@given(
+    st.sampled_from(
+        [
+            *("^a", "b$", "^$", r"\Aa", r"b\z", r"\bab\b", "a.b", "[^b]", r"a\s+b", "(?-i)A"),
+            *("a|^b$", r"\r$", "(?m)^a$", "(?P<n>a)b", "(?:a|b){2}", r"\Ba", "a*", r"^\W*$"),
+        ]
+    ),
+    st.text("abA \r\n\u00e4-", max_size=60),
+)
+@settings(max_examples=300, deadline=None)
+def test_lines_together_find_what_each_line_finds(pattern: str, text: str) -> None:
+    """The quicker way to search finds the same lines as a look at each of them."""
+    fits = matcher(pattern, regex=True)
+    wanted = [n for n, line in enumerate(split_lines(text), 1) if fits(line)]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search_module, "MAX_REGEX_LINE", 5)
+        (Path(folder) / "f").write_bytes(text.encode())
+        if any(len(line) > 5 for line in split_lines(text)):
+            patch.setattr(search_module, "MAX_REGEX_LINE", 100)
+        with Workspace(folder) as workspace:
+            hits = list(search_module.Search(workspace, pattern, True).file("f"))
+    assert [int(hit.split(":")[1]) for hit in hits] == wanted

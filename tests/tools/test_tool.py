@@ -261,7 +261,7 @@ def test_what_cannot_be_a_tool() -> None:
         with pytest.raises(TypeError) as refused:
             tool(function)
         assert str(refused.value) == reason
-    with pytest.raises(ValueError, match="'two words' is no name for a tool"):
+    with pytest.raises(ValueError, match="'two words' cannot name a tool"):
         tool(name="two words")(weather.function)
     with pytest.raises(ValueError, match="effect 'magic' is not one of"):
         tool(effect="magic")(weather.function)  # type: ignore[call-overload]

@@ -94,6 +94,25 @@ def test_a_narrow_terminal_gets_stars(trace: Trace) -> None:
     assert lines[6] == "* the cost model had predicted another regime"
 
 
+@pytest.mark.parametrize("width", [60, 50])
+def test_a_narrower_terminal_gets_fewer_columns(trace: Trace, width: int) -> None:
+    """No line of the table is broken; phase, regime and time stay."""
+    from rich.console import Console
+
+    console = Console(width=width, highlight=False)
+    with console.capture() as capture:
+        console.print(timeline.rich(trace, width))
+    lines = capture.get().splitlines()
+    plain = timeline.plain(trace, width).splitlines()
+
+    for shown in (lines, plain):
+        assert max(map(len, shown)) <= width
+        assert shown[0].startswith("phase        regime")
+        assert "time" in shown[0]
+        assert "KV" not in shown[0]
+        assert shown[2].startswith("tool call    memory-bound decode")
+
+
 def test_turns_have_titles(run_events: list[AnyEvent]) -> None:
     """With several turns each is headed by its question."""
     trace = Trace()

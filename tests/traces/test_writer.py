@@ -226,9 +226,16 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     TraceWriter(tmp_path / "t.jsonl").close()
 
 
+def test_no_folder_is_made_for_it(tmp_path: Path) -> None:
+    """A slip in a path is told, and leaves no folders behind."""
+    with pytest.raises(TraceError, match=r"there is no folder .*x; make it first"):
+        TraceWriter(tmp_path / "nope" / "x" / "y.jsonl")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_closed_writer_says_so(tmp_path: Path) -> None:
     """Writing after close is an error, closing twice is none."""
-    writer = TraceWriter(tmp_path / "sub" / "t.jsonl")
+    writer = TraceWriter(tmp_path / "t.jsonl")
     writer.close()
     writer.close()
 

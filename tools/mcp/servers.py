@@ -19,8 +19,9 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...errors import ToolError
+from ...errors import ToolDefinitionError, ToolError
 from ..command import KEPT_VARIABLES
+from ..paths import shown
 from ..schema import without_titles
 from ..schema_tool import SchemaTool
 from ..tool import Tool
@@ -130,8 +131,11 @@ class _Server:
         self._task = self._loop.create_task(self._hold(ready))
         done, _ = await asyncio.wait({ready}, timeout=seconds)
         if not done:
+            words = "" if self._process is None else self._process.words()
             await self.end()
-            raise ToolError(f"the server {self.name} listed no tools within {seconds:g} seconds")
+            raise ToolError(
+                f"the server {self.name} listed no tools within {seconds:g} seconds{words}"
+            )
         ready.result()
 
     async def _hold(self, ready: asyncio.Future[None]) -> None:
@@ -207,7 +211,10 @@ class _Server:
         def run(arguments: dict[str, Any]) -> str:
             return self._call(name, arguments)
 
-        return SchemaTool(called, description, schema, self._config.effect, run)
+        try:
+            return SchemaTool(called, description, schema, self._config.effect, run)
+        except ToolDefinitionError as error:
+            raise ToolError(f"the server {self.name} describes a tool wrongly: {error}") from None
 
     def _call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Call one of its tools from another thread.
@@ -238,7 +245,10 @@ class _Server:
             error = error.exceptions[0]
         reason = self._process.problem if self._process is not None else ""
         if isinstance(error, OSError) and error.strerror:
-            reason = reason or f"{self._config.command}: {error.strerror}"
+            named = shown(str(error.filename or self._config.command))
+            reason = reason or f"{named}: {error.strerror}"
+            if named == self._config.command and isinstance(error, FileNotFoundError):
+                reason += " (a server is a program of its own: is it installed, and on the PATH?)"
         reason = reason or " ".join(str(error or "").split())[:300] or "no reason is known"
         return f"the server {self.name} {what}: {reason}"
 

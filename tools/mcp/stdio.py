@@ -17,7 +17,8 @@ from typing import Any
 MAX_LINE = 16 * 2**20  # bytes of one message
 MAX_BETWEEN = 64 * 2**20  # bytes that a server may send for one request
 GRACE = 0.5  # seconds to end after being asked
-_KEPT_LINES = 5  # of its complaints, for a message
+_KEPT_LINES = 3  # of its complaints, for a message
+_KEPT_CHARS = 200  # of each
 
 
 class ServerProcess:
@@ -32,6 +33,7 @@ class ServerProcess:
         self.problem = ""
         self._process = process
         self._said: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._said_all = asyncio.Event()
         self._since_request = 0
 
     def asked(self) -> None:
@@ -45,7 +47,12 @@ class ServerProcess:
         while chunk := await stream.read(65536):
             for line in chunk.decode("utf-8", "replace").splitlines():
                 if line.strip():
-                    self._said.append(line.strip()[:300])
+                    self._said.append(line.strip()[:_KEPT_CHARS])
+        self._said_all.set()
+
+    def words(self) -> str:
+        """What it wrote for people last, to go on a message; empty where it wrote nothing."""
+        return f"; it wrote: {' / '.join(self._said)}" if self._said else ""
 
     async def messages(self) -> AsyncIterator[bytes]:
         """Each line that it sends, until it ends or sends too much."""
@@ -76,11 +83,11 @@ class ServerProcess:
     async def _explain(self) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), GRACE)
-            await asyncio.sleep(0.05)  # what it wrote last is still in the pipe
+        with contextlib.suppress(TimeoutError):  # what it wrote last may still be in the pipe
+            await asyncio.wait_for(self._said_all.wait(), GRACE)
         status = self._process.returncode
-        self.problem = "it closed its output" if status is None else f"it ended (status {status})"
-        if self._said:
-            self.problem += f": {self._said[-1]}"
+        ended = "it closed its output" if status is None else f"it ended (status {status})"
+        self.problem = ended + self.words()
 
     async def end(self) -> None:
         """End it, and everything in its process group."""

@@ -80,7 +80,7 @@ class RemoteEngine:
         silence: float = SILENCE,
         tries: int = TRIES,
     ) -> None:
-        parts = urlsplit(base_url)
+        parts = urlsplit(base_url if isinstance(base_url, str) else "")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SettingError(f"no address of a server: {base_url!r}; http://localhost:8080/v1 is")
         if context < 1 or silence <= 0 or tries < 1:

@@ -10,6 +10,7 @@ from helpers.agents import END, MakeEngine, call, run_all
 
 from triplepoint.errors import (
     AgentError,
+    SettingError,
     ToolError,
 )
 from triplepoint.runtime.agent.agent import Agent
@@ -364,7 +365,7 @@ def test_progress_reaches_the_session(scripted: MakeEngine) -> None:
 def test_limits_must_make_sense(scripted: MakeEngine, name: str) -> None:
     """A limit below 1 is refused at once."""
     settings: dict[str, Any] = {name: 0}
-    with pytest.raises(ValueError, match=name):
+    with pytest.raises(SettingError, match=name):
         Agent(scripted(), trace=False, **settings)
 
 

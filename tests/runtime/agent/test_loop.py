@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from triplepoint import Agent, LimitReachedError, Policy, Request, ToolError, tool
+from triplepoint import Agent, LimitReachedError, Policy, Request, SettingError, ToolError, tool
 from triplepoint.runtime.agent.events import Notice, RunFinished
 from triplepoint.tools import CommandTools, EditTools, Rule
 
@@ -168,7 +168,7 @@ def test_a_run_ends_when_its_time_is_up(scripted: MakeEngine) -> None:
     assert agent.last_result.status == "limit"
     agent.config = agent.config.__class__(8, 1024)
     assert agent.run("And now?").answer == "Late."
-    with pytest.raises(ValueError, match="timeout must be above 0"):
+    with pytest.raises(SettingError, match="timeout must be above 0"):
         Agent(engine, timeout=0)
 
 

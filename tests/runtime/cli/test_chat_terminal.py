@@ -53,7 +53,8 @@ def test_a_dumb_terminal_gets_plain_text(chat: Any) -> None:
     came = terminal.wait_for("\n? ")
 
     assert "It has **one** line.\n" in came
-    assert "remote prefill → remote decode · reused 0 of 20 tokens · 2 written" in came
+    assert " · reused 0 of 20 tokens, 2 generated · TTFT " in came
+    assert "remote prefill → remote decode\n" in came
     terminal.type("/exit")
     assert terminal.end() == 0
     assert "\x1b[3" not in terminal.raw
@@ -68,7 +69,7 @@ def test_markdown_and_the_regime_line(chat: Any) -> None:
     terminal = chat([delta(content=pieces[0]), 0.3, *text(*pieces[1:])], term="xterm-256color")
     terminal.type("Write")
     terminal.wait_for("writing: 1 pieces")
-    terminal.wait_for(" written")
+    terminal.wait_for(" generated")
     terminal.type("/exit")
     assert terminal.end() == 0
 
@@ -130,6 +131,52 @@ def test_ctrl_c_once_stops_and_twice_leaves(chat: Any) -> None:
     terminal.wait_for("\n? ")
 
     assert terminal.press_until_end(b"\x03") == 130
+    assert "trace: " in terminal.shown
+
+
+def test_ctrl_c_drops_what_was_half_typed(chat: Any) -> None:
+    """As in Python's own prompt; the chat goes on, and the line is not asked."""
+    terminal = chat(text("Fine."))
+    terminal.press(b"half a quest")
+    terminal.wait_for("half a quest")
+    time.sleep(0.3)  # readline loses a signal that comes just before it waits
+    terminal.press(b"\x03")
+    terminal.wait_for("? ")
+    terminal.type('"""')
+    terminal.wait_for("… ")
+    time.sleep(0.3)
+    terminal.press(b"\x03")
+    terminal.wait_for("\n? ")
+    terminal.type("Whole?")
+    terminal.wait_for("Fine.")
+    terminal.wait_for("\n? ")
+    terminal.type("/exit")
+    assert terminal.end() == 0
+
+    trace = Trace.load(terminal.shown.rpartition("trace: ")[2].strip())
+    assert [turn.question for turn in trace.turns] == ["Whole?"]
+
+
+def test_a_narrow_terminal_breaks_no_word(env: dict[str, str], work: Path) -> None:
+    """At 60 columns status lines break between their parts, and the table loses columns."""
+    with openai_server(text("Fine.")) as server:
+        command = [*CHAT, "-m", server.url, "--dir", str(work)]
+        with Terminal(command, env=env | {"TERM": "dumb"}, cwd=work, columns=60) as terminal:
+            terminal.wait_for("\n? ")
+            terminal.type("What?")
+            terminal.wait_for("\n? ")
+            terminal.type("/trace")
+            terminal.wait_for("\n? ")
+            terminal.type("/exit")
+            assert terminal.end() == 0
+
+    paths = (str(work), "trace: ")  # stay whole
+    shown = terminal.shown.splitlines()
+    lines = [line for line in shown if not any(path in line for path in paths)]
+    assert max(map(len, lines)) <= 60
+    assert any(line.endswith(("generated", " ms", " tok/s")) for line in lines)
+    (heading,) = (line for line in lines if line.startswith("phase "))
+    assert "tok/s" in heading
 
 
 def test_commands(chat: Any, work: Path) -> None:
@@ -254,7 +301,8 @@ def test_nothing_is_asked_where_nobody_is(env: dict[str, str], work: Path) -> No
                 timeout=60,
             )
         assert done.returncode == 0, done.stderr
-        assert why in done.stdout
+        assert why in done.stderr
+        assert done.stdout == "No.\n"
         assert (work / "a.txt").read_text() == "one\n"
 
 

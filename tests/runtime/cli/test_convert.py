@@ -19,7 +19,7 @@ def test_convert(triplepoint: Run, tmp_path: Path) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "tiny.gguf: qwen2, tokenizer gpt2, qwen2, 23 × F16" in done.stdout
-    found = json.loads(triplepoint("convert", "tiny", "tiny.gguf", "--json").stdout)
+    found = json.loads(triplepoint("convert", "tiny", "tiny.gguf", "--force", "--json").stdout)
     assert found["kind"] == "F32"
     assert found["nbytes"] == (tmp_path / "tiny.gguf").stat().st_size
 

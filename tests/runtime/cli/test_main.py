@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +14,10 @@ import pytest
 from triplepoint import errors
 from triplepoint.runtime.cli import main
 from triplepoint.runtime.cli.arguments import numbers
-from triplepoint.runtime.cli.status import Exit, explain
+from triplepoint.runtime.cli.engines import CROWD, check_threads
+from triplepoint.runtime.cli.output import Output
+from triplepoint.runtime.cli.status import Exit, as_flags, explain
+from triplepoint.runtime.physics.machine import usable_cores
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 VERBS = ["run", "chat", "replay", "doctor", "bench", "pull", "ls", "show", "rm", "cache"]
@@ -67,6 +71,9 @@ def test_help_imports_nothing_heavy() -> None:
         ["run", "x", "--tune", "chunk=many"],
         ["run", "x", "--tune", "spin=long"],
         ["run", "x", "--threads", "9999"],
+        ["run", ""],
+        ["run", " "],
+        ["doctor", "--threads", "9999"],
         ["run", "x", "-m", "http://"],
         ["run", "x", "--context", "999999"],
         ["chat", "--context", "999999"],
@@ -91,6 +98,71 @@ def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[s
     assert len(shown.err.splitlines()) == 1
     assert shown.err.startswith("triplepoint")
     assert "error: " in shown.err
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        ("run hi there", 'run: error: the question is one argument: quote it: triplepoint run "hi'),
+        ("run hi --dri x", "triplepoint run: error: no such option: --dri; did you mean --dir?"),
+        ("run hi there --dri x", "(triplepoint run --help lists what there is)"),
+        ("trace show x --layres", "trace show: error: no such option: --layres; did you mean --la"),
+        ("chat hello", "triplepoint chat: error: one argument too many: hello"),
+        ("rum hi", "no such verb: 'rum'; did you mean run or rm?"),
+        ("list", "no such verb: 'list'; did you mean ls?"),
+        ("serve", "triplepoint has no server; -m http://HOST:PORT/v1 asks"),
+        ("trace lst", "triplepoint trace: error: no such command: 'lst'; did you mean ls?"),
+        ("fly", "no such verb: 'fly'; there are run, chat, "),
+        ("run x -t 9999", "-t: 9,999 threads on "),
+    ],
+)
+def test_a_slip_gets_a_hint(args: str, says: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """What was probably meant, by the name of the verb that it was meant for; nothing is done."""
+    assert main(args.split()) == Exit.USAGE
+
+    shown = capfd.readouterr()
+    assert says in shown.err
+    assert shown.out == ""
+
+
+def test_the_quoted_question_of_a_hint_is_one(capfd: pytest.CaptureFixture[str]) -> None:
+    """The hint can be pasted into a shell."""
+    main(["run", 'say "hi"', "there"])
+
+    command = capfd.readouterr().err.partition("quote it: ")[2].rpartition(" (")[0]
+    assert shlex.split(command) == ["triplepoint", "run", 'say "hi" there']
+
+
+def test_more_threads_than_cores(capsys: pytest.CaptureFixture[str]) -> None:
+    """A few more are a person's choice and noted, many more are refused; the cores are not."""
+    cores, output = usable_cores(), Output()
+    for threads in (None, 1, cores):
+        check_threads(threads, output)
+    assert capsys.readouterr().err == ""
+    check_threads(cores + 1, output)
+    assert f"-t {cores} is faster" in capsys.readouterr().err
+    with pytest.raises(errors.SettingError, match=f"give 1 to {cores}"):
+        check_threads(CROWD * cores + 1, output)
+
+
+def test_messages_name_flags() -> None:
+    """What the API calls its parameters, the command line calls by its flags."""
+    error = errors.LimitReachedError("no answer after 1 step. Allow more (max_steps), or less")
+    assert explain(error)[1] == "no answer after 1 step. Allow more (--max-steps), or less"
+    assert as_flags("allow more (max_tokens)") == "allow more (--max-tokens)"
+    assert as_flags("allow more (timeout)") == "allow more (--timeout)"
+    assert as_flags("simplify output_type") == "simplify --schema"
+    assert as_flags("a tool's own timeout and (other)") == "a tool's own timeout and (other)"
+
+
+def test_help_fits_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every verb's, and that of the whole."""
+    monkeypatch.setenv("COLUMNS", "80")
+    for args in ([], *([verb] for verb in VERBS), ["trace", "show"]):
+        main([*args, "--help"])
+        assert max(map(len, capsys.readouterr().out.splitlines())) <= 80, args
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import io
 
 import pytest
 
-from triplepoint.runtime.cli.output import Output, Progress
+from triplepoint.runtime.cli.output import Output, Progress, joined
+from triplepoint.runtime.cli.transcript import result_text
 
 
 class Screen(io.StringIO):
@@ -64,3 +65,47 @@ def test_progress_is_for_terminals() -> None:
     Progress(log)(1000, 5000, 10.0)
 
     assert log.getvalue() == ""
+
+
+def test_what_is_beside_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    """Into the file of stdout comes nothing of it, not even the end of an unfinished line."""
+    output = Output()
+    output.piece("The ans")
+    output.aside.line("> read_file()", "cyan")
+    output.aside.piece("thinking")
+    output.piece("wer")
+    output.aside.words("note: " + "word " * 50)
+    output.end_line()
+
+    shown = capsys.readouterr()
+    assert shown.out == "The answer\n"
+    assert shown.err == "> read_file()\nthinking\nnote: " + "word " * 50 + "\n"
+
+
+def test_two_streams_of_one_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal that has both, what is beside the answer gets lines of its own."""
+    screen = Screen()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setattr("sys.stderr", screen)
+    output = Output(environ={"TERM": "dumb"})
+    output.piece("The ans")
+    output.aside.piece("thinking")
+    output.piece("wer")
+    output.end_line()
+
+    assert screen.getvalue() == "The ans\nthinking\nwer\n"
+
+
+def test_a_status_line_breaks_between_its_parts() -> None:
+    """None of them is broken, and empty ones are left out."""
+    parts = ["93 ms", "", "reused 1 of 2 tokens", "a part that is too long for any line"]
+
+    assert joined(parts, None) == [" · ".join(filter(None, parts))]
+    assert joined(parts, 31) == ["93 ms · reused 1 of 2 tokens", parts[-1]]
+
+
+def test_the_size_is_the_results() -> None:
+    """It is said before the first line, which may be the name of a file."""
+    assert result_text("app.log\nnotes.txt") == "result of 2 lines, 17 characters: app.log"
+    assert result_text("No matches found.") == "No matches found."
+    assert len(result_text("x" * 500 + "\ny")) <= 96

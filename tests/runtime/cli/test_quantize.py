@@ -41,3 +41,23 @@ def test_errors(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
     assert done.returncode == 3
     assert "cannot open the model file none.gguf" in done.stderr
     assert list(tmp_path.glob("*small*")) == []
+
+
+def test_nothing_is_replaced_unless_asked(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
+    """A file that is there stays, and the work is not begun; --force replaces it."""
+    (tmp_path / "there.gguf").write_text("mine")
+    (tmp_path / "text.txt").write_text("some words\n")
+    for args in (
+        ("quantize", nano, "there.gguf", "Q8_0"),
+        ("convert", "folder", "there.gguf"),
+        ("imatrix", "nano", "text.txt", "-o", "there.gguf"),
+    ):
+        done = triplepoint(*args)
+        assert done.returncode == 3
+        assert "there.gguf is there already; name another file, or replace it with --force" in (
+            done.stderr
+        )
+    assert (tmp_path / "there.gguf").read_text() == "mine"
+    done = triplepoint("quantize", nano, "there.gguf", "Q8_0", "--force")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "there.gguf").stat().st_size > 1000

@@ -34,7 +34,7 @@ def test_a_model_without_the_switch(
     )
 
     assert done.returncode == 0, done.stderr
-    assert "no switch for thinking" in done.stdout
+    assert "no switch for thinking" in done.stderr
     trace = Trace.load(path)
     assert trace.header is not None
     assert any("no switch for thinking" in note for note in trace.header.config["notes"])

@@ -63,6 +63,15 @@ def picture() -> Picture:
     return Picture("A <model> & its\x1b regimes", ["first", "second"], drawn, steps(RUN))
 
 
+def test_the_largest_region_is_measured() -> None:
+    """As a share of the plane: a plane of one region alone comes from a disturbed calibration."""
+    found = by_hand()
+    assert 1 / 3 < found.largest() < 0.6
+
+    alone = np.stack([np.ones_like(found.rates), *np.zeros((2, *found.rates.shape))])
+    assert dataclasses.replace(found, shares=alone).largest() == 1.0
+
+
 def test_triple_point_by_hand() -> None:
     """Where three planes meet is the one triple point; bounds are the largest share."""
     found = by_hand()

@@ -19,6 +19,7 @@ from triplepoint.tools.mcp import McpServers, ServerConfig, stdio
 
 pytest.importorskip("mcp", reason="the mcp extra is not installed")
 
+OBJECT: dict[str, Any] = {"type": "object"}
 HOSTILE = Path(__file__).parents[2] / "helpers" / "mcp_hostile.py"
 
 
@@ -121,7 +122,9 @@ def test_lines_that_are_no_messages_are_passed_over(bad: McpServers) -> None:
 
 def test_a_server_that_crashes(bad: McpServers) -> None:
     """The call fails with its last words, and so does the next one."""
-    with pytest.raises(ToolError, match=r"bad failed: it ended \(status 3\): out of luck"):
+    with pytest.raises(
+        ToolError, match=r"bad failed: it ended \(status 3\); it wrote: out of luck"
+    ):
         named(bad, "bad_crash").call({})
     with pytest.raises(ToolError, match="the server bad is gone: it ended"):
         named(bad, "bad_echo").call({})
@@ -169,20 +172,71 @@ def test_nothing_is_left_behind(bad: McpServers) -> None:
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("dies", r"the server bad does not start: it ended \(status 7\): no licence found"),
-        ("silent", r"the server bad listed no tools within 0\.5 seconds"),
+        (
+            "dies",
+            r"the server bad does not start: it ended \(status 7\); it wrote: looking for a licence"
+            " / no licence found",
+        ),
+        (
+            "silent",
+            r"the server bad listed no tools within 5 seconds; it wrote: waiting for a licence",
+        ),
     ],
 )
 def test_a_server_that_does_not_start(mode: str, message: str) -> None:
     """Is told when the agent is made, with the server's own words."""
     with pytest.raises(ToolError, match=message):
-        McpServers([config(mode=mode)], start_seconds=0.5 if mode == "silent" else 20)
+        McpServers([config(mode=mode)], start_seconds=5 if mode == "silent" else 20)
 
 
 def test_a_program_that_is_not_there() -> None:
     """Is named."""
     with pytest.raises(ToolError, match="the server x does not start: no-such-program"):
         McpServers([ServerConfig("x", "no-such-program")])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"tools": 3},
+        {"tools": [{"name": "x"}]},
+        {"tools": [{"name": 3, "inputSchema": {}}]},
+        {"tools": [{"name": "x", "inputSchema": []}]},
+        {"tools": [{"name": "x", "inputSchema": OBJECT | {"properties": None}}]},
+        {"tools": [{"name": "x", "inputSchema": OBJECT | {"properties": [1]}}]},
+        {"tools": [{"name": "x", "inputSchema": OBJECT | {"required": 5}}]},
+        {"tools": [{"name": "x", "inputSchema": OBJECT | {"required": [5]}}]},
+        {"tools": [{"name": "x", "inputSchema": {"type": "string"}}]},
+        {"tools": [{"name": "x", "inputSchema": OBJECT}] * 2},
+        {"tools": [{"name": "x", "inputSchema": OBJECT}] * 200},
+        {"tools": [{"name": "x", "description": "d" * 99_999, "inputSchema": OBJECT}]},
+    ],
+    ids=lambda answer: json.dumps(answer)[:60],
+)
+def test_a_server_that_lies_about_its_tools(answer: Any) -> None:
+    """Is refused with an error of ours when it starts, whatever it says."""
+    with pytest.raises(ToolError, match=r"bad|two tools"):
+        McpServers([config(mode=json.dumps(answer))])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        OBJECT | {"allOf": 3, "$defs": [], "items": 7},
+        OBJECT | {"properties": {"text": {"type": "no such type"}}},
+        OBJECT | {"properties": {"text": {"$ref": "#/nowhere"}}},
+        OBJECT | {"properties": {"text": True}},
+    ],
+    ids=json.dumps,
+)
+def test_a_schema_that_is_none_is_left_to_the_server(schema: Any) -> None:
+    """Odd schemas do not end an agent: the server that wrote it has to judge the arguments."""
+    tools = {"tools": [{"name": "n" * 300, "inputSchema": schema}]}
+    with McpServers([config(mode=json.dumps(tools))]) as servers:
+        (tool,) = servers
+        assert len(tool.name) == 64
+        assert tool.schema()
+        assert tool.call({"text": "x"}).endswith(": x")
 
 
 def test_noise_at_the_start_is_passed_over() -> None:

@@ -1,0 +1,108 @@
+"""Conversations that are kept: which there are, what is in them, and letting them go."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import AgentError
+from ..conversation.messages import Message
+from ..inference import snapshot
+from .sessions import CONVERSATION, held, kept_folders, no_name, sessions_folder
+
+
+@dataclass(frozen=True)
+class SessionInfo:
+    """A conversation on disk.
+
+    Attributes:
+        name, folder: what it is called, and where it is.
+        kept: when it was kept last, in seconds since 1970.
+        nbytes: of all its files.
+        workspace: the folder that it was about; empty if none, or not known.
+        model: name of the model; empty if not known.
+        model_path: the model's file, or the address of its server.
+        questions: how many were asked.
+        messages: what was said.
+        problem: why it cannot be read; empty if it can.
+    """
+
+    name: str
+    folder: Path
+    kept: float
+    nbytes: int
+    workspace: str = ""
+    model: str = ""
+    model_path: str = ""
+    questions: int = 0
+    messages: list[Message] = field(default_factory=list)
+    problem: str = ""
+
+
+def list_sessions(root: str | Path | None = None) -> list[SessionInfo]:
+    """All that are kept, the newest first."""
+    found = [_info(folder, kept) for folder, kept in kept_folders(sessions_folder(root))]
+    return sorted(found, key=lambda one: (-one.kept, one.name))
+
+
+def find_session(name: str, root: str | Path | None = None) -> SessionInfo:
+    """The conversation of that name.
+
+    Raises:
+        AgentError: there is none; says which there are.
+    """
+    if problem := no_name(name):
+        raise AgentError(problem)
+    where = sessions_folder(root)
+    try:
+        return _info(where / name, (where / name / CONVERSATION).lstat().st_mtime)
+    except OSError:
+        known = ", ".join(one.name for one in list_sessions(root)) or "none"
+        raise AgentError(f"there is no session {name!r} in {where}; there are: {known}") from None
+
+
+def remove_session(session: SessionInfo) -> None:
+    """Remove a conversation with its KV cache.
+
+    Raises:
+        AgentError: another process has it, or it cannot be removed.
+    """
+    with held(session.folder) as ours:
+        if not ours:
+            raise AgentError(f"session {session.name} is in use by another process; end that first")
+        try:
+            shutil.rmtree(session.folder)
+        except OSError as error:
+            raise AgentError(
+                f"session {session.name} cannot be removed: {error.filename}: {error.strerror}"
+            ) from None
+
+
+def _info(folder: Path, kept: float) -> SessionInfo:
+    nbytes = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
+    try:
+        state: dict[str, Any] = json.loads(snapshot.read_sealed(folder / CONVERSATION))
+        return SessionInfo(
+            folder.name,
+            folder,
+            kept,
+            nbytes,
+            str(state.get("workspace", "")),
+            str(state.get("model_name", "")),
+            str(state.get("model_path", "")),
+            int(state["turn"]),
+            [_message(one) for one in state["messages"]],
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        problem = str(error) if type(error) is ValueError else "is not what this version writes"
+        return SessionInfo(folder.name, folder, kept, nbytes, problem=f"{CONVERSATION} {problem}")
+
+
+def _message(data: dict[str, Any]) -> Message:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Message).validate_python(data)

@@ -1,0 +1,96 @@
+"""``triplepoint session``: conversations that are kept, looked at and removed without a model."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from ...errors import AgentError
+from ...traces.text import printable
+from ..agent.session_list import SessionInfo, find_session, list_sessions, remove_session
+from ..agent.sessions import sessions_folder
+from ..hub.watch import size_text
+from .commands import transcript
+from .output import Output
+from .removing import agreed, chosen, report
+from .status import Exit
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Run the chosen command."""
+    return {"ls": ls, "show": show, "rm": rm}[args.command](args, output)
+
+
+def ls(args: argparse.Namespace, output: Output) -> int:
+    """List them, the one that ``--continue`` takes first."""
+    from ...traces.report import Table
+
+    found = list_sessions()
+    if not found:
+        output.line(f"no sessions in {sessions_folder()}; --session NAME of run and chat keeps one")
+    else:
+        heads = ["session", "kept", "questions", "size", "model", "folder"]
+        rows = [
+            [one.name, _date(one), str(one.questions), size_text(one.nbytes)]
+            + [printable(text or "-") for text in (one.model, one.problem or one.workspace)]
+            for one in found
+        ]
+        for number, line in enumerate(Table(heads, rows, [0, 1, 4, 5]).lines()):
+            output.line(line, "" if number else "bold")
+    output.json({"folder": str(sessions_folder()), "sessions": [_json(one) for one in found]})
+    return Exit.OK
+
+
+def show(args: argparse.Namespace, output: Output) -> int:
+    """Show one: what it is about, and what was said."""
+    one = find_session(args.name)
+    if one.problem:
+        raise AgentError(f"session {one.name} cannot be shown: {one.folder}: {one.problem}")
+    rows = [
+        ("session", one.name),
+        ("kept", f"{_date(one)}, {size_text(one.nbytes)} in {one.folder}"),
+        ("model", f"{one.model or 'not known'}, {one.model_path}".removesuffix(", ")),
+        ("folder", one.workspace or "not known"),
+    ]
+    for name, value in rows:
+        output.line(f"{name:<8} {printable(value)}")
+    output.line()
+    for line in transcript(one.messages, f"Session {one.name}").splitlines():
+        output.line(line)
+    messages = [
+        {"role": message.role, "content": message.content, "name": message.name}
+        for message in one.messages
+    ]
+    output.json({**_json(one), "messages": messages})
+    return Exit.OK
+
+
+def rm(args: argparse.Namespace, output: Output) -> int:
+    """Remove some."""
+    doomed = chosen(args, find_session, lambda: [(one, one.kept) for one in list_sessions()])
+    lines = [(f"{one.name}  {_date(one)}  {one.questions} questions", one.nbytes) for one in doomed]
+    if (status := agreed(lines, "no such sessions are kept", args, output)) is not None:
+        return status
+    for one in doomed:
+        remove_session(one)
+    report([one.name for one in doomed], sum(one.nbytes for one in doomed), output)
+    return Exit.OK
+
+
+def _date(one: SessionInfo) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(one.kept))
+
+
+def _json(one: SessionInfo) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "path": str(one.folder),
+        "kept": one.kept,
+        "bytes": one.nbytes,
+        "workspace": one.workspace,
+        "model": one.model,
+        "model_path": one.model_path,
+        "questions": one.questions,
+        **({"problem": one.problem} if one.problem else {}),
+    }

@@ -1,0 +1,42 @@
+"""What Tab offers in a chat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triplepoint.runtime.cli.output import Output
+from triplepoint.runtime.cli.reading import Reader
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    work = tmp_path / "work"
+    (work / "config").mkdir(parents=True)
+    for name in ("app.log", "apple.txt", ".hidden", "two words.txt", "config/a.ini"):
+        (work / name).write_text("")
+    (tmp_path / "here.md").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return Reader(Output(), ["/save", "/trace", "/tools"], str(work))
+
+
+@pytest.mark.parametrize(
+    ("before", "word", "expected"),
+    [
+        ("", "/t", ["/tools", "/trace"]),
+        ("why ", "/t", []),
+        ("what is in ", "@ap", ["@app.log", "@apple.txt"]),
+        ("", "@", ["@app.log", "@apple.txt", "@config/"]),
+        ("", "@.h", ["@.hidden"]),
+        ("", "@config/", ["@config/a.ini"]),
+        ("", "@nowhere/", []),
+        ("", "@a\0", []),
+        ("", "app", []),
+        ("/save ", "h", ["here.md"]),
+        ("/model ", "he", ["here.md"]),
+    ],
+)
+def test_completions(reader: Reader, before: str, word: str, expected: list[str]) -> None:
+    """Commands at the start, files of the workspace after @, files from here behind a command."""
+    assert reader._completions(word, before) == expected

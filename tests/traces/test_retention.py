@@ -1,0 +1,82 @@
+"""Traces that are let go: the oldest of ours, never one being written or named by a person."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from triplepoint.errors import TraceError
+from triplepoint.traces import Trace
+from triplepoint.traces.events import ToolEvent
+from triplepoint.traces.retention import LIMIT, MOST_BYTES, Removed, enforce, limit, remove
+
+
+def _trace(folder: Path, number: int, name: str = "") -> Path:
+    """A trace of some 400 bytes; the lower its number, the older it is."""
+    path = folder / (name or f"20260101-00000{number}-000-00000{number}.jsonl")
+    with Trace.to_file(path) as trace:
+        trace.write(ToolEvent(name="x", result="y" * 200))
+    os.utime(path, (1e9 + number, 1e9 + number))
+    return path
+
+
+def test_the_oldest_go_first(tmp_path: Path) -> None:
+    """As many as it takes, and no more."""
+    paths = [_trace(tmp_path, number) for number in range(5)]
+    sizes = [path.stat().st_size for path in paths]
+
+    assert enforce(tmp_path, sum(sizes)) == Removed(0, 0)
+    assert enforce(tmp_path, sum(sizes[2:]) + 1) == Removed(2, sum(sizes[:2]))
+    assert sorted(tmp_path.iterdir()) == paths[2:]
+    assert enforce(tmp_path / "none", 0) == Removed(0, 0)
+
+
+def test_what_stays(tmp_path: Path) -> None:
+    """One that is being written, one that a person named, a link, and what is no trace."""
+    named = _trace(tmp_path, 0, "before.jsonl")
+    linked = tmp_path / "20260101-000000-000-aaaaaa.jsonl"
+    (tmp_path / "elsewhere").mkdir()
+    linked.symlink_to(_trace(tmp_path / "elsewhere", 1))
+    other = tmp_path / "20260101-000000-000-bbbbbb.jsonl"
+    other.write_text("not a trace\n")
+    running = tmp_path / "20260101-000000-000-cccccc.jsonl"
+    ended = _trace(tmp_path, 3)
+    with Trace.to_file(running) as trace:
+        trace.write(ToolEvent(name="x"))
+        os.utime(running, (1, 1))
+        assert enforce(tmp_path, 0).count == 1
+        for path in (running, other, tmp_path, tmp_path / "none.jsonl"):
+            with pytest.raises(TraceError, match=path.name):
+                remove(path)
+    assert not ended.exists()
+    assert {named, linked, other, running} < set(tmp_path.iterdir())
+    assert enforce(tmp_path, 0).count == 1  # it has ended meanwhile
+    assert not running.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("", MOST_BYTES),
+        ("off", None),
+        ("0", 0),
+        ("500MB", 500_000_000),
+        ("2 GB", 2 * 10**9),
+        ("1.5g", 1_500_000_000),
+        ("800 kb", 800_000),
+        ("123", 123),
+    ],
+)
+def test_the_limit(text: str, most: int | None) -> None:
+    """A size, or off."""
+    assert limit({LIMIT: text}) == most
+    assert limit({}) == MOST_BYTES
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "1e9", "1 PB", "nan", "١GB x"])
+def test_what_is_no_limit(text: str) -> None:
+    """Is said, with what would be."""
+    with pytest.raises(TraceError, match=f"{LIMIT} is .*give a size such as 500MB"):
+        limit({LIMIT: text})
