@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -218,7 +218,7 @@ def test_a_closed_iterator_frees_its_place(engine: Engine) -> None:
         session.prefill(PROMPTS[0])
         decoding = session.decode(max_tokens=50)
         next(decoding)
-        decoding.close()
+        cast("Generator[int]", decoding).close()
 
     assert not engine.scheduler._active
     assert not engine.scheduler._left
