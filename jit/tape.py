@@ -91,13 +91,44 @@ class Tape:
         return NativeTape(self, library, pool)
 
 
-class NativeTape:
-    """A tape that can be played.
+class TapeTimes:
+    """What runs of a tape took, by thread and op, since `reset`: somebody's own account of it.
 
     Attributes:
-        stats: int64 [threads, ops, 2], cycles of work and of waiting since `reset`.
-        passes: passes played to their end since `reset`.
-        players: threads that played them, added up.
+        stats: int64 [threads, ops, 2], cycles of work and of waiting.
+        passes: runs that came to their end.
+        players: threads that took part in them, added up.
+    """
+
+    def __init__(self, threads: int, ops: int, cycles_per_second: float) -> None:
+        # Room for each thread's sums on lines of its own.
+        self.stats = aligned((threads, _round_up(ops, 4), 2), np.int64)
+        self.place = self.stats.ctypes.data, self.stats.strides[0]
+        self._ops, self._rate = ops, cycles_per_second
+        self.passes = self.players = 0
+
+    def reset(self) -> None:
+        """Start the sums anew."""
+        self.stats[:] = 0
+        self.passes = self.players = 0
+
+    def work_seconds(self) -> np.ndarray:
+        """float64 [threads, ops]: time inside kernels since `reset`."""
+        return self.stats[:, : self._ops, 0] / self._rate
+
+    def wait_seconds(self) -> np.ndarray:
+        """float64 [threads, ops]: time at the barrier after each op since `reset`.
+
+        The barrier that ends a pass or a time slice counts for thread 0 only.
+        """
+        return self.stats[:, : self._ops, 1] / self._rate
+
+
+class NativeTape:
+    """A tape that can be run.
+
+    Attributes:
+        times: the account of runs for which no other one is given.
     """
 
     def __init__(self, tape: Tape, library: Library, pool: Pool) -> None:
@@ -130,39 +161,26 @@ class NativeTape:
             )
             at += 8 * len(block)
         self.records[:] = records
-        # Room for each thread's sums on lines of its own.
-        self.stats = aligned((tape.threads, _round_up(len(tape.ops), 4), 2), np.int64)
+        self._threads = tape.threads
         self._at = (self.records.ctypes.data, len(tape.ops))
-        self._stats_at = (self.stats.ctypes.data, self.stats.strides[0])
-        self.passes = self.players = 0
+        self.times = self.account()
 
-    def play(self, start: int = 0) -> int:
-        """Play until the end or the end of the time slice; the next op, `len(self)` at the end."""
+    def account(self) -> TapeTimes:
+        """A new account of what runs take."""
+        return TapeTimes(self._threads, len(self), self.pool.cycles_per_second)
+
+    def play(self, start: int = 0, times: TapeTimes | None = None) -> int:
+        """Run until the end or the end of the time slice; the next op, `len(self)` at the end."""
         records, count = self._at
-        following = self.pool.play_at(records, count, start, *self._stats_at)
+        times = times or self.times
+        following = self.pool.play_at(records, count, start, *times.place)
         if following == count:
-            self.passes += 1
-            self.players += self.pool.active
+            times.passes += 1
+            times.players += self.pool.active
         return following
 
     def __len__(self) -> int:
         return len(self.names)
-
-    def reset(self) -> None:
-        """Start the sums anew."""
-        self.stats[:] = 0
-        self.passes = self.players = 0
-
-    def work_seconds(self) -> np.ndarray:
-        """float64 [threads, ops]: time inside kernels since `reset`."""
-        return self.stats[:, : len(self), 0] / self.pool.cycles_per_second
-
-    def wait_seconds(self) -> np.ndarray:
-        """float64 [threads, ops]: time at the barrier after each op since `reset`.
-
-        The barrier that ends a pass or a time slice counts for thread 0 only.
-        """
-        return self.stats[:, : len(self), 1] / self.pool.cycles_per_second
 
 
 def _argument_block(op: Op, threads: int) -> tuple[list[int], int]:
@@ -196,4 +214,4 @@ def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
-__all__ = ["DYNAMIC", "EACH", "STATIC", "NativeTape", "Op", "PerThread", "Tape"]
+__all__ = ["DYNAMIC", "EACH", "STATIC", "NativeTape", "Op", "PerThread", "Tape", "TapeTimes"]

@@ -144,7 +144,11 @@ class PhaseEvent(Event):
     kv_after: int
     """Positions in the KV cache before and after the phase."""
     cached_tokens: int = 0
-    """Tokens of the context that were not computed again."""
+    """Tokens of the context that were not computed in this phase."""
+    shared_tokens: int = 0
+    """Of `tokens`, those that another session of the engine had computed."""
+    recomputed_tokens: int = 0
+    """Tokens whose pages others needed before: they were, or will be, computed again."""
     reread_tokens: int = 0
     """Tokens that were computed again, mostly because thinking before them was dropped."""
     miss: MissRecord | None = None

@@ -37,6 +37,8 @@ KEPT: dict[str, set[str]] = {
         *(
             "kv_after",
             "cached_tokens",
+            "shared_tokens",
+            "recomputed_tokens",
             "reread_tokens",
             "wall_s",
             "flops",

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, i8, i32, kernel
+from ..simd import F32, I64, F32s, I8s, I32s, Kernel, Ptr, V, f32, i8, i32, i64, kernel
 from .mathlib import round_to_int, tanh
 
 BLOCK = 32
@@ -55,20 +55,22 @@ def prepare(
     padded: I64,
     eps: F32,
     zero_point: I64,
-    first: I64s,
+    wanted: I32s,
     *,
     norm: bool,
     kind: Kind,
     group: int,
+    gather: bool = False,
 ) -> None:
-    """Normalise (if `norm`) and quantise (unless `kind` is float) rows; unit = token.
+    """Normalise (if `norm`) and quantise (unless `kind` is float) rows; unit = row of `out`.
 
-    Token t is row first[0] + t of `x` [tokens, x_stride]; it becomes row t of `out`: blocks of
-    40 bytes, or float32 [padded]. `padded` is `width` rounded up, with zeros in x and weight.
+    Row t of `out`, blocks of 40 bytes or float32 [padded], is made of row t of `x`
+    [tokens, x_stride]; with `gather`, of row wanted[t]. `padded` is `width` rounded up, with zeros
+    in x and weight.
     """
     lanes = k.lanes
     with k.units("token") as token:
-        row = x.at((first.load(0) + token) * x_stride)
+        row = x.at((wanted.load(token).to(i64) if gather else token) * x_stride)
         scale = _norm_scale(k, row, width, padded, eps) if norm else None
 
         def value(at: V, count: int = lanes) -> V:

@@ -1,4 +1,4 @@
-"""Greedy choice over the vocabulary, under an optional mask: the first of the largest logits."""
+"""Greedy choice over the vocabulary, each row under a mask of its own: the first of the largest."""
 
 from __future__ import annotations
 
@@ -17,52 +17,56 @@ def argmax_part(
     row: I64s,
     stride: I64,
     mask: I32s,
+    mask_stride: I64,
     use_mask: I64s,
     best: F32s,
     where: I64s,
     count: I64,
 ) -> None:
-    """Unit = slice. best[unit], where[unit] = largest allowed logit of the slice and its index.
+    """Unit = (row, slice), slice fastest: the slice's largest allowed logit and its index.
 
-    Of `logits`, float32 [rows, stride], row row[0] is looked at. `mask` has one bit for each token,
-    used if use_mask[0] is not 0. A row is padded to a multiple of 32 * PARTS; indices at or past
-    `count` are never chosen. A slice with nothing allowed gives -3.4e38.
+    logits: float32 [rows, stride]; the first row that is looked at is row[0]. mask: int32
+    [rows, mask_stride], one bit for each token, used for rows whose use_mask is not 0. best, where:
+    [rows, PARTS]. A row is padded to a multiple of 32 * PARTS; indices at or past `count` are never
+    chosen. A slice with nothing allowed gives -3.4e38.
     """
     lanes = k.lanes
     words = (count + 31) // 32
-    masked = use_mask.load(0).ne(0)
-    logits = logits.at(row.load(0) * stride)
     with k.units() as unit:
-        begin, end = words * unit // PARTS, words * (unit + 1) // PARTS
+        number, part = row.load(0) + unit // PARTS, unit % PARTS
+        begin, end = words * part // PARTS, words * (part + 1) // PARTS
+        masked = use_mask.load(number).ne(0)
+        bits, line = mask.at(number * mask_stride), logits.at(number * stride)
         largest = k.var(k.f32(NEVER, lanes))
         index = k.var(k.zeros(i32, lanes))
         with k.range(begin, end, name="word") as word:
-            allowed = masked.select(mask.load(masked.select(word, 0)), -1).splat(lanes)
+            allowed = masked.select(bits.load(masked.select(word, 0)), -1).splat(lanes)
             for n in range(0, 32, lanes):
                 at = k.iota(lanes) + (word * 32 + n).to(i32).splat(lanes)
                 bit = (allowed >> (k.iota(lanes) + n)) & 1
-                x = logits.load(word * 32 + n, lanes)
+                x = line.load(word * 32 + n, lanes)
                 usable = bit.ne(0) & (at < count.to(i32).splat(lanes)) & (x > largest.now)
                 largest.set(usable.select(x, largest.now))
                 index.set(usable.select(at, index.now))
         most = largest.now.hmax()
         # Among lanes that hold the maximum, the smallest index.
         ties = largest.now.eq(most.splat(lanes)).select(index.now, 0x7FFFFFFF)
-        best.store(unit, most)
-        where.store(unit, ties.fold(lambda a, b: a.min(b)).to(i64))
+        best.store(number * PARTS + part, most)
+        where.store(number * PARTS + part, ties.fold(lambda a, b: a.min(b)).to(i64))
 
 
 @kernel
-def argmax_final(k: Kernel, best: F32s, where: I64s, out: I64s) -> None:
-    """One unit: out[0] = index of the largest of the PARTS candidates; -1 if nothing is allowed."""
-    with k.units():
+def argmax_final(k: Kernel, best: F32s, where: I64s, out: I64s, row: I64s) -> None:
+    """Unit = row, from row[0] on: out[row] = the best of its PARTS candidates; -1: none allowed."""
+    with k.units() as unit:
+        number = row.load(0) + unit
         value, index = k.var(k.f32(NEVER)), k.var(k.const(-1, i64))
         for n in range(PARTS):
-            x: V = best.load(n)
+            x: V = best.load(number * PARTS + n)
             better = x > value.now
-            index.set(better.select(where.load(n), index.now))
+            index.set(better.select(where.load(number * PARTS + n), index.now))
             value.set(better.select(x, value.now))
-        out.store(0, index.now)
+        out.store(number, index.now)
 
 
 def reference(logits: np.ndarray, allowed: np.ndarray | None = None) -> int:

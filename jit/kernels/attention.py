@@ -31,6 +31,7 @@ import numpy as np
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, i32, kernel
 from .attention_float import FloatProducts
 from .attention_q8 import ByteProducts
+from .batch import COUNT, FIRST, START, TABLE, TILE_SLOTS
 from .gemm import for_tiles
 from .kvcache import PAGE, KVFormat, head_part, head_words
 from .mathlib import exp, tanh
@@ -43,7 +44,7 @@ Products = FloatProducts | ByteProducts
 
 
 def token_tile(group: int) -> int:
-    """Tokens of one unit: enough rows to reuse each load of the cache, few enough to stay in L2."""
+    """Most tokens of a tile: enough rows to reuse each load of the cache, few enough for L2."""
     return max(1, 32 // group)
 
 
@@ -63,7 +64,7 @@ def attention(
     out: F32s,
     out_stride: I64,
     scratch: I8s,
-    state: I64s,
+    tiles: I64s,
     *,
     head_dim: int,
     kv_heads: int,
@@ -72,16 +73,16 @@ def attention(
     window: int = 0,
     cap: float = 0.0,
 ) -> None:
-    """Unit = (token tile, kv head), kv head fastest. state = [tokens, position of token 0].
+    """Unit = (tile, kv head), kv head fastest. tiles: as `batch.py` has them.
 
-    `q` as `rope_store` writes it; pages and offsets as in `kvcache.py`; `out` float32
+    `q` as `rope_store` writes it; pages, tables and offsets as in `kvcache.py`; `out` float32
     [tokens, out_stride]; `scratch` is this thread's own.
     """
-    walk = Walk(k, q, pages, k_offset, v_offset, scratch, state, head_dim=head_dim,
+    walk = Walk(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
                 kv_heads=kv_heads, group=group, kv=kv, window=window, cap=cap)  # fmt: skip
     running = Running(k, walk.sums, walk.stats, head_dim)
     with k.units() as unit:
-        tile = walk.tile(unit // kv_heads * walk.tokens, unit % kv_heads)
+        tile = walk.tile(unit // kv_heads, unit % kv_heads)
         with k.range(0, tile.rows, name="row") as row:
             running.clear(row)
         with k.range(tile.lowest * CHUNK, tile.seen, step=CHUNK, name="chunk") as chunk:
@@ -117,7 +118,7 @@ class Walk:
         k_offset: V,
         v_offset: V,
         scratch: Ptr,
-        state: Ptr,
+        tiles: Ptr,
         *,
         head_dim: int,
         kv_heads: int,
@@ -126,7 +127,7 @@ class Walk:
         window: int,
         cap: float,
     ) -> None:
-        self.k, self.q, self.state = k, q, state
+        self.k, self.q, self.tiles = k, q, tiles
         self.pages, self.offsets = pages, (k_offset, v_offset)
         self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
         self.tokens = token_tile(group)
@@ -138,14 +139,17 @@ class Walk:
         self.sums = self.scores.at(rows_most * 2 * CHUNK)
         self.stats = self.sums.at(rows_most * head_dim)
 
-    def tile(self, first: V, head: V) -> Tile:
-        """The rows of the tokens from `first` on of one KV head."""
-        tokens = (self.state.load(0) - first).min(self.tokens)
-        start = self.state.load(1) + first  # position of this tile's first token
+    def tile(self, number: V, head: V) -> Tile:
+        """The rows of one KV head in one tile of the pass."""
+        slots = self.tiles.at(number * TILE_SLOTS)
+        first, tokens, start = (slots.load(n) for n in (FIRST, COUNT, START))
         row = first * (self.kv_heads * self.group) + head * self.group
         queries = self.q.cast(i32).at(row * self.products.query_words)
         lowest = lowest_chunk(self.k, start, self.window)
-        return Tile(self, first, head, tokens * self.group, start, start + tokens, lowest, queries)
+        pages = self.pages.at(slots.load(TABLE))
+        return Tile(
+            self, first, head, tokens * self.group, start, start + tokens, lowest, queries, pages
+        )
 
 
 def lowest_chunk(k: Kernel, start: V, window: int) -> V:
@@ -155,7 +159,10 @@ def lowest_chunk(k: Kernel, start: V, window: int) -> V:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """See `Walk.tile`. Its tokens begin at position `start`; the last attends to `seen` ones."""
+    """See `Walk.tile`. Its tokens begin at position `start`; the last attends to `seen` ones.
+
+    pages: the page table of its sequence.
+    """
 
     walk: Walk
     first: V
@@ -165,6 +172,7 @@ class Tile:
     seen: V
     lowest: V
     queries: Ptr
+    pages: Ptr
 
     def meet(self, chunk: V, into: Into) -> None:
         """Scores, softmax and products of the chunk that begins at position `chunk`."""
@@ -172,8 +180,8 @@ class Tile:
         products, (k_offset, v_offset) = walk.products, walk.offsets
         key_words, value_words = walk.words
         count, page = (self.seen - chunk).min(CHUNK), chunk // CHUNK
-        keys = head_part(k, walk.pages, page, k_offset, self.head, key_words)
-        values = head_part(k, walk.pages, page, v_offset, self.head, value_words)
+        keys = head_part(k, self.pages, page, k_offset, self.head, key_words)
+        values = head_part(k, self.pages, page, v_offset, self.head, value_words)
         products.score(self.queries, keys, walk.scores, rows, count, walk.kv_heads, values)
         part = _Rows(rows, walk.group, self.start - chunk, count, walk.window, walk.cap)
         _softmax(k, products, walk.scores, walk.probs, values, into, part)
@@ -181,7 +189,7 @@ class Tile:
         more = (chunk + CHUNK) < self.seen
         next_page = more.select(page + 1, self.lowest)
         next_head = more.select(self.head, self.head + 1)
-        after = head_part(k, walk.pages, next_page, k_offset, next_head, key_words)
+        after = head_part(k, self.pages, next_page, k_offset, next_head, key_words)
         products.weigh(walk.probs, values, rows, count, into, after)
 
 

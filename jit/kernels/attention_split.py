@@ -5,11 +5,11 @@ memory; after a barrier `attention_merge` puts the chunks of a row together, in 
 by the same operations as `attention` does on the way. So the bits are the same, whoever computed
 which chunk.
 
-    parts        float32 [chunk, rows, head_dim], o_c before it is multiplied by its unit
-    part_stats   float32 [chunk, rows, 4]: m_c, l_c, unit
+    parts        float32 [part row, head_dim], o_c before it is multiplied by its unit
+    part_stats   float32 [part row, 4]: m_c, l_c, unit
 
-where row = token * heads + head, and chunks are counted from the first that any row of the pass
-sees. Only as many are touched as the KV length has.
+A tile's part rows begin at its slot PART: [chunk][token of the tile][head], the chunks counted from
+the first that the tile sees. Only as many are touched as the KV length has.
 """
 
 from __future__ import annotations
@@ -17,17 +17,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, kernel
-from .attention import CHUNK, Running, Tile, Walk, lowest_chunk, token_tile
+from .attention import CHUNK, Running, Tile, Walk, lowest_chunk
+from .batch import COUNT, FIRST, PART, ROW_SLOTS, ROW_TILE, START, TILE_SLOTS
 from .kvcache import KVFormat
 
 _MOST, _TOTAL, _UNIT = range(3)  # of a row's part_stats
 
 
-def chunks(tokens: int, start: int, window: int = 0) -> int:
-    """Chunks that a pass of `tokens` tokens from position `start` on meets."""
+def chunk_range(start: int, end: int, window: int = 0) -> range:
+    """The chunks that a tile of the positions start … end - 1 meets."""
     lowest = max(0, start - (window - 1)) // CHUNK if window else 0
-    return -(-(start + tokens) // CHUNK) - lowest
+    return range(lowest, -(-end // CHUNK))
+
+
+def entries_of(tiles: np.ndarray, heads: int, window: int = 0) -> tuple[int, np.ndarray]:
+    """Give the tiles of a pass their part rows; how many there are, and the entries of all.
+
+    tiles int64 [tiles, TILE_SLOTS]: slot PART is written, alike for every window. Entries int64
+    [count, 2], of a tile and a chunk each, as `attention_parts` wants them.
+    """
+    ends = -(-(tiles[:, START] + tiles[:, COUNT]) // CHUNK)
+    rows = np.cumsum(ends * tiles[:, COUNT]) * heads
+    tiles[0, PART], tiles[1:, PART] = 0, rows[:-1]
+    lowest = np.maximum(0, tiles[:, START] - (window - 1)) // CHUNK if window else 0 * ends
+    counts = ends - lowest
+    entries = np.empty((int(counts.sum()), 2), np.int64)
+    entries[:, 0] = np.repeat(np.arange(len(tiles)), counts)
+    before = np.repeat(np.cumsum(counts) - counts - lowest, counts)
+    entries[:, 1] = np.arange(len(entries)) - before
+    return int(rows[-1]), entries
 
 
 @kernel
@@ -39,9 +60,10 @@ def attention_parts(
     v_offset: I64,
     parts: F32s,
     part_stats: F32s,
-    part_rows: I64,
     scratch: I8s,
-    state: I64s,
+    tiles: I64s,
+    entries: I64s,
+    count: I64s,
     *,
     head_dim: int,
     kv_heads: int,
@@ -50,22 +72,21 @@ def attention_parts(
     window: int = 0,
     cap: float = 0.0,
 ) -> None:
-    """Unit = (token tile, kv head, chunk), chunk fastest: `chunks` of them for each tile and head.
+    """Unit = (kv head, entry), entry fastest. The rest as for `attention`.
 
-    part_rows: rows that `parts` has for each chunk. The rest as for `attention`.
+    entries int64 [count[0], 2]: a tile, and one of the chunks that it meets.
     """
-    walk = Walk(k, q, pages, k_offset, v_offset, scratch, state, head_dim=head_dim,
+    walk = Walk(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
                 kv_heads=kv_heads, group=group, kv=kv, window=window, cap=cap)  # fmt: skip
-    start = state.load(1)
-    base = lowest_chunk(k, start, window)
-    count = (start + state.load(0) + (CHUNK - 1)) // CHUNK - base
+    total = count.load(0)
     with k.units() as unit:
-        share, number = unit // count, unit % count
-        tile = walk.tile(share // kv_heads * walk.tokens, share % kv_heads)
-        chunk = base + number
-        # Another tile may see more, or begin sooner.
-        with k.if_((chunk >= tile.lowest) & (chunk * CHUNK < tile.seen)):
-            tile.meet(chunk * CHUNK, _Apart(tile, number * part_rows, parts, part_stats, head_dim))
+        entry = entries.at(unit % total * 2)
+        number, chunk = entry.load(0), entry.load(1)
+        tile = walk.tile(number, unit // total)
+        first = tiles.load(number * TILE_SLOTS + PART)
+        rows = tiles.load(number * TILE_SLOTS + COUNT) * (kv_heads * group)
+        line = first + (chunk - tile.lowest) * rows
+        tile.meet(chunk * CHUNK, _Apart(tile, line, parts, part_stats, head_dim))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +101,7 @@ class _Apart:
 
     def _at(self, row: V) -> V:
         group, heads = self.tile.walk.group, self.tile.walk.kv_heads * self.tile.walk.group
-        token, member = self.tile.first + row // group, row % group
+        token, member = row // group, row % group
         return self.line + token * heads + self.tile.head * group + member
 
     def chunk(self, row: V, most: V, total: V, unit: Callable[[], V]) -> None:
@@ -98,33 +119,37 @@ def attention_merge(
     k: Kernel,
     parts: F32s,
     part_stats: F32s,
-    part_rows: I64,
     out: F32s,
     out_stride: I64,
     scratch: I8s,
-    state: I64s,
+    tiles: I64s,
+    rows: I64s,
     *,
     head_dim: int,
     kv_heads: int,
     group: int,
     window: int = 0,
 ) -> None:
-    """Unit = (token, head), head fastest; `out` float32 [tokens, out_stride]."""
-    heads, tokens = kv_heads * group, token_tile(group)
+    """Unit = (row of the pass, head), head fastest; `out` float32 [tokens, out_stride].
+
+    rows, tiles: as `batch.py` has them.
+    """
+    heads = kv_heads * group
     running = Running(k, scratch.cast(f32), scratch.cast(f32).at(head_dim), head_dim)
-    start = state.load(1)
-    base, row = lowest_chunk(k, start, window), k.i64(0)
+    row = k.i64(0)
     with k.units() as unit:
+        token, head = unit // heads, unit % heads
+        tile = tiles.at(rows.load(token * ROW_SLOTS + ROW_TILE) * TILE_SLOTS)
+        first, count, start = (tile.load(n) for n in (FIRST, COUNT, START))
         # The chunks of the row's tile, also those that only its other tokens see.
-        first = unit // heads // tokens * tokens
-        seen = start + (first + tokens).min(state.load(0))
-        lowest = lowest_chunk(k, start + first, window)
+        lowest = lowest_chunk(k, start, window)
+        line = tile.load(PART) + (token - first) * heads + head
         running.clear(row)
-        with k.range(lowest - base, (seen + (CHUNK - 1)) // CHUNK - base, name="chunk") as number:
-            at = number * part_rows + unit
+        with k.range(0, (start + count + (CHUNK - 1)) // CHUNK - lowest, name="chunk") as number:
+            at = line + number * (count * heads)
             most, total, size = (part_stats.load(at * 4 + n) for n in (_MOST, _TOTAL, _UNIT))
             running.chunk(row, most, total, lambda size=size: size)
             add = running.row(row)
             with k.range(0, head_dim, step=k.lanes, name="dim") as d:
                 add(d, parts.load(at * head_dim + d, k.lanes))
-        running.write(row, out.at(unit // heads * out_stride + unit % heads * head_dim))
+        running.write(row, out.at(token * out_stride + head * head_dim))

@@ -1,7 +1,9 @@
 """Where keys and values lie: pages of 256 positions, each holding all layers and KV heads.
 
 A page table (int64 addresses) leads to the pages, so a cache grows page by page, and pages can be
-shared between branches of a conversation. Within a page every layer has a K part and a V part, and
+shared between branches of a conversation. A pass may hold rows of several sequences, each with a
+table of its own: kernels get one base address, `pages`, and for each row or tile the distance of
+its table from there, in entries. Within a page every layer has a K part and a V part, and
 every KV head is contiguous, for `lanes` L and positions p of the page:
 
     bf16   K: int32 [p / L][dim / 2][L]   a pair of dims of one position in each int32

@@ -18,6 +18,7 @@ import numpy as np
 from ..dot import to_bf16_bits
 from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, i16, i32, kernel
 from . import cache_q8
+from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
 from .kvcache import PAGE, KVFormat, head_part, head_words
 
 TOKENS = 16  # one head's keys of 16 positions share cache lines: written together, they stay in L1
@@ -42,7 +43,8 @@ def rope_store(
     kv_stride: I64,
     eps: F32,
     scale: F32,
-    state: I64s,
+    count: I64s,
+    rows: I64s,
     *,
     head_dim: int,
     kv_heads: int,
@@ -53,14 +55,14 @@ def rope_store(
     adjacent: bool = False,
     bias: bool = False,
 ) -> None:
-    """Unit = (tile of TOKENS tokens, kv head), kv head fastest: queries, key, value of each token.
+    """Unit = (TOKENS rows of the pass, kv head), kv head fastest: query, key, value of each row.
 
     q float32 [tokens, q_stride], keys and values [tokens, kv_stride]; biases: of all query heads,
-    keys and values, one after the other; cos, sin [positions, rotated / 2]; state = [tokens,
-    position of token 0]; pages and offsets as in `kvcache.py`. q_out is float32 [tokens, heads,
-    head_dim], or the same as bf16 pairs where the target multiplies those, or the blocks of
-    `cache_q8.py`; it carries the attention scale. `rotated`: dims of a head that are rotated; -1:
-    all.
+    keys and values, one after the other; cos, sin [positions, rotated / 2]; count[0]: rows of the
+    pass; rows: as `batch.py` has them; pages, tables and offsets as in `kvcache.py`. q_out is
+    float32 [tokens, heads, head_dim], or the same as bf16 pairs where the target multiplies those,
+    or the blocks of `cache_q8.py`; it carries the attention scale. `rotated`: dims of a head that
+    are rotated; -1: all.
     """
     heads = kv_heads * group
     rotated = head_dim if rotated < 0 else rotated
@@ -68,8 +70,9 @@ def rope_store(
     key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
     with k.units() as unit:
         head, first = unit % kv_heads, unit // kv_heads * TOKENS
-        with k.range(first, (first + TOKENS).min(state.load(0)), name="token") as token:
-            position = state.load(1) + token
+        with k.range(first, (first + TOKENS).min(count.load(0)), name="token") as token:
+            row = rows.at(token * ROW_SLOTS)
+            position, table = row.load(ROW_POSITION), pages.at(row.load(ROW_TABLE))
             angles = cos.at(position * (rotated // 2)), sin.at(position * (rotated // 2))
             for member in range(group):
                 h = head * group + member
@@ -85,8 +88,8 @@ def rope_store(
             if norm:
                 key = form.normed(key, k_norm, eps)
             page, within = position // PAGE, position % PAGE
-            k_part = head_part(k, pages, page, k_offset, head, key_words)
-            v_part = head_part(k, pages, page, v_offset, head, value_words)
+            k_part = head_part(k, table, page, k_offset, head, key_words)
+            v_part = head_part(k, table, page, v_offset, head, value_words)
             _store_key(k, k_part, within, form.turned(key, angles), head_dim, kv)
             own = biases.at((heads + kv_heads + head) * head_dim) if bias else None
             lanes = min(k.lanes, head_dim)

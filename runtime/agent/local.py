@@ -74,6 +74,7 @@ class LocalTalk:
             engine.tokenizer, tools, self.chat.form, config.output, self.chat.thinking
         )
         self.session = engine.session(context=config.context)
+        self.session.shares = True
         self.session.prepare()
         self.ledger = TokenLedger()
         self.sampling = (config.sampling or Sampling()).over(engine.sampling)
@@ -288,6 +289,7 @@ class LocalTalk:
         agent.messages = messages
         self._opens_thinking = chat.opens_thinking(segments)
         run.usage.input_tokens += len(ledger)
+        reused += phase.shared_tokens
         run.usage.cached_tokens += reused
         reuse = Reuse(reused, len(ledger))
         if miss is not None and before > keep:

@@ -22,7 +22,7 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ from ..physics.machine import MachineProfile
 from .runner import Case, Runner, part_of
 
 if TYPE_CHECKING:
+    from ...jit.tape import TapeTimes
     from ..inference.engine import Engine
     from ..inference.plan import Plan
     from ..physics.costs import ModelCost
@@ -114,12 +115,12 @@ class Sampler:
     @property
     def passes(self) -> Passes:
         """How the engine cuts its work."""
-        session = self._runner.session
+        session, plans = self._runner.session, self.engine.plans
         return Passes(
-            chunk=session.prefill_plan.most_tokens,
+            chunk=session.most_tokens,
             tile=self.tile(self.engine),
-            decode_barriers=session.decode_plan.tape.barriers,
-            prefill_barriers=session.prefill_plan.tape.barriers,
+            decode_barriers=plans.decode.tape.barriers,
+            prefill_barriers=plans.prefill.tape.barriers,
         )
 
     def take(self, case: Case, repeat: int, tries: int = 1) -> list[Sample]:
@@ -160,7 +161,7 @@ class Sampler:
         assert phase is not None, "a phase has just ended"
         each = 1.0 / phase.passes if case.generate else 1.0
         players = session.accounts.players()
-        found = parts_of(session.plans, players)
+        found = parts_of(session.measured, players)
         parts = {name: seconds * each for name, seconds in found.items()}
         start = case.start + (case.generate - 1) // 2 if case.generate else case.start
         tokens = 1 if case.generate else case.prompt
@@ -177,11 +178,11 @@ def steady(a: MachineProfile, b: MachineProfile) -> bool:
 _PARTS = ("products", "head", "attention", "rows")
 
 
-def parts_of(plans: Iterable[Plan[Any]], players: float) -> dict[str, float]:
-    """Seconds that each of `players` threads was in each part since the tapes were reset."""
+def parts_of(measured: Mapping[Plan[Any], TapeTimes], players: float) -> dict[str, float]:
+    """Seconds that each of `players` threads was in each part, in a session's passes."""
     parts: dict[str, float] = dict.fromkeys(_PARTS, 0.0)
-    for plan in plans:
-        work = plan.tape.work_seconds().sum(axis=0) / players
+    for plan, times in measured.items():
+        work = times.work_seconds().sum(axis=0) / players
         for op, value in zip(plan.graph.tape.ops, work, strict=True):
             parts[_part(op.kernel.source.name, op.name)] += float(value)
     return parts

@@ -23,9 +23,11 @@ import numpy as np
 
 from ...jit.compile import spec
 from ...jit.kernels import attention, gemm, interventions
+from ...jit.kernels.batch import describe
 from ...jit.kernels.panels import FORMATS
 from ...jit.pool import aligned
 from ...jit.tape import Op, PerThread, Tape
+from ..forward.batch import Span
 from ..forward.graph import CHUNKS, ONE, Graph
 from ..inference.plan import Plan
 
@@ -47,7 +49,7 @@ def halved(session: Session, name: Halved, tokens: int) -> Plan[HalvedGraph]:
         expected = tokens * session.engine.cost.experts_used / max(1, session.engine.cost.experts)
 
     label = name or "whole"
-    return Plan(session, label, tokens, session.engine.choice.logits, Kind)
+    return Plan(session.engine, label, tokens, Kind)
 
 
 class HalvedGraph(Graph):
@@ -64,15 +66,14 @@ class HalvedGraph(Graph):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.tape = _Changed(self.tape.name, self.tape.threads, self._change)
-        self._follow: list[Callable[[int, int, int], None]] = []
+        self._follow: list[Callable[[Span], None]] = []
         self._chance = np.random.default_rng(1)  # which experts tokens go to: alike in all passes
 
-    def set_pass(
-        self, tokens: int, start: int, outputs: int, panels: np.ndarray | None = None
-    ) -> None:
-        super().set_pass(tokens, start, outputs, panels)
+    def set_pass(self, spans: Sequence[Span], panels: np.ndarray | None = None) -> None:
+        super().set_pass(spans, panels)
+        (span,) = spans  # what is changed here are passes of one sequence
         for follow in self._follow:
-            follow(tokens, start, outputs)
+            follow(span)
 
     # --- what becomes of the ops
 
@@ -134,8 +135,8 @@ class HalvedGraph(Graph):
         """Units of a piece of the output head: none in a pass without outputs."""
         units = aligned(8, np.int64)[:1]
 
-        def follow(_tokens: int, _start: int, outputs: int) -> None:
-            units[0] = size if outputs else 0
+        def follow(span: Span) -> None:
+            units[0] = size if span.outputs else 0
 
         self._follow.append(follow)
         return units
@@ -143,24 +144,26 @@ class HalvedGraph(Graph):
     def _half_of_tokens(self) -> np.ndarray:
         count = aligned(8, np.int64)[:1]
 
-        def follow(tokens: int, _start: int, _outputs: int) -> None:
-            count[0] = max(1, tokens // 2)
+        def follow(span: Span) -> None:
+            count[0] = max(1, len(span.ids) // 2)
 
         self._follow.append(follow)
         return count
 
     def _fewer_rows(self, op: Op) -> Op:
         """Attention of half the tokens, from as much of the cache on average."""
-        state, units = aligned(16, np.int64), aligned(8, np.int64)[:1]
+        rows, tiles = np.zeros_like(self.rows), aligned(self.tiles.shape, np.int64)
+        units = aligned(8, np.int64)[:1]
         tile, heads = attention.token_tile(self.heads.group), self.heads.kv_heads
 
-        def follow(tokens: int, start: int, _outputs: int) -> None:
+        def follow(span: Span) -> None:
+            tokens = len(span.ids)
             half = max(1, tokens // 2)
-            state[:2] = half, start + (tokens - half) // 2
-            units[0] = -(-half // tile) * heads
+            place = span.start + (tokens - half) // 2, half, span.table
+            units[0] = describe(rows, tiles, [place], tile) * heads
 
         self._follow.append(follow)
-        return dataclasses.replace(op, args=[*op.args[:-1], state], units=units)
+        return dataclasses.replace(op, args=[*op.args[:-1], tiles], units=units)
 
     def _fewer_heads(self, op: Op) -> Op:
         """Attention of half the query heads of each KV head."""

@@ -96,7 +96,7 @@ def measure(
     _fill(session, most)
     with engine.lock, all_threads(engine):
         for tokens in dict.fromkeys(tokens for tokens, _ in points):
-            turns = _Turns(session, min(tokens, session.prefill_plan.most_tokens))
+            turns = _Turns(session, min(tokens, session.most_tokens))
             for start in (start for n, start in points if n == tokens):
                 yield _point(engine, turns, tokens, start, limits)
 
@@ -106,12 +106,14 @@ class _Turns:
 
     Attributes:
         most: tokens of a pass at most.
+        measured: what the passes of each plan took.
     """
 
     def __init__(self, session: Session, tokens: int) -> None:
         self.plans: dict[Halved, Plan[HalvedGraph]] = {
             name: halved(session, name, tokens) for name in NAMES
         }
+        self.measured = session.measured
         session.accounts.reset()  # they count the experts of each layer
         self.most = tokens
         self._session = session
@@ -131,8 +133,7 @@ class _Turns:
         started = time.perf_counter()
         for tokens, start, outputs in todo:  # as `Session.compute` does, its accounts included
             session.n_cached = start
-            session.run_pass(plan, self._ids[:tokens], outputs)
-            session.accounts.cost(plan, tokens, start, outputs)
+            session.accounts.cost(session.run_pass(plan, self._ids[:tokens], outputs), start)
         seconds = time.perf_counter() - started
         return seconds / 2 if twice and todo[0][0] > 1 else seconds
 
@@ -144,13 +145,14 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Limit
     count = int(ROUNDS_S / sum(first.values()))
     count = min(MOST_ROUNDS, max(LEAST_ROUNDS, count))
     whole = turns.plans[""]
+    times = turns.measured[whole]
     stamps: list[dict[str, float]] = []
     rounds: dict[Halved, list[float]] = {name: [] for name in NAMES}
     for _ in range(count):
-        whole.tape.reset()
+        times.reset()
         for name in NAMES:
             rounds[name].append(turns.play(name, todo))
-        stamps.append(parts_of([whole], engine.pool.active))
+        stamps.append(parts_of({whole: times}, engine.pool.active))
     machine = before.merged(limits.sample())
     effects: dict[Bound, float] = {}
     noise: dict[Bound, float] = {}

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import SettingError
 from ...jit.compile import Library, ObjectCache, default_folder
-from ...jit.kernels.kvcache import KVFormat
+from ...jit.kernels.kvcache import PAGE, KVFormat
 from ...jit.kernels.panels import FORMATS, Format
 from ...jit.kernels.probe import Peak
 from ...jit.kernels.rope import tables
@@ -25,9 +25,10 @@ from ...jit.pool import Pool
 from ...jit.tape import NativeTape, Op, Tape
 from ...jit.targets import CpuTarget
 from ..forward import experts
+from ..forward.batch import Span
 from ..forward.choice import Choice, choose_ops
-from ..forward.graph import ZERO, Graph
-from ..forward.kv import KVCache
+from ..forward.graph import Graph
+from ..forward.kv import KVCache, KVLayout
 from ..forward.rows import AttentionRule, Buffers, HeadShape, Row, padded
 from ..memory import Arena
 from ..physics.limits import Limits, play
@@ -303,18 +304,17 @@ class _Bench:
         graph, choice = self._graph(1), Choice(VOCABULARY)
         choice.logits[:] = self.random.standard_normal(choice.logits.shape, np.float32)
         for _ in range(TIMES):
-            choose_ops(graph.tape, graph.state, choice, choice.logits, graph.units(ZERO))
+            choose_ops(graph.tape, graph.state, choice)
         work = Work("argmax", "f32", str(VOCABULARY), 1, 0, 0.0, 4.0 * VOCABULARY, "fp32")
         yield _Laid(work, self._keep(graph, "argmax"), TIMES, apart=False)
 
     # --- how it is done
 
     def _graph(self, tokens: int, cache: KVCache | None = None) -> Graph:
-        if cache is None:
-            cache = KVCache("bf16", 1, HEADS.kv_heads, HEADS.head_dim, 1, _tables(1))
+        cache = cache or KVCache(_layout("bf16", 1, 1), 1)
         threads = self.pool.threads
-        graph = Graph("bench", self.target, threads, tokens, self.buffers, HEADS, cache)
-        graph.set_pass(tokens, 0, 0)
+        graph = Graph("bench", self.target, threads, tokens, self.buffers, HEADS, cache.layout)
+        graph.set_pass([Span(cache.table, 0, [0] * tokens)])
         return graph
 
     def _keep(self, graph: Graph, *names: str) -> list[Op]:
@@ -344,11 +344,11 @@ class _Bench:
         """Attention in so many layers, of which the ops of the work's kernel are kept."""
         tokens, end = work.tokens, work.depth + work.tokens
         kv: KVFormat = work.variant  # pyright: ignore[reportAssignmentType]
-        cache = KVCache(kv, layers, HEADS.kv_heads, HEADS.head_dim, end, _tables(end))
+        cache = KVCache(_layout(kv, layers, end), end)
         cache.reserve(end)
         self._fill(cache)
         graph = self._graph(tokens, cache)
-        graph.set_pass(tokens, work.depth, 0)
+        graph.set_pass([Span(cache.table, work.depth, [0] * tokens)])
         ones = np.ones(HEADS.head_dim, np.float32)
         rule = AttentionRule(HEADS.head_dim**-0.5)
         q = Row(self._activations(tokens, HEADS.heads * HEADS.head_dim), 0)
@@ -388,12 +388,13 @@ class _Bench:
                 ctypes.memmove(int(address) + at, some.ctypes.data, size)
 
     def _cache_bytes(self, kv: KVFormat, positions: int) -> int:
-        cache = KVCache(kv, 1, HEADS.kv_heads, HEADS.head_dim, 1, _tables(1))
-        return int(cache.bytes_per_position * positions)
+        return int(_layout(kv, 1, 1).page_bytes / PAGE * positions)
 
 
-def _tables(positions: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    return [tables(-(-positions // 256) * 256, HEADS.head_dim, 1e6)]
+def _layout(kv: KVFormat, layers: int, positions: int) -> KVLayout:
+    capacity = -(-positions // PAGE) * PAGE
+    rotary = [tables(capacity, HEADS.head_dim, 1e6)]
+    return KVLayout(kv, layers, HEADS.kv_heads, HEADS.head_dim, capacity, rotary)
 
 
 def _heads() -> str:

@@ -158,11 +158,11 @@ class Runner:
         assert phase is not None
         total = phase.wall_s * phase.threads
         shares: dict[str, float] = dict.fromkeys(PARTS, 0.0)
-        for plan in session.plans:
-            work = plan.tape.work_seconds().sum(axis=0) / total
+        for plan, times in session.measured.items():
+            work = times.work_seconds().sum(axis=0) / total
             for op, share in zip(plan.graph.tape.ops, work, strict=True):
                 shares[part_of(op.kernel.source.name)] += float(share)
-            shares["barriers"] += float(plan.tape.wait_seconds().sum()) / total
+            shares["barriers"] += float(times.wait_seconds().sum()) / total
         shares["outside"] = max(0.0, 1.0 - sum(shares.values()))
         return shares
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -205,6 +206,14 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         "bound that is observed move the time most?",
     )
     bench.add_argument(
+        "--batch",
+        nargs="?",
+        const=[1, 2, 4, 8, 16],
+        type=numbers,
+        metavar="B,…",
+        help="speed of -p and -n tokens with so many sequences at once (1,2,4,8,16)",
+    )
+    bench.add_argument(
         "--sweep",
         choices=("prompt", "threads", "kv", "quant", "layers"),
         help="speed over one quantity, beside published figures for the shape of the curve",
@@ -323,6 +332,12 @@ def _engine_options(
         "tile=8, whole=9, pages=off, online=off; may be repeated",
     )
     verb.add_argument(
+        "--kv-memory",
+        type=nbytes,
+        metavar="SIZE",
+        help="memory of all KV caches, e.g. 4GB (three quarters of what is free)",
+    )
+    verb.add_argument(
         "--keep-packed",
         action="store_true",
         help="keep the packed weights on disk and map them the next time",
@@ -342,6 +357,18 @@ def _engine_options(
             default="on",
             help="take tokens that the grammar forces without decoding them (on)",
         )
+
+
+def nbytes(text: str) -> int:
+    """A size such as 4GB, 512MB, 1.5GiB or a plain number of bytes."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?", text.strip().lower())
+    size = 0
+    if match:
+        power = " kmgt".index(match[2] or " ")
+        size = int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+    if size < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 4GB or 512MB")
+    return size
 
 
 def positive(text: str) -> int:

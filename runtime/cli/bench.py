@@ -47,6 +47,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from . import intervening
 
         return intervening.run(args, output, form)
+    if args.batch is not None:
+        from . import batching
+
+        return batching.run(args, output, form)
     if args.sweep is not None:
         from . import sweeping
 

@@ -62,6 +62,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             context=getattr(args, "context", None),
             progress=output.progress.loading,
             keep_packed=keep,
+            kv_memory=getattr(args, "kv_memory", None),
             tune=dict(getattr(args, "tune", None) or ()),
             jump=getattr(args, "jump", "on") == "on",
             speculate=getattr(args, "speculate", "auto"),

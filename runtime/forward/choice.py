@@ -1,4 +1,4 @@
-"""The choice of the next token: ops over the logits of the last one, and their buffers."""
+"""The choice of the next tokens: ops over the logits of a pass, and their buffers."""
 
 from __future__ import annotations
 
@@ -10,31 +10,69 @@ from ...jit.pool import aligned
 from ...jit.tape import Tape
 from .graph import ONE, PARTS
 
+ROWS = 64  # of logits that a pass gives at most
 
-def choose_ops(
-    tape: Tape, state: np.ndarray, choice: Choice, logits: np.ndarray, row: np.ndarray
+
+def choose_ops(tape: Tape, state: np.ndarray, choice: Choice) -> None:
+    """Greedy choice in the first row of the logits, under the mask if there is one."""
+    _ops(tape, choice, choice.zero, state[PARTS : PARTS + 1], state[ONE : ONE + 1])
+
+
+def choose_rows_ops(tape: Tape, choice: Choice) -> None:
+    """Greedy choice in some neighbouring rows of the logits: see `Choice.rows`."""
+    _ops(tape, choice, choice.first, choice.parts, choice.count)
+
+
+def _ops(
+    tape: Tape, choice: Choice, first: np.ndarray, parts: np.ndarray, count: np.ndarray
 ) -> None:
-    """Greedy choice among one row of `logits`, under the mask if there is one.
+    mask, logits = choice.masks, choice.logits
+    args = [logits, first, logits.shape[1], mask, mask.shape[1], choice.use_mask, choice.best,
+            choice.where, choice.n_vocab]  # fmt: skip
+    tape.op("argmax", spec(argmax.argmax_part), args, parts)
+    final = [choice.best, choice.where, choice.tokens, first]
+    tape.op("argmax.final", spec(argmax.argmax_final), final, count)
 
-    logits: float32 [rows, stride of the choice's own]; row: int64 [1], which of them, read when it
-    is played.
-    """
-    part_args = [logits, row, logits.shape[1], choice.mask, choice.use_mask, choice.best,
-                 choice.where, choice.n_vocab]  # fmt: skip
-    tape.op("argmax", spec(argmax.argmax_part), part_args, state[PARTS : PARTS + 1])
-    final = [choice.best, choice.where, choice.token]
-    tape.op("argmax.final", spec(argmax.argmax_final), final, state[ONE : ONE + 1])
+
+def greedy(logits: np.ndarray, mask: np.ndarray | None) -> int:
+    """The same choice by numpy, in a copy of a row: float32 [n_vocab]; -1 where there is none."""
+    usable = logits > argmax.NEVER
+    if mask is not None:
+        bits = np.unpackbits(mask.view(np.uint8), count=len(logits), bitorder="little")
+        usable &= bits.astype(bool)
+    return int(np.argmax(np.where(usable, logits, -np.inf))) if usable.any() else -1
 
 
 class Choice:
-    """Buffers of the output: logits of the last token, the grammar's mask, the chosen token."""
+    """Buffers of the output: logits of a pass, a grammar's mask for each, the chosen tokens.
+
+    Attributes:
+        logits: float32 [ROWS, stride], of the rows that wanted them, in their order.
+        masks: uint32 [ROWS, words], a bit for each allowed token; use_mask: which of them count.
+        tokens: int64 [ROWS], what was chosen; -1 where nothing could be.
+    """
 
     def __init__(self, n_vocab: int) -> None:
         self.n_vocab = n_vocab
         step = 32 * argmax.PARTS
-        self.logits = aligned((1, -(-n_vocab // step) * step), np.float32)
-        self.mask = aligned(-(-n_vocab // 32) + 16, np.uint32)
-        self.use_mask = aligned(8, np.int64)
-        self.best = aligned(argmax.PARTS, np.float32)
-        self.where = aligned(argmax.PARTS, np.int64)
-        self.token = aligned(8, np.int64)
+        self.logits = aligned((ROWS, -(-n_vocab // step) * step), np.float32)
+        self.masks = aligned((ROWS, -(-n_vocab // 512) * 16 + 16), np.uint32)
+        self.use_mask = aligned(ROWS, np.int64)
+        self.best = aligned((ROWS, argmax.PARTS), np.float32)
+        self.where = aligned((ROWS, argmax.PARTS), np.int64)
+        self.tokens = aligned(ROWS, np.int64)
+        self.zero, self.first, self.parts, self.count = (aligned(8, np.int64)[:1] for _ in range(4))
+
+    def set_mask(self, row: int, mask: np.ndarray | None) -> None:
+        """Allow these tokens in a row, uint32 bits; None: all."""
+        self.use_mask[row] = mask is not None
+        if mask is not None:
+            self.masks[row, : len(mask)] = mask
+
+    def mask(self, row: int) -> np.ndarray | None:
+        """What was set."""
+        return self.masks[row] if self.use_mask[row] else None
+
+    def rows(self, first: int, count: int) -> None:
+        """The rows that the next run of `choose_rows_ops` looks at."""
+        self.first[0], self.count[0], self.parts[0] = first, count, count * argmax.PARTS

@@ -18,25 +18,39 @@ import numpy as np
 
 from ...jit.compile import Spec, spec
 from ...jit.kernels import activations, argmax, attention, embed, gemm, gemm_k, head, rope
+from ...jit.kernels.batch import (
+    COUNT,
+    ROW_POSITION,
+    ROW_SLOTS,
+    ROW_TABLE,
+    START,
+    TABLE,
+    TILE_SLOTS,
+    describe,
+)
 from ...jit.kernels.kvcache import layer_offsets
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, EACH, STATIC, PerThread, Tape
 from ...jit.targets import CpuTarget
 from ..weights.loader import Matrix
-from .kv import KVCache
+from .batch import Span
+from .kv import BASE, KVLayout
 from .rows import ALIGN, AttentionRule, Buffers, HeadShape, Prepared, PreparedRows, Row, padded
 
 # Slots of a pass's state (int64), read by kernels while they run.
-TOKENS, START, OUT_FIRST, OUT_COUNT = range(4)
-ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(4, 7)
-ONE, ZERO, PARTS = range(7, 10)
-PAIRS, CAP_UNITS = range(10, 12)
+TOKENS, OUT_COUNT, ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(5)
+ONE, PARTS, PAIRS, CAP_UNITS = range(5, 9)
 STATE_SLOTS = 16
 CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
 
 
 class Graph:
-    """One pass on its way to the tape."""
+    """One pass on its way to the tape.
+
+    Attributes:
+        rows, tiles: whose rows a pass computes, as `jit/kernels/batch.py` has it.
+        ids: their token ids; wanted: rows whose logits are.
+    """
 
     def __init__(
         self,
@@ -46,7 +60,7 @@ class Graph:
         most_tokens: int,
         buffers: Buffers,
         heads: HeadShape,
-        kv: KVCache,
+        kv: KVLayout,
     ) -> None:
         self.target = target
         self.most_tokens = most_tokens
@@ -58,26 +72,32 @@ class Graph:
         self.state = aligned(STATE_SLOTS, np.int64)
         self.state[ONE], self.state[PARTS] = 1, argmax.PARTS
         self.ids = aligned(max(16, most_tokens), np.int32)
+        self.rows = aligned((most_tokens, ROW_SLOTS), np.int64)
+        self.tiles = aligned((most_tokens, TILE_SLOTS), np.int64)
+        self.wanted = aligned(max(16, most_tokens), np.int32)
+        self._tile = attention.token_tile(heads.group)
+        # Plain memory views: a number of their own costs a third of what one of numpy's does.
+        self._fast = tuple(
+            x.reshape(-1).data for x in (self.state, self.rows, self.tiles, self.ids)
+        )
         self.panels = aligned(1, np.int32)  # of the output head, which of them the pass takes
         self._listed = 0  # how many of them a pass has taken, if it did not take all
-        self.tiles: Mapping[str, int] = {}  # of the products, where they are not the usual ones
+        self.register_tiles: Mapping[str, int] = {}  # of the products, if not the usual ones
         self.touched: list[np.ndarray] = []  # for each layer with experts, how many a pass took
         self._layer = 0
 
-    # --- what the session sets before a pass
+    # --- what is set before a pass
 
-    def set_pass(
-        self, tokens: int, start: int, outputs: int, panels: np.ndarray | None = None
-    ) -> None:
-        """This pass has `tokens` tokens from position `start`; the last `outputs` give logits.
+    def set_pass(self, spans: Sequence[Span], panels: np.ndarray | None = None) -> None:
+        """This pass computes the rows of `spans`, `most_tokens` at most.
 
         panels: of the output head, those that are wanted; None: all.
         """
-        state, tile = self.state, attention.token_tile(self.heads.group)
-        state[TOKENS], state[START] = tokens, start
-        state[OUT_FIRST], state[OUT_COUNT] = tokens - outputs, outputs
-        state[ROPE_UNITS] = -(-tokens // rope.TOKENS) * self.heads.kv_heads
-        state[ATTENTION_UNITS] = -(-tokens // tile) * self.heads.kv_heads
+        tokens, outputs, tiles = self._one_row(spans[0]) if self.decode else self._rows(spans)
+        state, kv_heads = self._fast[0], self.heads.kv_heads
+        state[TOKENS], state[OUT_COUNT] = tokens, outputs
+        state[ROPE_UNITS] = -(-tokens // rope.TOKENS) * kv_heads
+        state[ATTENTION_UNITS] = tiles * kv_heads
         state[HEAD_UNITS] = self.head_panels if outputs else 0
         if panels is not None or self._listed:
             self._list_panels(panels)
@@ -85,6 +105,25 @@ class Graph:
         state[PAIRS] = tokens * self.pairs
         for count in self.touched:
             count[0] = 0
+
+    def _one_row(self, span: Span) -> tuple[int, int, int]:
+        """The descriptor of one row: the other slots are zeros for good."""
+        _, row, tile, ids = self._fast
+        ids[0] = span.ids[0]
+        row[ROW_POSITION], row[ROW_TABLE] = span.start, span.table
+        tile[COUNT], tile[START], tile[TABLE] = 1, span.start, span.table
+        return 1, span.outputs, 1
+
+    def _rows(self, spans: Sequence[Span]) -> tuple[int, int, int]:
+        """Write the descriptor; numbers of rows, of wanted ones and of tiles."""
+        at = outputs = 0
+        for span in spans:
+            end, wanted = at + len(span.ids), span.outputs
+            self.ids[at:end] = span.ids
+            self.wanted[outputs : outputs + wanted] = range(end - wanted, end)
+            at, outputs = end, outputs + wanted
+        places = [(span.start, len(span.ids), span.table) for span in spans]
+        return at, outputs, describe(self.rows, self.tiles, places, self._tile)
 
     def _list_panels(self, panels: np.ndarray | None) -> None:
         self.panels[: self._listed] = np.arange(self._listed)
@@ -200,9 +239,10 @@ class Graph:
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
         bias = cos if biases is None else biases
-        cache = [kv.pages, k_at, v_at]
+        cache = [BASE, k_at, v_at]
         rope_args = [q.data, k.data, v.data, q_norm, k_norm, bias, cos, sin, rotated, *cache,
-                     q.stride, k.stride, float(eps), rule.scale, self.state]  # fmt: skip
+                     q.stride, k.stride, float(eps), rule.scale, self.units(TOKENS),
+                     self.rows]  # fmt: skip
         form = {
             "rotated": 0 if rule.table is None else 2 * cos.shape[1],
             "adjacent": rule.adjacent,
@@ -230,7 +270,7 @@ class Graph:
         self.tape.op(
             "attention",
             spec(attention.attention, **sizes, window=rule.window, cap=rule.cap),
-            [*inputs, out.data, out.stride, scratch, self.state],
+            [*inputs, out.data, out.stride, scratch, self.tiles],
             self.units(ATTENTION_UNITS),
             mode=STATIC if self.decode else DYNAMIC,
         )
@@ -305,12 +345,10 @@ class Graph:
             )
         else:
             data = self.buffers.get(name, most, row_bytes, np.uint8)
-        kernel = spec(
-            activations.prepare, norm=weight is not None, kind=form.kind, group=form.group
-        )
-        first = self.units(OUT_FIRST) if outputs else self.units(ZERO)
+        sizes = {"norm": weight is not None, "kind": form.kind, "group": form.group}
+        kernel = spec(activations.prepare, **sizes, gather=outputs)
         args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
-                float(eps), form.zero_point, first]  # fmt: skip
+                float(eps), form.zero_point, self.wanted]  # fmt: skip
         self.tape.op(
             name,
             kernel,
@@ -341,14 +379,16 @@ class Graph:
         rows = x.forms[w.activation(self.target)]
         sizes: dict[str, Any] = {"fmt": form.name, "epilogue": epilogue}
         if form.family == "float":
-            sizes |= {name: n for name, n in self.tiles.items() if name == "tile"}
+            sizes |= {name: n for name, n in self.register_tiles.items() if name == "tile"}
             kernel = spec(gemm.gemm_float, **sizes)
             args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
         elif form.family == "blocks":
-            kernel = spec(gemm.gemm_quant, **sizes, **self.tiles, blocks=w.blocks, fine=w.fine)
+            kernel = spec(
+                gemm.gemm_quant, **sizes, **self.register_tiles, blocks=w.blocks, fine=w.fine
+            )
             args = [w.panels, rows.data, out.data, out.stride, count]
         else:
-            kernel = spec(gemm_k.gemm_k, **sizes, **self.tiles, blocks=w.blocks)
+            kernel = spec(gemm_k.gemm_k, **sizes, **self.register_tiles, blocks=w.blocks)
             size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
             args = [w.panels, rows.data, out.data, out.stride, count, self.scratch("unpack", size)]
         self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
@@ -362,7 +402,7 @@ class Graph:
         args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUT_COUNT),
                 self.panels, self.scratch("unpack", scratch)]  # fmt: skip
         sizes = {"fmt": form.name, "blocks": w.blocks, "fine": w.fine}
-        kernel = spec(head.gemm_listed, **sizes, **self.tiles)
+        kernel = spec(head.gemm_listed, **sizes, **self.register_tiles)
         self._shared("output", kernel, args, self.units(HEAD_UNITS), w.units, True)
 
     def _shared(

@@ -1,7 +1,8 @@
 """The KV cache of one session: pages of 256 positions, made as the context grows.
 
-Pages are shared: `KVCache.fork` gives a second cache that holds the same ones. A cache never
-writes on a page that another one holds: it takes a copy of its own first.
+Pages are shared: by forks, and by sessions that begin with the same tokens (`prefix_cache.py`).
+Whoever made a page may go on filling it behind what the others rely on; a cache that would write
+anything else on a page that is not its own takes a copy first.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.pool import aligned
-from ..memory import Arena
+from ..memory import HUGE_PAGE, Arena
+
+BASE = aligned(8, np.int64)
+"""What page tables are named by their distance from, so that a tape serves every sequence."""
 
 # Of the counts of all pages. Caches are let go of by the garbage collector, which may run in any
 # thread and in the midst of another change of a count: hence reentrant. The count is then too high
@@ -28,86 +33,162 @@ class Page:
     Attributes:
         data: uint8 [page_bytes]; on a cache line.
         nbytes: memory that it takes.
-        holders: how many caches have it in their table.
+        holders: how many caches, and places of the prefix cache, have it.
+        writer: the table of the cache that may fill it up; 0: none.
+        fixed: its first positions, which others rely on.
     """
 
-    __slots__ = ("data", "holders", "nbytes")
+    __slots__ = ("data", "fixed", "holders", "memory", "nbytes", "writer")
 
-    def __init__(self, data: np.ndarray, nbytes: int) -> None:
+    def __init__(self, data: np.ndarray, nbytes: int, writer: int, memory: KVMemory) -> None:
         self.data = data
         self.nbytes = nbytes
         self.holders = 1
+        self.writer, self.fixed = writer, 0
+        self.memory = memory
+        with _COUNTING:
+            memory.used += nbytes
+
+    def share(self, positions: int) -> None:
+        """One more relies on its first positions."""
+        with _COUNTING:
+            self.holders += 1
+            self.fixed = max(self.fixed, positions)
+
+    def let_go(self) -> None:
+        """One less has it."""
+        with _COUNTING:
+            self.holders -= 1
+            if not self.holders:
+                self.memory.used -= self.nbytes
 
     @classmethod
-    def empty(cls, size: int) -> Page:
+    def empty(cls, size: int, writer: int, memory: KVMemory) -> Page:
         """A page of `size` zeros."""
         arena = Arena(size)
-        return cls(arena.take(size), arena.nbytes)
+        return cls(arena.take(size), arena.nbytes, writer, memory)
+
+
+@dataclass(slots=True)
+class KVMemory:
+    """Memory of all pages of an engine.
+
+    Attributes:
+        used: bytes that pages take, those of several holders once.
+        budget: what they should take at most; None: no matter.
+    """
+
+    used: int = 0
+    budget: int | None = None
+
+    def lacks(self, nbytes: int) -> int:
+        """Bytes that have to be let go of before so many more fit; 0: none."""
+        return 0 if self.budget is None else max(0, self.used + nbytes - self.budget)
+
+
+@dataclass(frozen=True, slots=True)
+class KVLayout:
+    """What the pages of a model are made of.
+
+    Attributes:
+        format: ``bf16``, ``q8`` or ``f32``.
+        tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
+        capacity: positions that a sequence may have, a multiple of 256.
+        memory: what all pages of this layout take.
+    """
+
+    format: KVFormat
+    layers: int
+    kv_heads: int
+    head_dim: int
+    capacity: int
+    tables: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+    memory: KVMemory = field(default_factory=KVMemory)
+
+    @property
+    def page_bytes(self) -> int:
+        return page_bytes(self.format, self.layers, self.kv_heads, self.head_dim)
 
 
 class KVCache:
-    """Pages and their table.
+    """Pages of one sequence, and their table.
 
     Attributes:
         format: ``bf16``, ``q8`` or ``f32``.
         capacity: positions the table has room for, a multiple of 256.
         pages: int64 [capacity / 256], addresses that kernels read.
-        tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
-        layout: layers, KV heads and dims of a head: with the format, what a page is made of.
+        table: where `pages` is, as a pass names it: its distance from `BASE` in entries.
     """
 
-    def __init__(
-        self,
-        format_: KVFormat,
-        layers: int,
-        kv_heads: int,
-        head_dim: int,
-        context: int,
-        tables: Sequence[tuple[np.ndarray, np.ndarray]],
-    ) -> None:
-        self.format: KVFormat = format_
+    def __init__(self, layout: KVLayout, context: int) -> None:
+        self.layout = layout
+        self.format: KVFormat = layout.format
         self.capacity = -(-context // PAGE) * PAGE
-        self.layout = layers, kv_heads, head_dim
-        self.page_bytes = page_bytes(format_, layers, kv_heads, head_dim)
+        self.page_bytes = layout.page_bytes
         self.bytes_per_position = self.page_bytes / PAGE
         self.pages = aligned(max(8, self.capacity // PAGE), np.int64)
-        self.tables = tables
+        self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
         self._held: list[Page] = []
         weakref.finalize(self, _let_go, self._held).atexit = False
 
     def reserve(self, positions: int) -> None:
         """Make sure that positions 0 … positions - 1 have a page."""
         while len(self._held) * PAGE < positions:
-            self._hold(len(self._held), Page.empty(self.page_bytes))
+            self._hold(len(self._held), Page.empty(self.page_bytes, self.table, self.layout.memory))
+
+    def wants(self, start: int, end: int) -> int:
+        """Bytes of the pages that `own` would make."""
+        new = max(0, -(-end // PAGE) - len(self._held))
+        for index in range(start // PAGE, min(-(-end // PAGE), len(self._held))):
+            new += not self._writes(self._held[index], start - index * PAGE)
+        return new * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE  # as `Arena` takes it
+
+    def _writes(self, page: Page, start: int) -> bool:
+        """Whether this cache may write on a page from a position of it on."""
+        return page.holders == 1 or (page.writer == self.table and start >= page.fixed)
 
     def own(self, start: int, end: int) -> None:
-        """Make sure that positions start … end - 1 can be written without another cache's seeing.
+        """Make sure that positions start … end - 1 can be written without another's seeing.
 
-        A page that others hold is copied if positions before `start` lie on it.
+        A page that others rely on is copied if positions before `start` lie on it.
         """
         self.reserve(end)
         for index in range(start // PAGE, -(-end // PAGE)):
-            shared = self._held[index]
-            if shared.holders > 1:
-                mine = Page.empty(self.page_bytes)
+            page = self._held[index]
+            if page.holders == 1:
+                page.writer, page.fixed = self.table, 0
+            elif not self._writes(page, start - index * PAGE):
+                mine = Page.empty(self.page_bytes, self.table, self.layout.memory)
                 if index * PAGE < start:
-                    mine.data[:] = shared.data
+                    mine.data[:] = page.data
                 self._hold(index, mine)
-                _let_go([shared])
+                page.let_go()
 
     def fork(self, positions: int) -> KVCache:
         """Another cache whose first `positions` positions are those of this one.
 
-        They are on the same pages; nothing is copied before one of the two writes there.
+        They are on the same pages; nothing is copied before somebody writes over them.
         """
-        other = KVCache(self.format, *self.layout, self.capacity, self.tables)
-        count = -(-positions // PAGE)
-        assert count <= len(self._held), (positions, len(self._held))
-        for index, page in enumerate(self._held[:count]):
-            with _COUNTING:
-                page.holders += 1
-            other._hold(index, page)
+        other = KVCache(self.layout, self.capacity)
+        other.adopt(self._held[: -(-positions // PAGE)], positions)
         return other
+
+    def adopt(self, pages: Sequence[Page], positions: int) -> None:
+        """Take pages of others in place of its own: their first `positions` positions."""
+        assert -(-positions // PAGE) == len(pages), (positions, len(pages))
+        same = 0
+        while same < min(len(pages), len(self._held)) and self._held[same] is pages[same]:
+            same += 1
+        self.clear(same)
+        for index, page in enumerate(pages[same:], same):
+            page.share(min(PAGE, positions - index * PAGE))
+            self._hold(index, page)
+
+    def clear(self, keep: int = 0) -> None:
+        """Let go of all pages but the first `keep`."""
+        for index in reversed(range(keep, len(self._held))):
+            self._held.pop().let_go()
+            self.pages[index] = 0
 
     def truncate(self, positions: int) -> None:
         """Let go of the pages after the first `positions` that others hold too.
@@ -117,17 +198,22 @@ class KVCache:
         for index in reversed(range(-(-positions // PAGE), len(self._held))):
             if self._held[index].holders == 1:
                 return
-            _let_go([self._held.pop()])
+            self._held.pop().let_go()
             self.pages[index] = 0
 
     def page(self, index: int) -> np.ndarray:
         """The bytes of one page: uint8 [page_bytes], not to be written by the caller."""
         return self._held[index].data
 
+    @property
+    def held(self) -> Sequence[Page]:
+        """Its pages."""
+        return self._held
+
     def append(self, data: np.ndarray) -> None:
         """Take in a further page as it is: uint8 [page_bytes] that may be written."""
         assert len(data) == self.page_bytes, (len(data), self.page_bytes)
-        self._hold(len(self._held), Page(data, len(data)))
+        self._hold(len(self._held), Page(data, len(data), self.table, self.layout.memory))
 
     @property
     def nbytes(self) -> int:
@@ -146,5 +232,4 @@ class KVCache:
 
 def _let_go(pages: Sequence[Page]) -> None:
     for page in pages:
-        with _COUNTING:
-            page.holders -= 1
+        page.let_go()

@@ -7,50 +7,66 @@ results, which grows with the KV length.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...jit.compile import spec
-from ...jit.kernels.attention import scratch_bytes, token_tile
-from ...jit.kernels.attention_split import attention_merge, attention_parts, chunks
+from ...jit.kernels.attention import scratch_bytes
+from ...jit.kernels.attention_split import attention_merge, attention_parts, entries_of
 from ...jit.kernels.kvcache import PAGE
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, STATIC
-from .graph import Graph
+from .batch import Span
+from .graph import ATTENTION_UNITS, Graph
 from .rows import AttentionRule, Row
 
 TOKENS = 32  # of a pass at most: more have work for all threads
 MOST_BYTES = 64 << 20  # of parts' results; reserved at once, touched as the KV length grows
 
 
+class _Entries:
+    """What `attention_parts` does in layers of one window: entries, their number, units."""
+
+    def __init__(self, most: int) -> None:
+        self.entries = aligned((most, 2), np.int64)
+        self.count, self.units = aligned(8, np.int64)[:1], aligned(8, np.int64)[:1]
+
+    def set(self, entries: np.ndarray, kv_heads: int) -> None:
+        self.entries[: len(entries)] = entries
+        self.count[0], self.units[0] = len(entries), len(entries) * kv_heads
+
+
 class SplitGraph(Graph):
     """See above.
 
     Attributes:
-        most_chunks: of the cache, for whose results there is memory.
+        most_rows: part rows (a token's head in a chunk) for whose results there is memory.
     """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._rows = self.most_tokens * self.heads.heads
-        each = self._rows * self.heads.head_dim * 4
-        self.most_chunks = max(1, min(self.kv.capacity // PAGE, MOST_BYTES // each))
-        self._parts: dict[int, np.ndarray] = {}  # units by window
-        self._merged = aligned(1, np.int64)
+        chunks = self.kv.capacity // PAGE
+        least = self.most_tokens * self.heads.heads
+        self.most_rows = max(least, min(chunks * least, MOST_BYTES // (self.heads.head_dim * 4)))
+        self._most_entries = chunks * self.most_tokens
+        self._parts: dict[int, _Entries] = {}  # by window
+        self._merged = aligned(8, np.int64)[:1]
 
-    def fits(self, tokens: int, start: int) -> bool:
-        """Whether a pass is short enough, and the cache before it."""
-        return tokens <= self.most_tokens and chunks(tokens, start) <= self.most_chunks
+    def fits(self, spans: Sequence[Span]) -> bool:
+        """Whether a pass has few enough rows, and little enough cache before them."""
+        ends = [(len(span.ids), -(-(span.start + len(span.ids)) // PAGE)) for span in spans]
+        rows = sum(count * chunks for count, chunks in ends) * self.heads.heads
+        return sum(count for count, _ in ends) <= self.most_tokens and rows <= self.most_rows
 
-    def set_pass(
-        self, tokens: int, start: int, outputs: int, panels: np.ndarray | None = None
-    ) -> None:
-        super().set_pass(tokens, start, outputs, panels)
-        tiles = -(-tokens // token_tile(self.heads.group))
-        for window, units in self._parts.items():
-            units[0] = tiles * self.heads.kv_heads * chunks(tokens, start, window)
-        self._merged[0] = tokens * self.heads.heads
+    def set_pass(self, spans: Sequence[Span], panels: np.ndarray | None = None) -> None:
+        super().set_pass(spans, panels)
+        heads, kv_heads = self.heads.heads, self.heads.kv_heads
+        tiles = self.tiles[: int(self.state[ATTENTION_UNITS]) // kv_heads]
+        for window, parts in self._parts.items():
+            parts.set(entries_of(tiles, heads, window)[1], kv_heads)
+        self._merged[0] = sum(len(span.ids) for span in spans) * heads
 
     def _attention(
         self, sizes: dict[str, Any], rule: AttentionRule, inputs: list[Any], out: Row
@@ -58,23 +74,23 @@ class SplitGraph(Graph):
         # A head's keys are read by other threads than the one that rotated them.
         self.tape.ops[-1].barrier = True
         h, window = self.heads, rule.window
-        rows = self.most_chunks * self._rows
-        parts = self.buffers.get("attention.parts", rows, h.head_dim)
-        stats = self.buffers.get("attention.stats", rows, 4)
+        parts = self.buffers.get("attention.parts", self.most_rows, h.head_dim)
+        stats = self.buffers.get("attention.stats", self.most_rows, 4)
         scratch = self.scratch("scores", scratch_bytes(h.group, h.head_dim))
         if window not in self._parts:
-            self._parts[window] = aligned(1, np.int64)
+            self._parts[window] = _Entries(self._most_entries)
+        found = self._parts[window]
         self.tape.op(
             "attention",
             spec(attention_parts, **sizes, window=window, cap=rule.cap),
-            [*inputs, parts, stats, self._rows, scratch, self.state],
-            self._parts[window],
+            [*inputs, parts, stats, scratch, self.tiles, found.entries, found.count],
+            found.units,
             mode=STATIC if self.decode else DYNAMIC,
         )
         shape = {key: value for key, value in sizes.items() if key != "kv"}
         self.tape.op(
             "attention.merge",
             spec(attention_merge, **shape, window=window),
-            [parts, stats, self._rows, out.data, out.stride, scratch, self.state],
+            [parts, stats, out.data, out.stride, scratch, self.tiles, self.rows],
             self._merged,
         )

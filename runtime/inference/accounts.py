@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.attention import token_tile
@@ -12,7 +13,7 @@ from .profile import layer_times
 
 if TYPE_CHECKING:
     from ..physics.machine import MachineProfile
-    from .plan import Plan
+    from .runner import Rows, SharedPass
     from .session import Session
 
 
@@ -21,50 +22,67 @@ class Accounts:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._shared: list[tuple[int, SharedPass]] = []  # and this session's rows in each
         self._touched: list[int] = []  # experts that each layer's passes took since `reset`
-
-    @property
-    def _plans(self) -> tuple[Plan, ...]:
-        return self._session.plans
 
     def reset(self) -> None:
         """Start the sums anew."""
-        for plan in self._plans:
-            plan.tape.reset()
+        for times in self._session.measured.values():
+            times.reset()
+        self._shared.clear()
         cost = self._session.engine.cost
         self._touched = [0] * (cost.layers if cost.experts else 0)
 
     def kernel_seconds(self) -> float:
         """Mean time of a thread inside kernels since `reset`."""
-        work = sum(float(plan.tape.work_seconds().sum()) for plan in self._plans)
-        return work / self.players()
+        work = sum(float(times.work_seconds().sum()) for times in self._session.measured.values())
+        return work / self.players() + sum(n / p.rows * p.kernel_s for n, p in self._shared)
 
     def rows_seconds(self) -> float:
         """The part of it in kernels that neither multiply by weights nor attend."""
         total = 0.0
-        for plan in self._plans:
-            if plan.tape.passes:
-                work = plan.tape.work_seconds().sum(axis=0)
+        for plan, times in self._session.measured.items():
+            if times.passes:
+                work = times.work_seconds().sum(axis=0)
                 total += float(work[plan.rows].sum())
-        return total / self.players()
+        part = sum(n / p.rows * p.elementwise_s for n, p in self._shared)
+        return total / self.players() + part
 
     def players(self) -> float:
         """Threads that played a pass since `reset`, on average."""
-        tapes = [plan.tape for plan in self._plans]
-        passes = sum(tape.passes for tape in tapes)
+        all_ = self._session.measured.values()
+        passes = sum(times.passes for times in all_) + len(self._shared)
         if not passes:
             return self._session.engine.pool.active
-        return sum(tape.players for tape in tapes) / passes
+        threads = sum(p.threads for _, p in self._shared)
+        return (sum(times.players for times in all_) + threads) / passes
 
-    def cost(self, plan: Plan, tokens: int, start: int, outputs: int) -> PassCost:
-        """Counts of a pass that was just played."""
-        engine = self._session.engine
+    def cost(self, rows: Rows, start: int) -> PassCost:
+        """Counts of a pass that computed `rows` from position `start` on.
+
+        Of one that other sessions shared, this session's part of the weights and of the barriers,
+        by its number of rows.
+        """
+        engine, plan = self._session.engine, rows.plan
+        assert plan is not None, "a pass has computed them"
         tile = token_tile(engine.network.config.heads.group)
         model, read = engine.cost, None
+        tokens, outputs = rows.computed, rows.outputs if rows.logits is not None else 0
+        if rows.shared is not None:
+            self._shared.append((tokens, rows.shared))
+            share = tokens / rows.shared.rows
+            experts = model.expected_experts(rows.shared.rows)
+            cost = pass_cost(model, tokens, start, outputs, plan.tape.barriers, tile, experts)
+            return replace(
+                cost,
+                weight_bytes=share * cost.weight_bytes,
+                barriers=share * cost.barriers,
+                experts_read=share * cost.experts_read,
+                unpacked=share * cost.unpacked,
+            )
         if model.experts and not plan.graph.decode:
-            counts = [int(count[0]) for count in plan.graph.touched]
-            self._touched = [a + b for a, b in zip(self._touched, counts, strict=True)]
-            read = float(sum(counts))
+            self._touched = [a + b for a, b in zip(self._touched, rows.experts, strict=True)]
+            read = float(sum(rows.experts))
         else:
             self.add_steps(1)
         return pass_cost(model, tokens, start, outputs, plan.tape.barriers, tile, read)
@@ -96,8 +114,12 @@ class Accounts:
         cost: PassCost,
         passes: int,
         plan: str,
+        adopted: int = 0,
     ) -> PhaseEvent:
-        """The event of a phase that has ended; it is the session's last one."""
+        """The event of a phase that has ended; it is the session's last one.
+
+        adopted: of `ids`, the first ones, which another session had computed.
+        """
         session = self._session
         engine = session.engine
         known = engine.calibration
@@ -106,7 +128,8 @@ class Accounts:
         prediction = predict(cost, engine.cost, machine, passes)
         rates = attainable(cost, engine.cost, machine, reached, passes)
         seen = observe(prediction, wall, kernel, rates, self.rows_seconds())
-        bound, seconds = self._expected(phase, len(ids), before, passes, prediction)
+        computed, start = len(ids) - adopted, before + adopted
+        bound, seconds = self._expected(phase, computed, start, passes, prediction)
         event = PhaseEvent(
             phase=phase,  # pyright: ignore[reportArgumentType]
             purpose=purpose,
@@ -117,7 +140,9 @@ class Accounts:
             tokens=len(ids),
             kv_before=before,
             kv_after=session.n_cached,
-            cached_tokens=before,
+            cached_tokens=start,
+            shared_tokens=adopted,
+            recomputed_tokens=session.recomputed,
             wall_s=wall,
             flops=cost.flops,
             bytes=cost.bytes,
@@ -135,9 +160,10 @@ class Accounts:
             predicted_s=prediction.as_dict(),
             bound_shares={str(name): share for name, share in seen.shares.items()},
         )
-        event.tuning = engine.tuning.phase(phase == "decode", len(ids), before, passes, wall)
+        session.recomputed = 0
+        event.tuning = engine.tuning.phase(phase == "decode", computed, start, passes, wall)
         if session.profile:
-            event.layers = layer_times(plan.tape for plan in self._plans)
+            event.layers = layer_times(session.measured)
             self._judge_layers(event, cost, machine, reached)
         session.last_phase = event
         return event

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from ...errors import ContextOverflowError, EngineError, PassCancelledError
+from ...errors import ContextOverflowError, EngineError
 from ...jit.kernels.head import count_panels, panels_of
 from ..physics.costs import PassCost, decode_cost
-from . import verify
 from .guessing import Guesses
+from .runner import Logits, Rows
 from .sampling import Sampler, Sampling
+from .shortcuts import VERIFY_TOKENS
 
 if TYPE_CHECKING:
-    from .plan import Plan
     from .session import Session
 
 # Share of the output head's panels up to which the wanted ones are computed alone. On Qwen3 0.6B,
@@ -58,6 +58,11 @@ class Foreseeing(Protocol):
     def allows(self, tokens: Sequence[int]) -> int:
         """How many of these tokens may come, one after the other."""
         ...
+
+
+def _given(rows: Rows) -> Logits:
+    assert rows.logits is not None, "all rows were computed, and the last one wanted logits"
+    return rows.logits
 
 
 class Decoding:
@@ -95,7 +100,7 @@ class Decoding:
         self._line_end: list[int] = []
         self._cost = PassCost()
         self._steps = 0, 0  # single-token passes that are not yet in `_cost`: from, number
-        self._stepped = session.decode_plan  # what they were played with
+        self._stepped = session.engine.plans.decode  # what they ran on
         self._spared = 0.0  # output heads that were not computed
 
     def run(self) -> Iterator[int]:
@@ -106,47 +111,53 @@ class Decoding:
             # are still to be computed.
             session.compute("resume", 0)
         before, ids = session.n_cached, self._ids
-        with session.engine.lock:
-            session.engine.pool.rouse()  # beside the choice of the first token, and forced ones
-            session.engine.pool.clear_stop()
+        session.rouse()  # beside the choice of the first token, and forced ones
+        with session.phase(decoding=True):
             session.accounts.reset()
-        try:
-            started = time.perf_counter()
-            for token in self._tokens():
-                session.tokens.append(token)
-                ids.append(token)
-                if self._sampler is not None:
-                    self._sampler.accept(token)
-                if self.constraint is not None:
-                    self.constraint.advance(token)
-                self._wall += time.perf_counter() - started
-                yield token
+            try:
                 started = time.perf_counter()
-                if token in self.stop or len(ids) >= self.max_tokens:
-                    break
-                self._check()
-            self._wall += time.perf_counter() - started
-        finally:
-            self._finish(before)
+                for token in self._tokens():
+                    session.tokens.append(token)
+                    ids.append(token)
+                    self._wall += time.perf_counter() - started
+                    yield token
+                    started = time.perf_counter()
+                    if token in self.stop or len(ids) >= self.max_tokens:
+                        break
+                    self._check()
+                self._wall += time.perf_counter() - started
+            finally:
+                self._finish(before)
 
     def _tokens(self) -> Iterator[int]:
-        """The tokens; each is accepted by whoever asks for the next."""
+        """The tokens; the session's own number is up to whoever takes them."""
         session = self.session
-        yield self._first()
+        yield self._accepted(self._first())
         while True:
             forced = self._only() if self._jump else None
             if forced is not None:
                 self._forced += 1
-                yield forced
+                yield self._accepted(forced)
                 continue
-            known = session.tokens[session.n_cached :]
+            at = session.n_cached
+            known = session.tokens[at:]
             guesses = self._guess(len(known))
             if len(known) + len(guesses) == 1:
-                yield self._next(known)
-            elif len(known) <= verify.TOKENS:
-                yield from self._verified(known, guesses)
+                token = self._next(at, known)
+                if token is not None:
+                    yield token
+            elif len(known) <= VERIFY_TOKENS:
+                yield from self._verified(at, known, guesses)
             else:
-                yield self._after_many(known)
+                yield self._after_many(at, known)
+
+    def _accepted(self, token: int) -> int:
+        """What decides on the next token knows of this one."""
+        if self._sampler is not None:
+            self._sampler.accept(token)
+        if self.constraint is not None:
+            self.constraint.advance(token)
+        return token
 
     def _check(self) -> None:
         """Whether there may be another token."""
@@ -156,8 +167,7 @@ class Decoding:
                 f"the context is full: {len(session.tokens)} tokens; load the model with a "
                 f"larger context or ask for less"
             )
-        if session.engine.pool.stopped:
-            raise PassCancelledError("stopped; the session keeps what it has")
+        session.check_stop()
 
     # --- passes
 
@@ -168,98 +178,113 @@ class Decoding:
         if forced is not None:
             self._forced += self._jump
             return forced
-        mask = self._mask()
-        # What sessions share stays under the lock until the token is out of it.
-        with session.engine.lock:
-            if not session.has_logits:  # another thread's session had a pass in between
-                session.compute("resume", 0)
-            self._set_mask(mask)
-            session.choose()
-            return self._chosen(session.engine.choice.logits[0])
+        return self._choose(session.last_logits, 0, self._mask())
 
-    def _next(self, known: list[int]) -> int:
-        """The token after the only one that is still to be computed."""
+    def _next(self, at: int, known: list[int]) -> int | None:
+        """The token after the only one that is still to be computed.
+
+        None, here and below, where the session's pages were taken back: all is to be computed then.
+        """
         session = self.session
         forced = None if self._jump else self._only()
         mask = self._mask() if forced is None else None
-        with session.engine.lock:
-            self._set_mask(mask)
-            panels = self._panels(mask)
-            at = session.n_cached
-            began = time.perf_counter()
-            plan = session.run_pass(session.decode_plan, known, 1, panels)
-            if panels is None:
-                session.engine.times.step(time.perf_counter() - began)
-                session.keep_logits()
-            self._passes += 1
-            if plan is not self._stepped:
-                self._settle()
-                self._stepped = plan
-            start, steps = self._steps if self._steps[1] else (at, 0)
-            self._steps = start, steps + 1
-            if forced is not None:
-                return forced
-            token = self._chosen(session.engine.choice.logits[0])
-        if self._guesses is not None:
-            self._guesses.chosen(token)
-        return token
+        panels = self._panels(mask)
+        began = time.perf_counter()
+        rows = session.ask(at, known, 1, self._masks(mask), panels)
+        if not rows.computed:
+            return None
+        self._passes += 1
+        if rows.shared is not None:
+            self._settle()
+            self._cost += session.accounts.cost(rows, at)
+        else:
+            self._step(rows, at, time.perf_counter() - began if panels is None else 0.0)
+        token = forced
+        if token is None:
+            token = self._choose(_given(rows), 0, mask)
+            if self._guesses is not None:
+                self._guesses.chosen(token)
+        if panels is None:
+            session.keep_logits()
+        return self._accepted(token)
 
-    def _verified(self, known: list[int], guesses: list[int]) -> Iterator[int]:
-        """The tokens after those still to be computed: guesses that were right, and one more."""
-        session, pass_ = self.session, self.session.verify
-        mask = self._mask()
+    def _step(self, rows: Rows, at: int, seconds: float) -> None:
+        """Count a pass of one token; `seconds`: what it took, 0 where that says nothing."""
+        if seconds:
+            self.session.engine.times.step(seconds)
+        if rows.plan is not self._stepped:
+            self._settle()
+            assert rows.plan is not None, "a pass has computed them"
+            self._stepped = rows.plan
+        start, steps = self._steps if self._steps[1] else (at, 0)
+        self._steps = start, steps + 1
+
+    def _verified(self, at: int, known: list[int], guesses: list[int]) -> Iterator[int]:
+        """The tokens after those still to be computed: guesses that were right, and one more.
+
+        All are chosen at once: another session's pass may follow before the next is asked for.
+        """
+        session, mask = self.session, self._mask()
         panels = None if guesses else self._panels(mask)
-        with session.engine.lock:
-            began = time.perf_counter()
-            self._play(pass_.plan, known + guesses, len(guesses) + 1, panels)
-            seconds = time.perf_counter() - began
+        # Without a grammar all rows are alike; with one, each mask follows from the token before.
+        masks = self._masks(mask)
+        if masks and self.constraint is None:
+            masks = masks * (len(guesses) + 1)
+        began = time.perf_counter()
+        rows = self._compute(at, known + guesses, len(guesses) + 1, masks, panels)
+        if not rows.computed:
+            return
+        seconds = time.perf_counter() - began
         if guesses and self._guesses is not None:
-            self._guesses.passed(len(known), len(guesses), seconds)
-        at = session.n_cached - len(guesses)
+            timed = None if rows.shared is not None else seconds
+            self._guesses.passed(len(known), len(guesses), timed)
+        logits, chosen = _given(rows), list[int]()
         for row in range(len(guesses) + 1):
-            # Never more than what is sure, whoever looks at the session in between.
-            session.n_cached = at + row
             token = self._only() if row else None
             if token is None:
-                with session.engine.lock:
-                    self._set_mask(self._mask() if row else mask)
-                    logits = pass_.logits(row)
-                    if self._sampler is None:
-                        session.choose(pass_.choose)
-                    token = self._chosen(logits)
+                token = self._choose(logits, row, self._mask() if row else mask)
+            chosen.append(self._accepted(token))
             if row == len(guesses):
-                yield token
-                return
+                break
             right = token == guesses[row]
             if self._guesses is not None:
                 self._guesses.judge(row, right)
+            if not right or token in self.stop:
+                break
+        logits.released = True
+        for row, token in enumerate(chosen):
+            # Never more than what is sure, whoever looks at the session in between.
+            session.keep_cached(at + len(known) + row)
             yield token
-            if not right:
-                return
 
-    def _after_many(self, known: list[int]) -> int:
+    def _after_many(self, at: int, known: list[int]) -> int:
         """The token after more forced ones than `_verified` takes."""
-        session, plan = self.session, self.session.prefill_plan
-        mask = self._mask()
-        with session.engine.lock:
-            for at in range(0, len(known), plan.most_tokens):
-                part = known[at : at + plan.most_tokens]
-                self._play(plan, part, int(at + len(part) == len(known)))
-            session.keep_logits()
-            self._set_mask(mask)
-            session.choose()
-            return self._chosen(session.engine.choice.logits[0])
+        session, mask = self.session, self._mask()
+        logits = None
+        while logits is None:
+            logits = self._compute(at, known, 1, self._masks(mask), None).logits
+            at = session.n_cached
+            known = session.tokens[at:]
+        session.keep_logits()
+        return self._accepted(self._choose(logits, 0, mask))
 
-    def _play(
-        self, plan: Plan, part: list[int], outputs: int, panels: np.ndarray | None = None
-    ) -> None:
+    def _compute(
+        self,
+        start: int,
+        ids: list[int],
+        outputs: int,
+        masks: Sequence[np.ndarray | None],
+        panels: np.ndarray | None,
+    ) -> Rows:
         """A pass of several tokens, and its accounts."""
         session = self.session
-        start = session.n_cached
-        played = session.run_pass(plan, part, outputs, panels)
+        rows = session.ask(start, ids, outputs, masks, panels)
+        if not rows.computed:
+            return rows
         self._passes += 1
         self._settle()
-        self._cost += session.accounts.cost(played, len(part), start, outputs)
+        self._cost += session.accounts.cost(rows, start)
+        return rows
 
     def _guess(self, known: int) -> list[int]:
         """What may come after the `known` tokens of a pass, if that is worth a guess."""
@@ -291,18 +316,16 @@ class Decoding:
     def _mask(self) -> np.ndarray | None:
         return self.constraint.mask() if self.constraint is not None else None
 
-    def _set_mask(self, mask: np.ndarray | None) -> None:
-        choice = self.session.engine.choice
-        choice.use_mask[0] = 0 if mask is None else 1
-        if mask is not None:
-            choice.mask[: len(mask)] = mask
+    def _masks(self, mask: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
+        """What the pass itself may choose under: nothing, where it is left to chance."""
+        return () if self._sampler is not None else (mask,)
 
     def _panels(self, mask: np.ndarray | None) -> np.ndarray | None:
         """The output head's panels that hold what may come, if they are few; None: all."""
         if mask is None or not self._jump:
             return None
         session = self.session
-        most = session.decode_plan.graph.head_panels
+        most = session.engine.plans.decode.graph.head_panels
         rows = 2 * session.engine.target.lanes
         if count_panels(mask, rows) > FEW * most:
             return None
@@ -310,13 +333,17 @@ class Decoding:
         self._spared += 1.0 - len(found) / most
         return found
 
-    def _chosen(self, logits: np.ndarray) -> int:
-        """The token that was chosen greedily, or one drawn from a row of logits."""
-        choice = self.session.engine.choice
+    def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
+        """The token that was chosen greedily, or one drawn, from a row of logits."""
+        engine = self.session.engine
         if self._sampler is not None:
-            mask = choice.mask if choice.use_mask[0] else None
-            return self._sampler.pick(logits[: choice.n_vocab], mask)
-        token = int(choice.token[0])
+            with engine.lock:
+                return self._sampler.pick(logits.rows[row], mask)
+        if row < len(logits.tokens):
+            token = logits.tokens[row]
+        else:
+            with engine.lock:
+                token = engine.runner.choose(logits, row, mask)
         if token < 0:
             raise EngineError(
                 "no token can be chosen: the logits are not finite, or none is allowed"
@@ -336,6 +363,7 @@ class Decoding:
 
     def _finish(self, before: int) -> None:
         session = self.session
+        session.keep_prefix()
         self._settle()
         head = session.engine.cost
         cost = replace(

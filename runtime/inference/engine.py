@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ from ...jit.pool import Pool
 from .. import memory, models
 from ..config import default_model
 from ..forward.choice import Choice
-from ..forward.kv import KVCache
+from ..forward.kv import KVCache, KVLayout, KVMemory
 from ..forward.rows import Buffers
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
@@ -36,8 +37,12 @@ from ..weights.packed_copy import Kept, pack_or_map
 from . import choices
 from .crowding import Crowding
 from .pace import Times
+from .plan import Plans
+from .prefix_cache import PrefixCache
 from .ranking import Ranking
+from .runner import Runner
 from .sampling import file_sampling
+from .scheduler import Scheduler
 from .session import Session
 from .shortcuts import Shortcuts
 from .tuning import Crew, Fixed, Tuning
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
 DEFAULT_CONTEXT = (
     32768  # positions, if the model has as many: a page costs nothing until it is used
 )
+KV_SHARE = 0.75  # of the memory that is free once the weights are there, for KV caches at most
 LOOK_S = 0.001  # between looks at the files that are mapped
 NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
@@ -93,6 +99,11 @@ class Engine:
         tuning: how passes are played.
         shortcuts: how new sessions need fewer passes than tokens.
         times: what its passes take, as they were measured.
+        plans: its passes, as they were built; runner: runs them.
+        scheduler: puts rows of sessions into passes.
+        sessions: those that there are.
+        prefix_cache: beginnings of texts that sessions have computed, for those that share them.
+        layout: what the pages of KV caches are made of.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         kept: the packed copy of the weights on disk, if one was asked for.
         sampling: what the model's file says of it (`general.sampling.*`).
@@ -109,6 +120,7 @@ class Engine:
         progress: Callable[[float], None] | None,
         keep_packed: bool,
         fixed: Fixed,
+        kv_memory: int | None = None,
     ) -> None:
         """Use `Engine.load`."""
         self.library, self.pool = library, pool
@@ -143,14 +155,21 @@ class Engine:
         self.lock = threading.RLock()
         self.shortcuts = Shortcuts()
         self.times = Times()
-        self.logits_of: Session | None = None  # whose pass wrote the logits last
         self._gguf = gguf  # the embedding table is read from its mapping
         self._looked, self._faults = 0.0, sigbus.faults()
         self._mapped = [gguf.held("token_embd.weight").check]
         if self.weights.check is not None:
             self._mapped.append(self.weights.check)
-        self._tables = self.network.tables(-(-self.context // PAGE) * PAGE, self.context)
+        h, capacity = config.heads, -(-self.context // PAGE) * PAGE
+        tables = self.network.tables(capacity, self.context)
+        room = KVMemory(budget=kv_memory or int(KV_SHARE * memory.available_bytes()))
+        self.layout = KVLayout(kv, config.layers, h.kv_heads, h.head_dim, capacity, tables, room)
         self.tuning = Tuning(pool, self.crew, self.crowding, self._known(), fixed, pages)
+        self.plans = Plans(self)
+        self.prefix_cache = PrefixCache()
+        self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self.runner = Runner(self)
+        self.scheduler = Scheduler(self)
 
     @classmethod
     def load(
@@ -166,6 +185,7 @@ class Engine:
         jump: bool = True,
         speculate: int | Literal["auto"] = "auto",
         tune: Mapping[str, Any] | None = None,
+        kv_memory: int | None = None,
     ) -> Engine:
         """Load a model.
 
@@ -190,6 +210,9 @@ class Engine:
             tune: settings of passes that are given instead of chosen: ``chunk`` (tokens), ``spin``
                 (seconds, or a text such as ``300us``), ``tile`` and ``whole`` (tokens of a register
                 tile), ``kv_split``, ``pages`` and ``online`` (on or off).
+            kv_memory: bytes that KV caches may take in all; default: three quarters of what is free
+                once the weights are there. Sessions that do not fit beside each other wait, and
+                compute again what they had to let go of.
 
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.
@@ -204,6 +227,8 @@ class Engine:
         count = threads if threads is not None else physical_cores()
         if not (isinstance(count, int) and 1 <= count <= 256):
             raise SettingError(f"threads is a number from 1 to 256, not {count!r}")
+        if kv_memory is not None and not (isinstance(kv_memory, int) and kv_memory > 0):
+            raise SettingError(f"kv_memory is a number of bytes above 0, not {kv_memory!r}")
         shortcuts = Shortcuts(jump, speculate)
         fixed = Fixed.of({**(tune or {}), **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
@@ -212,7 +237,7 @@ class Engine:
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
         try:
-            engine = cls(gguf, library, pool, kv, context, progress, keep_packed, fixed)  # pyright: ignore[reportArgumentType]
+            engine = cls(gguf, library, pool, kv, context, progress, keep_packed, fixed, kv_memory)  # pyright: ignore[reportArgumentType]
             engine.shortcuts = shortcuts
             return engine
         except BaseException:
@@ -226,10 +251,8 @@ class Engine:
             raise SettingError(
                 f"a session of {size} tokens does not fit a context of {self.context}"
             )
-        c = self.network.config
-        h = c.heads
-        cache = KVCache(self.kv, c.layers, h.kv_heads, h.head_dim, size, self._tables)
-        return Session(self, cache, size)
+        self.plans.build()
+        return Session(self, KVCache(self.layout, size), size)
 
     def load_session(self, folder: str | Path, context: int | None = None) -> Session:
         """The conversation that `Session.save` kept in a folder, with its KV cache.
@@ -261,7 +284,7 @@ class Engine:
     @property
     def rotary(self) -> Sequence[tuple[np.ndarray, np.ndarray]]:
         """Rotary tables: cos and sin of each, float32 [positions, rotated dims / 2]."""
-        return self._tables
+        return self.layout.tables
 
     @cached_property
     def cost(self) -> ModelCost:

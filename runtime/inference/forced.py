@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import ContextOverflowError, EngineError
 from .decoding import Constraint, Decoding
+from .runner import Logits
 from .sampling import GREEDY, Sampling
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Forced(Decoding):
         super().__init__(session, len(ids), (), constraint, sampling, purpose)
         self._stop = sorted(stop)
         self._script = list(ids)
+        self._at = 0
 
     def run_all(self) -> PhaseEvent:
         """Decode them; gives the phase."""
@@ -41,12 +43,16 @@ class Forced(Decoding):
         phase.stop = self._stop
         return phase
 
-    def _chosen(self, logits: np.ndarray) -> int:
-        super()._chosen(logits)
-        return self._script[len(self._ids)]
+    def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
+        super()._choose(logits, row, mask)
+        return self._script[self._at]
 
     def _only(self) -> int | None:
-        return None if super()._only() is None else self._script[len(self._ids)]
+        return None if super()._only() is None else self._script[self._at]
+
+    def _accepted(self, token: int) -> int:
+        self._at += 1
+        return super()._accepted(token)
 
 
 class Pace:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from . import verify
 from .lookup import Lookup, Place, worth
+from .shortcuts import VERIFY_ROWS, VERIFY_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class Guesses:
         self._began, self._ready_at = time.perf_counter(), -1.0
         most = session.shortcuts.speculate
         self._measured = most == "auto"
-        self._most = verify.ROWS - 1 if most == "auto" else most
+        self._most = VERIFY_ROWS - 1 if most == "auto" else most
         self._place: Place | None = None
         self._where: Lookup | Index = self._lookup  # what the place is one of
         self.made = self.right = 0
@@ -49,7 +49,7 @@ class Guesses:
         self._place = None
         if self._measured and self._pace.cheap:
             return []
-        room = min(room, self._most, verify.TOKENS - known)
+        room = min(room, self._most, VERIFY_TOKENS - known)
         if room < 1:
             return []
         self._place = place = self._find()
@@ -90,9 +90,14 @@ class Guesses:
         """What was guessed cannot come, so nothing is to be learnt from it."""
         self._place = None
 
-    def passed(self, known: int, guesses: int, seconds: float) -> None:
-        """A pass has computed so many guesses behind `known` tokens."""
+    def passed(self, known: int, guesses: int, seconds: float | None) -> None:
+        """A pass has computed so many guesses behind `known` tokens.
+
+        seconds: what it took; None: others had rows in it, so that says nothing.
+        """
         self.made += guesses
+        if seconds is None:
+            return
         self._session.engine.times.several(known + guesses, seconds)
         self.saved_s += self._pace.saved(known, 0, seconds)
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from ...jit.kernels.attention import token_tile
 from ..physics.costs import pass_cost, predict
 from .lookup import LONG
-from .verify import TOKENS
+from .shortcuts import VERIFY_TOKENS
 
 if TYPE_CHECKING:
     from .session import Session
@@ -87,8 +87,8 @@ def _prior(session: Session) -> list[float]:
     engine = session.engine
     tile = token_tile(engine.network.config.heads.group)
     times = []
-    for tokens in range(1, TOKENS + 1):
-        plan = session.decode_plan if tokens == 1 else session.prefill_plan
+    for tokens in range(1, VERIFY_TOKENS + 1):
+        plan = engine.plans.decode if tokens == 1 else engine.plans.prefill
         barriers = plan.tape.barriers
         cost = pass_cost(engine.cost, tokens, len(session.tokens), tokens, barriers, tile)
         bound = predict(cost, engine.cost, engine.machine)

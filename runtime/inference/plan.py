@@ -1,17 +1,27 @@
-"""A pass as it was laid down for one session: its graph, and the native tape made of it."""
+"""The passes of an engine: what was built for each kind, and the native tape made of it.
+
+A plan belongs to the engine. Whose rows a pass computes stands in its descriptor, so that all
+sessions use the same few plans, and a new session or a fork costs no tape.
+"""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from ...jit.tape import NativeTape
-from ..forward.choice import choose_ops
-from ..forward.graph import ZERO, Graph
+from ...jit.tape import NativeTape, Tape
+from ..forward.choice import ROWS, choose_ops, choose_rows_ops
+from ..forward.graph import Graph
+from ..forward.split import TOKENS as SPLIT_TOKENS
+from ..forward.split import SplitGraph
 
 if TYPE_CHECKING:
-    from .session import Session
+    from collections.abc import Sequence
+
+    from ..forward.batch import Span
+    from .engine import Engine
 
 _HEAVY = ("gemm", "attention", "touch")
 G = TypeVar("G", bound=Graph)
@@ -20,11 +30,8 @@ G = TypeVar("G", bound=Graph)
 class Plan(Generic[G]):
     """A graph, its native tape and what it is good for."""
 
-    def __init__(
-        self, session: Session, name: str, most_tokens: int, logits: np.ndarray, kind: type[G]
-    ) -> None:
-        engine = session.engine
-        network = engine.network
+    def __init__(self, engine: Engine, name: str, most_tokens: int, kind: type[G]) -> None:
+        network, choice = engine.network, engine.choice
         self.graph = kind(
             name,
             engine.target,
@@ -32,17 +39,67 @@ class Plan(Generic[G]):
             most_tokens,
             engine.buffers,
             network.config.heads,
-            session.cache,
+            engine.layout,
         )
-        self.graph.tiles = engine.tuning.tiles
-        network.forward(self.graph, logits)
+        self.graph.register_tiles = engine.tuning.tiles
+        network.forward(self.graph, choice.logits)
         if most_tokens == 1:
-            state = self.graph.state
-            choose_ops(self.graph.tape, state, engine.choice, logits, self.graph.units(ZERO))
+            choose_ops(self.graph.tape, self.graph.state, choice)
         self.tape: NativeTape = self.graph.tape.finish(engine.library, engine.pool)
         self.name = name
         self.most_tokens = most_tokens
-        self.logits = logits
         # Ops that neither multiply by weights nor attend: bool [ops].
         kernels = [op.kernel.source.name for op in self.graph.tape.ops]
         self.rows = np.array([not name.startswith(_HEAVY) for name in kernels])
+
+
+class Plans:
+    """The plans of an engine, each built when it is first needed.
+
+    Where a setting that plans are made of has changed, such as the tokens of a chunk, there is
+    another one for it; the old one stays for who goes back.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._built: dict[tuple[object, ...], Plan] = {}
+
+    @property
+    def decode(self) -> Plan[Graph]:
+        """One row: each thread prepares the inputs for itself, and the greedy choice follows."""
+        return self._plan("decode", 1, Graph)
+
+    @property
+    def prefill(self) -> Plan[Graph]:
+        """Up to a chunk of rows, and `choice.ROWS` of logits."""
+        return self._plan("prefill", self._most, Graph)
+
+    def build(self) -> None:
+        """Build now what most phases need."""
+        _ = self.decode, self.prefill, self.choose
+
+    def split(self, plan: Plan, spans: Sequence[Span]) -> Plan:
+        """The plan like `plan` whose attention is split, if there is one for such a pass."""
+        if plan is not self.decode and plan is not self.prefill:
+            return plan
+        most = min(plan.most_tokens, SPLIT_TOKENS)
+        found = self._plan(f"{plan.name}.split", most, SplitGraph, plan.name)
+        return found if found.graph.fits(spans) else plan
+
+    @cached_property
+    def choose(self) -> NativeTape:
+        """The greedy choice in the rows that `choice.rows` names."""
+        engine, tape = self._engine, Tape("choose", self._engine.threads)
+        choose_rows_ops(tape, engine.choice)
+        return tape.finish(engine.library, engine.pool)
+
+    @property
+    def _most(self) -> int:
+        return max(ROWS, min(self._engine.tuning.chunk, self._engine.context))
+
+    def _plan(self, key: str, most: int, kind: type[G], name: str = "") -> Plan[G]:
+        where = key, most, *self._engine.tuning.tiles.items()
+        found = self._built.get(where)
+        if found is None:
+            found = self._built[where] = Plan(self._engine, name or key, most, kind)
+        return found

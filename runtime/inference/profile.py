@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ...traces.records import LayerRecord
 
 if TYPE_CHECKING:
-    from ...jit.tape import NativeTape
+    from ...jit.tape import TapeTimes
+    from .plan import Plan
 
 _FFN = ("ffn", "route", "group")  # beginnings of the names of a layer's second half
 _OP = re.compile(r"blk\.([0-9]+)\.(.*)", re.DOTALL)
 
 
-def layer_times(tapes: Iterable[NativeTape]) -> list[LayerRecord]:
-    """Time by layer since the tapes were reset, in seconds, as the mean over their threads.
+def layer_times(measured: Mapping[Plan, TapeTimes]) -> list[LayerRecord]:
+    """Time by layer of a session's passes, in seconds, as the mean over the threads.
 
     The work and the waiting of every op of ``blk.N.`` are layer N's. What belongs to no layer comes
     first, with ``layer`` None.
     """
     found: dict[int | None, LayerRecord] = {}
-    for tape in tapes:
-        if not tape.passes:
+    for plan, times in measured.items():
+        if not times.passes:
             continue
-        work, wait = tape.work_seconds().mean(axis=0), tape.wait_seconds().mean(axis=0)
-        for name, busy, waited in zip(tape.names, work.tolist(), wait.tolist(), strict=True):
+        work, wait = times.work_seconds().mean(axis=0), times.wait_seconds().mean(axis=0)
+        for name, busy, waited in zip(plan.tape.names, work.tolist(), wait.tolist(), strict=True):
             match = _OP.fullmatch(name)
             number = int(match[1]) if match else None
             record = found.setdefault(number, LayerRecord(layer=number))

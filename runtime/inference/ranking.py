@@ -91,7 +91,8 @@ class Ranking:
         given = [self._padded, self._mask, self._use_mask]
         first, again, collect = (Tape(name, threads) for name in ("rank", "look", "collect"))
         row, stride = np.zeros(1, np.int64), self._padded.shape[1]
-        part = [self._padded, row, stride, *given[1:], self._best, self._where, self.n_vocab]
+        part = [self._padded, row, stride, self._mask, 0, self._use_mask, self._best, self._where,
+                self.n_vocab]  # fmt: skip
         first.op("argmax", spec(argmax.argmax_part), part, units)
         counted = [self._levels, self._counts, self._masses, self.n_vocab]
         for tape in (first, again):

@@ -33,8 +33,9 @@ def regime_map(session: Session) -> dict[str, Any]:
 
 
 def _compute(session: Session) -> dict[str, Any]:
-    engine, plans = session.engine, (session.decode_plan, session.prefill_plan)
-    tokens = _lengths(1, plans[1].most_tokens)
+    engine = session.engine
+    plans = engine.plans.decode, engine.plans.prefill
+    tokens = _lengths(1, session.most_tokens)
     kv = _lengths(1, session.context)
     tile = token_tile(engine.network.config.heads.group)
     known = engine.calibration

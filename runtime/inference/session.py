@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ...errors import ContextOverflowError, EngineError, PassCancelledError
-from ...jit.tape import NativeTape, Tape
+from ...jit.tape import TapeTimes
 from ...traces.events import PhaseEvent
-from ..forward.choice import choose_ops
-from ..forward.graph import ZERO, Graph
+from ..forward.graph import Graph
 from ..forward.kv import KVCache
-from ..forward.split import TOKENS as SPLIT_TOKENS
-from ..forward.split import SplitGraph
 from ..physics.costs import PassCost
 from .accounts import Accounts
 from .copies import Copies
@@ -23,8 +21,8 @@ from .decoding import Constraint, Decoding
 from .lookup import Lookup
 from .pace import Pace
 from .plan import Plan
+from .runner import Logits, Rows
 from .sampling import GREEDY, Sampling
-from .verify import Verify
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,9 +46,11 @@ class Session:
         on_progress: called between the chunks of a prefill with (done, total, tokens/s).
         profile: whether phases record their time by layer.
         lost: why not all that was kept of it on disk could be used; empty otherwise.
-        prefill_plan, decode_plan: the passes of many tokens and of one.
+        measured: for each plan that it ran, what its own passes took.
         accounts: what the phases of this session did.
         shortcuts: how decodes need fewer passes than tokens; the engine's, if not set.
+        shares: whether what it computes is kept for others that begin alike, and what they have
+            computed is taken over; see `prefix_cache.py`.
         sources: ranges of positions, first and end, that are likely to be quoted.
     """
 
@@ -65,23 +65,20 @@ class Session:
         self.on_progress: Callable[[int, int, float], None] | None = None
         self.profile = False
         self.lost = ""
-        # For `score`, when it is first needed: its plan, and the logits of that.
-        self._score: tuple[Plan[Graph], np.ndarray] | None = None
-        self._logits_at = -1  # number of tokens whose last one this session's logits belong to
-        choice = engine.choice
-        self.decode_plan = Plan(self, "decode", 1, choice.logits, Graph)
-        most = min(engine.tuning.chunk, context)
-        self.prefill_plan = Plan(self, "prefill", most, choice.logits, Graph)
+        self.shares = False
+        self._adopted = 0  # tokens of this phase that another session had computed
+        self.decoding = False  # whether somebody waits for one token after the other
+        self._logits: Logits | None = None
+        self._logits_at = -1  # number of tokens whose last one they belong to
+        self._stopped = False
+        self.measured: dict[Plan, TapeTimes] = {}
         self.accounts = Accounts(self)
+        self.used = time.monotonic()  # when it last had rows computed
+        self.recomputed = 0  # tokens whose pages were taken back, since the last phase
         self.shortcuts = engine.shortcuts
+        engine.sessions.add(self)
         self.sources: Sequence[tuple[int, int]] = ()
-        self._verify: Verify | None = None
-        self._split: dict[str, Plan[SplitGraph]] = {}
         self._guessing: tuple[Lookup, Pace, Copies] | None = None
-        tape = Tape("choose", engine.threads)
-        state = self.decode_plan.graph.state
-        choose_ops(tape, state, choice, choice.logits, state[ZERO : ZERO + 1])
-        self._choose: NativeTape = tape.finish(engine.library, engine.pool)
 
     # --- what callers do
 
@@ -137,9 +134,10 @@ class Session:
             raise EngineError(f"cannot keep {n} tokens of {len(self.tokens)}")
         if self._guessing is not None:
             self._guessing[0].truncate(n)
-        del self.tokens[n:]
-        self.n_cached = min(self.n_cached, n)
-        self.cache.truncate(self.n_cached)
+        with self.engine.lock:  # pages may be taken back meanwhile
+            del self.tokens[n:]
+            self.n_cached = min(self.n_cached, n)
+            self.cache.truncate(self.n_cached)
         if self._logits_at != n:
             self._logits_at = -1
 
@@ -161,6 +159,7 @@ class Session:
             other = Session(self.engine, self.cache.fork(cached), self.context)
             other.tokens, other.n_cached = self.tokens[:n], cached
             other.profile, other.shortcuts = self.profile, self.shortcuts
+            other.shares = self.shares
         return other
 
     def save(self, folder: str | Path) -> Saved:
@@ -196,33 +195,37 @@ class Session:
         return event
 
     def stop(self) -> None:
-        """End the running pass, from any thread; the session stays usable."""
-        self.engine.pool.stop()
+        """End this session's prefill or decode, from any thread; it stays usable.
+
+        Others on the same engine go on: a pass that this session has to itself ends at once, one
+        that it shares without its rows' being used.
+        """
+        self._stopped = True
+        self.engine.runner.cancel(self)
 
     @property
     def logits(self) -> np.ndarray:
-        """Logits after the last token: float32 [n_vocab], valid until the next pass."""
-        if not self.has_logits:
+        """Logits after the last token: float32 [n_vocab], valid until the engine's next pass."""
+        return self.last_logits.rows[-1]
+
+    @property
+    def last_logits(self) -> Logits:
+        """The same as the pass left them."""
+        if self._logits is None or not self.has_logits:
             raise EngineError(
                 "the last token has not been computed: prefill([]) computes what is left"
             )
-        choice = self.engine.choice
-        return choice.logits[0, : choice.n_vocab]
+        return self._logits
 
     @property
     def has_logits(self) -> bool:
-        """Whether the engine's logits are this session's, after its last token."""
-        return self._logits_at == len(self.tokens) and self.engine.logits_of is self
-
-    def keep_logits(self) -> None:
-        """The logits of the pass just played are those after the last token."""
-        self._logits_at = len(self.tokens)
+        """Whether there are logits after the last token."""
+        return self._logits_at == len(self.tokens)
 
     @property
-    def plans(self) -> tuple[Plan, ...]:
-        """Those whose passes make up phases."""
-        verify = () if self._verify is None else (self._verify.plan,)
-        return self.prefill_plan, self.decode_plan, *verify, *self._split.values()
+    def most_tokens(self) -> int:
+        """Tokens of a prefill's pass at most."""
+        return min(self.engine.tuning.chunk, self.context)
 
     @property
     def guessing(self) -> tuple[Lookup, Pace, Copies]:
@@ -231,13 +234,6 @@ class Session:
             copies = Copies(self.engine.tokenizer)
             self._guessing = Lookup(self.tokens), Pace(self), copies
         return self._guessing
-
-    @property
-    def verify(self) -> Verify:
-        """The pass of a few tokens whose logits are kept; laid down when it is first needed."""
-        if self._verify is None:
-            self._verify = Verify(self)
-        return self._verify
 
     def score(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
@@ -259,23 +255,23 @@ class Session:
             raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
         if self.n_cached != len(self.tokens):
             self.compute("resume", 0)
-        choice = self.engine.choice
-        if self._score is None:
-            rows = np.zeros((SCORE_CHUNK, choice.logits.shape[1]), np.float32)
-            self._score = Plan(self, "score", SCORE_CHUNK, rows, Graph), rows
-        plan, rows = self._score
-        for at in range(0, len(ids), SCORE_CHUNK):
-            part = ids[at : at + SCORE_CHUNK]
-            with self.engine.lock:
-                self.engine.pool.clear_stop()
+        with self.phase():
+            for at in range(0, len(ids), SCORE_CHUNK):
+                part = ids[at : at + SCORE_CHUNK]
+                at = len(self.tokens)
                 self.tokens.extend(part)
-                self.run_pass(plan, part, len(part))
-            yield rows[: len(part), : choice.n_vocab]
+                logits = None
+                while logits is None:
+                    if (cached := self.n_cached) < at:  # pages were taken back
+                        self.ask(cached, self.tokens[cached:at], 0)
+                    else:
+                        logits = self.ask(at, part, len(part)).logits
+                self._logits_at = -1  # of many rows
+                yield logits.rows
 
     def plan(self, name: str, kind: type[G]) -> Plan[G]:
-        """A prefill laid down by another kind of graph, for `follow`."""
-        most = min(self.engine.tuning.chunk, self.context)
-        return Plan(self, name, most, self.engine.choice.logits, kind)
+        """A prefill built by another kind of graph, for `follow`."""
+        return Plan(self.engine, name, self.most_tokens, kind)
 
     def follow(self, plan: Plan[G], ids: Sequence[int]) -> Iterator[int]:
         """Append `ids` in passes of `plan`, without logits; yields each pass's number of tokens."""
@@ -284,17 +280,13 @@ class Session:
             raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
         for at in range(0, len(ids), plan.most_tokens):
             part = ids[at : at + plan.most_tokens]
-            with self.engine.lock:
-                self.engine.pool.clear_stop()
-                self.tokens.extend(part)
-                self.run_pass(plan, part, 0)
+            self.tokens.extend(part)
+            self.run_pass(plan, part, 0)
             yield len(part)
 
     def prepare(self) -> None:
-        """Lay down and choose now what the first phases else would while somebody waits."""
+        """Choose now what the first phases else would while somebody waits."""
         self.engine.tuning.prepare()
-        if (self.shortcuts.jump or self.shortcuts.speculate) and self._verify is None:
-            self._verify = Verify(self)
 
     def rouse(self) -> None:
         """A prefill will soon come: threads that sleep may as well wake up meanwhile."""
@@ -315,26 +307,27 @@ class Session:
 
     def compute(self, purpose: str, new: int) -> PhaseEvent:
         """Prefill tokens[n_cached:] in chunks, logits for the last one."""
-        pool = self.engine.pool
-        cost, passes, plan_name = PassCost(), 0, self.prefill_plan.name
-        with self.engine.lock:
-            if self.tokens and not self.has_logits:
-                # They come with the last token: it is computed again where all is cached.
-                self.n_cached = min(self.n_cached, len(self.tokens) - 1)
-            before, total = self.n_cached, len(self.tokens)
-            pool.clear_stop()
-            self.accounts.reset()
+        engine, accounts = self.engine, self.accounts
+        cost, passes, plan_name = PassCost(), 0, engine.plans.prefill.name
+        if self.tokens and not self.has_logits:
+            # They come with the last token: it is computed again where all is cached.
+            self.keep_cached(len(self.tokens) - 1)
+        before, total = self.n_cached, len(self.tokens)
+        with self.phase():
+            accounts.reset()
             started = time.perf_counter()
+            self._adopted = 0
             while self.n_cached < total:
+                if self.shares:
+                    self._adopt(total)
                 at = self.n_cached
-                share = self.engine.tuning.part(total - at, self.prefill_plan.most_tokens)
-                part = self.tokens[at : at + share]
-                plan = self.decode_plan if len(part) == 1 else self.prefill_plan
-                outputs = int(at + len(part) == total)
-                # One token is not worth its own plan name unless it is all there was.
-                plan_name = plan.name if passes == 0 else plan_name
-                played = self.run_pass(plan, part, outputs)
-                cost += self.accounts.cost(played, len(part), at, outputs)
+                rows = self.ask(at, self.tokens[at:total], 1)
+                if not rows.computed:
+                    continue
+                cost += accounts.cost(rows, at)
+                if passes == 0 and rows.plan is not None:
+                    # One token is not worth its own plan name unless it is all there was.
+                    plan_name = rows.plan.name
                 passes += 1
                 if self.on_progress and self.n_cached < total:
                     done = self.n_cached - before
@@ -342,67 +335,93 @@ class Session:
                     self.on_progress(done, total - before, rate)
             wall = time.perf_counter() - started
             self._logits_at = total or -1
-            kernel = self.accounts.kernel_seconds()
-        ids = self.tokens[before:total]
-        return self.accounts.finish(
-            "prefill", purpose, ids, before, wall, kernel, cost, passes, plan_name
+            kernel = accounts.kernel_seconds()
+        ids, adopted = self.tokens[before:total], self._adopted
+        return accounts.finish(
+            "prefill", purpose, ids, before, wall, kernel, cost, passes, plan_name, adopted
         )
 
-    def choose(self, tape: NativeTape | None = None) -> None:
-        """Choose a token greedily from the logits that are there, or by a tape of its own."""
-        pool = self.engine.pool
-        players, pool.active = pool.active, 1  # to wake a thread would take longer
-        try:
-            self._play(tape or self._choose)
-        finally:
-            pool.active = players
+    def _adopt(self, total: int) -> None:
+        """Take over what is known of the tokens that follow; the last one is computed here."""
+        cache, ids = self.engine.prefix_cache, self.tokens[: total - 1]
+        with self.engine.lock:
+            known = cache.adopt(self.cache, ids, self.n_cached)
+            self._adopted += known - self.n_cached
+            self.n_cached = known
 
-    def run_pass(
-        self, plan: Plan, part: Sequence[int], outputs: int, panels: np.ndarray | None = None
-    ) -> Plan:
-        """One forward pass of `part`, which follows what is cached.
+    def give_back(self) -> None:
+        """Let go of all pages; the tokens stay, to be computed again. Under the engine's lock."""
+        self.recomputed += self.n_cached
+        self.cache.clear()
+        self.n_cached = 0
 
-        outputs: how many of its last tokens give logits; panels: of the output head, the wanted
-        ones. Returns the plan that was played: `plan`, or one like it whose attention is split.
+    def keep_cached(self, n: int) -> None:
+        """Count on no more than the first `n` positions of the KV cache."""
+        with self.engine.lock:
+            self.n_cached = min(self.n_cached, n)
+
+    @contextmanager
+    def phase(self, *, decoding: bool = False) -> Iterator[None]:
+        """Rows will be asked for again and again; a stop that came before it is forgotten."""
+        self._stopped, self.decoding = False, decoding
+        with self.engine.scheduler.phase(self):
+            try:
+                yield
+            finally:
+                self.decoding = False
+
+    def keep_logits(self) -> None:
+        """The logits of the last pass are those after the last token."""
+        self._logits_at = len(self.tokens)
+
+    def check_stop(self) -> None:
+        """Raise PassCancelledError if `stop` was called in this phase."""
+        if self._stopped:
+            self._stopped = False
+            raise PassCancelledError("stopped; the session keeps what it has")
+
+    def ask(
+        self,
+        start: int,
+        ids: Sequence[int],
+        outputs: int,
+        masks: Sequence[np.ndarray | None] = (),
+        panels: np.ndarray | None = None,
+    ) -> Rows:
+        """Have the next rows computed, by a pass that other sessions may share.
+
+        ids: tokens that follow the first `start`, which are cached; of many a pass may take the
+        first ones only, and of any none: see `Rows.computed`.
         """
-        self.engine.check_files()
-        start, count = self.n_cached, len(part)
-        self.cache.own(start, start + count)
-        tuning = self.engine.tuning
-        tuning.before(count, start)
-        if count <= SPLIT_TOKENS and tuning.split(count, start):
-            plan = self._split_like(plan, count, start)
-        graph = plan.graph
-        graph.ids[:count] = part
-        graph.set_pass(count, start, outputs, panels)
-        # If the pass does not come to its end, the logits are nobody's.
-        self.engine.logits_of, self._logits_at = self, -1
-        self._play(plan.tape)
-        self.engine.check_files()  # what was read of a file that was cut meanwhile are zeros
-        tuning.after()
-        self.n_cached = start + count
-        return plan
+        if self._stopped:
+            self.check_stop()
+        rows = self._begin(start, ids, outputs, masks, panels)
+        self.engine.scheduler.compute(rows)
+        self._end(rows)
+        if self._stopped:
+            self.check_stop()
+        return rows
 
-    def _split_like(self, plan: Plan, tokens: int, start: int) -> Plan:
-        """The plan like `plan` whose attention is split, where there is one for such a pass."""
-        found = self._split.get(plan.name)
-        if found is None:
-            if plan not in self.plans:
-                return plan
-            most = min(plan.most_tokens, SPLIT_TOKENS)
-            found = Plan(self, plan.name, most, plan.logits, SplitGraph)
-            self._split[plan.name] = found
-        return found if found.graph.fits(tokens, start) else plan
+    def run_pass(self, plan: Plan, part: Sequence[int], outputs: int) -> Rows:
+        """One pass of `part`, which follows what is cached, on a plan of its own."""
+        rows = self._begin(self.n_cached, part, outputs)
+        with self.engine.lock:
+            self.engine.runner.run(rows, len(part), plan)
+        self._end(rows)
+        return rows
 
-    def _play(self, tape: NativeTape) -> None:
-        """Play a tape to its end, with a breath for Python's signal handlers now and then."""
-        pool, at, end = self.engine.pool, 0, len(tape)
-        while True:
-            at = tape.play(at)
-            if at == end:
-                return
-            if pool.stopped:
-                pool.clear_stop()
-                raise PassCancelledError(
-                    "the pass was stopped; the session keeps what it had before"
-                )
+    def _begin(self, *args: Any) -> Rows:
+        if self._logits is not None:
+            self._logits.released = True
+            self._logits = None
+        self._logits_at = -1
+        return Rows(self, *args)
+
+    def _end(self, rows: Rows) -> None:
+        self.used = time.monotonic()
+        self._logits = rows.logits
+
+    def keep_prefix(self) -> None:
+        """Let others find what it has computed, if it shares."""
+        if self.shares and self.n_cached:
+            self.engine.prefix_cache.add(self.cache, self.tokens, self.n_cached)

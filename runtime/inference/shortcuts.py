@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ...errors import SettingError
-from .verify import ROWS
 
-MOST_GUESSED = ROWS - 1  # tokens of one pass
+VERIFY_TOKENS = 32  # of a pass that verifies: what was forced before, and the draft
+VERIFY_ROWS = 17  # of logits that it looks at: after the last known token, and after each drafted
+MOST_GUESSED = VERIFY_ROWS - 1  # tokens of one pass
 
 
 @dataclass(frozen=True, slots=True)

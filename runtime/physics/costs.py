@@ -130,7 +130,7 @@ class PassCost:
     attention_flops: float = 0.0
     weight_bytes: float = 0.0
     kv_read_bytes: float = 0.0
-    barriers: int = 0
+    barriers: float = 0
     experts_read: float = 0.0
     kv_again_bytes: float = 0.0
     kv_write_bytes: float = 0.0

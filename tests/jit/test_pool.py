@@ -223,9 +223,9 @@ def test_nothing_is_written_after_a_pass(library: Library, make_pool: MakePool) 
     native = tape.finish(library, pool)
     for _ in range(50):
         native.play()
-        at_return = native.stats.copy()
+        at_return = native.times.stats.copy()
         time.sleep(0.002)
-        assert np.array_equal(native.stats, at_return)
+        assert np.array_equal(native.times.stats, at_return)
 
 
 def test_close_ends_the_threads(library: Library) -> None:
@@ -292,7 +292,7 @@ def test_a_long_pass_returns_now_and_then(library: Library, make_pool: MakePool)
     calls = _play(native)
 
     assert calls > 1
-    assert native.passes == 1
+    assert native.times.passes == 1
     assert np.array_equal(sinks[0], sinks[1])  # both threads left and came back at the same ops
 
 
@@ -327,7 +327,7 @@ def test_stop_before_a_pass(library: Library, make_pool: MakePool) -> None:
     pool.stop()
 
     assert tape.play() == 1
-    assert tape.passes == 0
+    assert tape.times.passes == 0
     pool.clear_stop()
     assert _play(tape) == 1
 
@@ -341,7 +341,7 @@ def test_play_releases_the_gil(library: Library, make_pool: MakePool) -> None:
 
     def tick() -> None:
         while not over.is_set():
-            ticks.append(tape.passes)
+            ticks.append(tape.times.passes)
             time.sleep(0.001)
 
     thread = threading.Thread(target=tick)
@@ -368,7 +368,7 @@ def test_stamps_add_up(library: Library, make_pool: MakePool) -> None:
     started = time.perf_counter()
     _play(native)
     wall = time.perf_counter() - started
-    work, wait = native.work_seconds(), native.wait_seconds()
+    work, wait = native.times.work_seconds(), native.times.wait_seconds()
 
     assert work.shape == wait.shape == (2, 60)
     assert (work > 0).all()
@@ -385,14 +385,14 @@ def test_stamps_are_sums_until_reset(library: Library, make_pool: MakePool) -> N
     pool = make_pool(1)
     native = _long(library, pool, 3, 100_000)
     _play(native)
-    one = native.work_seconds().sum()
+    one = native.times.work_seconds().sum()
     _play(native)
 
-    assert native.work_seconds().sum() > one
-    assert native.passes == 2
-    native.reset()
-    assert native.passes == 0
-    assert not native.stats.any()
+    assert native.times.work_seconds().sum() > one
+    assert native.times.passes == 2
+    native.times.reset()
+    assert native.times.passes == 0
+    assert not native.times.stats.any()
 
 
 def test_the_clock_runs_at_its_rate(make_pool: MakePool) -> None:

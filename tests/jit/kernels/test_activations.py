@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from helpers.runners import Native, Runner
@@ -33,20 +35,21 @@ def _prepare(
     quantise: bool,
     zero_point: int = 0,
     width: int | None = None,
-    first: int = 0,
+    wanted: Sequence[int] = (),
     group: int = 1,
     kind: Kind = "zero",
 ) -> np.ndarray:
     """float32 x [rows, padded] -> blocks [tokens, padded / 32, 40] or float32 [tokens, padded]."""
-    tokens, padded = len(x) - first, x.shape[1]
+    tokens, padded = len(wanted) or len(x), x.shape[1]
     if quantise:
         out = np.full((tokens, padded // 32, BLOCK_BYTES), 0xEE, np.uint8)
     else:
         out = np.full((tokens, padded), np.nan, np.float32)
     form = kind if quantise else "float"
-    kernel = spec(prepare, norm=weight is not None, kind=form, group=group)
+    kernel = spec(prepare, norm=weight is not None, kind=form, group=group, gather=bool(wanted))
     scale = x[0] if weight is None else weight
-    args = [x, scale, out, padded, width or padded, padded, EPS, zero_point, np.array([first])]
+    args = [x, scale, out, padded, width or padded, padded, EPS, zero_point,
+            np.array(wanted, np.int32)]  # fmt: skip
     runner.call(kernel, args, 0, tokens)
     return out
 
@@ -176,13 +179,12 @@ def test_norm_of_zeros(native: Native) -> None:
     assert not dequantise_reference(blocks).any()
 
 
-def test_rows_from_the_middle(native: Native, rng: np.random.Generator) -> None:
-    """first[0] skips rows of x: how the output head takes only the last token."""
+def test_wanted_rows(native: Native, rng: np.random.Generator) -> None:
+    """Rows of x that are named, in their order: how the output head takes what wants logits."""
     x = rng.standard_normal((9, 64)).astype(np.float32)
     whole = _prepare(native, x, quantise=True)
-    last = _prepare(native, x, quantise=True, first=7)
-
-    assert np.array_equal(last, whole[7:])
+    for wanted in ([8], [7, 8], [0, 3, 4, 8]):
+        assert np.array_equal(_prepare(native, x, quantise=True, wanted=wanted), whole[wanted])
 
 
 def test_same_bits_alone_and_together(native: Native, rng: np.random.Generator) -> None:

@@ -23,13 +23,38 @@ def _choose(runner: Runner, logits: np.ndarray, allowed: np.ndarray | None = Non
         bits = np.ones(padded, bool)
         bits[:count] = allowed
         mask = np.packbits(bits, bitorder="little").view(np.int32).copy()
-    best, where = np.zeros(PARTS, np.float32), np.zeros(PARTS, np.int64)
-    chosen = np.full(1, -7, np.int64)
-    use = np.array([allowed is not None], np.int64)
-    args = [rows, np.array([1]), padded, mask, use, best, where, count]
+    best, where = np.zeros((3, PARTS), np.float32), np.zeros((3, PARTS), np.int64)
+    chosen, row = np.full(3, -7, np.int64), np.array([1])
+    masks, use = np.zeros((3, len(mask)), np.int32), np.zeros(3, np.int64)
+    masks[1], use[1] = mask, allowed is not None
+    args = [rows, row, padded, masks, len(mask), use, best, where, count]
     runner.call(spec(argmax_part), args, 0, PARTS)
-    runner.call(spec(argmax_final), [best, where, chosen], 0, 1)
-    return int(chosen[0])
+    runner.call(spec(argmax_final), [best, where, chosen, row], 0, 1)
+    assert chosen[[0, 2]].tolist() == [-7, -7]
+    return int(chosen[1])
+
+
+def test_rows_with_masks_of_their_own(native: Native, rng: np.random.Generator) -> None:
+    """Many rows in one call, split anyhow into units: each as if it were alone."""
+    size, count = 1500, 5
+    logits = np.zeros((count, -(-size // (32 * PARTS)) * 32 * PARTS), np.float32)
+    logits[:, :size] = rng.standard_normal((count, size))
+    allowed = rng.random((count, size)) < 0.1
+    use = np.array([1, 0, 1, 1, 0])
+    words = np.packbits(allowed, axis=1, bitorder="little")
+    masks = np.zeros((count, logits.shape[1] // 8), np.uint8)
+    masks[:, : words.shape[1]] = words
+    best, where = np.zeros((count, PARTS), np.float32), np.zeros((count, PARTS), np.int64)
+    chosen, row = np.full(count, -7, np.int64), np.array([0])
+    args = [logits, row, logits.shape[1], masks.view(np.int32), masks.shape[1] // 4, use, best,
+            where, size]  # fmt: skip
+    for at in reversed(range(0, count * PARTS, 7)):
+        native.call(spec(argmax_part), args, at, min(at + 7, count * PARTS))
+    native.call(spec(argmax_final), [best, where, chosen, row], 0, count)
+
+    for row, token in enumerate(chosen):
+        want = reference(logits[row, :size], allowed[row] if use[row] else None)
+        assert token == want, row
 
 
 def test_largest(runner: Runner, rng: np.random.Generator) -> None:

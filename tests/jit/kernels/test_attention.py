@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.kv import Cache, queries, uses_bf16_queries
+from helpers.kv import Cache, descriptor, queries, uses_bf16_queries
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import assert_close
 
@@ -53,10 +53,11 @@ class Case:
         q = queries(self.q[start : start + tokens], self.runner.target, self.kv)
         out = np.full((tokens, heads, self.dim), np.nan, np.float32)
         scratch = np.full(scratch_bytes(self.group, self.dim), 0xFF, np.uint8)
+        _, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
         sizes = {"head_dim": self.dim, "kv_heads": self.kv_heads, "group": self.group}
         args = [q, Table(self.cache.pages), *self.cache.offsets, out, heads * self.dim, scratch,
-                np.array([tokens, start])]  # fmt: skip
-        units = -(-tokens // token_tile(self.group)) * self.kv_heads
+                tiles]  # fmt: skip
+        units = len(tiles) * self.kv_heads
         self.runner.call(spec(attention, **sizes, kv=self.kv, **rule), args, 0, units)
         return out
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.kv import Cache, queries, uses_bf16_queries
+from helpers.kv import Cache, descriptor, queries, uses_bf16_queries
 from helpers.kv_q8 import ByteCache, Queries, dequantise, quantise
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import assert_close, error
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.attention import attention, reference, scratch_bytes, token_tile
-from triplepoint.jit.kernels.attention_split import attention_merge, attention_parts, chunks
+from triplepoint.jit.kernels.attention_split import (
+    attention_merge,
+    attention_parts,
+    chunk_range,
+    entries_of,
+)
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.jit.kernels.rope import to_bf16
 from triplepoint.jit.targets import detect, runnable
@@ -66,9 +71,9 @@ class Case:
     def whole(self, start: int, tokens: int, **rule: float) -> np.ndarray:
         """Float32 [tokens, heads, dim] by `attention`."""
         out = np.full((tokens, self.heads, self.dim), np.nan, np.float32)
-        args = [*self._inputs(start, tokens), out, self.heads * self.dim, self._scratch(),
-                np.array([tokens, start])]  # fmt: skip
-        units = -(-tokens // token_tile(self.group)) * self.kv_heads
+        _, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
+        args = [*self._inputs(start, tokens), out, self.heads * self.dim, self._scratch(), tiles]
+        units = len(tiles) * self.kv_heads
         self.runner.call(spec(attention, **self.sizes, kv=self.kv, **rule), args, 0, units)
         return out
 
@@ -76,20 +81,21 @@ class Case:
         self, start: int, tokens: int, step: int = 2, window: int = 0, **rule: float
     ) -> np.ndarray:
         """The same from parts, `step` units at a time, the last ones first, each in new scratch."""
-        state, count = np.array([tokens, start]), chunks(tokens, start, window)
-        rows = tokens * self.heads + 3
-        parts = np.full((count * rows, self.dim), np.nan, np.float32)
-        stats = np.full((count * rows, 4), np.nan, np.float32)
+        rows, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
+        size, entries = entries_of(tiles, self.heads, window)
+        parts = np.full((size, self.dim), np.nan, np.float32)
+        stats = np.full((size, 4), np.nan, np.float32)
         out = np.full((tokens, self.heads, self.dim), np.nan, np.float32)
         inputs = self._inputs(start, tokens)
         kernel = spec(attention_parts, **self.sizes, kv=self.kv, window=window, **rule)
-        units = -(-tokens // token_tile(self.group)) * self.kv_heads * count
+        units = len(entries) * self.kv_heads
         for at in reversed(range(0, units, step)):
-            args = [*inputs, parts, stats, rows, self._scratch(), state]
+            args = [*inputs, parts, stats, self._scratch(), tiles, entries,
+                    np.array([len(entries)])]  # fmt: skip
             self.runner.call(kernel, args, at, min(at + step, units))
         kernel = spec(attention_merge, **self.sizes, window=window)
         for at in reversed(range(0, tokens * self.heads, 3 * step)):
-            args = [parts, stats, rows, out, self.heads * self.dim, self._scratch(), state]
+            args = [parts, stats, out, self.heads * self.dim, self._scratch(), tiles, rows]
             self.runner.call(kernel, args, at, min(at + 3 * step, tokens * self.heads))
         return out
 
@@ -166,6 +172,10 @@ def test_on_every_feature_set(runner: Runner, rng: np.random.Generator, shape: t
 
 def test_chunks_of_a_pass() -> None:
     """All that a pass meets; with a window, those that its first token still sees."""
-    assert [chunks(1, n) for n in (0, PAGE - 1, PAGE, 10 * PAGE)] == [1, 1, 2, 11]
-    assert [chunks(9, n) for n in (0, PAGE - 8, PAGE)] == [1, 2, 2]
-    assert [chunks(1, n, 512) for n in (100, 511, 512, 766, 767, 5000)] == [1, 2, 3, 3, 2, 3]
+
+    def count(tokens: int, start: int, window: int = 0) -> int:
+        return len(chunk_range(start, start + tokens, window))
+
+    assert [count(1, n) for n in (0, PAGE - 1, PAGE, 10 * PAGE)] == [1, 1, 2, 11]
+    assert [count(9, n) for n in (0, PAGE - 8, PAGE)] == [1, 2, 2]
+    assert [count(1, n, 512) for n in (100, 511, 512, 766, 767, 5000)] == [1, 2, 3, 3, 2, 3]

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers.kv import descriptor
 from helpers.kv_q8 import JUNK, ByteCache, Queries, dequantise, quantise, raw_bytes
 from helpers.runners import Native, Runner, Table
 
@@ -48,9 +49,11 @@ class Layer:
             rope_store, head_dim=self.dim, kv_heads=self.kv_heads, group=self.group, norm=False,
             kv="q8",
         )  # fmt: skip
+        span = self.start + (part.start or 0), len(q), 0
+        rows, _ = descriptor(span, tile=rope.TOKENS)
         args = [q, k, v, weight, weight, weight, self.cos, self.sin, raw, Table(cache.pages),
                 *cache.offsets, heads * self.dim, self.kv_heads * self.dim, 1e-6, self.scale,
-                np.array([len(q), self.start + (part.start or 0)], np.int64)]  # fmt: skip
+                np.array([len(q)]), rows]  # fmt: skip
         runner.call(kernel, args, 0, -(-len(q) // rope.TOKENS) * self.kv_heads)
         return Queries(raw, q.shape, runner.target)
 

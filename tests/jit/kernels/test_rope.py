@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from helpers.kv import JUNK, Cache, read_queries, uses_bf16_queries
+from helpers.kv import JUNK, Cache, descriptor, read_queries, uses_bf16_queries
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import TOLERANCES, assert_close, error
 
@@ -101,13 +101,14 @@ class Layer:
         h = self.heads
         q, k, v = (np.ascontiguousarray(x[part]) for x in (self.q, self.k, self.v))
         raw = np.full(q.size * 4, 0xFF, np.uint8)
-        state = np.array([len(q), self.start + (part.start or 0)], np.int64)
+        span = self.start + (part.start or 0), len(q), 0
+        rows, _ = descriptor(span, tile=rope.TOKENS)
         sizes = {"head_dim": h.dim, "kv_heads": h.kv_heads, "group": h.group}
         form = {"rotated": self.rotated, "adjacent": self.adjacent, "bias": self.bias}
         kernel = spec(rope_store, **sizes, norm=self.norm, kv=cache.kv, **form)
         args = [q, k, v, self.q_norm, self.k_norm, self.biases, self.cos, self.sin, raw,
                 Table(cache.pages), *cache.offsets, h.heads * h.dim, h.kv_heads * h.dim,
-                EPS, self.scale, state]  # fmt: skip
+                EPS, self.scale, np.array([len(q)]), rows]  # fmt: skip
         runner.call(kernel, args, 0, -(-len(q) // rope.TOKENS) * h.kv_heads)
         return read_queries(raw, q.shape, runner.target, cache.kv)
 

@@ -40,7 +40,7 @@ def _look(
         mask = np.packbits(bits, bitorder="little").view(np.int32).copy()
     given = [row, mask, np.array([allowed is not None], np.int64)]
     best, where = np.zeros(PARTS, np.float32), np.zeros(PARTS, np.int64)
-    first = [row, np.array([0]), padded, *given[1:], best, where, count]
+    first = [row, np.array([0]), padded, mask, 0, given[2], best, where, count]
     runner.call(spec(argmax_part), first, 0, PARTS)
     counts = np.full((PARTS, LEVELS), -1, np.int32)
     masses = np.full((PARTS, LEVELS), -1, np.float32)

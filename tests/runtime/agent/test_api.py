@@ -402,7 +402,8 @@ def test_what_all_forks_begin_with_is_read_once() -> None:
     assert read > 600
     assert again == 0
     assert (alone.cached_tokens, alone.kv_after) == (0, first.kv_after)
-    assert first.cached_tokens == second.cached_tokens == read
+    # What `alone` was asked is known too: agents share what they compute.
+    assert min(first.cached_tokens, second.cached_tokens) >= read
     assert first.tokens < 40
     assert cold.last_result is not None
     assert warm.last_result is not None

@@ -24,9 +24,9 @@ def test_figures_make_sense(engine: Engine, found: Calibration) -> None:
     assert 0 <= e.extra_tokens <= 16
     assert 0 <= e.waiting <= 0.05
     session = engine.session(600)
-    assert found.passes.chunk == session.prefill_plan.most_tokens
-    assert found.passes.prefill_barriers == session.prefill_plan.tape.barriers
-    assert found.passes.decode_barriers == session.decode_plan.tape.barriers
+    assert found.passes.chunk == session.most_tokens
+    assert found.passes.prefill_barriers == engine.plans.prefill.tape.barriers
+    assert found.passes.decode_barriers == engine.plans.decode.tape.barriers
 
 
 def test_parts_make_up_a_pass(engine: Engine) -> None:

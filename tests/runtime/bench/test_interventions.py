@@ -10,10 +10,12 @@ import pytest
 from helpers import tiny_qwen3moe as tiny
 
 from triplepoint import Engine
+from triplepoint.jit.kernels.batch import COUNT, START
 from triplepoint.jit.tape import Op
 from triplepoint.runtime.bench import interventions
 from triplepoint.runtime.bench.halved import Halved, halved
 from triplepoint.runtime.bench.interventions import Point
+from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.physics.costs import Observation
 
 NAMES: tuple[Halved, ...] = ("control", "memory", "compute")
@@ -64,14 +66,13 @@ def test_half_of_the_products(engine: Engine) -> None:
     """Of 8 tokens 4 are multiplied and attend; of one every second piece is only read."""
     session = engine.session()
     many, one = (halved(session, "compute", tokens) for tokens in (8, 1))
-    many.graph.set_pass(8, 100, 1)
+    many.graph.set_pass([Span(session.cache.table, 100, list(range(8)), 1)])
 
     counts = {int(op.args[4][0]) for op in products(many.graph.tape.ops) if op.name != "output"}
     assert counts == {4}
-    (state,) = {
-        tuple(op.args[-1][:2]) for op in many.graph.tape.ops if op.kernel.source.name == "attention"
-    }
-    assert state == (4, 102)  # as much of the cache as 8 tokens from 100 on, on average
+    tiles = [op.args[-1] for op in many.graph.tape.ops if op.kernel.source.name == "attention"]
+    first = {(int(one[0, COUNT]), int(one[0, START])) for one in tiles}
+    assert first == {(4, 102)}  # as much of the cache as 8 tokens from 100 on, on average
     kernels = [op.kernel.source.name for op in products(one.graph.tape.ops)]
     assert kernels.count("touch") * 2 == len(kernels)
 

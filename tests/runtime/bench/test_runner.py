@@ -189,7 +189,7 @@ def test_the_time_is_shared_out(case: Case, engine: Engine) -> None:
 
 def test_every_kernel_of_a_pass_has_its_part(engine: Engine) -> None:
     """No product of weights is counted as `other`."""
-    ops = engine.session(context=64).prefill_plan.graph.tape.ops
+    ops = engine.plans.prefill.graph.tape.ops
     other = {op.kernel.source.name for op in ops if bench.part_of(op.kernel.source.name) == "other"}
 
     assert other == {"embed"}

@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat, page_bytes
-from triplepoint.jit.kernels.rope import tables
-from triplepoint.runtime.forward.kv import KVCache
+from triplepoint.runtime.forward.kv import KVCache, KVLayout
 from triplepoint.runtime.memory import HUGE_PAGE, Arena
 
 LAYERS, KV_HEADS, HEAD_DIM = 3, 2, 32
 
 
 def _cache(context: int, kv: KVFormat = "bf16") -> KVCache:
-    return KVCache(kv, LAYERS, KV_HEADS, HEAD_DIM, context, [tables(PAGE, HEAD_DIM, 1e4)])
+    return KVCache(KVLayout(kv, LAYERS, KV_HEADS, HEAD_DIM, context), context)
 
 
 def test_pages_are_made_when_needed() -> None:

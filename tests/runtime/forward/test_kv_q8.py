@@ -10,7 +10,7 @@ from helpers.qwen3_numpy import divergence
 from helpers.tiny_qwen3 import VOCAB, write_tiny
 
 from triplepoint.jit import targets
-from triplepoint.runtime.forward.kv import KVCache
+from triplepoint.runtime.forward.kv import KVCache, KVLayout
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.physics.costs import pass_cost, predict
 
@@ -101,7 +101,7 @@ def test_half_the_bytes() -> None:
         config, cost = engine.network.config, engine.cost
         h = config.heads
         each = h.head_dim + 2 * h.head_dim // 32 + h.head_dim + 2
-        cache = KVCache("q8", config.layers, h.kv_heads, h.head_dim, 512, [])
+        cache = KVCache(KVLayout("q8", config.layers, h.kv_heads, h.head_dim, 512), 512)
 
         assert cost.kv_bytes == cache.bytes_per_position == config.layers * h.kv_heads * each
         done = pass_cost(cost, 16, 100, 0, 1, 16)

@@ -115,7 +115,7 @@ def test_the_map_of_regimes_follows_the_calibration(
     assert first["by"] == "roofline"
     assert regime_map(engine.session()) is first
 
-    plans = session.prefill_plan.tape.barriers, session.decode_plan.tape.barriers
+    plans = session.engine.plans.prefill.tape.barriers, session.engine.plans.decode.tape.barriers
     passes = Passes(128, 8, plans[1], plans[0])
     slow = Efficiency(barrier_s=1.0, decode_barrier_s=1.0)
     found = Calibration(engine.model.name, slow, passes, engine.machine, "2026-01-01T00:00:00Z")

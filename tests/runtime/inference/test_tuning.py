@@ -11,6 +11,7 @@ import pytest
 
 from triplepoint.errors import EngineError
 from triplepoint.jit.pool import Pool
+from triplepoint.runtime.forward.split import SplitGraph
 from triplepoint.runtime.inference import tuning as tuning_module
 from triplepoint.runtime.inference.choices import Choice
 from triplepoint.runtime.inference.engine import Engine
@@ -121,18 +122,20 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
     try:
         session.truncate(0)
         session.prefill(IDS[:250])
-        assert not session._split
+        splits = [plan for plan in session.measured if isinstance(plan.graph, SplitGraph)]
+        assert not any(session.measured[plan].passes for plan in splits)
         assert list(session.decode(max_tokens=20)) == want
     finally:
         engine.tuning = old
         old.apply()
-    assert set(session._split) == {"decode"}
-    split, phase = session._split["decode"], session.last_phase
+    (split,) = (plan for plan in session.measured if isinstance(plan.graph, SplitGraph))
+    phase = session.last_phase
+    assert split.name == "decode"
     assert phase is not None
     assert plain is not None
     assert phase.tuning == ["kv_split of decode: on, as the test wants it"]
-    assert (split.tape.passes, phase.passes) == (13, 19)
-    assert split.tape.barriers == session.decode_plan.tape.barriers + 2 * engine.cost.layers
+    assert (session.measured[split].passes, phase.passes) == (13, 19)
+    assert split.tape.barriers == engine.plans.decode.tape.barriers + 2 * engine.cost.layers
     assert phase.tokens == plain.tokens
 
 

@@ -1,0 +1,150 @@
+"""Many sequences at once: how fast prompts and decodes are when passes are shared.
+
+The rows have llama-batched-bench's columns: B sequences, each with a prompt of PP tokens of its own
+and then TG tokens of decode, one row of each sequence in every pass. Rounds of all batch sizes come
+in turns, so that a machine that changes its speed changes it for all of them.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...errors import SettingError
+from ..forward.choice import ROWS
+from ..inference.runner import Rows
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..inference.session import Session
+
+
+@dataclass
+class Batched:
+    """What one batch size took.
+
+    Attributes:
+        batch, prompt, generate: sequences, and tokens of each.
+        prompt_s, decode_s: seconds of each round.
+    """
+
+    batch: int
+    prompt: int
+    generate: int
+    prompt_s: list[float] = field(default_factory=list)
+    decode_s: list[float] = field(default_factory=list)
+
+    @property
+    def positions(self) -> int:
+        """Tokens in the KV caches at the end."""
+        return self.batch * (self.prompt + self.generate)
+
+    @property
+    def prompt_rate(self) -> float:
+        """Tokens/s of all prompts together, from the median round."""
+        return self.batch * self.prompt / statistics.median(self.prompt_s)
+
+    @property
+    def decode_rates(self) -> list[float]:
+        """Tokens/s of all decodes together, by round."""
+        return [self.batch * self.generate / seconds for seconds in self.decode_s]
+
+    @property
+    def decode_rate(self) -> float:
+        """From the median round."""
+        return statistics.median(self.decode_rates)
+
+
+def measure(
+    engine: Engine, batches: Sequence[int], prompt: int, generate: int, repeat: int = 3
+) -> Iterator[Batched]:
+    """Measure all batch sizes in turns, `repeat` rounds after one that does not count.
+
+    Raises:
+        SettingError: a size is out of range, or does not fit the context or the KV memory.
+    """
+    if bad := [batch for batch in batches if not 1 <= batch <= ROWS]:
+        raise SettingError(f"a batch has 1 to {ROWS} sequences, not {bad[0]}")
+    if prompt + generate > engine.context:
+        raise SettingError(
+            f"{prompt} + {generate} tokens do not fit a context of {engine.context}; ask for less"
+        )
+    if prompt < 1 or generate < 1:
+        raise SettingError("a batch needs a prompt and a decode of at least one token")
+    sessions = [engine.session(prompt + generate) for _ in range(max(batches))]
+    memory = engine.layout.memory
+    needed = sum(session.cache.wants(0, prompt + generate) for session in sessions)
+    if memory.lacks(needed):
+        raise SettingError(
+            f"{max(batches)} sequences of {prompt + generate} tokens need {needed:,} bytes of KV "
+            f"cache, and there are {memory.budget:,}; ask for a smaller batch, or more kv_memory"
+        )
+    chance = random.Random(1)
+    n_vocab = engine.choice.n_vocab
+    prompts = [[chance.randrange(n_vocab) for _ in range(prompt)] for _ in sessions]
+    found = [Batched(batch, prompt, generate) for batch in batches]
+    for round_ in range(repeat + 1):
+        for one in found:
+            part = sessions[: one.batch]
+            for session in part:
+                session.truncate(0)
+            began = time.perf_counter()
+            tokens = _prefill(engine, part, prompts)
+            middle = time.perf_counter()
+            _decode(engine, part, tokens, generate)
+            if round_:
+                one.prompt_s.append(middle - began)
+                one.decode_s.append(time.perf_counter() - middle)
+    yield from found
+
+
+def _prefill(engine: Engine, sessions: Sequence[Session], prompts: list[list[int]]) -> list[int]:
+    """Compute the prompts, as many rows a pass as are usual; the first token of each decode."""
+    left = {session: list(ids) for session, ids in zip(sessions, prompts, strict=False)}
+    first: dict[Session, int] = {}
+    while left:
+        batch: list[tuple[Rows, int]] = []
+        room = engine.tuning.chunk
+        for session, ids in left.items():
+            count = min(room, len(ids))
+            if not count:
+                break
+            session.tokens += ids[:count]
+            batch.append((Rows(session, session.n_cached, ids, 1, (None,)), count))
+            room -= count
+        _run(engine, batch)
+        for rows, count in batch:
+            del left[rows.session][:count]
+            if rows.logits is not None:
+                first[rows.session] = rows.logits.tokens[0]
+                del left[rows.session]
+    return [first[session] for session in sessions]
+
+
+def _decode(
+    engine: Engine, sessions: Sequence[Session], tokens: list[int], generate: int
+) -> list[int]:
+    """Greedy tokens of all sequences, a row of each in every pass."""
+    for _ in range(generate):
+        batch = []
+        for session, token in zip(sessions, tokens, strict=True):
+            session.tokens.append(token)
+            batch.append((Rows(session, session.n_cached, [token], 1, (None,)), 1))
+        _run(engine, batch)
+        tokens = [rows.logits.tokens[0] for rows, _ in batch if rows.logits is not None]
+    return tokens
+
+
+def _run(engine: Engine, batch: list[tuple[Rows, int]]) -> None:
+    with engine.lock:
+        if len(batch) == 1:
+            engine.runner.run(*batch[0])
+        else:
+            engine.runner.run_shared(batch)
+    for rows, _ in batch:
+        if rows.logits is not None:
+            rows.logits.released = True

@@ -1,0 +1,70 @@
+"""``triplepoint bench --batch``: speed by the number of sequences that share passes."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from ...errors import SettingError
+from ..bench.batch import Batched, measure
+from .engines import load_engine
+from .output import Output
+from .tables import Column, Form, Row, rate, show
+
+
+def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+    """Measure and print a row for each prompt, decode and batch length."""
+    columns = [Column(name, 7) for name in ("PP", "TG", "B", "N_KV")]
+    columns += [Column(name, 10) for name in ("T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s")]
+    columns += [Column("S_TG min … max", 20), Column("by B = first", 12)]
+    engine = load_engine(args, output)
+    try:
+        show(output, form, columns, _rows(args, engine))
+    finally:
+        engine.close()
+    if form == "md":
+        output.line()
+        output.line(
+            f"medians of {args.repetitions} rounds in turns; B sequences with prompts of their "
+            "own; a row of each in every pass of the decode"
+        )
+    return 0
+
+
+def _rows(args: argparse.Namespace, engine) -> Iterator[Row]:
+    pairs = [(prompt, generate) for prompt in args.n_prompt for generate in args.n_gen]
+    if not all(prompt and generate for prompt, generate in pairs):
+        raise SettingError("--batch needs -p and -n of at least 1")
+    for prompt, generate in pairs:
+        found = list(measure(engine, args.batch, prompt, generate, args.repetitions))
+        for one in found:
+            yield _row(one, found[0])
+
+
+def _row(one: Batched, first: Batched) -> Row:
+    prompt_s = one.batch * one.prompt / one.prompt_rate
+    decode_s = one.batch * one.generate / one.decode_rate
+    ratio = one.decode_rate / first.decode_rate
+    cells = (
+        str(one.prompt),
+        str(one.generate),
+        str(one.batch),
+        str(one.positions),
+        f"{prompt_s:.3f}",
+        rate(one.prompt_rate),
+        f"{decode_s:.3f}",
+        rate(one.decode_rate),
+        f"{rate(min(one.decode_rates))} … {rate(max(one.decode_rates))}",
+        f"{ratio:.2f}",
+    )
+    fields = {
+        "pp": one.prompt,
+        "tg": one.generate,
+        "pl": one.batch,
+        "n_kv": one.positions,
+        "t_pp": prompt_s,
+        "speed_pp": one.prompt_rate,
+        "t_tg": decode_s,
+        "speed_tg": one.decode_rate,
+    }
+    return Row(cells, fields, {"t_pp_s": one.prompt_s, "t_tg_s": one.decode_s})

@@ -1,0 +1,32 @@
+"""What a pass computes: rows of one sequence, or of several beside each other.
+
+The next chunk of a prompt, the one token of a decode, a draft to be verified, tokens that a grammar
+forced are all spans. What a row gets does not depend on the other spans of its pass, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """Consecutive tokens of one sequence.
+
+    Attributes:
+        table: the page table of its KV cache, as `KVCache.table` names it; positions up to the last
+            row's have pages that this sequence may write.
+        start: position of the first token.
+        ids: the tokens.
+        outputs: how many of the last ones want logits.
+    """
+
+    table: int
+    start: int
+    ids: Sequence[int]
+    outputs: int = 0
+
+
+def size(spans: Sequence[Span]) -> tuple[int, int]:
+    """Rows of a pass, and those of them that want logits."""
+    return sum(len(span.ids) for span in spans), sum(span.outputs for span in spans)

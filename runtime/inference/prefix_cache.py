@@ -1,0 +1,164 @@
+"""Prefixes that were computed already, of running and of finished sessions: a tree over token ids.
+
+A node is one page of 256 positions and the tokens on it; its path from the root is what the page
+was computed behind. A session that begins like others takes over their pages as far as its tokens
+are the same, to the token: on the last page it goes on with a copy. Nothing is looked at but
+tokens, since the bits of a page follow from them.
+
+A node holds its page. When memory is wanted, leaves that no session has are let go of, first those
+that would be quickest to compute again by the time since they were last used.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...jit.kernels.kvcache import PAGE
+from ..forward.kv import KVCache, Page
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """See above.
+
+    Attributes:
+        tokens: on the page, PAGE at most.
+        depth: pages before it.
+        used: the tree's clock when it was last found or added.
+    """
+
+    tokens: list[int]
+    page: Page | None
+    parent: Node | None
+    depth: int = 0
+    used: int = 0
+    children: list[Node] = field(default_factory=list)
+
+    def common(self, ids: Sequence[int]) -> int:
+        """How many tokens of the page are the first of `ids`."""
+        if self.tokens == ids[: len(self.tokens)]:
+            return len(self.tokens)
+        pairs = zip(self.tokens, [*ids, -1], strict=False)
+        return next(n for n, (mine, other) in enumerate(pairs) if mine != other)
+
+
+class PrefixCache:
+    """The tree of one engine. Safe to use from several threads.
+
+    Attributes:
+        nbytes: memory of the pages that it holds, those that sessions have too among them.
+        hits: tokens that were found.
+    """
+
+    def __init__(self) -> None:
+        self._root = Node([], None, None)
+        self._lock = threading.RLock()
+        self._clock = 0
+        self.nbytes = self.hits = 0
+
+    def find(self, ids: list[int]) -> tuple[list[Page], int]:
+        """Pages that hold the beginning of `ids`, and how many tokens of it."""
+        with self._lock:
+            self._clock += 1
+            node, pages, at = self._root, list[Page](), 0
+            while at < len(ids):
+                part = ids[at : at + PAGE]
+                best, common = _best(node, part)
+                if best is None or best.page is None:
+                    break
+                best.used = self._clock
+                pages.append(best.page)
+                at += common
+                if common < PAGE:
+                    break
+                node = best
+            return pages, at
+
+    def adopt(self, cache: KVCache, ids: list[int], least: int) -> int:
+        """Give a cache what is known of `ids`, if that is more than `least` tokens; how many."""
+        with self._lock:
+            pages, count = self.find(ids)
+            if count <= least:
+                return least
+            cache.adopt(pages, count)
+            self.hits += count - least
+            return count
+
+    def add(self, cache: KVCache, ids: list[int], count: int) -> None:
+        """Keep what a cache holds of the first `count` tokens `ids`.
+
+        A page that is not full yet is known by what is on it so far; it grows as the cache does.
+        """
+        with self._lock:
+            self._clock += 1
+            node = self._root
+            for depth, page in enumerate(cache.held[: -(-count // PAGE)]):
+                part = ids[depth * PAGE : min(count, depth * PAGE + PAGE)]
+                best, common = _best(node, part)
+                if best is not None and common == len(part) and best.page is not page:
+                    following = best  # known already
+                elif best is not None and common == len(best.tokens) and best.page is page:
+                    page.fixed = max(page.fixed, len(part))
+                    best.tokens = part if len(part) > len(best.tokens) else best.tokens
+                    following = best
+                else:
+                    following = Node(part, page, node, depth)
+                    page.share(len(part))
+                    node.children.append(following)
+                    self.nbytes += page.nbytes
+                following.used = self._clock
+                if len(part) < PAGE:
+                    return
+                node = following
+
+    def let_go(self, wanted: int) -> int:
+        """Let go of leaves that no session has until `wanted` bytes are free; how many are."""
+        freed = 0
+        with self._lock:
+            while freed < wanted:
+                leaves = [n for n in self._nodes() if not n.children and _unused(n)]
+                if not leaves:
+                    return freed
+                # Deep pages took longer to compute than those at the beginning of a text.
+                worst = min(leaves, key=lambda n: (n.used, -n.depth))
+                freed += self._remove(worst)
+        return freed
+
+    def clear(self) -> None:
+        """Forget everything; pages that sessions have stay theirs."""
+        with self._lock:
+            for node in list(self._nodes()):
+                if node.page is not None:
+                    node.page.let_go()
+            self._root = Node([], None, None)
+            self.nbytes = 0
+
+    def _remove(self, node: Node) -> int:
+        assert node.parent is not None, "the root is no leaf"
+        assert node.page is not None, "only the root has no page"
+        node.parent.children.remove(node)
+        node.page.let_go()
+        self.nbytes -= node.page.nbytes
+        return node.page.nbytes
+
+    def _nodes(self) -> Iterator[Node]:
+        left = list(self._root.children)
+        while left:
+            node = left.pop()
+            left += node.children
+            yield node
+
+
+def _best(node: Node, ids: list[int]) -> tuple[Node | None, int]:
+    """The child that has most of `ids` at its beginning, and how much."""
+    best, most = None, 0
+    for child in node.children:
+        if child.tokens[0] == ids[0] and (common := child.common(ids)) > most:
+            best, most = child, common
+    return best, most
+
+
+def _unused(node: Node) -> bool:
+    return node.page is not None and node.page.holders == 1

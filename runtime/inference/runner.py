@@ -1,0 +1,298 @@
+"""Runs a pass: rows of one session, or of several, on the plan that fits their number."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import PassCancelledError
+from ..forward.batch import Span
+from ..forward.choice import greedy
+from ..forward.split import TOKENS as SPLIT_TOKENS
+
+if TYPE_CHECKING:
+    from ...jit.tape import NativeTape, TapeTimes
+    from ..forward.choice import Choice
+    from .engine import Engine
+    from .plan import Plan
+    from .session import Session
+
+
+class Logits:
+    """Logits that a pass gave to one session.
+
+    They lie where every pass of the engine leaves its own. Before another one needs that place they
+    are copied, unless nobody wants them any more.
+
+    Attributes:
+        count: rows of them.
+        first: the first one in the engine's buffer; -1: they were copied.
+        tokens: chosen greedily in the rows for which a mask was given beforehand; -1: none could
+            be.
+    """
+
+    __slots__ = ("_choice", "_copy", "count", "first", "released", "tokens")
+
+    def __init__(self, choice: Choice, first: int, count: int, tokens: list[int]) -> None:
+        self._choice, self.first, self.count, self.tokens = choice, first, count, tokens
+        self.released = False
+
+    @property
+    def rows(self) -> np.ndarray:
+        """float32 [count, n_vocab], valid until the next pass of the engine."""
+        if self.first < 0:
+            return self._copy
+        return self._choice.logits[self.first : self.first + self.count, : self._choice.n_vocab]
+
+    def make_room(self) -> None:
+        """Another pass is about to overwrite them."""
+        if not self.released:
+            self._copy, self.first = self.rows.copy(), -1
+
+
+@dataclass(frozen=True, slots=True)
+class SharedPass:
+    """A pass with rows of several sessions, as each of them accounts for it.
+
+    Attributes:
+        sequences, rows: of all of them.
+        seconds: of the pass; kernel_s, elementwise_s: of a thread inside kernels, and in those that
+            neither multiply by weights nor attend.
+        threads: that ran it.
+    """
+
+    plan: Plan
+    sequences: int
+    rows: int
+    seconds: float
+    kernel_s: float
+    elementwise_s: float
+    threads: int
+
+
+class Rows:
+    """What a session wants computed next, and what became of it.
+
+    Attributes:
+        start: tokens that it had in its KV cache when it asked; ids: those that follow.
+        outputs: how many of the last of them want logits.
+        masks: for the first of these, the tokens that a greedy choice may take, as uint32 bits, or
+            None for all; empty where nothing is to be chosen.
+        panels: of the output head, those that are wanted; None: all. For passes of this session
+            alone: others get every row's logits whole.
+        computed: how many of `ids` the pass took; none, where its KV cache is not as it was when
+            they were asked for: pages were taken over, or taken back.
+        logits: of the last ones, if it took all.
+        plan: what ran; shared: the pass, if other sessions had rows in it.
+        experts: distinct ones that each layer of a mixture took, in a pass of several rows.
+    """
+
+    __slots__ = (
+        "computed", "experts", "ids", "logits", "masks", "outputs", "panels", "plan", "session",
+        "shared", "start",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        session: Session,
+        start: int,
+        ids: Sequence[int],
+        outputs: int = 0,
+        masks: Sequence[np.ndarray | None] = (),
+        panels: np.ndarray | None = None,
+    ) -> None:
+        self.session, self.start, self.ids, self.outputs = session, start, ids, outputs
+        self.masks, self.panels = masks, panels
+        self.computed = 0
+        self.logits: Logits | None = None
+        self.plan: Plan | None = None
+        self.experts: list[int] = []
+        self.shared: SharedPass | None = None
+
+
+class Runner:
+    """Runs the passes of one engine, one at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._given: list[Logits] = []  # by the last pass
+        self._shared: dict[Plan, TapeTimes] = {}
+        self._state = threading.Lock()
+        self._running: Session | None = None  # whose pass it is, if it is one session's alone
+
+    def run(self, rows: Rows, count: int, plan: Plan | None = None) -> None:
+        """Compute the first `count` rows of one session; the caller has the engine's lock.
+
+        plan: another one than usual.
+
+        Raises:
+            PassCancelledError: `cancel` ended the pass; nothing was computed.
+            ModelError: the model's file was changed while in use.
+        """
+        engine, tuning, session = self._engine, self._engine.tuning, rows.session
+        choice, start = engine.choice, rows.start
+        engine.check_files()
+        session.cache.own(start, start + count)
+        tuning.before(count, start)
+        whole = count == len(rows.ids)
+        outputs = rows.outputs if whole else 0
+        spans = (
+            Span(session.cache.table, start, rows.ids if whole else rows.ids[:count], outputs),
+        )
+        if plan is None:
+            plan = engine.plans.decode if count == 1 else engine.plans.prefill
+        if count <= SPLIT_TOKENS and tuning.split(count, start):
+            plan = engine.plans.split(plan, spans)
+        if self._given:
+            self._make_room()
+        plan.graph.set_pass(spans, rows.panels)
+        choice.set_mask(0, rows.masks[0] if rows.masks else None)
+        times = session.measured.get(plan)
+        if times is None:
+            times = session.measured[plan] = plan.tape.account()
+        with self._state:
+            engine.pool.clear_stop()
+            self._running = session
+        try:
+            self._play(plan.tape, times)
+        finally:
+            with self._state:
+                self._running = None
+        engine.check_files()  # what was read of a file that was cut meanwhile are zeros
+        tuning.after()
+        rows.plan = plan
+        if plan.graph.touched:
+            rows.experts = [int(count[0]) for count in plan.graph.touched]
+        if outputs:
+            chosen = []
+            if plan.graph.decode:  # its tape ends with the choice
+                chosen = [int(choice.tokens[0])]
+            elif rows.masks:
+                chosen = self._choose(rows.masks, 1)
+            self._give(rows, 0, chosen)
+        self._computed(rows, count)
+
+    def run_shared(self, batch: Sequence[tuple[Rows, int]]) -> None:
+        """Compute the first so many rows of each of several sessions in one pass.
+
+        Raises:
+            ModelError: the model's file was changed while in use.
+        """
+        engine, tuning = self._engine, self._engine.tuning
+        engine.check_files()
+        spans: list[Span] = []
+        masks: list[np.ndarray | None] = []
+        total = behind = 0
+        for rows, count in batch:
+            session, start = rows.session, rows.start
+            session.cache.own(start, start + count)
+            outputs = rows.outputs if count == len(rows.ids) else 0
+            spans.append(Span(session.cache.table, start, rows.ids[:count], outputs))
+            if outputs:
+                masks += rows.masks
+                masks += [None] * (outputs - len(rows.masks))
+            total, behind = total + count, behind + start * count
+        behind //= total
+        tuning.before(total, behind)
+        plan: Plan = engine.plans.prefill
+        if total <= SPLIT_TOKENS and tuning.split(total, behind):
+            plan = engine.plans.split(plan, spans)
+        self._make_room()
+        plan.graph.set_pass(spans)
+        began = time.perf_counter()
+        times = self._run_on(plan)
+        engine.check_files()
+        tuning.after()
+        seconds = time.perf_counter() - began
+        tuning.observe(total, behind, seconds)
+        threads = engine.pool.active
+        work = times.work_seconds().sum(axis=0) / threads
+        kernel_s, elementwise_s = float(work.sum()), float(work[plan.rows].sum())
+        done = SharedPass(plan, len(batch), total, seconds, kernel_s, elementwise_s, threads)
+        wanted = any(rows.masks for rows, _ in batch)
+        chosen = self._choose(masks, threads) if masks and wanted else []
+        at = 0
+        for rows, count in batch:
+            rows.plan, rows.shared = plan, done
+            if rows.outputs and count == len(rows.ids):
+                self._give(rows, at, chosen[at : at + len(rows.masks)])
+                at += rows.outputs
+            self._computed(rows, count)
+
+    def choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
+        """The greedy choice in one row; the caller has the engine's lock."""
+        if logits.first < 0:
+            return greedy(logits.rows[row], mask)
+        at = logits.first + row
+        self._engine.choice.set_mask(at, mask)
+        return self._run_choice(at, 1, 1)[0]
+
+    def cancel(self, session: Session) -> None:
+        """End the running pass, from any thread, if it is this session's alone."""
+        with self._state:
+            if self._running is session:
+                self._engine.pool.stop()
+
+    # --- how it is done
+
+    def _computed(self, rows: Rows, count: int) -> None:
+        # In this order: Ctrl-C in between costs that the rows are computed again.
+        session, rows.computed = rows.session, count
+        session.n_cached = rows.start + count
+        if session.shares and count > 1:
+            self._engine.prefix_cache.add(session.cache, session.tokens, session.n_cached)
+
+    def _give(self, rows: Rows, first: int, chosen: list[int]) -> None:
+        rows.logits = Logits(self._engine.choice, first, rows.outputs, chosen)
+        self._given.append(rows.logits)
+
+    def _make_room(self) -> None:
+        for logits in self._given:
+            logits.make_room()
+        self._given.clear()
+
+    def _run_on(self, plan: Plan) -> TapeTimes:
+        times = self._shared.get(plan)
+        if times is None:
+            times = self._shared[plan] = plan.tape.account()
+        times.reset()
+        self._engine.pool.clear_stop()
+        self._play(plan.tape, times)
+        return times
+
+    def _choose(self, masks: Sequence[np.ndarray | None], threads: int) -> list[int]:
+        """The greedy choice in the first rows of the last pass."""
+        for row, mask in enumerate(masks):
+            self._engine.choice.set_mask(row, mask)
+        return self._run_choice(0, len(masks), threads)
+
+    def _run_choice(self, first: int, count: int, threads: int) -> list[int]:
+        engine, pool = self._engine, self._engine.pool
+        engine.choice.rows(first, count)
+        active, tape = pool.active, engine.plans.choose
+        if active != threads:  # to wake a thread for one row would take longer
+            pool.active = threads
+        try:
+            self._play(tape, tape.times)
+        finally:
+            if active != threads:
+                pool.active = active
+        return engine.choice.tokens[first : first + count].tolist()
+
+    def _play(self, tape: NativeTape, times: TapeTimes) -> None:
+        """Run a tape to its end, with a breath for Python's signal handlers now and then."""
+        pool, at, end = self._engine.pool, 0, len(tape)
+        while True:
+            at = tape.play(at, times)
+            if at == end:
+                return
+            if pool.stopped:
+                pool.clear_stop()
+                raise PassCancelledError(
+                    "the pass was stopped; the session keeps what it had before"
+                )

@@ -1,0 +1,383 @@
+"""Who is in the next pass: rows of every session that waits, as many as the deadline allows.
+
+Sessions live in threads of their own. One that wants rows computed asks for them and waits; the
+first one that does so leads: it runs passes for everybody who waits until its own rows are there,
+and hands the lead to the next. So a session that is alone runs its passes in its own thread with
+nothing in between, and many sessions share passes without a thread more.
+
+What a row gets does not depend on its company, bit for bit; so a schedule changes times only.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ...errors import ContextOverflowError
+from ..forward.choice import ROWS
+from .shortcuts import VERIFY_TOKENS
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .runner import Rows
+    from .session import Session
+
+DEADLINE_S = 0.1  # between two tokens of a session beside another one's prefill
+HEADROOM = 0.8  # of the deadline, up to which a pass is filled: predictions err
+GATHER_S = 2e-3  # that a pass waits at most for sessions that are about to ask for their next rows
+GATHER_SHARE = 0.25  # of the last pass, likewise
+SAME = 64  # tokens in common from which on a prompt waits for another one's pass
+AGEING = 0.5  # seconds of work that a second of waiting is worth against shorter prompts
+
+
+class Ticket:
+    """Rows that wait, or are being computed."""
+
+    __slots__ = ("done", "error", "flag", "leads", "rows", "since", "taken")
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.error: Exception | None = None
+        self.done = self.leads = False
+        self.taken = False  # by the pass that runs
+        self.since = time.perf_counter()
+        self.flag = threading.Lock()
+        self.flag.acquire()
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it is few rows that somebody waits for: a token, a draft, a short result."""
+        return len(self.rows.ids) <= VERIFY_TOKENS
+
+
+class Scheduler:
+    """Puts rows into passes.
+
+    Attributes:
+        deadline_s: the longest gap between two tokens of a session that passes aim at while they
+            compute prompts beside it.
+        passes, shared: passes that were run, and those of them with rows of several sessions.
+        preempted: how often a session's pages were taken back.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.deadline_s = DEADLINE_S
+        self.passes = self.shared = self.preempted = 0
+        self._preempted: list[Ticket] = []  # while passes are put together
+        self._mutex = threading.Lock()
+        self._arrived = threading.Condition(self._mutex)
+        self._waiting: list[Ticket] = []
+        self._leading = False
+        self._active: dict[Session, float] = {}  # in a phase: seconds that it thinks between rows
+        self._left: dict[Session, float] = {}  # when it got its last rows
+        self._last_s = 0.0  # of the last pass
+
+    @contextmanager
+    def phase(self, session: Session) -> Iterator[None]:
+        """The session asks for rows again and again: passes may wait a moment for it."""
+        with self._mutex:
+            self._active[session] = 0.0
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._active.pop(session, None)
+                self._left.pop(session, None)
+
+    def compute(self, rows: Rows) -> None:
+        """Have rows computed: all of them, or the first ones of a prompt; `rows` tells what came.
+
+        None are where another session has just computed the same: they can be taken over.
+
+        Raises:
+            PassCancelledError: the session was stopped.
+            ModelError: the model's file was changed while in use.
+        """
+        with self._mutex:
+            alone = not self._leading and len(self._active) < 2
+            if alone:
+                self._leading = True
+        if alone:
+            try:
+                if self._run_alone(rows):
+                    return
+            finally:
+                self._hand_over()
+        self._compute(rows)
+
+    def _run_alone(self, rows: Rows) -> bool:
+        """Run rows of the only session that wants any; False: it needs others' memory."""
+        engine, session, count = self._engine, rows.session, len(rows.ids)
+        if count > VERIFY_TOKENS:
+            count = self._part(rows, engine.tuning.chunk)
+        with engine.lock:
+            start = rows.start
+            if start != session.n_cached:
+                return True
+            if engine.layout.memory.lacks(session.cache.wants(start, start + count)):
+                return False
+            self.passes += 1
+            engine.runner.run(rows, count)
+        return True
+
+    def _compute(self, rows: Rows) -> None:
+        ticket = Ticket(rows)
+        with self._mutex:
+            self._arrive(ticket)
+            if self._leading:
+                self._arrived.notify_all()
+                lead = False
+            else:
+                lead = self._leading = True
+        if not lead:
+            self._wait(ticket)
+        if not ticket.done:
+            self._lead(ticket)
+        if ticket.error is not None:
+            raise ticket.error
+
+    # --- waiting and leading
+
+    def _arrive(self, ticket: Ticket) -> None:
+        session = ticket.rows.session
+        left = self._left.pop(session, None)
+        if left is not None and session in self._active:
+            thought = ticket.since - left
+            self._active[session] += 0.3 * (thought - self._active[session])
+        self._waiting.append(ticket)
+
+    def _wait(self, ticket: Ticket) -> None:
+        """Until its rows are there, or it is to lead."""
+        try:
+            ticket.flag.acquire()
+        except BaseException:  # Ctrl-C: its rows are taken back, once no pass has them
+            with self._mutex:
+                if ticket in self._waiting and not ticket.taken:
+                    self._waiting.remove(ticket)
+                leads, taken = ticket.leads, ticket.taken
+            if leads:
+                self._hand_over()
+            elif taken:
+                ticket.flag.acquire()
+            raise
+
+    def _lead(self, mine: Ticket) -> None:
+        """Run passes until its own rows are there."""
+        try:
+            while not mine.done:
+                self.step()
+        finally:
+            with self._mutex:
+                if mine in self._waiting:
+                    self._waiting.remove(mine)
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        with self._mutex:
+            following = self._waiting[0] if self._waiting else None
+            if following is None:
+                self._leading = False
+                return
+            following.leads = True
+            following.flag.release()
+
+    # --- a pass
+
+    def step(self) -> None:
+        """One pass, for those who wait."""
+        self._gather()
+        picked: list[tuple[Ticket, int]] = []
+        changed: list[Ticket] = []
+        began, error = time.perf_counter(), None
+        try:
+            with self._engine.lock:
+                with self._mutex:
+                    picked, changed = self._pick()
+                    for ticket, _ in picked:
+                        ticket.taken = True
+                if len(picked) == 1:
+                    self._engine.runner.run(picked[0][0].rows, picked[0][1])
+                elif picked:
+                    self._engine.runner.run_shared([(t.rows, count) for t, count in picked])
+        except Exception as raised:
+            error = raised
+        finally:
+            ended = time.perf_counter()
+            self._last_s = ended - began
+            self.passes += 1
+            self.shared += len(picked) > 1
+            with self._mutex:
+                for ticket, _ in picked:
+                    self._served(ticket, error, ended)
+                for ticket in changed:
+                    self._served(ticket, ticket.error, ended, again=True)
+
+    def _served(
+        self, ticket: Ticket, error: Exception | None, now: float, *, again: bool = False
+    ) -> None:
+        """Its pass is over: wake who waits for it."""
+        ticket.taken = False
+        if not ticket.rows.computed and error is None and not again:
+            return  # Ctrl-C in the thread that led: another pass will take it
+        ticket.error, ticket.done = error, True
+        self._waiting.remove(ticket)
+        if ticket.rows.session in self._active:
+            self._left[ticket.rows.session] = now
+        if not ticket.leads:
+            ticket.flag.release()
+
+    def _gather(self) -> None:
+        """Wait a moment for sessions that are about to ask for their next rows."""
+        if len(self._active) < 2:
+            return
+        limit = min(GATHER_S, GATHER_SHARE * self._last_s)
+        until = time.perf_counter() + limit
+        with self._mutex:
+            while True:
+                here = {ticket.rows.session for ticket in self._waiting}
+                now = time.perf_counter()
+                soon = (
+                    session
+                    for session, since in self._left.items()
+                    if session not in here and max(self._active[session], now - since) < limit
+                )
+                left = until - now
+                if next(soon, None) is None or left <= 0:
+                    return
+                self._arrived.wait(left)
+
+    def _pick(self) -> tuple[list[tuple[Ticket, int]], list[Ticket]]:
+        """Who is in the next pass, with how many rows; and who has to ask again."""
+        changed = [t for t in self._waiting if t.rows.start != t.rows.session.n_cached]
+        waiting = [ticket for ticket in self._waiting if ticket not in changed]
+        picked: list[tuple[Ticket, int]] = []
+        outputs = taken = 0
+        most = self._engine.plans.prefill.most_tokens
+        promised = 0
+        for ticket in waiting:
+            count, wanted = len(ticket.rows.ids), ticket.rows.outputs
+            if not ticket.decodes or outputs + wanted > ROWS or taken + count > most:
+                continue
+            needed = self._needed(ticket, count, promised, picked)
+            if needed is not None:
+                picked.append((ticket, count))
+                outputs, taken, promised = outputs + wanted, taken + count, promised + needed
+        prompts = sorted((t for t in waiting if not t.decodes), key=self._urgency)
+        room = min(self._room(picked, taken), most - taken) if prompts else 0
+        for ticket in prompts:
+            if self._known(ticket.rows) or any(_twins(ticket.rows, t.rows) for t, _ in picked):
+                changed.append(ticket)
+                continue
+            count = self._part(ticket.rows, room)
+            wanted = ticket.rows.outputs if count == len(ticket.rows.ids) else 0
+            if count < 1 or outputs + wanted > ROWS:
+                break
+            needed = self._needed(ticket, count, promised, picked)
+            if needed is not None:
+                picked.append((ticket, count))
+                outputs, room, promised = outputs + wanted, room - count, promised + needed
+        picked = [(ticket, count) for ticket, count in picked if ticket not in self._preempted]
+        changed += self._preempted
+        self._preempted = []
+        return picked, changed
+
+    def _needed(
+        self, ticket: Ticket, count: int, promised: int, picked: list[tuple[Ticket, int]]
+    ) -> int | None:
+        """Bytes of pages that a ticket's rows need, once there is room; None: it has to wait.
+
+        Room is made of what nobody has, then of sessions that rest, then of those that began to
+        wait later. `promised`: bytes for others of this pass.
+        """
+        session = ticket.rows.session
+        needed = session.cache.wants(session.n_cached, session.n_cached + count)
+        memory = self._engine.layout.memory
+        if not needed or not memory.lacks(promised + needed):
+            return needed
+        self._engine.prefix_cache.let_go(memory.lacks(promised + needed))
+        here = {other.rows.session for other, _ in picked} | {session}
+        for victim in self._victims(ticket):
+            if not memory.lacks(promised + needed):
+                break
+            if victim not in here:
+                self._take_back(victim)
+                self._engine.prefix_cache.let_go(memory.lacks(promised + needed))
+        if not memory.lacks(promised + needed):
+            return needed
+        if picked or any(other.since < ticket.since for other in self._waiting):
+            return None
+        whole = session.cache.wants(0, session.n_cached + count) + memory.used
+        ticket.error = ContextOverflowError(
+            f"{session.n_cached + count} tokens need {whole:,} bytes of KV cache, but there are "
+            f"{memory.budget:,} for all; load the model with more kv_memory, or a smaller context"
+        )
+        self._preempted.append(ticket)
+        return None
+
+    def _victims(self, ticket: Ticket) -> list[Session]:
+        """Whose pages may be taken back for a ticket: who rests first, then who came last."""
+        waiting = {other.rows.session: other for other in self._waiting}
+        with_pages = [s for s in list(self._engine.sessions) if s.cache.held]
+        resting = sorted((s for s in with_pages if s not in waiting), key=lambda s: s.used)
+        later = [o for s, o in waiting.items() if s.cache.held and o.since > ticket.since]
+        later.sort(key=lambda other: -other.since)
+        return [*resting, *(other.rows.session for other in later)]
+
+    def _take_back(self, session: Session) -> None:
+        """Preempt a session: it computes its tokens again when it goes on."""
+        session.give_back()
+        self.preempted += 1
+        for ticket in self._waiting:
+            if ticket.rows.session is session:
+                self._preempted.append(ticket)
+
+    def _known(self, rows: Rows) -> bool:
+        """Whether another session has computed the next rows since they were asked for."""
+        session, cache = rows.session, self._engine.prefix_cache
+        if not session.shares:
+            return False
+        return cache.find(session.tokens[: session.n_cached + SAME])[1] >= session.n_cached + SAME
+
+    def _part(self, rows: Rows, room: int) -> int:
+        """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""
+        most = min(room, rows.session.most_tokens)
+        return self._engine.tuning.part(len(rows.ids), most) if most > 0 else 0
+
+    def _urgency(self, ticket: Ticket) -> float:
+        """Short prompts first, but nobody for ever: seconds of work, less those of waiting."""
+        rows = ticket.rows
+        work = self._engine.tuning.pass_s(len(rows.ids), rows.session.n_cached)
+        return work - AGEING * (time.perf_counter() - ticket.since)
+
+    def _room(self, picked: list[tuple[Ticket, int]], taken: int) -> int:
+        """Rows of prompts that fit beside others into a pass of the deadline's length."""
+        tuning = self._engine.tuning
+        chunk = tuning.chunk
+        if not picked and not any(session.decoding for session in self._active):
+            return chunk
+        behind = sum(t.rows.session.n_cached * n for t, n in picked) // max(1, taken)
+        low, high = 1, chunk
+        while low < high:  # the most whose pass is predicted to end in time
+            middle = (low + high + 1) // 2
+            if tuning.pass_s(taken + middle, behind) <= HEADROOM * self.deadline_s:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+
+def _twins(rows: Rows, other: Rows) -> bool:
+    """Whether two sessions that share prefixes are about to compute the same."""
+    one, two = rows.session, other.session
+    return (
+        one.shares
+        and two.shares
+        and len(other.ids) > VERIFY_TOKENS
+        and one.n_cached == two.n_cached
+        and rows.ids[:SAME] == other.ids[:SAME]
+        and one.tokens[: one.n_cached] == two.tokens[: two.n_cached]
+    )

@@ -1,0 +1,116 @@
+"""Random schedules: which sequences have how many rows in which pass, and what happens between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.runner import Rows
+from triplepoint.runtime.inference.session import Session
+
+SEQUENCES = 5
+LENGTH = 330  # positions of a sequence: past the end of a page
+MOST_ROWS, MOST_OUTPUTS = 70, 5
+
+
+@dataclass(frozen=True)
+class Go:
+    """Compute the next rows, logits for the last ones."""
+
+    rows: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Back:
+    """Forget all but a share of what was computed."""
+
+    keep: float
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Go on with a fork of what was computed, up to a share of it; the original is let go of."""
+
+    keep: float
+
+
+Move = Go | Back | Fork
+Pass = dict[int, Move]  # by sequence; those that go share a pass
+
+_rows = st.one_of(st.just(1), st.integers(1, 20), st.integers(1, MOST_ROWS))
+_go = st.builds(Go, _rows, st.integers(0, MOST_OUTPUTS))
+_share = st.floats(0, 1)
+_move = st.one_of(_go, _go, _go, st.builds(Back, _share), st.builds(Fork, _share))
+_pass = st.dictionaries(st.integers(0, SEQUENCES - 1), _move, min_size=1, max_size=SEQUENCES)
+schedules: st.SearchStrategy[list[Pass]] = st.lists(_pass, min_size=2, max_size=14)
+
+
+class Company:
+    """Sequences on one engine, and the logits that each of them has alone."""
+
+    def __init__(self, engine: Engine, seed: int = 5) -> None:
+        self.engine = engine
+        n_vocab = engine.choice.n_vocab
+        rng = np.random.default_rng(seed)
+        self.ids = rng.integers(0, n_vocab, (SEQUENCES, LENGTH)).tolist()
+        self.want = [engine.session().score(ids) for ids in self.ids]
+
+    def run(self, schedule: list[Pass]) -> int:
+        """Follow the schedule; rows of logits that were compared, bit for bit.
+
+        Raises AssertionError with the pass, the sequence and the position that differ.
+        """
+        sessions = [self.engine.session() for _ in self.ids]
+        compared = 0
+        for number, moves in enumerate(schedule):
+            batch: list[tuple[int, Rows]] = []
+            for n, move in moves.items():
+                session = sessions[n]
+                if isinstance(move, Back):
+                    session.truncate(int(move.keep * session.n_cached))
+                elif isinstance(move, Fork):
+                    sessions[n] = session.fork(int(move.keep * session.n_cached))
+                else:
+                    rows = _rows_of(session, self.ids[n], move)
+                    if rows is not None:
+                        batch.append((n, rows))
+            compared += self._pass(number, batch)
+        return compared
+
+    def _pass(self, number: int, batch: list[tuple[int, Rows]]) -> int:
+        if not batch:
+            return 0
+        runner = self.engine.runner
+        with self.engine.lock:
+            if len(batch) == 1:
+                runner.run(batch[0][1], len(batch[0][1].ids))
+            else:
+                runner.run_shared([(rows, len(rows.ids)) for _, rows in batch])
+        compared = 0
+        for n, rows in batch:
+            session = rows.session
+            assert session.n_cached == len(session.tokens)
+            if rows.logits is None:
+                continue
+            first = session.n_cached - rows.outputs
+            want = self.want[n][first : session.n_cached]
+            for at, (got, row) in enumerate(zip(rows.logits.rows, want, strict=True), first):
+                assert np.array_equal(got, row), f"pass {number}, sequence {n}, position {at}"
+                compared += 1
+            greedy = want.argmax(axis=1).tolist()
+            assert rows.logits.tokens == greedy, f"pass {number}, sequence {n}: the choice"
+        return compared
+
+
+def _rows_of(session: Session, ids: list[int], move: Go) -> Rows | None:
+    at = session.n_cached
+    part = ids[at : at + move.rows]
+    if not part:
+        return None
+    session.tokens = ids[: at + len(part)]
+    outputs = min(move.outputs, len(part))
+    return Rows(session, at, part, outputs, [None] * outputs)

@@ -1,0 +1,59 @@
+"""Many sequences at once, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from triplepoint.errors import SettingError
+from triplepoint.runtime.bench import batch
+from triplepoint.runtime.bench.batch import measure
+from triplepoint.runtime.inference.engine import Engine
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine.load("nano", threads=1, context=512) as engine:
+        yield engine
+
+
+def test_each_size_has_its_rounds(engine: Engine) -> None:
+    """A row for each batch size, with as many rounds as were asked for, and rates that follow."""
+    one, four = measure(engine, [1, 4], 30, 5, repeat=2)
+
+    assert (one.batch, four.batch, four.positions) == (1, 4, 140)
+    for found in (one, four):
+        assert len(found.prompt_s) == len(found.decode_s) == 2
+        assert min(found.decode_s) > 0
+        assert min(found.decode_rates) <= found.decode_rate <= max(found.decode_rates)
+
+
+def test_what_is_decoded_is_what_sessions_decode(engine: Engine) -> None:
+    """The sequences of a batch write what sessions of their own write."""
+    prompts = [[n + 3, *range(50, 90)] for n in range(3)]
+    want = []
+    for ids in prompts:
+        session = engine.session()
+        session.prefill(ids)
+        want.append(list(session.decode(max_tokens=9)))
+    sessions = [engine.session() for _ in prompts]
+    tokens = batch._prefill(engine, sessions, prompts)
+    last = batch._decode(engine, sessions, tokens, 8)
+
+    assert [[*s.tokens[41:], token] for s, token in zip(sessions, last, strict=True)] == want
+
+
+def test_what_makes_no_sense(engine: Engine) -> None:
+    """Sizes out of range, and texts that do not fit, are refused with figures."""
+    with pytest.raises(SettingError, match="1 to 64 sequences, not 65"):
+        list(measure(engine, [65], 10, 10))
+    with pytest.raises(SettingError, match="500 \\+ 20 tokens do not fit a context of 512"):
+        list(measure(engine, [1], 500, 20))
+    with pytest.raises(SettingError, match="at least one token"):
+        list(measure(engine, [1], 0, 20))
+    with (
+        Engine.load("nano", threads=1, kv_memory=4 << 20) as small,
+        pytest.raises(SettingError, match=r"4 sequences of 300 tokens need [\d,]+ bytes"),
+    ):
+        list(measure(small, [1, 4], 280, 20))

@@ -1,0 +1,152 @@
+"""A budget for all KV caches: who does not fit waits or is computed again, nobody fails for it."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from triplepoint.errors import ContextOverflowError, SettingError
+from triplepoint.jit.kernels.kvcache import PAGE
+from triplepoint.runtime.forward.kv import Page
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.memory import HUGE_PAGE
+
+CHANCE = np.random.default_rng(4)
+PAGES = 6  # that the budget has room for
+PROMPTS = [CHANCE.integers(0, 2000, 3 * PAGE - 40 - 20 * n).tolist() for n in range(5)]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """nano with memory for six pages: two of the sessions here."""
+    with Engine.load("nano", threads=2, context=2048, kv_memory=PAGES * HUGE_PAGE) as engine:
+        yield engine
+
+
+@pytest.fixture(autouse=True)
+def _empty(engine: Engine) -> None:
+    engine.prefix_cache.clear()
+    gc.collect()
+    assert engine.layout.memory.used == 0
+
+
+def _run(engine: Engine, prompt: list[int], steps: int = 60, **options: Any) -> list[int]:
+    session = engine.session()
+    session.prefill(prompt)
+    return list(session.decode(max_tokens=steps, **options))
+
+
+def test_pages_are_counted(engine: Engine) -> None:
+    """Each page once, however many have it, until the last one lets go."""
+    memory = engine.layout.memory
+    session = engine.session()
+    session.prefill(PROMPTS[0])
+    assert memory.used == sum(page.nbytes for page in session.cache.held) > 0
+    other, used = session.fork(), memory.used
+    assert memory.used == used
+    del session
+    gc.collect()
+    assert memory.used == used
+    del other
+    gc.collect()
+    assert memory.used == 0
+
+
+def test_more_than_fit_at_once(engine: Engine) -> None:
+    """Five sessions where two fit: all write what they write alone, and memory keeps its bound."""
+    want = [_run(engine, prompt) for prompt in PROMPTS]
+    gc.collect()
+    before, most = engine.scheduler.preempted, 0
+    ready, make = threading.Barrier(len(PROMPTS)), Page.__init__
+
+    def watched(page: Page, *args: Any) -> None:
+        nonlocal most
+        make(page, *args)
+        most = max(most, engine.layout.memory.used)
+
+    def work(prompt: list[int]) -> list[int]:
+        ready.wait()
+        return _run(engine, prompt)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(len(PROMPTS)) as threads:
+        patch.setattr(Page, "__init__", watched)
+        got = list(threads.map(work, PROMPTS))
+    assert got == want
+    assert engine.scheduler.preempted > before
+    assert most <= PAGES * HUGE_PAGE
+
+
+def test_who_rests_goes_first(engine: Engine) -> None:
+    """A session that nobody asks loses its pages before a busy one, and goes on all the same."""
+    resting = engine.session()
+    resting.prefill(PROMPTS[0])
+    want = _run(engine, PROMPTS[1], 10)
+    sessions = []
+    for prompt in PROMPTS[1:3]:
+        session = engine.session()
+        session.prefill(prompt)
+        sessions.append(session)
+    assert resting.n_cached == 0
+    assert list(sessions[0].decode(max_tokens=10)) == want
+    alone = engine.session()
+    alone.prefill([*PROMPTS[0], 5])
+    expected = alone.logits.copy()
+    del alone
+    phase = resting.prefill([5])
+    assert np.array_equal(resting.logits, expected)
+    assert phase.recomputed_tokens == len(PROMPTS[0])
+
+
+def test_what_nobody_has_goes_before_sessions(engine: Engine) -> None:
+    """Pages of the prefix cache are let go of before anybody's are taken back."""
+    before = engine.scheduler.preempted
+    for prompt in PROMPTS[:2]:
+        session = engine.session()
+        session.shares = True
+        session.prefill(prompt)
+        del session
+    gc.collect()
+    held = engine.prefix_cache.nbytes
+    busy = engine.session()
+    busy.prefill(PROMPTS[2])
+    assert engine.prefix_cache.nbytes < held
+    assert engine.scheduler.preempted == before
+    assert busy.n_cached == len(PROMPTS[2])
+
+
+def test_one_that_never_fits_is_refused(engine: Engine) -> None:
+    """A sequence for which all of the memory is too little: an error with figures, nothing lost."""
+    session: Session = engine.session()
+    session.prefill(PROMPTS[0])
+    with pytest.raises(ContextOverflowError, match=r"need [\d,]+ bytes of KV cache.*kv_memory"):
+        session.prefill(CHANCE.integers(0, 2000, 1200).tolist())
+    session.truncate(len(PROMPTS[0]))
+    assert list(session.decode(max_tokens=20)) == _run(engine, PROMPTS[0], 20)
+
+
+def test_saved_and_loaded_under_pressure(engine: Engine, tmp_path: Path) -> None:
+    """A kept session is loaded where memory is short, and goes on with the same text."""
+    session = engine.session()
+    session.prefill(PROMPTS[0])
+    session.save(tmp_path)
+    want = list(session.decode(max_tokens=10))
+    others = [engine.session() for _ in range(2)]
+    for other, prompt in zip(others, PROMPTS[1:], strict=False):
+        other.prefill(prompt)
+    again = engine.load_session(tmp_path)
+    assert list(again.decode(max_tokens=10)) == want
+
+
+def test_a_budget_that_makes_no_sense() -> None:
+    """Nothing, and less, is refused."""
+    for wrong in (0, -1):
+        with pytest.raises(SettingError, match="kv_memory"):
+            Engine.load("nano", kv_memory=wrong)

@@ -1,0 +1,156 @@
+"""Beginnings of texts in common: found to the token, never mixed up, let go of by age."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from triplepoint.jit.kernels.kvcache import PAGE
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.session import Session
+
+IDS = np.random.default_rng(8).integers(0, 2000, 3 * PAGE).tolist()
+
+
+@pytest.fixture(scope="module")
+def loaded() -> Iterator[Engine]:
+    with Engine.load("nano", threads=1, context=2048) as engine:
+        yield engine
+
+
+@pytest.fixture
+def engine(loaded: Engine) -> Iterator[Engine]:
+    """With nothing in its prefix cache."""
+    yield loaded
+    loaded.prefix_cache.clear()
+
+
+def _sharing(engine: Engine) -> Session:
+    session = engine.session()
+    session.shares = True
+    return session
+
+
+def _logits(engine: Engine, ids: list[int]) -> np.ndarray:
+    session = engine.session()
+    session.prefill(ids)
+    return session.logits.copy()
+
+
+@pytest.mark.parametrize("common", [1, 100, PAGE, PAGE + 1, 2 * PAGE + 77])
+def test_found_to_the_token(engine: Engine, common: int) -> None:
+    """As much as two texts have in common is taken over, and gives the bits of computing it."""
+    first = _sharing(engine)
+    first.prefill(IDS)
+    text = [*IDS[:common], *(token ^ 1 for token in IDS[common:])]
+    second = _sharing(engine)
+    phase = second.prefill(text)
+
+    assert phase.shared_tokens == common
+    assert phase.tokens == len(text)
+    assert np.array_equal(second.logits, _logits(engine, text))
+    first.truncate(0)
+    first.prefill(IDS[:700])
+    assert np.array_equal(first.logits, _logits(engine, IDS[:700]))
+
+
+def test_the_same_text_computes_its_last_token(engine: Engine) -> None:
+    """Logits come with a token: the last one is computed, whatever is known."""
+    _sharing(engine).prefill(IDS[:400])
+    session = _sharing(engine)
+    phase = session.prefill(IDS[:400])
+    assert phase.shared_tokens == 399
+    assert phase.cached_tokens == 399
+    assert np.array_equal(session.logits, _logits(engine, IDS[:400]))
+
+
+def test_only_those_that_share(engine: Engine) -> None:
+    """A session that does not share neither gives nor takes."""
+    _sharing(engine).prefill(IDS[:300])
+    plain = engine.session()
+    assert plain.prefill(IDS[:300]).shared_tokens == 0
+    engine.prefix_cache.clear()
+    plain.truncate(0)
+    plain.prefill(IDS[:300])
+    assert _sharing(engine).prefill(IDS[:300]).shared_tokens == 0
+
+
+def test_a_finished_session_is_found(engine: Engine) -> None:
+    """Also what was decoded: a text goes on where another session has ended."""
+    session = _sharing(engine)
+    session.prefill(IDS[:250])
+    said = list(session.decode(max_tokens=30))
+    text = list(session.tokens)
+    del session
+    other = _sharing(engine)
+
+    assert other.prefill([*text, 5]).shared_tokens == 250 + len(said) - 1
+    assert np.array_equal(other.logits, _logits(engine, [*text, 5]))
+
+
+def test_the_owner_goes_on_without_a_copy(engine: Engine) -> None:
+    """Who made a page fills it up, though others have its beginning; they copy it to go on."""
+    first, second = _sharing(engine), _sharing(engine)
+    first.prefill(IDS[:100])
+    second.prefill(IDS[:101])
+    pages = first.cache.pages[:1].tolist()
+    first.prefill(IDS[100:120])
+    assert first.cache.pages[:1].tolist() == pages
+    assert second.cache.pages[:1].tolist() != pages
+    for session in (first, second):
+        assert np.array_equal(session.logits, _logits(engine, list(session.tokens)))
+
+
+def test_memory_is_let_go_by_age(engine: Engine) -> None:
+    """The leaf that was not used for longest goes first; what sessions have stays."""
+    texts = [[n, *IDS[: PAGE + 50]] for n in range(4)]
+    kept = _sharing(engine)
+    kept.prefill(texts[0])
+    for text in texts[1:]:
+        _sharing(engine).prefill(text)
+    _sharing(engine).prefill([*texts[1], 7])  # used again
+    gc.collect()  # the sessions that are gone hold nothing
+    cache = engine.prefix_cache
+    before, page = cache.nbytes, kept.cache.page_bytes
+    assert cache.let_go(1) >= page
+    assert cache.nbytes < before
+    assert cache.find(texts[2])[1] == PAGE, "the oldest leaf is gone, its beginning is not"
+    assert cache.find(texts[1])[1] == len(texts[1])
+    cache.let_go(1 << 40)
+    assert cache.find(texts[1])[1] == 0
+    assert cache.find(texts[0])[1] == len(texts[0])
+    kept.prefill([9])
+    assert np.array_equal(kept.logits, _logits(engine, list(kept.tokens)))
+
+
+def test_random_texts(engine: Engine) -> None:
+    """Many texts with beginnings in common, forks and steps back: always the bits of one alone."""
+    chance = random.Random(3)
+    stems = [IDS[:500], IDS[:260], [*IDS[:255], 1, 2, 3], IDS[40:90]]
+    sessions: list[Session] = []
+    for _ in range(40):
+        move = chance.random()
+        if move < 0.5 or not sessions:
+            session = _sharing(engine)
+            stem = chance.choice(stems)
+            session.prefill(
+                [*stem[: chance.randrange(1, len(stem))], *IDS[: chance.randrange(30)], 4]
+            )
+            sessions.append(session)
+        elif move < 0.7:
+            session = chance.choice(sessions)
+            session.truncate(chance.randrange(len(session.tokens)))
+            session.prefill(IDS[600 : 601 + chance.randrange(40)])
+        elif move < 0.85:
+            session = chance.choice(sessions).fork()
+            session.prefill([chance.randrange(2000)])
+            sessions.append(session)
+        else:
+            sessions.pop(chance.randrange(len(sessions)))
+            engine.prefix_cache.let_go(chance.choice((1, 1 << 22)))
+            continue
+        assert np.array_equal(session.logits, _logits(engine, list(session.tokens)))

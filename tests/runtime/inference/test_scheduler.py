@@ -1,0 +1,303 @@
+"""Many sessions on one engine: they share passes, wait for each other, and stop one by one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+from triplepoint.errors import ModelError, PassCancelledError
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.runner import Runner
+from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.inference.shortcuts import Shortcuts
+
+CHANCE = np.random.default_rng(11)
+PROMPTS = [CHANCE.integers(0, 2000, size).tolist() for size in (5, 40, 300, 90, 700, 33, 12, 150)]
+STEPS = 40
+SAMPLED = Sampling(temperature=0.9, top_k=40, seed=7)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine.load("nano", threads=2, context=4096) as engine:
+        yield engine
+
+
+def _run(engine: Engine, prompt: list[int], steps: int = STEPS, **options: Any) -> list[int]:
+    session = engine.session()
+    session.prefill(prompt)
+    return list(session.decode(max_tokens=steps, **options))
+
+
+def _together(work: Callable[[int], Any], count: int) -> list[Any]:
+    """What so many threads return that begin at once."""
+    ready = threading.Barrier(count)
+
+    def begin(n: int) -> Any:
+        ready.wait()
+        return work(n)
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(begin, range(count)))
+
+
+class Passes:
+    """The passes of several sessions that an engine ran, as (sessions, rows)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[list[tuple[Session, int]]] = []
+        run = Runner.run_shared
+
+        def watched(runner: Runner, batch: Any) -> None:
+            self.seen.append([(rows.session, count) for rows, count in batch])
+            run(runner, batch)
+
+        monkeypatch.setattr(Runner, "run_shared", watched)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), SAMPLED], ids=["greedy", "drawn"])
+def test_the_same_texts_together(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, sampling: Sampling
+) -> None:
+    """Eight sessions in eight threads write what each writes alone, and share passes."""
+    want = [_run(engine, prompt, sampling=sampling) for prompt in PROMPTS]
+    passes = Passes(monkeypatch)
+    got = _together(lambda n: _run(engine, PROMPTS[n], sampling=sampling), len(PROMPTS))
+
+    assert got == want
+    assert max(len(batch) for batch in passes.seen) > 2, "nobody shared"
+
+
+def test_drafts_together(engine: Engine) -> None:
+    """Sessions that verify drafts share passes with others; nothing changes what they write."""
+    text = [5, 6, 7, 8, 9] * 8
+    want = [_run(engine, [*text, n]) for n in range(6)]
+    before = engine.scheduler.shared
+
+    def work(n: int) -> tuple[list[int], int]:
+        session = engine.session()
+        session.shortcuts = Shortcuts(speculate=4 if n % 2 else 0)
+        session.prefill([*text, n])
+        ids = list(session.decode(max_tokens=STEPS))
+        assert session.last_phase is not None
+        return ids, session.last_phase.drafted_tokens
+
+    got = _together(work, 6)
+    assert [ids for ids, _ in got] == want
+    assert sum(drafted for _, drafted in got) > 0
+    assert engine.scheduler.shared > before
+
+
+def test_a_long_prompt_beside_a_decode(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one decodes, another's prompt is computed beside it in parts that keep the deadline."""
+    prompt = CHANCE.integers(0, 2000, 3000).tolist()
+    want = _run(engine, prompt, 4)
+    passes = Passes(monkeypatch)
+    monkeypatch.setattr(engine.scheduler, "deadline_s", 0.004)
+    decoder = engine.session()
+    decoder.prefill(PROMPTS[0])
+    done = threading.Event()
+
+    def decode() -> int:
+        count = 0
+        while not done.is_set():
+            count += sum(1 for _ in decoder.decode(max_tokens=50))
+            decoder.truncate(len(PROMPTS[0]))
+        return count
+
+    with ThreadPoolExecutor(1) as threads:
+        written = threads.submit(decode)
+        try:
+            got = _run(engine, prompt, 4)
+        finally:
+            done.set()
+        assert written.result() > 0
+    assert got == want
+    shared = [dict(batch) for batch in passes.seen if decoder in dict(batch)]
+    beside = [rows for batch in shared for session, rows in batch.items() if session is not decoder]
+    assert beside, "the prompt never shared a pass with the decode"
+    assert max(beside) < engine.tuning.chunk
+
+
+def test_stop_ends_its_own_session(engine: Engine) -> None:
+    """A session that is stopped ends; its neighbours write to their ends."""
+    want = [_run(engine, PROMPTS[n], 120) for n in range(4)]
+    sessions = [engine.session() for _ in range(4)]
+
+    def work(n: int) -> list[int]:
+        sessions[n].prefill(PROMPTS[n])
+        ids: list[int] = []
+        try:
+            for token in sessions[n].decode(max_tokens=120):
+                ids.append(token)
+                if n == 0 and len(ids) == 10:
+                    sessions[1].stop()
+                if n == 2 and len(ids) == 20:
+                    sessions[2].stop()
+        except PassCancelledError:
+            ids.append(-1)
+        return ids
+
+    got = _together(work, 4)
+    assert got[0] == want[0]
+    assert got[3] == want[3]
+    assert got[2] == [*want[2][:20], -1]
+    # The one that another thread stopped kept what it had; it may just have been done.
+    assert got[1][:-1] == want[1][: len(got[1]) - 1]
+
+
+def test_stopping_an_idle_session_ends_nobody(engine: Engine) -> None:
+    """`stop` of a session that does nothing leaves the one that works alone."""
+    idle, busy = engine.session(), engine.session()
+    idle.prefill(PROMPTS[0])
+    want = _run(engine, PROMPTS[4], 60)
+    over = threading.Event()
+
+    def stop_again_and_again() -> None:
+        while not over.is_set():
+            idle.stop()
+
+    thread = threading.Thread(target=stop_again_and_again)
+    thread.start()
+    try:
+        for _ in range(5):
+            busy.truncate(0)
+            busy.prefill(PROMPTS[4])
+            assert list(busy.decode(max_tokens=60)) == want
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_failed_pass_is_told_to_all_in_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a pass fails, everybody in it hears why, and nobody waits for ever."""
+    real = engine.check_files
+    broken = threading.Event()
+
+    def check() -> None:
+        if broken.is_set():
+            raise ModelError("the file is gone")
+        real()
+
+    monkeypatch.setattr(engine, "check_files", check)
+
+    def work(n: int) -> str:
+        try:
+            for count, _ in enumerate(engine_session(n).decode(max_tokens=400)):
+                if n == 0 and count == 20:
+                    broken.set()
+        except ModelError as error:
+            return str(error)
+        return "never"
+
+    def engine_session(n: int) -> Session:
+        session = engine.session()
+        session.prefill(PROMPTS[n])
+        return session
+
+    started = time.monotonic()
+    assert set(_together(work, 4)) == {"the file is gone"}
+    assert time.monotonic() - started < 60
+    broken.clear()
+    assert len(_run(engine, PROMPTS[0], 5)) == 5
+
+
+def test_a_closed_iterator_frees_its_place(engine: Engine) -> None:
+    """A decode that is given up in the midst leaves the scheduler as it was."""
+    for _ in range(3):
+        session = engine.session()
+        session.prefill(PROMPTS[0])
+        decoding = session.decode(max_tokens=50)
+        next(decoding)
+        cast("Generator[int]", decoding).close()
+
+    assert not engine.scheduler._active
+    assert not engine.scheduler._left
+    assert not engine.scheduler._waiting
+    assert not engine.scheduler._leading
+
+
+def test_logits_stay_with_their_session(engine: Engine) -> None:
+    """Logits of a prefill outlive other sessions' passes, also shared ones."""
+    session = engine.session()
+    session.prefill(PROMPTS[3])
+    want = session.logits.copy()
+    _together(lambda n: _run(engine, PROMPTS[n], 10), 4)
+
+    assert np.array_equal(session.logits, want)
+    assert list(session.decode(max_tokens=10)) == _run(engine, PROMPTS[3], 10)
+
+
+def test_everybody_gets_on(engine: Engine) -> None:
+    """Long prompts, short ones and decodes at once, more than a pass has rows: all end."""
+
+    def work(n: int) -> int:
+        prompt = CHANCE.integers(0, 2000, 1500 if n % 5 == 0 else 20 + n).tolist()
+        return len(_run(engine, prompt, 30))
+
+    assert _together(work, 24) == [30] * 24
+
+
+def test_phases_of_shared_passes_add_up(engine: Engine) -> None:
+    """A session's phase counts its own rows, and its part of what passes read for all."""
+
+    def work(n: int) -> tuple[Any, Session]:
+        session = engine.session()
+        session.prefill(PROMPTS[n])
+        list(session.decode(max_tokens=STEPS))
+        return session.last_phase, session
+
+    alone, _ = work(1)
+    phases = [phase for phase, _ in _together(work, 6)]
+    for n, phase in enumerate(phases):
+        assert phase.tokens == STEPS
+        assert phase.kv_after == len(PROMPTS[n]) + STEPS - 1
+        assert phase.bytes > 0
+        assert 0 <= phase.dispatch_share <= 1
+    assert phases[1].flops == pytest.approx(alone.flops, rel=0.05)
+    assert phases[1].bytes < alone.bytes
+
+
+def test_a_prompt_in_common_is_computed_once(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions that share and begin with the same 3,000 tokens at once: each row once."""
+    common = CHANCE.integers(0, 2000, 3000).tolist()
+    own = [CHANCE.integers(0, 2000, 30 + n).tolist() for n in range(4)]
+    want = [_run(engine, common + mine, 5) for mine in own]
+    computed: list[int] = []
+    run, run_shared = Runner.run, Runner.run_shared
+
+    def alone(runner: Runner, rows: Any, count: int, plan: Any = None) -> None:
+        computed.append(count)
+        run(runner, rows, count, plan)
+
+    def shared(runner: Runner, batch: Any) -> None:
+        computed.extend(count for _, count in batch)
+        run_shared(runner, batch)
+
+    monkeypatch.setattr(Runner, "run", alone)
+    monkeypatch.setattr(Runner, "run_shared", shared)
+
+    def work(n: int) -> tuple[list[int], int]:
+        session = engine.session()
+        session.shares = True
+        phase = session.prefill(common + own[n])
+        return list(session.decode(max_tokens=5)), phase.shared_tokens
+
+    try:
+        got = _together(work, 4)
+    finally:
+        engine.prefix_cache.clear()
+    assert [ids for ids, _ in got] == want
+    assert sum(found for _, found in got) >= 3 * 2900
+    assert sum(computed) < 3000 + 4 * 150
