@@ -29,6 +29,8 @@ DEADLINE_S = 0.1  # between two tokens of a session beside another one's prefill
 HEADROOM = 0.8  # of the deadline, up to which a pass is filled: predictions err
 GATHER_S = 2e-3  # that a pass waits at most for sessions that are about to ask for their next rows
 GATHER_SHARE = 0.25  # of the last pass, likewise
+REST_S = 1.0  # after which a session that asks for nothing counts as resting: a tool takes long
+IDLE_S = 2e-3  # between looks for memory where nobody can go on
 SAME = 64  # tokens in common from which on a prompt waits for another one's pass
 AGEING = 0.5  # seconds of work that a second of waiting is worth against shorter prompts
 
@@ -204,13 +206,18 @@ class Scheduler:
                 elif picked:
                     self._engine.runner.run_shared([(t.rows, count) for t, count in picked])
         except Exception as raised:
+            if not picked:
+                raise
             error = raised
         finally:
             ended = time.perf_counter()
-            self._last_s = ended - began
-            self.passes += 1
-            self.shared += len(picked) > 1
             with self._mutex:
+                if picked:
+                    self._last_s = ended - began
+                    self.passes += 1
+                    self.shared += len(picked) > 1
+                elif not changed:
+                    self._arrived.wait(IDLE_S)
                 for ticket, _ in picked:
                     self._served(ticket, error, ended)
                 for ticket in changed:
@@ -290,13 +297,15 @@ class Scheduler:
     ) -> int | None:
         """Bytes of pages that a ticket's rows need, once there is room; None: it has to wait.
 
-        Room is made of what nobody has, then of sessions that rest, then of those that began to
-        wait later. `promised`: bytes for others of this pass.
+        Room is made of what nobody has, then of sessions that rest, then of those that got theirs
+        later. So who was first goes on to its end, and nobody computes again by turns. `promised`:
+        bytes for others of this pass.
         """
         session = ticket.rows.session
         needed = session.cache.wants(session.n_cached, session.n_cached + count)
         memory = self._engine.layout.memory
         if not needed or not memory.lacks(promised + needed):
+            session.admitted = session.admitted or time.monotonic()
             return needed
         self._engine.prefix_cache.let_go(memory.lacks(promised + needed))
         here = {other.rows.session for other, _ in picked} | {session}
@@ -307,8 +316,11 @@ class Scheduler:
                 self._take_back(victim)
                 self._engine.prefix_cache.let_go(memory.lacks(promised + needed))
         if not memory.lacks(promised + needed):
+            session.admitted = session.admitted or time.monotonic()
             return needed
-        if picked or any(other.since < ticket.since for other in self._waiting):
+        others = [s for s in list(self._engine.sessions) if s.cache.held and s is not session]
+        mine = _seniority(ticket)
+        if picked or others or any(_seniority(other) < mine for other in self._waiting):
             return None
         whole = session.cache.wants(0, session.n_cached + count) + memory.used
         ticket.error = ContextOverflowError(
@@ -321,10 +333,21 @@ class Scheduler:
     def _victims(self, ticket: Ticket) -> list[Session]:
         """Whose pages may be taken back for a ticket: who rests first, then who came last."""
         waiting = {other.rows.session: other for other in self._waiting}
-        with_pages = [s for s in list(self._engine.sessions) if s.cache.held]
-        resting = sorted((s for s in with_pages if s not in waiting), key=lambda s: s.used)
-        later = [o for s, o in waiting.items() if s.cache.held and o.since > ticket.since]
-        later.sort(key=lambda other: -other.since)
+        now, mine = time.monotonic(), _seniority(ticket)
+        resting = [
+            session
+            for session in list(self._engine.sessions)
+            if session.cache.held
+            and session not in waiting
+            and (session not in self._active or now - session.used > REST_S)
+        ]
+        # Between two of its phases a session is not at rest yet, unless it is all there is.
+        fresh = {session for session in resting if now - session.used <= REST_S}
+        if len(self._active) > 1:
+            resting = [session for session in resting if session not in fresh]
+        resting.sort(key=lambda session: session.used)
+        later = [o for s, o in waiting.items() if s.cache.held and _seniority(o) > mine]
+        later.sort(key=_seniority, reverse=True)
         return [*resting, *(other.rows.session for other in later)]
 
     def _take_back(self, session: Session) -> None:
@@ -368,6 +391,12 @@ class Scheduler:
             else:
                 high = middle - 1
         return low
+
+
+def _seniority(ticket: Ticket) -> tuple[bool, float]:
+    """Who got memory first comes first; then who waits for longest."""
+    admitted = ticket.rows.session.admitted
+    return (False, admitted) if admitted else (True, ticket.since)
 
 
 def _twins(rows: Rows, other: Rows) -> bool:

@@ -74,6 +74,7 @@ class Session:
         self.measured: dict[Plan, TapeTimes] = {}
         self.accounts = Accounts(self)
         self.used = time.monotonic()  # when it last had rows computed
+        self.admitted = 0.0  # when it got its first pages, of those that it has; 0: it has none
         self.recomputed = 0  # tokens whose pages were taken back, since the last phase
         self.shortcuts = engine.shortcuts
         engine.sessions.add(self)
@@ -354,6 +355,7 @@ class Session:
         self.recomputed += self.n_cached
         self.cache.clear()
         self.n_cached = 0
+        self.admitted = 0.0
 
     def keep_cached(self, n: int) -> None:
         """Count on no more than the first `n` positions of the KV cache."""
