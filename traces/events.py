@@ -201,6 +201,10 @@ class PhaseEvent(Event):
     """What a compaction took out of the context: message, label, tokens and tokens left of it."""
     passes: int = 0
     """Forward passes that the phase was made of; 0: not recorded."""
+    shared_passes: int = 0
+    """Those of them that had rows of other sequences too."""
+    sequences: float = 1.0
+    """Sequences in a pass, on average, this one among them."""
     predicted_s: dict[str, float] = Field(default_factory=dict)
     """Least seconds by bound that the cost model gave before the pass."""
     tuning: list[str] = Field(default_factory=list)

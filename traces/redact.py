@@ -38,6 +38,8 @@ KEPT: dict[str, set[str]] = {
             "kv_after",
             "cached_tokens",
             "shared_tokens",
+            "shared_passes",
+            "sequences",
             "recomputed_tokens",
             "reread_tokens",
             "wall_s",

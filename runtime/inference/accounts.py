@@ -48,6 +48,12 @@ class Accounts:
         part = sum(n / p.rows * p.elementwise_s for n, p in self._shared)
         return total / self.players() + part
 
+    def pass_seconds(self) -> float:
+        """Time inside passes since `reset`: of those that others shared, by its number of rows."""
+        alone = self._session.measured.values()
+        own = sum(float((t.work_seconds() + t.wait_seconds()).sum()) for t in alone)
+        return own / self.players() + sum(n / p.rows * p.seconds for n, p in self._shared)
+
     def players(self) -> float:
         """Threads that played a pass since `reset`, on average."""
         all_ = self._session.measured.values()
@@ -99,6 +105,11 @@ class Accounts:
         used = self._session.engine.cost.experts_used
         self._touched = [count + passes * used for count in self._touched]
 
+    def _company(self, passes: int) -> float:
+        """Sequences in a pass of the phase, on average."""
+        others = sum(p.sequences - 1 for _, p in self._shared)
+        return round(1 + others / passes, 2) if passes else 1.0
+
     def _experts_by_layer(self, passes: int) -> list[float]:
         """The same for each layer."""
         return [round(count / max(1, passes), 2) for count in self._touched]
@@ -127,7 +138,9 @@ class Accounts:
         reached = known.efficiency if known else Efficiency()  # of a typical machine
         prediction = predict(cost, engine.cost, machine, passes)
         rates = attainable(cost, engine.cost, machine, reached, passes)
-        seen = observe(prediction, wall, kernel, rates, self.rows_seconds())
+        # Of passes that others shared its part counts, not the time that it waited for theirs.
+        inside = self.pass_seconds() if self._shared else wall
+        seen = observe(prediction, inside, kernel, rates, self.rows_seconds())
         computed, start = len(ids) - adopted, before + adopted
         bound, seconds = self._expected(phase, computed, start, passes, prediction)
         event = PhaseEvent(
@@ -143,6 +156,8 @@ class Accounts:
             cached_tokens=start,
             shared_tokens=adopted,
             recomputed_tokens=session.recomputed,
+            shared_passes=len(self._shared),
+            sequences=self._company(passes),
             wall_s=wall,
             flops=cost.flops,
             bytes=cost.bytes,

@@ -254,7 +254,7 @@ class Decoding:
         logits.released = True
         for row, token in enumerate(chosen):
             # Never more than what is sure, whoever looks at the session in between.
-            session.keep_cached(at + len(known) + row)
+            session.count_on(at + len(known), row)
             yield token
 
     def _after_many(self, at: int, known: list[int]) -> int:

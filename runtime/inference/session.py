@@ -372,6 +372,15 @@ class Session:
             finally:
                 self.decoding = False
 
+    def count_on(self, known: int, drafted: int) -> None:
+        """Of a pass that computed a draft behind `known` positions, count on so many tokens of it.
+
+        Not where the pages were taken back since.
+        """
+        with self.engine.lock:
+            if self.n_cached >= known:
+                self.n_cached = known + drafted
+
     def keep_logits(self) -> None:
         """The logits of the last pass are those after the last token."""
         self._logits_at = len(self.tokens)

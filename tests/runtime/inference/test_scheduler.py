@@ -263,6 +263,9 @@ def test_phases_of_shared_passes_add_up(engine: Engine) -> None:
         assert phase.kv_after == len(PROMPTS[n]) + STEPS - 1
         assert phase.bytes > 0
         assert 0 <= phase.dispatch_share <= 1
+        assert (phase.shared_passes > 0) == (phase.sequences > 1)
+    assert alone.shared_passes == 0
+    assert sum(phase.shared_passes for phase in phases) > 0
     assert phases[1].flops == pytest.approx(alone.flops, rel=0.05)
     assert phases[1].bytes < alone.bytes
 
@@ -301,3 +304,17 @@ def test_a_prompt_in_common_is_computed_once(
     assert [ids for ids, _ in got] == want
     assert sum(found for _, found in got) >= 3 * 2900
     assert sum(computed) < 3000 + 4 * 150
+
+
+def test_accepted_drafts_are_not_computed_again(engine: Engine) -> None:
+    """Positions of a draft that was accepted are cached: a pass begins behind all of them."""
+    session = engine.session()
+    session.shortcuts = Shortcuts(speculate=8)
+    text = [5, 6, 7, 8] * 10
+    session.prefill(text)
+    for count, _ in enumerate(session.decode(max_tokens=60), 1):
+        assert session.n_cached == len(text) + count - 1
+    phase = session.last_phase
+    assert phase is not None
+    assert phase.accepted_tokens > 10, "else nothing was drafted that could show it"
+    assert phase.kv_after == len(text) + 59
