@@ -22,6 +22,10 @@ class Log:
     errors: list[str] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
+    weak: bool = False
+    """Only the second search, for `marks.SIGNS`, finds its error."""
+    hidden: bool = False
+    """No search finds the message: it stands some lines behind a hit."""
 
 
 def traceback(words: Lexicon) -> tuple[list[str], str]:
@@ -96,9 +100,13 @@ def _write_log(words: Lexicon, size: int, n_errors: int) -> Log:
     in_blocks = rng.random() < 0.25
     bad = rng.choice(BAD)
     stock = [event(words) for _ in range(rng.randint(2, 8))] if rng.random() < 0.3 else []
+    retried = n_errors > 0 and not in_blocks and rng.random() < 0.2
+    clear: list[str] = []
     while len(log.lines) < size or places:
         if places and len(log.lines) >= places[0]:
             places.pop(0)
+            if retried:  # warnings of what is about to fail are no errors yet
+                log.lines += [line("WARN", failure(words))[0] for _ in range(rng.randint(1, 2))]
             if in_blocks:
                 rows, text = block(words)
                 log.lines += rows
@@ -111,8 +119,11 @@ def _write_log(words: Lexicon, size: int, n_errors: int) -> Log:
                     log.lines += traceback(words)[0]
             log.errors.append(text)
             log.rows.append(log.lines[log.places[-1] - 1])
+        elif len(clear) > 60:  # a long log's lines are not each its own
+            log.lines.append(rng.choice(clear))
         else:
             again = stock and rng.random() < 0.7
             text = rng.choice(stock) if again else event(words)
-            log.lines.append(line(rng.choice(CLEAR), text)[0])
+            clear.append(line(rng.choice(CLEAR), text)[0])
+            log.lines.append(clear[-1])
     return log

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from . import composed, unseen
+from . import composed, follow, unseen
 from .composed import mixed
 from .composed import ways as _ways
 
@@ -74,7 +74,7 @@ KEY = _ways(
     "what value is {k} given in {f}|look in {f} for the value of {k}|"
     "could {f} tell us what {k} is|what is {k} according to {f}|find out {k} from {f}|"
     "what is {k} in {f} set to|how big is {k} in {f}|how long is {k} in {f}|"
-    "how many {k} are set in {f}|what {k} do we have in {f}|what {k} does {f} have|"
+    "how many {k} are configured in {f}|what {k} do we have in {f}|what {k} does {f} have|"
     "which {k} is in {f}|what's our {k} in {f}|what {k} is used in {f}|"
     "which {k} is configured in {f}|what's the configured {k} in {f}|can you look up {k} in {f}|"
     "can you tell me {k} in {f}|could you check {k} in {f}|{k} value in {f}|{k} setting in {f}|"
@@ -372,6 +372,10 @@ THANKS = mixed(THANKS, composed.THANKS, unseen.THANKS)
 BYE = mixed(BYE, composed.BYE, unseen.BYE)
 OTHER = mixed(OTHER, composed.OTHER, unseen.OTHER)
 
+WHERE = follow.WHERE
+LAST = follow.LAST
+BEYOND = sorted({*follow.BEYOND_ALONE, *OTHER} - set(unseen.BEYOND))
+
 BEFORE = _ways(
     "please |can you tell me |could you tell me |hey, |hi, |hello, |so |ok, |now |and |tell me, |"
     "I want to know: |quick question: |I wonder, |do you know |one more thing: |next: |also, |"
@@ -412,6 +416,6 @@ def ask(
 
 def quoted(rng: random.Random, name: str, *, often: float = 0.12) -> str:
     """The name as people write it in a sentence: mostly bare, else in some quotes."""
-    if " " in name or rng.random() < often:
+    if rng.random() < (0.6 if " " in name else often):
         return rng.choice(('"{}"', "`{}`", '"{}"', "'{}'")).format(name)
     return name

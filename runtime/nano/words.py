@@ -42,6 +42,23 @@ ALPHABETS = (
     "äöüßéèêàçñøåíóúãõœæ", "абвгдежзийклмнопрстуфхцчшщыьэюя", "αβγδεζηθικλμνξοπρστυφχψω",
     "的一是不了人我在有他这中大来上个国", "あいうえおかきくけこアイウエオカキ", "€→✓×°µ–…“”",
 )  # fmt: skip
+SCRIPTS = (
+    (0x4E00, 0x9FA0), (0x4E00, 0x9FA0), (0xAC00, 0xD7A0), (0x3041, 0x3093), (0x410, 0x44F),
+    (0x5D0, 0x5EA), (0x621, 0x63A), (0x905, 0x939), (0xE01, 0xE2E), (0x1F600, 0x1F64F),
+    (0x1F680, 0x1F6C0), (0xC0, 0xD6), (0x100, 0x17E),
+)  # fmt: skip
+"""Ranges of letters and signs whose UTF-8 is two to four bytes."""
+BARE = (
+    "Makefile",
+    "README",
+    "LICENSE",
+    "CHANGELOG",
+    "TODO",
+    "syslog",
+    "messages",
+    "dmesg",
+    "notes",
+)
 CONSONANTS = "bcdfghjklmnprstvwxz"
 UNITS = ("ms", "s", "MB", "GiB", "%", "kB", "min", "k", " bytes", "px", "h", "d")
 HELD_OUT = 8  # one word in so many
@@ -94,6 +111,8 @@ class Lexicon:
         self.words = harvest(held_out)
         self.common = tuple(COMMON.split()) if not held_out else self.words
         self.pool: list[str] = []
+        self.odd = False
+        """Whether names of files are mostly unusual ones."""
 
     def word(self) -> str:
         """A lower-case word, a real one four times of five."""
@@ -118,8 +137,8 @@ class Lexicon:
         rng = self.rng
         if self.pieces and rng.random() < 0.4:
             return "".join(rng.choices(self.pieces, k=rng.randint(1, 3)))
-        if rng.random() < 0.03:
-            return "".join(rng.choices(rng.choice(ALPHABETS), k=rng.randint(1, 6)))
+        if rng.random() < 0.05:
+            return self.foreign()
         kind = rng.random()
         if kind < 0.45:
             pairs = rng.randint(1, 4)
@@ -127,6 +146,20 @@ class Lexicon:
         if kind < 0.75:
             return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 8)))
         return "".join(rng.choices(string.ascii_lowercase + string.digits, k=rng.randint(3, 9)))
+
+    def foreign(self) -> str:
+        """A few signs of another script, or a word with accents: `größe`, `日志`, `журнал`."""
+        rng = self.rng
+        roll = rng.random()
+        if roll < 0.35:
+            letters = list(rng.choice(self.words))
+            for _ in range(rng.randint(1, 2)):
+                letters[rng.randrange(len(letters))] = rng.choice(ALPHABETS[0])
+            return "".join(letters)
+        if roll < 0.6:
+            return "".join(rng.choices(rng.choice(ALPHABETS), k=rng.randint(1, 6)))
+        low, high = rng.choice(SCRIPTS)
+        return "".join(chr(rng.randint(low, high)) for _ in range(rng.randint(1, 4)))
 
     def sentence(self) -> str:
         """A line of real English."""
@@ -241,7 +274,41 @@ class Lexicon:
 
     def path(self, extensions: tuple[str, ...], *, deep: float = 0.3) -> str:
         """A relative path with one of the extensions; in a folder with probability `deep`."""
-        extension = self.rng.choice(extensions)
+        rng = self.rng
+        extension = rng.choice(extensions)
         whole = extension.startswith("=")  # a whole name, such as .env
-        name = extension[1:] if whole else f"{self.stem()}.{extension}"
-        return f"{self.folder()}/{name}" if self.rng.random() < deep else name
+        name = extension[1:] if whole else self._name(extension)
+        if rng.random() >= deep:
+            return name
+        folder = self.folder()
+        if rng.random() < 0.1:
+            folder += "/" + "/".join(self.word() for _ in range(rng.randint(1, 3)))
+        return f"{folder}/{name}"
+
+    def _name(self, extension: str) -> str:
+        """A file's name; one in eight is not a word, a dot and an extension."""
+        rng = self.rng
+        roll = rng.random() * (1 if self.odd else 8)
+        if roll < 0.2:
+            return rng.choice((rng.choice(BARE), self.word(), self.word().capitalize()))
+        if roll < 0.35:
+            day = f"20{rng.randrange(19, 28)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
+            shapes = (f"{self.word()}.{day}.{extension}", f"{self.word()}-{day}.{extension}",
+                      f"{self.word()}.{self.word()}.{extension}", f".{self.word()}",
+                      f"{self.stem()}.{extension}.{rng.randrange(10)}",
+                      f"{self.word()}.{extension}.bak", f".{self.word()}.{extension}")  # fmt: skip
+            return rng.choice(shapes)
+        if roll < 0.7:
+            shapes = (f"{self.word()} {self.word()}.{extension}",
+                      f"{self.word().capitalize()} {self.word()}.{extension}",
+                      f"{self.word()} {self.word()} {self.word()}.{extension}",
+                      f"{self.word()} ({rng.randrange(9)}).{extension}",
+                      f"{self.word()} {rng.randrange(2030)}.{extension}",
+                      f"{self.word()} - {self.word()}.{extension}")  # fmt: skip
+            return rng.choice(shapes)
+        if roll < 1.0:
+            shapes = (f"{self.foreign()}.{extension}", f"{self.foreign()}_{self.word()}.{extension}",
+                      f"{self.word()}-{self.foreign()}.{extension}",
+                      f"{self.foreign()}{self.foreign()}.{extension}", self.foreign())  # fmt: skip
+            return rng.choice(shapes)
+        return f"{self.stem()}.{extension}"
