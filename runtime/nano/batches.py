@@ -73,7 +73,7 @@ def sequence(encoder: Encoder, seed: int, tokens: int, size: int) -> tuple[list[
         writer.size = size if first or writer.rng.random() < 0.5 else max(2, size // 3)
         more, wanted = _drawn(encoder, writer)
         tries = 0
-        while len(ids) + len(more) > tokens + 1 and (first or tries < 5):
+        while len(ids) + len(more) > tokens + 1 and (first or tries < 2):
             writer.size = max(2, writer.size * 2 // 3)
             more, wanted = _drawn(encoder, writer)
             tries += 1

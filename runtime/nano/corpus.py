@@ -14,7 +14,7 @@ from . import phrasings as ways
 from . import solve, unseen
 from .configs import any_line
 from .files import MemoryFiles
-from .searches import any_error, any_key, error, key, search, search_error, where
+from .searches import any_error, any_key, double, error, key, search, search_error, where
 from .smalltalk import beyond, chat
 from .talks import FOLLOW_UPS, talk
 from .words import Lexicon
@@ -48,6 +48,18 @@ def line(writer: Writer) -> Round:
     else:
         question = writer.ask(ways.LINE, unseen.LINE, f=shown, n=str(number))
     return made("line", question, solve.line(files, path, number), files)
+
+
+def opening(writer: Writer) -> Round:
+    """What is in a file: its first line, or that it holds nothing or no text."""
+    rng = writer.rng
+    path = writer.path(ALL_EXTENSIONS)
+    lines = [any_line(writer.words) for _ in range(rng.randint(1, 9))]
+    roll = rng.random()
+    text = "" if roll < 0.15 else "\0PNG" if roll < 0.25 else "\n".join(lines)
+    files = MemoryFiles({path if roll < 0.95 else "other": text}, max_chars=AGENT_CHARS)
+    question = writer.ask(ways.OPEN, unseen.OPEN, f=ways.quoted(rng, path))
+    return made("open", question, solve.line(files, path, 1), files)
 
 
 def listing(writer: Writer) -> Round:
@@ -100,7 +112,7 @@ def missing(writer: Writer) -> Round:
         reply = solve.where(files, call.arguments["pattern"], path)
     else:
         asked = call.arguments["pattern"].replace(".?", " ")
-        reply = solve.value(files, path, asked, (), ())
+        reply = solve.value(files, path, asked, ())
     assert reply is not None
     return made("missing", source.question, reply, files)
 
@@ -113,6 +125,8 @@ FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
     "search": (search, 0.10),
     "where": (where, 0.05),
     "search_error": (search_error, 0.06),
+    "double": (double, 0.04),
+    "open": (opening, 0.04),
     "any_error": (any_error, 0.06),
     "any_key": (any_key, 0.06),
     "missing": (missing, 0.05),

@@ -24,7 +24,7 @@ def load_checkpoint(folder: Path, *, average: bool = True) -> tuple[Nano, Vocabu
 
     from .model import Nano, NanoConfig
 
-    state = torch.load(folder / "checkpoint.pt", weights_only=True)
+    state = torch.load(folder / "checkpoint.pt", map_location="cpu", weights_only=True)
     model = Nano(NanoConfig(**state["config"]))
     model.load_state_dict(state["average" if average else "model"], strict=True)
     return model.eval(), Vocabulary.load(folder / "vocabulary.json")

@@ -138,6 +138,35 @@ LAST = _ways(
     "what does {f} end with|what is on the last line of {f}|give me the last line in {f}|"
     "print the last line of {f}|how did {f} end|what's the final line of {f}|tail {f}"
 )
+OPEN = [
+    *_ways("what is in {f}|what's in {f}|show me {f}|show {f}|cat {f}|open {f}|read {f}|print {f}|head {f}|"
+           "what does {f} say|what does {f} contain|what's inside {f}|display {f}|what is the content of {f}|"
+           "how does {f} begin|how does {f} start|what's at the top of {f}|read me {f}|give me {f}|"
+           "show me the beginning of {f}|is {f} empty|what is written in {f}|the first line of {f}|"
+           "what's the first line of {f}|show me the contents of {f}|what can you read in {f}|see {f}|"
+           "let me see {f}|can you open {f}|can you read {f}|is there anything in {f}|look inside {f}|"
+           "what stands in {f}|view {f}|more {f}|less {f}|does {f} contain anything|can I see {f}"),
+    *combine("_ _ {f}", "show me|print|get|read|display|give me|what is", "the top of|the start of|the beginning of|"
+             "the head of|the first line of|the contents of|the text of"),
+]  # fmt: skip
+TWO_KEYS = [
+    *_ways("what are {k} and {j} in {f}|what is {k} and what is {j} in {f}|{k} and {j} in {f}|"
+           "give me {k} and {j} from {f}|tell me {k} and {j} in {f}|what's {k} and {j} in {f}|"
+           "what are the {k} and the {j} in {f}|in {f}, what are {k} and {j}|show me {k} and {j} of {f}|"
+           "what is the {k} in {f}, and the {j}|what's {k} in {f} and what's {j}|which {k} and {j} does {f} set|"
+           "what is {k} in {f}, and what is {j}|I need {k} and {j} from {f}|what's the {k} in {f} and the {j}|"
+           "look up {k} and {j} in {f}|{f}: {k} and {j}|both {k} and {j} from {f}|find {k} and {j} in {f}"),
+    *combine("_ {k} _ {j} _ {f}", "what are|what're|tell me|show me|get|find|read|give me the values of|list",
+             "and|and also|as well as", "in|from|of"),
+]  # fmt: skip
+TWO_ERRORS = [
+    *_ways("what are the errors in {f} and {g}|what's the error in {f} and in {g}|errors in {f} and {g}|"
+           "what is the error in {f}, and in {g}|check {f} and {g} for errors|what went wrong in {f} and {g}|"
+           "what failed in {f} and what failed in {g}|are there errors in {f} and {g}|look at {f} and {g} for errors|"
+           "what's wrong in {f} and in {g}|tell me the errors in {f} and {g}|find the errors in {f} and {g}|"
+           "any errors in {f} or {g}|did anything fail in {f} or {g}|why did {f} and {g} fail"),
+    *combine("_ the _ in {f} _ {g}", "what is|what's|show me|give me|find|report", "error|errors|failure|problem", "and|and in|and also in"),
+]  # fmt: skip
 COUNTS = [
     *combine("how many _ _ in {f}", "errors|warnings|lines|words|{x}s|requests|entries|rows|failures|"
              "tests|times does {w} occur|users|comments|timeouts|exceptions|{w} lines", "are|are there|do you see|are"),

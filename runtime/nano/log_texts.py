@@ -185,9 +185,9 @@ def failure(words: Lexicon, stock: Sequence[str] = ()) -> str:
 
 
 def event(words: Lexicon) -> str:
-    """What a line says that is no error; one in sixteen speaks of errors all the same."""
+    """What a line says that is no error; while `words.talks_of_errors`, some name one."""
     roll = words.rng.random()
-    if roll < 0.06:
+    if words.talks_of_errors and roll < 0.12:
         return _cased(words, fill(words, words.rng.choice(HARMLESS)))
     while True:
         if roll < 0.68:

@@ -94,6 +94,7 @@ def _row_of(rows: list[str], text: str) -> int:
 def _write_log(words: Lexicon, size: int, n_errors: int) -> Log:
     rng = words.rng
     log = Log()
+    words.talks_of_errors = rng.random() < 0.3
     line = layout(words, Clock(rng))
     places = sorted(rng.sample(range(max(size, n_errors)), n_errors))
     block = rng.choice((traceback, java_trace, compiler, plain_end))
@@ -119,8 +120,9 @@ def _write_log(words: Lexicon, size: int, n_errors: int) -> Log:
                     log.lines += traceback(words)[0]
             log.errors.append(text)
             log.rows.append(log.lines[log.places[-1] - 1])
-        elif len(clear) > 60:  # a long log's lines are not each its own
-            log.lines.append(rng.choice(clear))
+        elif len(clear) > 30:  # a long log's lines are not each its own
+            gap = (places[0] if places else size) - len(log.lines)
+            log.lines += rng.choices(clear, k=max(1, gap))
         else:
             again = stock and rng.random() < 0.7
             text = rng.choice(stock) if again else event(words)

@@ -54,7 +54,13 @@ ERROR = _ways(
     "{x} the error in {f}|{x} {f} for errors|what error {x} in {f}|which error did {f} {x}|"
     "what {x} error is in {f}|{f} contains an error, what is it|"
     "there is an error in {f}, what is it|I see a problem in {f}, what is it|"
-    "I need to know what failed in {f}|let me know the error in {f}"
+    "I need to know what failed in {f}|let me know the error in {f}|which test failed in {f}|"
+    "which tests failed in {f}|what test failed in {f}|which step failed in {f}|"
+    "anything bad in {f}|anything unusual in {f}|anything suspicious in {f}|something odd in {f}|"
+    "my {x} is missing, please look into {f}|look into {f}|please look into {f}|errors in {f}|"
+    "what's the matter in {f}|why does the {x} not start, see {f}|what does {f} complain about|"
+    "what is {f} saying went wrong|the {x} is gone, see {f}|did the {x} fail, see {f}|"
+    "what was the problem in {f}|what was the error in {f}|what kills the {x} in {f}"
 )
 KEY = _ways(
     "what is {k} in {f}|what's {k} in {f}|what is the {k} in {f}|what's the {k} in {f}|"
@@ -270,7 +276,8 @@ ANY_KEY = _ways(
     "what's the {k} in the configuration|which {k} is in the config|what value does {k} have|"
     "which value does {k} have|what do we use for {k}|what did we configure for {k}|"
     "show me the {k} setting|I need the {k} setting|I need the value of {k}|"
-    "which {k} has the {x}|the {x} needs the {k}, what is it|what is {k} equal to"
+    "which {k} do we use for {x}|what {k} is used for {x}|which {k} is for the {x}|"
+    "what {k} is the {x} on|what {k} do I use|which {k} has the {x}|the {x} needs the {k}, what is it|what is {k} equal to"
 )
 ANY_ERROR = _ways(
     "what went wrong|what's the error|what is the error|why did it fail|why did the build fail|"
@@ -374,6 +381,7 @@ OTHER = mixed(OTHER, composed.OTHER, unseen.OTHER)
 
 WHERE = follow.WHERE
 LAST = follow.LAST
+OPEN, TWO_KEYS, TWO_ERRORS = follow.OPEN, follow.TWO_KEYS, follow.TWO_ERRORS
 BEYOND = sorted({*follow.BEYOND_ALONE, *OTHER} - set(unseen.BEYOND))
 
 BEFORE = _ways(

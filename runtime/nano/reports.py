@@ -489,6 +489,7 @@ def make_report(words: Lexicon, size: int) -> Log:
 def _write(words: Lexicon, size: int) -> Log:
     rng = words.rng
     pattern = rng.choice(REPORTS)
+    words.talks_of_errors = rng.random() < 0.1
     slots = _more(words)
     log = Log(hidden=pattern.startswith("@"))
     rows = pattern.removeprefix("@").split("\n")
@@ -517,9 +518,9 @@ def _spare(words: Lexicon, spare: list[str], count: int, slots: Slots) -> list[s
     rng = words.rng
     if not spare:
         return []
-    made = [fill(words, rng.choice(spare), slots) for _ in range(min(count, 40))]
-    if count > 40:
-        made = [rng.choice(made) for _ in range(count)]
-    if count and rng.random() < 0.25:
+    made = [fill(words, rng.choice(spare), slots) for _ in range(min(count, 25))]
+    if count > 25:
+        made = rng.choices(made, k=count)
+    if count and rng.random() < 0.2:
         made[rng.randrange(count)] = fill(words, rng.choice(HARMLESS))
     return made

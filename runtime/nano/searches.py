@@ -176,13 +176,39 @@ def key(writer: Writer) -> Round:
         if rng.random() < 0.08:
             asked = writer.words.identifier() if rng.random() < 0.6 else writer.words.phrase(2, 3)
         files = workspace(writer, {settings.path: settings.text})
-        rows = settings.text.split("\n")
-        reply = solve.value(files, settings.path, asked, settings.items, rows)
+        reply = solve.value(files, settings.path, asked, settings.items)
         if reply is not None:
             break
     shown = ways.quoted(rng, settings.path, often=0.08)
     asked = asked if " " in asked else ways.quoted(rng, asked)
     return made("key", writer.ask(ways.KEY, unseen.KEY, f=shown, k=asked), reply, files)
+
+
+def double(writer: Writer) -> Round:
+    """Two questions in one: two keys of a file, or the errors of two logs."""
+    rng = writer.rng
+    while True:
+        if rng.random() < 0.65:
+            settings = make_settings(writer.words, max(2, writer.lines()))
+            first, second = said_key(writer, settings.items), said_key(writer, settings.items)
+            files = workspace(writer, {settings.path: settings.text})
+            replies = [
+                solve.value(files, settings.path, asked, settings.items)
+                for asked in (first, second)
+            ]
+            shown = ways.quoted(rng, settings.path, often=0.08)
+            slots = {"f": shown, "k": first, "j": second}
+            question = writer.ask(ways.TWO_KEYS, unseen.TWO_KEYS, **slots)
+        else:
+            logs = {writer.path(LOG_EXTENSIONS): some_log(writer, log_size(writer)) for _ in "12"}
+            files = workspace(writer, {path: "\n".join(log.lines) for path, log in logs.items()})
+            replies = [solve.error(files, path, log) for path, log in logs.items()]
+            f, g = list(logs) if len(logs) == 2 else ("", "")
+            question = writer.ask(ways.TWO_ERRORS, unseen.TWO_ERRORS, f=f, g=g)
+            first, second = f, g
+        if first != second and None not in replies:
+            reply = solve.joined(*(reply for reply in replies if reply is not None))
+            return made("double", question, reply, files)
 
 
 def search_error(writer: Writer) -> Round:
@@ -247,7 +273,7 @@ def any_key(writer: Writer) -> Round:
         texts: dict[str, str] = {}
         if rng.random() < 0.3:  # other files speak of it
             texts[writer.words.path(LOG_EXTENSIONS)] = f"{event(writer.words)} {asked}"
-        if rng.random() < 0.15:  # or set it too
+        if rng.random() < 0.15 and " " not in asked:  # or set it too
             other = make_settings(writer.words, 2)
             line = f"{asked} = {writer.words.number()}"
             items[other.path] = (Setting(asked, line.rpartition(" ")[2], 1),)

@@ -50,13 +50,13 @@ FORMATS = (
     Format("yaml|yml|=docker-compose.yml", "      {K}: {q}|      - {K}={v}", "#", "  {w}:",
            "    image: {w}:{n}|    environment:|    ports:|services:", "upper"),
     Format("toml|=pyproject.toml|=Cargo.toml", "{k} = {t}", "#", "[{w}]|[{w}.{w}]",
-           "{w} = [\"{w}\", \"{w}\"]|", "snake"),
+           '{w} = ["{w}", "{w}"]|', "dash"),
     Format("ini|cfg|conf|=my.cnf|=setup.cfg", "{k} = {v}|{k}={v}|{k}: {v}", ";|#", "[{w}]", "|",
            "snake"),
     Format("=.env|env|=.env.local|=prod.env", "{K}={v}|{K}={v}|{K}={q}", "#", "", "|", "upper"),
     Format("conf|=nginx.conf|=default.conf", "    {k} {v};|{k} {v};", "#", "{w} {|location /{w} {",
            "}|    include {p};|", "snake"),
-    Format("=Dockerfile|=Containerfile|=Dockerfile.dev", "ENV {K}={v}|ENV {K} {v}|ARG {K}={v}", "#",
+    Format("=Dockerfile|=Containerfile|=Dockerfile.dev", "ENV {K}={v}|ENV {K} {v}|ARG {K}={v}|{K} {v}", "#",
            "", "RUN {w} {w} {w}|COPY {w} {p}|FROM {w}:{n}|", "upper"),
     Format("sh|=.bashrc|=.profile|=entrypoint|bash", "export {K}={v}|export {K}={q}|{K}={q}", "#",
            "", "set -e|{w} {p}|alias {w}='{w} {w}'|", "upper"),
@@ -93,7 +93,7 @@ def keyed(parts: list[str], style: str) -> str:
         return "".join(part.capitalize() for part in parts)
     if style == "small":
         return parts[0] + "".join(part.capitalize() for part in parts[1:])
-    return (".", "-")[style != "dots"].join(parts) if style in ("dots", "dash") else "_".join(parts)
+    return {"dots": ".", "dash": "-"}.get(style, "_").join(parts)
 
 
 def _value(words: Lexicon) -> str:
@@ -160,6 +160,8 @@ def make_settings(
         elif say and rng.random() < 0.08:
             lines.append(f"{say} {words.phrase(1, 5)}")
         text = ""
+        if say and rng.random() < 0.05:  # set once, and taken back
+            lines.append(f"{say}{_row(words, ways[0], name, _value(words))[0].lstrip()}")
         if said and rng.random() < 0.6:
             text = words.phrase(2, 3)
             more = rng.choice(("{}", "the {}", "{} of the server", "{} ({})", "{}, see {}"))
@@ -186,8 +188,12 @@ def _names(words: Lexicon, form: Format, size: int) -> list[str]:
             parts = rng.choice(WELL_KNOWN).split("_")
         else:
             parts = [words.word() for _ in range(rng.choice((1, 2, 2, 3)))]
+        if names and rng.random() < 0.06:  # a key within another: a search finds both
+            parts = [*rng.choice(list(names)).lower().split("_"), words.word()]
+            parts = parts[::-1] if rng.random() < 0.5 else parts
+            names[keyed(parts, form.style)] = None
+            continue
         name = keyed(parts, form.style)
-        # No key within another: a search for the one would find both.
         if not any(name.lower() in k.lower() or k.lower() in name.lower() for k in names):
             names[name] = None
     return list(names)

@@ -123,9 +123,7 @@ def worded(key: str) -> tuple[str, bool]:
     return (".?".join(parts), True) if len(parts) > 1 else (key, False)
 
 
-def value(
-    files: MemoryFiles, path: str, asked: str, items: Sequence[Setting], rows: Sequence[str]
-) -> Reply | None:
+def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -> Reply | None:
     """The value of a key in one file; all of them where it stands in several places."""
     pattern, regex = worded(asked)
     call = find(pattern, path, regex=regex)
@@ -137,8 +135,9 @@ def value(
         return Reply((call,), f"There is no {asked} in {path}.")
     places = {item.line: item for item in items}
     found = [places[number] for _, number, _ in hits if number in places]
+    found = [item for item in found if _same(item.key, asked)] or found
     if found and any(item.key != found[0].key for item in found):
-        return None
+        return Reply((call,), "; ".join(f"{item.key} is {item.value}" for item in found[:4]))
     if len(found) == 1:
         return Reply((call,), f"{found[0].key} is {found[0].value}")
     if found:
@@ -154,6 +153,11 @@ def value(
     return Reply((call, read), f"{after[0].key} is {after[0].value}")
 
 
+def _same(key: str, asked: str) -> bool:
+    """Whether a key is the one that was asked for, however it is written."""
+    return re.sub(r"[ _.-]", "", key).lower() == re.sub(r"[ _.-]", "", asked).lower()
+
+
 def any_value(files: MemoryFiles, asked: str, items: dict[str, Sequence[Setting]]) -> Reply | None:
     """The value of a key, no file being named: where it is set, and to what."""
     pattern, regex = worded(asked)
@@ -163,7 +167,8 @@ def any_value(files: MemoryFiles, asked: str, items: dict[str, Sequence[Setting]
         return Reply((call,), f"No file mentions {asked}.")
     places = {(path, item.line): item for path, several in items.items() for item in several}
     found = [(path, places[path, number]) for path, number, _ in hits if (path, number) in places]
-    if not found or any(item.key.lower() != found[0][1].key.lower() for _, item in found):
+    found = [(path, item) for path, item in found if _same(item.key, asked)] or found[:4]
+    if not found:
         return None
     return Reply(
         (call,), "; ".join(f"{item.key} in {path} is {item.value}" for path, item in found)
@@ -198,6 +203,12 @@ def last_line(files: MemoryFiles, path: str) -> Reply:
         return Reply((far,), refused(result, path) or f"{path} is empty.")
     there = line(files, path, int(found[1]))
     return Reply((far, *there.calls), there.answer)
+
+
+def joined(*replies: Reply) -> Reply:
+    """Two questions in one: one after the other."""
+    calls = tuple(call for reply in replies for call in reply.calls)
+    return Reply(calls, "; ".join(reply.answer for reply in replies))
 
 
 def listing(files: MemoryFiles, folder: str = ".") -> Reply:

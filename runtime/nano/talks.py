@@ -125,7 +125,7 @@ def full_error(scene: Scene) -> Round | None:
 
 def _set_key(scene: Scene, path: str, key: str) -> Reply | None:
     rows = _lines(scene, path)
-    reply = solve.value(scene.files, path, key, scene.items.get(path, ()), rows)
+    reply = solve.value(scene.files, path, key, scene.items.get(path, ()))
     if reply is None:
         return None
     places = [i for i in scene.items.get(path, ()) if f"{i.key} is {i.value}" == reply.answer]
@@ -157,6 +157,12 @@ def full_line(scene: Scene) -> Round | None:
     number = scene.rng.randint(1, len(_lines(scene, path)))
     question = _ask(scene, ways.LINE, unseen.LINE, f=_shown(scene, path), n=str(number))
     return _round(scene, question, _set_line(scene, path, number))
+
+
+def full_open(scene: Scene) -> Round | None:
+    path = scene.rng.choice(list(scene.texts))
+    question = _ask(scene, ways.OPEN, unseen.OPEN, f=_shown(scene, path))
+    return _round(scene, question, _set_line(scene, path, 1))
 
 
 def _set_search(scene: Scene, needle: str) -> Reply | None:
@@ -371,6 +377,7 @@ FULL: tuple[tuple[Step, float], ...] = (
     (full_error, 0.3),
     (full_key, 0.26),
     (full_line, 0.12),
+    (full_open, 0.04),
     (full_search, 0.18),
     (full_list, 0.07),
     (full_any_error, 0.07),

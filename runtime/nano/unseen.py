@@ -152,3 +152,14 @@ GO_BEYOND = _ways(
     "why would that be|any idea why|what can be done about it|can you repair it|is it dangerous|"
     "how many in total|give me a summary|put it in simple words|what do you make of it"
 )
+OPEN = _ways(
+    "what have we got in {f}|let's look at {f}|pull up {f}|what would I see in {f}|peek at {f}|"
+    "how does {f} open"
+)
+TWO_KEYS = _ways(
+    "could I get {k} and {j} out of {f}|{k}, {j}: what are they in {f}|"
+    "what does {f} have for {k} and {j}|which values have {k} and {j} in {f}"
+)
+TWO_ERRORS = _ways(
+    "what broke in {f} and in {g}|do {f} and {g} show errors|what are {f} and {g} complaining about"
+)

@@ -113,6 +113,8 @@ class Lexicon:
         self.pool: list[str] = []
         self.odd = False
         """Whether names of files are mostly unusual ones."""
+        self.talks_of_errors = False
+        """Whether lines that tell of no error may hold a word that marks one."""
 
     def word(self) -> str:
         """A lower-case word, a real one four times of five."""
@@ -137,7 +139,7 @@ class Lexicon:
         rng = self.rng
         if self.pieces and rng.random() < 0.4:
             return "".join(rng.choices(self.pieces, k=rng.randint(1, 3)))
-        if rng.random() < 0.05:
+        if rng.random() < 0.08:
             return self.foreign()
         kind = rng.random()
         if kind < 0.45:
@@ -288,7 +290,7 @@ class Lexicon:
     def _name(self, extension: str) -> str:
         """A file's name; one in eight is not a word, a dot and an extension."""
         rng = self.rng
-        roll = rng.random() * (1 if self.odd else 8)
+        roll = rng.random() * (1 if self.odd else 7)
         if roll < 0.2:
             return rng.choice((rng.choice(BARE), self.word(), self.word().capitalize()))
         if roll < 0.35:
@@ -298,7 +300,7 @@ class Lexicon:
                       f"{self.stem()}.{extension}.{rng.randrange(10)}",
                       f"{self.word()}.{extension}.bak", f".{self.word()}.{extension}")  # fmt: skip
             return rng.choice(shapes)
-        if roll < 0.7:
+        if roll < 0.6:
             shapes = (f"{self.word()} {self.word()}.{extension}",
                       f"{self.word().capitalize()} {self.word()}.{extension}",
                       f"{self.word()} {self.word()} {self.word()}.{extension}",
