@@ -14,7 +14,8 @@ KEY = _ways(
     "file|and {k} in it|and its {k}|same for {k}|now {k}|{k}|and which {k}|plus {k}|next, {k}|"
     "ok, and {k}|thanks, and {k}|then what's {k}|what is {k} there|and what does it say about {k}|"
     "what is its {k}|what's its {k}|which {k} does it set|and what's the {k}|what's the {k} there|"
-    "and for {k}|good, and the {k}|I also need {k}|tell me {k} as well|{k} as well|and how about {k}"
+    "and for {k}|good, and the {k}|I also need {k}|tell me {k} as well|{k} as well|"
+    "and how about {k}"
 )
 FILE = _ways(
     "and in {f}|and {f}|what about {f}|how about {f}|the same for {f}|same question for {f}|"
@@ -113,7 +114,8 @@ FOLDER = _ways(
     "and the {d} folder|what's inside {d}|and {d}/|look into {d}|what is in {d}|and inside {d}|"
     "what does {d} hold|now list {d}|and which files are in {d}|show me {d} too|in {d}"
 )
-WHERE = _ways(
+WHERE = [
+    *_ways(
     "on which line of {f} is {w}|which line of {f} mentions {w}|where in {f} is {w}|"
     "find {w} in {f}|does {f} mention {w}|is {w} in {f}|where does {f} mention {w}|"
     "on which lines of {f} is {w}|which lines of {f} mention {w}|search {f} for {w}|"
@@ -126,10 +128,12 @@ WHERE = _ways(
     "what line of {f} has {w}|what line is {w} on in {f}|which lines have {w} in {f}|"
     "does {f} say anything about {w}|in which lines does {f} say {w}|has {f} a line with {w}|"
     "at which line does {w} appear in {f}|where can I find {w} in {f}|{w} in {f}, which line"
-) + [
-    *combine("_ line _ {f} _ {w}", "which|what|show me the|find the|give me the|on which", "of|in|from",
-             "mentions|has|contains|says|talks about|names|with|is about"),
-    *combine("_ {w} _ {f}", "locate|where is|where's|find|spot|check for|look up the line with", "in|within|inside"),
+),
+
+    *combine("_ line _ {f} _ {w}", "which|what|show me the|find the|give me the|on which",
+             "of|in|from", "mentions|has|contains|says|talks about|names|with|is about"),
+    *combine("_ {w} _ {f}", "locate|where is|where's|find|spot|check for|look up the line with",
+        "in|within|inside"),
 ]  # fmt: skip
 LAST = _ways(
     "what is the last line of {f}|what's the last line of {f}|the last line of {f}|"
@@ -139,78 +143,114 @@ LAST = _ways(
     "print the last line of {f}|how did {f} end|what's the final line of {f}|tail {f}"
 )
 OPEN = [
-    *_ways("what is in {f}|what's in {f}|show me {f}|show {f}|cat {f}|open {f}|read {f}|print {f}|head {f}|"
-           "what does {f} say|what does {f} contain|what's inside {f}|display {f}|what is the content of {f}|"
+    *_ways("what is in {f}|what's in {f}|show me {f}|show {f}|cat {f}|open {f}|read {f}|"
+        "print {f}|head {f}|"
+           "what does {f} say|what does {f} contain|what's inside {f}|display {f}|"
+           "what is the content of {f}|"
            "how does {f} begin|how does {f} start|what's at the top of {f}|read me {f}|give me {f}|"
            "show me the beginning of {f}|is {f} empty|what is written in {f}|the first line of {f}|"
-           "what's the first line of {f}|show me the contents of {f}|what can you read in {f}|see {f}|"
-           "let me see {f}|can you open {f}|can you read {f}|is there anything in {f}|look inside {f}|"
+           "what's the first line of {f}|show me the contents of {f}|what can you read in {f}|"
+           "see {f}|"
+           "let me see {f}|can you open {f}|can you read {f}|is there anything in {f}|"
+           "look inside {f}|"
            "what stands in {f}|view {f}|more {f}|less {f}|does {f} contain anything|can I see {f}"),
-    *combine("_ _ {f}", "show me|print|get|read|display|give me|what is", "the top of|the start of|the beginning of|"
+    *combine("_ _ {f}", "show me|print|get|read|display|give me|what is", "the top of|"
+        "the start of|the beginning of|"
              "the head of|the first line of|the contents of|the text of"),
 ]  # fmt: skip
 TWO_KEYS = [
     *_ways("what are {k} and {j} in {f}|what is {k} and what is {j} in {f}|{k} and {j} in {f}|"
            "give me {k} and {j} from {f}|tell me {k} and {j} in {f}|what's {k} and {j} in {f}|"
-           "what are the {k} and the {j} in {f}|in {f}, what are {k} and {j}|show me {k} and {j} of {f}|"
-           "what is the {k} in {f}, and the {j}|what's {k} in {f} and what's {j}|which {k} and {j} does {f} set|"
-           "what is {k} in {f}, and what is {j}|I need {k} and {j} from {f}|what's the {k} in {f} and the {j}|"
-           "look up {k} and {j} in {f}|{f}: {k} and {j}|both {k} and {j} from {f}|find {k} and {j} in {f}"),
-    *combine("_ {k} _ {j} _ {f}", "what are|what're|tell me|show me|get|find|read|give me the values of|list",
+           "what are the {k} and the {j} in {f}|in {f}, what are {k} and {j}|"
+           "show me {k} and {j} of {f}|"
+           "what is the {k} in {f}, and the {j}|what's {k} in {f} and what's {j}|"
+           "which {k} and {j} does {f} set|"
+           "what is {k} in {f}, and what is {j}|I need {k} and {j} from {f}|"
+           "what's the {k} in {f} and the {j}|"
+           "look up {k} and {j} in {f}|{f}: {k} and {j}|both {k} and {j} from {f}|"
+           "find {k} and {j} in {f}"),
+    *combine("_ {k} _ {j} _ {f}", "what are|what're|tell me|show me|get|find|read|"
+        "give me the values of|list",
              "and|and also|as well as", "in|from|of"),
 ]  # fmt: skip
 TWO_ERRORS = [
-    *_ways("what are the errors in {f} and {g}|what's the error in {f} and in {g}|errors in {f} and {g}|"
-           "what is the error in {f}, and in {g}|check {f} and {g} for errors|what went wrong in {f} and {g}|"
-           "what failed in {f} and what failed in {g}|are there errors in {f} and {g}|look at {f} and {g} for errors|"
-           "what's wrong in {f} and in {g}|tell me the errors in {f} and {g}|find the errors in {f} and {g}|"
+    *_ways("what are the errors in {f} and {g}|what's the error in {f} and in {g}|"
+        "errors in {f} and {g}|"
+           "what is the error in {f}, and in {g}|check {f} and {g} for errors|"
+           "what went wrong in {f} and {g}|"
+           "what failed in {f} and what failed in {g}|are there errors in {f} and {g}|"
+           "look at {f} and {g} for errors|"
+           "what's wrong in {f} and in {g}|tell me the errors in {f} and {g}|"
+           "find the errors in {f} and {g}|"
            "any errors in {f} or {g}|did anything fail in {f} or {g}|why did {f} and {g} fail"),
-    *combine("_ the _ in {f} _ {g}", "what is|what's|show me|give me|find|report", "error|errors|failure|problem", "and|and in|and also in"),
+    *combine("_ the _ in {f} _ {g}", "what is|what's|show me|give me|find|report", "error|"
+        "errors|failure|problem", "and|and in|and also in"),
 ]  # fmt: skip
 COUNTS = [
-    *combine("how many _ _ in {f}", "errors|warnings|lines|words|{x}s|requests|entries|rows|failures|"
-             "tests|times does {w} occur|users|comments|timeouts|exceptions|{w} lines", "are|are there|do you see|are"),
-    *combine("_ the _ in _", "count|add up|total|what's the number of|number of|sum up|tell me the number of",
+    *combine("how many _ _ in {f}", "errors|warnings|lines|words|{x}s|requests|entries|rows|"
+        "failures|"
+             "tests|times does {w} occur|users|comments|timeouts|exceptions|{w} lines", "are|"
+             "are there|do you see|are"),
+    *combine("_ the _ in _", "count|add up|total|what's the number of|number of|sum up|"
+        "tell me the number of",
              "errors|lines|{x}s|warnings|requests|rows|failures", "{f}|{l}|{t}"),
-    *_ways("how many lines does {f} have|how many files are here|how many files are in {d}|how long is {l}|"
-           "how often does {w} occur in {f}|how often did it fail|how many {x}s are there|how many words has {f}|"
-           "count the files in {d}|count the files here|how many times does {w} appear in {f}|how large is {l}|"
+    *_ways("how many lines does {f} have|how many files are here|how many files are in {d}|"
+        "how long is {l}|"
+           "how often does {w} occur in {f}|how often did it fail|how many {x}s are there|"
+           "how many words has {f}|"
+           "count the files in {d}|count the files here|how many times does {w} appear in {f}|"
+           "how large is {l}|"
            "how many lines are in {f}|how many {x}s failed|what is the most common {x} in {f}|"
-           "which error is the most frequent in {l}|how many different {x}s are in {f}|how many errors are there"),
+           "which error is the most frequent in {l}|how many different {x}s are in {f}|"
+           "how many errors are there"),
 ]  # fmt: skip
 COMPARES = [
-    *combine("_ {f} _ {f}", "compare|diff|what's the difference between|what differs between|difference between|"
+    *combine("_ {f} _ {f}", "compare|diff|what's the difference between|what differs between|"
+        "difference between|"
              "what changed between|is there a difference between|how do I merge", "and|with"),
     *_ways("which file is the largest|which file is bigger, {f} or {f}|which is newer, {f} or {f}|"
-           "what is the biggest file here|which file changed last|when was {f} changed|how big is {l}|"
+           "what is the biggest file here|which file changed last|when was {f} changed|"
+           "how big is {l}|"
            "are {f} and {f} the same|is {f} longer than {f}|which file is the newest|who wrote {f}|"
            "which log is worse, {l} or {l}|do {f} and {f} agree|which of {f} and {f} is right|"
            "what's new in {f} since yesterday|sort {f} by {x}|which file has the most {x}s"),
 ]  # fmt: skip
 EXPLAINS = [
-    *combine("_ {f}", "summarize|summarise|sum up|give me a summary of|describe|explain|what is the purpose of|"
-             "tl;dr of|what's the gist of|translate|rewrite|review|improve|rate|proofread|outline|paraphrase|"
+    *combine("_ {f}", "summarize|summarise|sum up|give me a summary of|describe|explain|"
+        "what is the purpose of|"
+             "tl;dr of|what's the gist of|translate|rewrite|review|improve|rate|proofread|"
+             "outline|paraphrase|"
              "tell me what to think of|give me an overview of|in short, what is in"),
     *_ways("what is {f} about|what does {f} do|what's {f} about|what is {f} for|how does {f} work|"
            "explain what {f} does|what does {k} mean in {f}|what does {k} do|why is {k} set in {f}|"
-           "how do I fix the error in {l}|how can I fix {l}|what should I do about the error in {l}|"
-           "is {f} well written|is {f} secure|what do you think of {f}|what language is {f} written in|"
+           "how do I fix the error in {l}|how can I fix {l}|"
+           "what should I do about the error in {l}|"
+           "is {f} well written|is {f} secure|what do you think of {f}|"
+           "what language is {f} written in|"
            "why do we need {k}|what happens when I change {k}|should I raise {k}|is {k} too low|"
-           "explain {k} to me|explain this folder|what is this project about|what does this project do|"
+           "explain {k} to me|explain this folder|what is this project about|"
+           "what does this project do|"
            "what can I learn from {f}|which settings in {f} are wrong|how can I make {x} faster|"
-           "what are the main points of {f}|give me three key points of {f}|what's the conclusion of {f}|"
-           "can you make sense of {l}|why was {k} chosen|what's the best value for {k}|how would I test {f}"),
+           "what are the main points of {f}|give me three key points of {f}|"
+           "what's the conclusion of {f}|"
+           "can you make sense of {l}|why was {k} chosen|what's the best value for {k}|"
+           "how would I test {f}"),
 ]  # fmt: skip
 TABLES = [
     *combine("what_ the {x} of {w} in {t}", " is|'s|was"),
-    *combine("_ {x} _ in {t}", "what's the highest|what's the lowest|what is the average|which|what is the sum of|"
-             "what's the total|who has the highest|what is the maximum|what's the mean|which row has the most",
+    *combine("_ {x} _ in {t}", "what's the highest|what's the lowest|what is the average|which|"
+        "what is the sum of|"
+             "what's the total|who has the highest|what is the maximum|what's the mean|"
+             "which row has the most",
              "|column|value|of {w}|per {x}"),
-    *_ways("which {x} has the highest {x} in {t}|sum the {x} column of {t}|what is in row {n} of {t}|"
+    *_ways("which {x} has the highest {x} in {t}|sum the {x} column of {t}|"
+        "what is in row {n} of {t}|"
            "in {t}, what is the {x} of {w}|what's the {x} for {w} in {t}|average of {x} in {t}|"
-           "what is in column {n} of {t}|plot {t}|which columns does {t} have|how much did {w} cost in {t}|"
+           "what is in column {n} of {t}|plot {t}|which columns does {t} have|"
+           "how much did {w} cost in {t}|"
            "what {x} does {w} have in {t}|which {x} belongs to {w} in {t}|sort {t} by {x}|"
-           "look up {w} in {t} and give me its {x}|who has {n} {x}s in {t}|what is the {x} on {n} in {t}"),
+           "look up {w} in {t} and give me its {x}|who has {n} {x}s in {t}|"
+           "what is the {x} on {n} in {t}"),
 ]  # fmt: skip
 CHANGES = _ways(
     "delete {f}|rename {f} to {f}|fix the typo in {f}|fix {f}|change {k} to {n} in {f}|edit {f}|"
@@ -223,14 +263,18 @@ CHANGES = _ways(
 )
 WORLD = _ways(
     "what is the capital of France|who is the president of {w}|what year is it|what day is it|"
-    "how tall is mount {w}|who wrote {w}|what is the speed of light|what is {n} + {n}|what's {n} * {n}|"
-    "what is the square root of {n}|what is python|how do I install {w}|what is a {w}|what are {w}s|"
+    "how tall is mount {w}|who wrote {w}|what is the speed of light|what is {n} + {n}|"
+    "what's {n} * {n}|"
+    "what is the square root of {n}|what is python|how do I install {w}|what is a {w}|"
+    "what are {w}s|"
     "who discovered {w}|how does a {w} work|what's the latest version of {w}|what is docker|"
-    "how do I exit vim|write a python function that {x}s|write me a regex for {w}|what is kubernetes|"
+    "how do I exit vim|write a python function that {x}s|write me a regex for {w}|"
+    "what is kubernetes|"
     "give me a recipe for {w}|what's the news|will it rain tomorrow|which is better, {w} or {w}|"
     "how many people live in {w}|what does http {n} mean|convert {n} km to miles|define {w}|"
     "how far is the moon|spell {w}|what rhymes with {w}|is {n} prime|who won the world cup in {n}|"
     "what's your favorite {w}|recommend a book about {w}|when did {w} end|when was {w} founded|"
-    "can you write code|do you know {w}|what is the best {w}|what is love|sing me a song|are you sure"
+    "can you write code|do you know {w}|what is the best {w}|what is love|sing me a song|"
+    "are you sure"
 )
 BEYOND_ALONE = COUNTS + COMPARES + EXPLAINS + TABLES + CHANGES + WORLD

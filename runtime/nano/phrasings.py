@@ -277,7 +277,8 @@ ANY_KEY = _ways(
     "which value does {k} have|what do we use for {k}|what did we configure for {k}|"
     "show me the {k} setting|I need the {k} setting|I need the value of {k}|"
     "which {k} do we use for {x}|what {k} is used for {x}|which {k} is for the {x}|"
-    "what {k} is the {x} on|what {k} do I use|which {k} has the {x}|the {x} needs the {k}, what is it|what is {k} equal to"
+    "what {k} is the {x} on|what {k} do I use|which {k} has the {x}|"
+    "the {x} needs the {k}, what is it|what is {k} equal to"
 )
 ANY_ERROR = _ways(
     "what went wrong|what's the error|what is the error|why did it fail|why did the build fail|"

@@ -56,7 +56,8 @@ FORMATS = (
     Format("=.env|env|=.env.local|=prod.env", "{K}={v}|{K}={v}|{K}={q}", "#", "", "|", "upper"),
     Format("conf|=nginx.conf|=default.conf", "    {k} {v};|{k} {v};", "#", "{w} {|location /{w} {",
            "}|    include {p};|", "snake"),
-    Format("=Dockerfile|=Containerfile|=Dockerfile.dev", "ENV {K}={v}|ENV {K} {v}|ARG {K}={v}|{K} {v}", "#",
+    Format("=Dockerfile|=Containerfile|=Dockerfile.dev", "ENV {K}={v}|ENV {K} {v}|ARG {K}={v}|"
+        "{K} {v}", "#",
            "", "RUN {w} {w} {w}|COPY {w} {p}|FROM {w}:{n}|", "upper"),
     Format("sh|=.bashrc|=.profile|=entrypoint|bash", "export {K}={v}|export {K}={q}|{K}={q}", "#",
            "", "set -e|{w} {p}|alias {w}='{w} {w}'|", "upper"),
@@ -76,12 +77,59 @@ FORMATS = (
     Format("tf|tfvars|hcl", "  {k} = {t}|{k} = {t}", "#", 'resource "{w}" "{w}" {', "}|", "snake"),
 )  # fmt: skip
 
-WELL_KNOWN = (
-    "port host user listen server_name root timeout workers debug log_level level region image name version "
-    "url password database replicas memory cpus schedule retries interval path mode bind driver max_size "
-    "client_max_body_size worker_connections keepalive_timeout max_connections shared_buffers volumes "
-    "environment endpoint token secret bucket domain email theme language timezone ttl threads queue backend"
-).split()
+WELL_KNOWN = tuple(
+    [
+        "port",
+        "host",
+        "user",
+        "listen",
+        "server_name",
+        "root",
+        "timeout",
+        "workers",
+        "debug",
+        "log_level",
+        "level",
+        "region",
+        "image",
+        "name",
+        "version",
+        "url",
+        "password",
+        "database",
+        "replicas",
+        "memory",
+        "cpus",
+        "schedule",
+        "retries",
+        "interval",
+        "path",
+        "mode",
+        "bind",
+        "driver",
+        "max_size",
+        "client_max_body_size",
+        "worker_connections",
+        "keepalive_timeout",
+        "max_connections",
+        "shared_buffers",
+        "volumes",
+        "environment",
+        "endpoint",
+        "token",
+        "secret",
+        "bucket",
+        "domain",
+        "email",
+        "theme",
+        "language",
+        "timezone",
+        "ttl",
+        "threads",
+        "queue",
+        "backend",
+    ]
+)
 """Keys of real files; the rest are made up."""
 
 
@@ -106,7 +154,7 @@ def _value(words: Lexicon) -> str:
     if roll < 0.55:
         return words.word()
     if roll < 0.65:
-        return f"{words.number()}{rng.choice(('s', 'ms', 'm', 'MB', 'GB', 'k', '%', 'h', 'G', 'Mi', 'd'))}"
+        return words.number() + rng.choice(("s", "ms", "m", "MB", "GB", "k", "%", "h", "Mi", "d"))
     if roll < 0.75:
         return words.host() + rng.choice(("", f":{rng.randint(80, 65000)}"))
     if roll < 0.8:

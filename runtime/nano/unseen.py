@@ -87,11 +87,14 @@ OTHER = _ways(
     "what is {n} minus {n}|how do I learn {w}|recommend me a {w} for my {w}"
 )
 BEYOND = OTHER + _ways(
-    "can you tell how many {x}s {f} has|what's the total number of lines in {f}|tally the errors of {l}|"
+    "can you tell how many {x}s {f} has|what's the total number of lines in {f}|"
+    "tally the errors of {l}|"
     "what separates {f} from {f}|is {f} any different from {f}|put {f} in your own words|"
-    "what's the story of {f}|boil {f} down for me|walk me through {f}|teach me what {k} is good for|"
+    "what's the story of {f}|boil {f} down for me|walk me through {f}|"
+    "teach me what {k} is good for|"
     "what {x} is listed for {w} in {t}|which {w} earns most in {t}|add up the {x}s of {t}|"
-    "get rid of {f}|please correct {f}|put {w} into {f}|what's the biggest log|who was {w} the great|"
+    "get rid of {f}|please correct {f}|put {w} into {f}|what's the biggest log|"
+    "who was {w} the great|"
     "how do planes fly|what's on tv|how would I repair the failure in {l}|is it wise to change {k}"
 )
 WHERE = _ways(
@@ -132,7 +135,8 @@ WHICH_LINE = _ways(
     "whereabouts|which line says so"
 )
 WHOLE = _ways(
-    "what was the exact time|can you quote the line|at what time did it happen|let me see that line|"
+    "what was the exact time|can you quote the line|at what time did it happen|"
+    "let me see that line|"
     "what's the full text of the line|which machine was it|what time is on it"
 )
 MORE = _ways(

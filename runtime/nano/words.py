@@ -48,17 +48,13 @@ SCRIPTS = (
     (0x1F680, 0x1F6C0), (0xC0, 0xD6), (0x100, 0x17E),
 )  # fmt: skip
 """Ranges of letters and signs whose UTF-8 is two to four bytes."""
-BARE = (
-    "Makefile",
-    "README",
-    "LICENSE",
-    "CHANGELOG",
-    "TODO",
-    "syslog",
-    "messages",
-    "dmesg",
-    "notes",
+BARE = tuple(
+    ["Makefile", "README", "LICENSE", "CHANGELOG", "TODO", "syslog", "messages", "dmesg", "notes"]
 )
+DOTTED = ("_.DAY.EXT", "_-DAY.EXT", "_._.EXT", "._", "_.EXT.1", "_.EXT.7", "_.EXT.bak", "._.EXT")
+SPACED = ("_ _.EXT", "_ _.EXT", "_ _ _.EXT", "_ (1).EXT", "_ (3).EXT", "_ 2024.EXT", "_ - _.EXT")
+FOREIGN = ("_.EXT", "_.EXT", "__.EXT", "_ _.EXT", "_-_.EXT", "_")
+"""Names that are not a word, a dot and an extension: `_` is a word."""
 CONSONANTS = "bcdfghjklmnprstvwxz"
 UNITS = ("ms", "s", "MB", "GiB", "%", "kB", "min", "k", " bytes", "px", "h", "d")
 HELD_OUT = 8  # one word in so many
@@ -295,22 +291,11 @@ class Lexicon:
             return rng.choice((rng.choice(BARE), self.word(), self.word().capitalize()))
         if roll < 0.35:
             day = f"20{rng.randrange(19, 28)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
-            shapes = (f"{self.word()}.{day}.{extension}", f"{self.word()}-{day}.{extension}",
-                      f"{self.word()}.{self.word()}.{extension}", f".{self.word()}",
-                      f"{self.stem()}.{extension}.{rng.randrange(10)}",
-                      f"{self.word()}.{extension}.bak", f".{self.word()}.{extension}")  # fmt: skip
-            return rng.choice(shapes)
-        if roll < 0.6:
-            shapes = (f"{self.word()} {self.word()}.{extension}",
-                      f"{self.word().capitalize()} {self.word()}.{extension}",
-                      f"{self.word()} {self.word()} {self.word()}.{extension}",
-                      f"{self.word()} ({rng.randrange(9)}).{extension}",
-                      f"{self.word()} {rng.randrange(2030)}.{extension}",
-                      f"{self.word()} - {self.word()}.{extension}")  # fmt: skip
-            return rng.choice(shapes)
-        if roll < 1.0:
-            shapes = (f"{self.foreign()}.{extension}", f"{self.foreign()}_{self.word()}.{extension}",
-                      f"{self.word()}-{self.foreign()}.{extension}",
-                      f"{self.foreign()}{self.foreign()}.{extension}", self.foreign())  # fmt: skip
-            return rng.choice(shapes)
-        return f"{self.stem()}.{extension}"
+            shape, word = rng.choice(DOTTED).replace("DAY", day), self.word
+        elif roll < 0.6:
+            shape, word = rng.choice(SPACED), self.word
+        elif roll < 1.0:
+            shape, word = rng.choice(FOREIGN), self.foreign
+        else:
+            shape, word = "_.EXT", self.stem
+        return fill_signs(shape, word).replace("EXT", extension)
