@@ -103,9 +103,12 @@ def where(writer: Writer) -> Round:
             return made("where", question, reply, files)
 
 
-def some_log(writer: Writer, size: int) -> Log:
-    """A log or a report of about so many lines; one in nine tells of no error."""
+def some_log(writer: Writer, size: int = 0) -> Log:
+    """A log or a report, of about so many lines if it is said; one in nine tells of no error."""
     rng = writer.rng
+    size = size or log_size(writer)
+    if writer.long:  # many hits
+        return make_log(writer.words, size, max(3, writer.lines()))
     roll = rng.random()
     if roll < 0.45:
         return make_report(writer.words, size)
@@ -127,10 +130,7 @@ def error(writer: Writer) -> Round:
     rng = writer.rng
     folder = rng.random() < 0.04
     while True:
-        if writer.long:  # a result of many hits
-            log = make_log(writer.words, log_size(writer), max(3, writer.lines()))
-        else:
-            log = some_log(writer, log_size(writer))
+        log = some_log(writer)
         path = writer.path(LOG_EXTENSIONS)
         files = workspace(writer, {path: "\n".join(log.lines)})
         asked = path
@@ -200,7 +200,7 @@ def double(writer: Writer) -> Round:
             slots = {"f": shown, "k": first, "j": second}
             question = writer.ask(ways.TWO_KEYS, unseen.TWO_KEYS, **slots)
         else:
-            logs = {writer.path(LOG_EXTENSIONS): some_log(writer, log_size(writer)) for _ in "12"}
+            logs = {writer.path(LOG_EXTENSIONS): some_log(writer) for _ in "12"}
             files = workspace(writer, {path: "\n".join(log.lines) for path, log in logs.items()})
             replies = [solve.error(files, path, log) for path, log in logs.items()]
             f, g = list(logs) if len(logs) == 2 else ("", "")
@@ -224,7 +224,7 @@ def search_error(writer: Writer) -> Round:
             if reply.answer.startswith("No file"):
                 return made("search_error", question, reply, files)
             continue
-        log = some_log(writer, log_size(writer))
+        log = some_log(writer)
         if log.weak or log.hidden or any(needle.lower() in row.lower() for row in log.lines):
             continue
         log.lines.insert(0, f"{_calm(writer, needle, 9)[0]} {needle}")
@@ -255,7 +255,7 @@ def any_error(writer: Writer) -> Round:
         log = None
         path = writer.path(LOG_EXTENSIONS)
         if rng.random() < 0.9:
-            log = some_log(writer, log_size(writer))
+            log = some_log(writer)
             texts[path] = "\n".join(log.lines)
         files = workspace(writer, texts)
         reply = solve.any_error(files, path, log)

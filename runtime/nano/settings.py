@@ -183,11 +183,9 @@ def make_settings(
     rng = words.rng
     if not twice and not said and rng.random() < 0.25:
         config = make_config(words, size)
-        items = tuple(
-            Setting(key, value, place)
-            for (key, value), place in zip(config.pairs, config.places, strict=True)
-        )
-        return Settings(config.path, config.text, items)
+        known = zip(config.pairs, config.places, strict=True)
+        pairs = tuple(Setting(key, value, place) for (key, value), place in known)
+        return Settings(config.path, config.text, pairs)
     form = rng.choice([f for f in FORMATS if f.comment or not said])
     lines: list[str] = []
     items: list[Setting] = []

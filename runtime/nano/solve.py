@@ -8,7 +8,7 @@ before what was meant); the corpus then draws again.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .files import Call, MemoryFiles
@@ -158,7 +158,9 @@ def _same(key: str, asked: str) -> bool:
     return re.sub(r"[ _.-]", "", key).lower() == re.sub(r"[ _.-]", "", asked).lower()
 
 
-def any_value(files: MemoryFiles, asked: str, items: dict[str, Sequence[Setting]]) -> Reply | None:
+def any_value(
+    files: MemoryFiles, asked: str, items: Mapping[str, Sequence[Setting]]
+) -> Reply | None:
     """The value of a key, no file being named: where it is set, and to what."""
     pattern, regex = worded(asked)
     call = find(pattern, regex=regex)

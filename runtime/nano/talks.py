@@ -68,6 +68,7 @@ def _scene(writer: Writer) -> Scene:
     scene.texts[settings.path] = settings.text
     join = rng.choice((" = ", "=", ": "))
     keys = list(dict.fromkeys(item.key for item in settings.items))
+    keys = rng.sample(keys, rng.randint(1, len(keys)))
     again = [Setting(key, words.value().replace("'", ""), n) for n, key in enumerate(keys, 1)]
     other = words.path(("ini", "conf", "yaml", "env", "toml", "cfg"))
     if other not in scene.texts:
@@ -186,7 +187,7 @@ def _needle(scene: Scene) -> str:
     rng = scene.rng
     if rng.random() < 0.12:
         return scene.writer.needle()
-    if rng.random() < 0.35:
+    if rng.random() < 0.45:
         return rng.choice(scene.items[rng.choice(list(scene.items))]).key
     rows = _lines(scene, rng.choice(list(scene.texts)))
     parts = [part.strip("\"'.,:;()[]{}<>=") for part in rng.choice(rows).split()]
@@ -393,8 +394,8 @@ ON: tuple[tuple[Step, float], ...] = (
     (whole_line, 0.07),
     (more_errors, 0.1),
     (and_word, 0.08),
-    (sets_it, 0.06),
-    (to_what, 0.08),
+    (sets_it, 0.12),
+    (to_what, 0.15),
     (and_folder, 0.06),
     (beyond, 0.05),
     (thanked, 0.04),
