@@ -389,10 +389,29 @@ BEFORE = _ways(
     "please |can you tell me |could you tell me |hey, |hi, |hello, |so |ok, |now |and |tell me, |"
     "I want to know: |quick question: |I wonder, |do you know |one more thing: |next: |also, |"
     "sorry, |then |hey nano, |and now: |I'm new here, |for the {x} team: |about the {x}: |"
+    "I have a problem. |we deployed yesterday. |it worked last week. |I'm on call and need help. |"
+    "I need this for a report: |good morning! |thanks. |great, |perfect. |sorry to ask again: |"
+    "a colleague asks: |I can't find it: |the {x} is slow. |we changed the {x}. |help me: |"
     "my {x} is broken, |while the {x} runs, |before I {x} it, |the {x} wants to know: "
 )
-AFTER = _ways("| please|, please| thanks|, thanks| for me| now")
+AFTER = _ways(
+    "| please|, please| thanks|, thanks| for me| now|, thank you| again| exactly| for the {x}|"
+    " by any chance| right now| quickly| then|, if you can| today"
+)
 OPENERS = tuple(_ways("what|which|where|who|is|are|in|did|any|how|does|do|can|could|why|when|has"))
+
+
+def slip(rng: random.Random, text: str) -> str:
+    """The text with one letter of a word missing, doubled or swapped with the next."""
+    parts = text.split(" ")
+    long = [n for n, part in enumerate(parts) if len(part) > 3 and part.isalpha()]
+    if not long:
+        return text
+    n = rng.choice(long)
+    at = rng.randrange(1, len(parts[n]) - 1)
+    head, one, two, tail = parts[n][:at], parts[n][at], parts[n][at + 1], parts[n][at + 2 :]
+    parts[n] = head + rng.choice((two, two + one, one + one + two)) + tail
+    return " ".join(parts)
 
 
 def ask(
@@ -400,6 +419,8 @@ def ask(
 ) -> str:
     """One question: a phrasing, now and then made polite, with or without capital and mark."""
     text = rng.choice(patterns)
+    if rng.random() < 0.05:
+        text = slip(rng, text)
     if text.startswith("{x}"):
         text = any_word() + text[3:]
     if rng.random() < 0.12:

@@ -64,6 +64,8 @@ class Writer:
     def needle(self) -> str:
         """Something to search for."""
         roll = self.rng.random()
+        if roll < 0.06:
+            return self.words.foreign()
         if roll < 0.45:
             return self.words.word()
         if roll < 0.6:

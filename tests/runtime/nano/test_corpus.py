@@ -25,8 +25,8 @@ SLOTS = {
     "SEARCH_IN": "wd", "BOTH": "w", "PLURAL": "w", "ANY_KEY": "k", "ANY_ERROR": "",
     "WHERE": "wf", "LAST": "f", "OPEN": "f", "TWO_KEYS": "fkj", "TWO_ERRORS": "fg",
 }  # fmt: skip
-FRAME = set(
-    [
+FRAME = {
+    *(
         "The",
         "error",
         "in",
@@ -39,33 +39,11 @@ FRAME = set(
         "holds:",
         "Line",
         "says:",
-        "empty.",
-        "mentioned",
-        "mentions",
-        "error.",
-        "line",
-        "lines",
-        "on",
-        "of",
-        "a",
-        "binary",
-        "file;",
-        "I",
-        "can",
-        "only",
-        "read",
-        "text.",
-        "found",
-        "does",
-        "not",
-        "mention",
-        "and",
-        "maybe",
-        "more",
-        "files",
-        "(line",
-    ]
-)
+    ),
+    *("empty.", "mentioned", "mentions", "error.", "line", "lines", "on", "of", "a", "binary"),
+    *("file;", "I", "can", "only", "read", "text.", "found", "does", "not", "mention", "and"),
+    *("maybe", "more", "files", "(line"),
+}
 """The words of nano's own; all others stand in the question or in what the tools returned."""
 GOING_ON = {
     "AND_KEY": follow.KEY, "AND_FILE": follow.FILE, "AND_LINE": follow.LINE,
