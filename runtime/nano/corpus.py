@@ -130,7 +130,7 @@ FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
     "any_error": (any_error, 0.06),
     "any_key": (any_key, 0.06),
     "missing": (missing, 0.05),
-    "beyond": (beyond, 0.06),
+    "beyond": (beyond, 0.14),
     "chat": (chat, 0.03),
 }
 LONG_FAMILIES = {"error": 0.3, "list": 0.2, "search": 0.3, "search_error": 0.1, "any_error": 0.1}

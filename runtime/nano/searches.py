@@ -147,7 +147,7 @@ def error(writer: Writer) -> Round:
 def some_settings(writer: Writer, size: int) -> Settings:
     """A configuration file; now and then with a key that repeats or comments that name keys."""
     roll = writer.rng.random()
-    return make_settings(writer.words, size, twice=roll < 0.12, said=0.12 <= roll < 0.25)
+    return make_settings(writer.words, size, twice=roll < 0.2, said=0.2 <= roll < 0.33)
 
 
 def said_key(writer: Writer, items: Sequence[Setting]) -> str:

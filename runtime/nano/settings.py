@@ -77,6 +77,11 @@ FORMATS = (
     Format("tf|tfvars|hcl", "  {k} = {t}|{k} = {t}", "#", 'resource "{w}" "{w}" {', "}|", "snake"),
 )  # fmt: skip
 
+USES = (
+    'echo "${k}"', '{w} --{w} "${k}"', 'if [ -z "${k}" ]; then', "{w}({k}, {w})", "# {w} {k} {w}",
+    "    return {k}", "{w} {w} {k} {w}",
+)  # fmt: skip
+"""Lines that name a key {k} and set nothing."""
 WELL_KNOWN = tuple(
     [
         "port",
@@ -203,6 +208,9 @@ def make_settings(
             lines.append(fill(words, rng.choice(form.sections.split("|")), short))
         elif lines and form.around and rng.random() < 0.12:
             lines.append(fill(words, rng.choice(form.around.split("|")), short))
+        elif seen and rng.random() < 0.04:
+            used = rng.choice(list(seen))
+            lines.append(fill(words, rng.choice(USES).replace("{k}", used)))
         elif say and rng.random() < 0.08:
             lines.append(f"{say} {words.phrase(1, 5)}")
         text = ""

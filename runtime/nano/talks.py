@@ -397,7 +397,7 @@ ON: tuple[tuple[Step, float], ...] = (
     (sets_it, 0.12),
     (to_what, 0.15),
     (and_folder, 0.06),
-    (beyond, 0.05),
+    (beyond, 0.07),
     (thanked, 0.04),
 )
 
