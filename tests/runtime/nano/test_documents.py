@@ -21,19 +21,17 @@ DB_2 = (
     "Which files mention db-2?",
     "db-2 is mentioned in app.log, config/settings.ini, notes.txt",
 )
+APP = (
+    "What's the error in app.log?",
+    "The error is: payment: connection to db-2 refused after 3 retries",
+)
+WORKER = (
+    "What's the error in worker.log?",
+    "The error is: mail: template receipt-de.html not found",
+)
 CONVERSATIONS = {
-    "README and api.md": [
-        (
-            "What's the error in app.log?",
-            "The error is: payment: connection to db-2 refused after 3 retries",
-        )
-    ],
-    "api.md, worker.log": [
-        (
-            "What's the error in worker.log?",
-            "The error is: mail: template receipt-de.html not found",
-        )
-    ],
+    "README and api.md": [APP],
+    "api.md, worker.log": [WORKER],
     "api.md, a folder": [
         ("Which files are in runbooks?", "The folder holds: database.md"),
     ],
@@ -46,6 +44,19 @@ CONVERSATIONS = {
     "api.md, db-2": [("Which file mentions db-2?", DB_2[1])],
     "recipes.md": [HERE, LINE_2, RETRY],
     "replay.md": [LINE_3],
+    "examples/runs/chat": [HERE, LINE_2, WORKER],
+    "examples/runs/search": [
+        RETRY,
+        ("Which file mentions db-2?", DB_2[1]),
+        (
+            "Which file mentions timeout?",
+            "timeout is mentioned in config/settings.ini, runbooks/database.md",
+        ),
+        (
+            "Which file mentions payment?",
+            "payment is mentioned in app.log, config/settings.ini",
+        ),
+    ],
 }
 
 
