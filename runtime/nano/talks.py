@@ -16,6 +16,7 @@ from .marks import ERRORS
 from .searches import said_key, some_log, some_settings
 from .settings import Setting
 from .smalltalk import THANKED
+from .smalltalk import beyond as alone
 from .solve import CANNOT, Reply
 from .writer import AGENT_CHARS, ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, made
 
@@ -227,6 +228,11 @@ def full_any_error(scene: Scene) -> Round | None:
     return _round(scene, _ask(scene, ways.ANY_ERROR, unseen.ANY_ERROR), reply)
 
 
+def full_beyond(scene: Scene) -> Round | None:
+    item = alone(scene.writer)
+    return _round(scene, item.question, Reply((), item.answer))
+
+
 # ----------------------------------------------------------------------- questions that go on
 
 
@@ -375,13 +381,14 @@ def thanked(scene: Scene) -> Round | None:
 
 
 FULL: tuple[tuple[Step, float], ...] = (
-    (full_error, 0.3),
+    (full_error, 0.22),
     (full_key, 0.26),
     (full_line, 0.12),
     (full_open, 0.04),
     (full_search, 0.18),
     (full_list, 0.07),
-    (full_any_error, 0.07),
+    (full_any_error, 0.05),
+    (full_beyond, 0.05),
 )
 ON: tuple[tuple[Step, float], ...] = (
     (and_key, 0.2),

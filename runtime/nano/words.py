@@ -286,7 +286,7 @@ class Lexicon:
     def _name(self, extension: str) -> str:
         """A file's name; one in eight is not a word, a dot and an extension."""
         rng = self.rng
-        roll = rng.random() * (1 if self.odd else 7)
+        roll = rng.random() * (1 if self.odd else 5)
         if roll < 0.2:
             return rng.choice((rng.choice(BARE), self.word(), self.word().capitalize()))
         if roll < 0.35:
