@@ -230,6 +230,8 @@ def full_any_error(scene: Scene) -> Round | None:
 
 def full_beyond(scene: Scene) -> Round | None:
     item = alone(scene.writer)
+    scene.path = scene.key = scene.needle = scene.row = ""
+    scene.number = scene.told = 0
     return _round(scene, item.question, Reply((), item.answer))
 
 
