@@ -188,7 +188,7 @@ def _needle(scene: Scene) -> str:
     rng = scene.rng
     if rng.random() < 0.12:
         return scene.writer.needle()
-    if rng.random() < 0.45:
+    if rng.random() < 0.6:
         return rng.choice(scene.items[rng.choice(list(scene.items))]).key
     rows = _lines(scene, rng.choice(list(scene.texts)))
     parts = [part.strip("\"'.,:;()[]{}<>=") for part in rng.choice(rows).split()]
@@ -392,22 +392,23 @@ FULL: tuple[tuple[Step, float], ...] = (
     (full_any_error, 0.05),
     (full_beyond, 0.05),
 )
+# Most of these ask for something that is seldom the case; the more weight they have where it is.
 ON: tuple[tuple[Step, float], ...] = (
-    (and_key, 0.2),
-    (and_file, 0.13),
-    (and_line, 0.1),
-    (next_line, 0.05),
-    (line_before, 0.03),
-    (its_error, 0.08),
-    (which_line, 0.07),
-    (whole_line, 0.07),
-    (more_errors, 0.1),
-    (and_word, 0.08),
-    (sets_it, 0.12),
-    (to_what, 0.15),
-    (and_folder, 0.06),
-    (beyond, 0.07),
-    (thanked, 0.04),
+    (and_key, 0.12),
+    (and_file, 0.08),
+    (and_line, 0.08),
+    (next_line, 0.25),
+    (line_before, 0.14),
+    (its_error, 0.4),
+    (which_line, 0.1),
+    (whole_line, 0.25),
+    (more_errors, 0.6),
+    (and_word, 0.15),
+    (sets_it, 1.5),
+    (to_what, 2.0),
+    (and_folder, 0.3),
+    (beyond, 0.06),
+    (thanked, 0.03),
 )
 
 
