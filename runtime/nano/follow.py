@@ -277,4 +277,4 @@ WORLD = _ways(
     "can you write code|do you know {w}|what is the best {w}|what is love|sing me a song|"
     "are you sure"
 )
-BEYOND_ALONE = COUNTS + COMPARES + EXPLAINS + TABLES + CHANGES + WORLD
+BEYOND_ALONE = (COUNTS, COMPARES, EXPLAINS, TABLES, CHANGES, WORLD)

@@ -383,7 +383,11 @@ OTHER = mixed(OTHER, composed.OTHER, unseen.OTHER)
 WHERE = follow.WHERE
 LAST = follow.LAST
 OPEN, TWO_KEYS, TWO_ERRORS = follow.OPEN, follow.TWO_KEYS, follow.TWO_ERRORS
-BEYOND = sorted({*follow.BEYOND_ALONE, *OTHER} - set(unseen.BEYOND))
+BEYOND_KINDS = tuple(
+    sorted(set(kind) - set(unseen.BEYOND)) for kind in (*follow.BEYOND_ALONE, OTHER)
+)
+"""Each kind is asked as often as the others, however many its phrasings are."""
+BEYOND = [way for kind in BEYOND_KINDS for way in kind]
 
 BEFORE = _ways(
     "please |can you tell me |could you tell me |hey, |hi, |hello, |so |ok, |now |and |tell me, |"

@@ -45,7 +45,7 @@ def chat(writer: Writer) -> Round:
 def beyond(writer: Writer) -> Round:
     """To count, compare, sum up, explain, change, look into a table or know the world."""
     rng, words = writer.rng, writer.words
-    text = rng.choice(unseen.BEYOND if writer.asks_anew else ways.BEYOND)
+    text = rng.choice(unseen.BEYOND if writer.asks_anew else rng.choice(ways.BEYOND_KINDS))
     slots = {
         "{f}": lambda: writer.path(ALL_EXTENSIONS),
         "{l}": lambda: writer.path(LOG_EXTENSIONS),

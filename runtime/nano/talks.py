@@ -418,14 +418,14 @@ def talk(writer: Writer) -> list[Round]:
     scene = _scene(writer)
     count = rng.choice((2, 2, 3, 3, 4, 5, 6))
     out: list[Round] = []
-    tries = 0
     while len(out) < count:
-        tries += 1
-        if tries > 60:
-            return talk(writer)
         steps = FULL if not out or rng.random() < 0.12 else ON
-        step = rng.choices([s for s, _ in steps], [share for _, share in steps])[0]
-        item = step(scene)
-        if item is not None:
-            out.append(item)
+        for _ in range(40):
+            step = rng.choices([s for s, _ in steps], [share for _, share in steps])[0]
+            item = step(scene)
+            if item is not None:
+                out.append(item)
+                break
+        else:
+            return talk(writer)
     return out

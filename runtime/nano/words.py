@@ -279,7 +279,7 @@ class Lexicon:
         if rng.random() >= deep:
             return name
         folder = self.folder()
-        if rng.random() < 0.1:
+        if rng.random() < 0.2:
             folder += "/" + "/".join(self.word() for _ in range(rng.randint(1, 3)))
         return f"{folder}/{name}"
 
