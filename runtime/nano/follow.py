@@ -70,9 +70,9 @@ WHOLE = _ways(
     "the full line|what does the line say|quote it|what time was that|at what time|"
     "who logged that|which component|what host was that|which process|can I see the line|"
     "what exactly does it say|give me the full line|and when was it|which {x} was it|"
-    "and when|and the time|and the host|and which host|and the timestamp|what's the timestamp|"
+    "and when|and which host|and the timestamp|what's the timestamp|"
     "when was it logged|show it to me|what does it say exactly|what does it say there|"
-    "which {x} was that|and the {x}|the exact line please|on what day|the whole line|quote the line"
+    "which {x} was that|the exact line please|on what day|the whole line|quote the line"
 )
 MORE = _ways(
     "what else|anything else|any other errors|any more|are there more errors|other errors|"

@@ -57,11 +57,11 @@ def _scene(writer: Writer) -> Scene:
         path = writer.path(LOG_EXTENSIONS)
         if rng.random() < 0.5:
             log = make_log(
-                words, rng.randint(1, rng.choice((size, 60))), rng.choice((1, 1, 2, 2, 3))
+                words, rng.randint(1, rng.choice((size, 60, 3000))), rng.choice((1, 1, 2, 2, 3))
             )
             scene.plain[path] = log
         else:
-            log = some_log(writer, rng.randint(1, rng.choice((size, 200))))
+            log = some_log(writer, rng.randint(1, rng.choice((size, 200, 4000))))
         scene.logs[path] = log
         scene.texts[path] = "\n".join(log.lines) + "\n"
     settings = some_settings(writer, rng.randint(2, size))
