@@ -28,6 +28,7 @@ class Encoder:
     """Segments to token ids, the way the runtime does it: each segment by itself."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
         self.ids = vocabulary.ids
         self.first_special = self.ids[CONTROL[0]]
         self.tokenizer = plain_tokenizer(vocabulary)
@@ -70,15 +71,19 @@ def sequence(encoder: Encoder, seed: int, tokens: int, size: int) -> tuple[list[
         first = len(ids) == head
         writer.long = first and tokens >= LONG_FROM and writer.rng.random() < LONG
         writer.size = size if first or writer.rng.random() < 0.5 else max(2, size // 3)
-        more, wanted = encoder(round_segments(draw(writer)))
+        more, wanted = _drawn(encoder, writer)
         tries = 0
-        while len(ids) + len(more) > tokens + 1 and (first or tries < 5):
+        while len(ids) + len(more) > tokens + 1 and (first or tries < 2):
             writer.size = max(2, writer.size * 2 // 3)
-            more, wanted = encoder(round_segments(draw(writer)))
+            more, wanted = _drawn(encoder, writer)
             tries += 1
         ids += more
         targets += wanted
     return ids[: tokens + 1], targets[: tokens + 1]
+
+
+def _drawn(encoder: Encoder, writer: Writer) -> tuple[list[int], list[bool]]:
+    return encoder(segment for item in draw(writer) for segment in round_segments(item))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,95 +9,57 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 
 from . import phrasings as ways
-from . import unseen
-from .configs import any_line, make_config
-from .files import Call, MemoryFiles
-from .logs import make_log
-from .searches import any_error, any_key, search, search_error
+from . import solve, unseen
+from .configs import any_line
+from .files import MemoryFiles
+from .searches import any_error, any_key, double, error, key, search, search_error, where
+from .smalltalk import beyond, chat
+from .talks import FOLLOW_UPS, talk
 from .words import Lexicon
-from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, make_round, read_on, workspace
+from .writer import AGENT_CHARS, ALL_EXTENSIONS, Round, Writer, made
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
-
-HELLO = "Hello! Ask me about a file in this folder."
-WELCOME = "You're welcome."
-ABILITIES = (
-    "I can list folders, read files and search them. "
-    "Ask me for the error in a log, the value of a setting or a line of a file."
-)
-NAME = "I am triplepoint-nano, a small model that answers questions about files."
-GOODBYE = "Goodbye!"
-OUT_OF_SCOPE = "I can only answer questions about the files in this folder."
-
-
-def error(writer: Writer) -> Round:
-    """What went wrong, according to a log. With several errors the first one is the answer."""
-    rng = writer.rng
-    roll = rng.random()
-    count = 0 if roll < 0.1 else 1 if roll < 0.85 else rng.randint(2, 3)
-    log = make_log(writer.words, writer.lines(), count)
-    path = writer.path(LOG_EXTENSIONS)
-    files = workspace(writer, {path: "\n".join(log.lines)}, len(log.lines))
-    question = writer.ask(ways.ERROR, unseen.ERROR, f=ways.quoted(rng, path))
-    answer = f"The error is: {log.errors[0]}" if log.errors else f"There is no error in {path}."
-    calls = read_on(files, path, log.places[0] if log.errors else len(log.lines))
-    return make_round("error", question, calls, answer, files)
-
-
-def key(writer: Writer) -> Round:
-    """The value of a key in a configuration file, or that there is no such key.
-
-    The file is searched for the key, so that a long one costs no more than a short one.
-    """
-    rng = writer.rng
-    config = make_config(writer.words, writer.lines())
-    wanted, value = rng.choice(config.pairs)
-    answer = f"{wanted} is {value}"
-    other = writer.words.identifier()
-    if rng.random() < 0.08 and other.lower() not in config.text.lower():
-        wanted, answer = other, f"There is no {other} in {config.path}."
-    files = MemoryFiles({config.path: config.text})
-    question = writer.ask(
-        ways.KEY,
-        unseen.KEY,
-        f=ways.quoted(rng, config.path, often=0.08),
-        k=ways.quoted(rng, wanted),
-    )
-    call = Call("search", {"pattern": wanted, "path": config.path})
-    return make_round("key", question, [call], answer, files)
 
 
 def line(writer: Writer) -> Round:
     """What is on line N: that line alone is read."""
     rng = writer.rng
-    total = rng.randint(1, rng.choice((9, 60, 400)))
+    total = rng.randint(1, rng.choice((9, 60, 400, 9000)))
     number = rng.randint(1, total)
-    past = rng.random() < 0.06
     texts = [any_line(writer.words) for _ in range(total)] if total < 30 else [""] * total
     if not (rng.random() < 0.03):
         texts[number - 1] = any_line(writer.words)
+    if rng.random() < 0.06:  # past the end
+        number = total + rng.randint(1, 50)
     path = writer.path(ALL_EXTENSIONS)
-    files = MemoryFiles({path: "\n".join(texts) + "\n"})
-    wanted = total + rng.randint(1, 50) if past else number
+    text = "" if rng.random() < 0.02 else "\n".join(texts) + "\n"
+    files = MemoryFiles({path: text}, max_chars=AGENT_CHARS)
     shown = ways.quoted(rng, path)
-    if wanted <= len(ORDINALS) and rng.random() < 0.1:
+    if rng.random() < 0.06:
+        texts[-1] = any_line(writer.words)
+        question = writer.ask(ways.LAST, unseen.LAST, f=shown)
+        return made("line", question, solve.last_line(files, path), files)
+    if number <= len(ORDINALS) and rng.random() < 0.1:
         spoken = [text for text in ways.LINE if "line {n}" in text]
         patterns = [text.replace("line {n}", "the {n} line") for text in spoken]
-        question = writer.ask(patterns, patterns, f=shown, n=ORDINALS[wanted - 1])
+        question = writer.ask(patterns, patterns, f=shown, n=ORDINALS[number - 1])
     else:
-        question = writer.ask(ways.LINE, unseen.LINE, f=shown, n=str(wanted))
-    arguments: dict[str, object] = {"path": path, "start": wanted, "end": wanted}
-    if wanted == 1:  # the default is not written
-        del arguments["start"]
-    text = texts[number - 1].strip()
-    if past:
-        answer = f"There is no line {wanted} in {path}."
-    else:
-        answer = f"Line {wanted} says: {text}" if text else f"Line {wanted} is empty."
-    return make_round("line", question, [Call("read_file", arguments)], answer, files)
+        question = writer.ask(ways.LINE, unseen.LINE, f=shown, n=str(number))
+    return made("line", question, solve.line(files, path, number), files)
+
+
+def opening(writer: Writer) -> Round:
+    """What is in a file: its first line, or that it holds nothing or no text."""
+    rng = writer.rng
+    path = writer.path(ALL_EXTENSIONS)
+    lines = [any_line(writer.words) for _ in range(rng.randint(1, 9))]
+    roll = rng.random()
+    text = "" if roll < 0.15 else "\0PNG" if roll < 0.25 else "\n".join(lines)
+    files = MemoryFiles({path if roll < 0.95 else "other": text}, max_chars=AGENT_CHARS)
+    question = writer.ask(ways.OPEN, unseen.OPEN, f=ways.quoted(rng, path))
+    return made("open", question, solve.line(files, path, 1), files)
 
 
 def listing(writer: Writer) -> Round:
@@ -109,95 +71,92 @@ def listing(writer: Writer) -> Round:
     count = max(1, min(writer.lines(), 40))
     with writer.words.few(max(4, count // 2)) if rng.random() < 0.5 else nullcontext():
         texts = {prefix + writer.words.path(ALL_EXTENSIONS, deep=0.15): "x" for _ in range(count)}
-    missing = not here and rng.random() < 0.1
-    files = MemoryFiles({writer.words.path(ALL_EXTENSIONS, deep=0): "x"} if missing else texts)
+    roll = rng.random()
+    if roll < 0.04:
+        texts = {} if here else {folder + "/": ""}
+    elif roll < 0.12 and not here:
+        texts = {writer.words.path(ALL_EXTENSIONS, deep=0): "x"}
+    elif roll < 0.14 and not here:
+        texts = {folder: "x"}
+    files = MemoryFiles(texts, max_chars=AGENT_CHARS)
     if here:
         question = writer.ask(ways.LIST_HERE, unseen.LIST_HERE)
-        call = Call("list_dir", {})
     else:
-        shown = ways.quoted(rng, folder)
-        question = writer.ask(ways.LIST, unseen.LIST, d=shown)
-        call = Call("list_dir", {"path": folder})
-    if missing:
-        answer = f"There is no folder {folder}."
-    elif not here and rng.random() < 0.02:
-        files = MemoryFiles({folder: "x"})
-        answer = f"{folder} is a file."
-    else:
-        answer = "The folder holds: " + files.run(call).replace("\n", ", ")
-    if here and rng.random() < 0.03:
-        files, answer = MemoryFiles({}), "The folder is empty."
-    return make_round("list", question, [call], answer, files)
+        question = writer.ask(ways.LIST, unseen.LIST, d=ways.quoted(rng, folder))
+    return made("list", question, solve.listing(files, folder), files)
 
 
 def missing(writer: Writer) -> Round:
-    """A file that does not exist, or that is a folder."""
+    """A file that does not exist, that is a folder, that holds nothing or no text."""
     rng = writer.rng
-    source = rng.choice((error, key, line))(writer)
+    source = rng.choice((error, key, line, where))(writer)
     call = source.steps[0][0]
     path = str(call.arguments["path"])
-    other = f"{path}/{writer.words.path(ALL_EXTENSIONS, deep=0)}"
-    folder = call.name == "read_file" and rng.random() < 0.1
-    files = MemoryFiles({other: "x"} if folder else {"other.txt": "x"})
-    answer = f"{path} is a folder." if folder else f"There is no file {path}."
-    return replace(
-        source, family="missing", files=files, steps=((call, files.run(call)),), answer=answer
-    )
-
-
-def chat(writer: Writer) -> Round:
-    """Greetings, thanks, questions about itself and about the world: no tool."""
-    rng, words = writer.rng, writer.words
-    trained, held_out, answer = rng.choice(
-        (
-            (ways.GREETING, unseen.GREETING, HELLO),
-            (ways.THANKS, unseen.THANKS, WELCOME),
-            (ways.ABILITY, unseen.ABILITY, ABILITIES),
-            (ways.WHO, unseen.WHO, NAME),
-            (ways.BYE, unseen.BYE, GOODBYE),
-            (ways.OTHER, unseen.OTHER, OUT_OF_SCOPE),
-            (ways.OTHER, unseen.OTHER, OUT_OF_SCOPE),
+    roll = rng.random()
+    texts = {"other.txt": "x"}
+    if roll < 0.25:
+        texts[path] = f"\0{writer.words.phrase(1, 20)}"
+    elif roll < 0.35:
+        texts[path] = ""
+    elif roll < 0.42 and call.name == "read_file":
+        texts = {f"{path}/{writer.words.path(ALL_EXTENSIONS, deep=0)}": "x"}
+    files = MemoryFiles(texts, max_chars=AGENT_CHARS)
+    if call.name == "read_file":
+        start = call.arguments.get("start", 1)
+        reply = (
+            solve.last_line(files, path) if start == solve.FAR else solve.line(files, path, start)
         )
-    )
-    text = rng.choice(held_out if writer.asks_anew else trained)
-    for slot, make in (("{w}", words.word), ("{x}", words.word), ("{n}", words.number)):
-        while slot in text:
-            text = text.replace(slot, make(), 1)
-    if rng.random() < 0.6:
-        text = text[0].upper() + text[1:]
-    asks = text.lower().startswith(("wh", "how", "can", "are", "do", "is", "tell"))
-    text += rng.choice(("?", "?", "?", "") if asks else ("", "", ".", "!"))
-    return Round("chat", text, (), answer, MemoryFiles({}))
+    elif source.family == "error":
+        reply = solve.error(files, path, None)
+    elif source.family == "where":
+        reply = solve.where(files, call.arguments["pattern"], path)
+    else:
+        asked = call.arguments["pattern"].replace(".?", " ")
+        reply = solve.value(files, path, asked, ())
+    assert reply is not None
+    return made("missing", source.question, reply, files)
 
 
 FAMILIES: dict[str, tuple[Callable[[Writer], Round], float]] = {
-    "error": (error, 0.20),
-    "key": (key, 0.16),
+    "error": (error, 0.13),
+    "key": (key, 0.15),
     "line": (line, 0.05),
-    "list": (listing, 0.12),
-    "search": (search, 0.18),
-    "search_error": (search_error, 0.13),
+    "list": (listing, 0.07),
+    "search": (search, 0.08),
+    "where": (where, 0.07),
+    "search_error": (search_error, 0.05),
+    "double": (double, 0.04),
+    "open": (opening, 0.04),
     "any_error": (any_error, 0.05),
-    "any_key": (any_key, 0.04),
-    "missing": (missing, 0.03),
-    "chat": (chat, 0.04),
+    "any_key": (any_key, 0.07),
+    "missing": (missing, 0.05),
+    "beyond": (beyond, 0.2),
+    "chat": (chat, 0.05),
 }
-LONG_FAMILIES = {"error": 0.2, "list": 0.23, "search": 0.35, "search_error": 0.22}
+LONG_FAMILIES = {"error": 0.3, "list": 0.2, "search": 0.3, "search_error": 0.1, "any_error": 0.1}
 """Those whose tool results can be long, and their shares where they have to be."""
+TALKS = 0.33
+"""Share of conversations that go on about the same files."""
 
 
-def draw(writer: Writer) -> Round:
-    """A round of a family drawn by its share."""
+def draw(writer: Writer) -> list[Round]:
+    """One round of a family drawn by its share, or several that belong together."""
+    if not writer.long and writer.rng.random() < TALKS:
+        return talk(writer)
     if writer.long:
         names, shares = list(LONG_FAMILIES), list(LONG_FAMILIES.values())
     else:
         names, shares = list(FAMILIES), [share for _, share in FAMILIES.values()]
-    return FAMILIES[writer.rng.choices(names, shares)[0]][0](writer)
+    return [FAMILIES[writer.rng.choices(names, shares)[0]][0](writer)]
 
 
 def rounds(seed: int, count: int, *, size: int, held_out: bool = False,
            family: str | None = None) -> list[Round]:  # fmt: skip
     """`count` rounds that follow from `seed`; tool results of up to about `size` lines."""
     writer = Writer(Lexicon(random.Random(seed), held_out=held_out), size)
-    make = draw if family is None else FAMILIES[family][0]
-    return [make(writer) for _ in range(count)]
+    if family is not None and family != FOLLOW_UPS:
+        return [FAMILIES[family][0](writer) for _ in range(count)]
+    made: list[Round] = []
+    while len(made) < count:
+        made += draw(writer) if family is None else talk(writer)
+    return made[:count]

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..gguf.file import GGUFFile
 from .batches import Encoder
 from .bpe import Vocabulary
-from .corpus import FAMILIES, Round
-from .held_out import BANDS, Case, cases
+from .held_out import BANDS, EVALUATED, Case, cases
+from .writer import Round
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -57,12 +57,15 @@ def agent_judge(engine: Engine) -> tuple[Judge, Encoder]:
     """The judge that lets the agent answer from real files."""
 
     def right(case: Case, show: bool) -> bool:
-        calls, answer = run_agent(engine, case.item)
-        expected = [(call.name, call.arguments) for call, _ in case.item.steps]
-        good = (calls, answer) == (expected, case.item.answer)
-        if not good and show:
-            print(f"  Q {case.item.question}\n    expected {expected} {case.item.answer!r}")
-            print(f"    got      {calls} {answer!r}")
+        good = True
+        for item, (calls, answer) in zip(case.rounds, run_agent(engine, case.rounds), strict=False):
+            expected = [(call.name, call.arguments) for call, _ in item.steps]
+            if (calls, answer) != (expected, item.answer):
+                good = False
+                if show:
+                    print(f"  Q {item.question}\n    expected {expected} {item.answer!r}")
+                    print(f"    got      {calls} {answer!r}")
+                break
         return good
 
     with GGUFFile.open(engine.model.path) as file:
@@ -70,28 +73,44 @@ def agent_judge(engine: Engine) -> tuple[Judge, Encoder]:
     return right, Encoder(vocabulary)
 
 
-def run_agent(engine: Engine, item: Round) -> tuple[list[tuple[str, dict[str, object]]], str]:
-    """The calls and the answer of a fresh agent in a folder with the round's files."""
-    from ...errors import AgentError
+Answer = tuple[list[tuple[str, dict[str, object]]], str]
+
+
+def write_files(root: Path, texts: dict[str, str]) -> None:
+    """The files of a `MemoryFiles` on disk, empty folders and binary files among them."""
+    root.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        path = root / name
+        if name.endswith("/"):
+            path.mkdir(parents=True)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8"))
+
+
+def run_agent(engine: Engine, rounds: Sequence[Round]) -> Iterator[Answer]:
+    """Question by question the calls and the answer of one agent in a folder with the files."""
+    from ...errors import TriplepointError
     from ...tools import FileTools
     from ...traces.events import ToolEvent
     from ..agent.agent import Agent
 
+    files = rounds[0].files
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in item.files.texts.items():
-            path = Path(folder, "files", name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
         root = Path(folder, "files")
-        root.mkdir(exist_ok=True)
-        tools = FileTools(root, max_lines=item.files.max_lines, max_chars=item.files.max_chars)
-        agent = Agent(engine, tools=tools, trace=Path(folder, "trace.jsonl"), max_tokens=300)
-        try:
-            result = agent.run(item.question)
-        except AgentError as error:
-            return [], str(error)
-        events = [event for event in result.trace.events if isinstance(event, ToolEvent)]
-        return [(event.name, event.arguments) for event in events], result.answer
+        write_files(root, files.texts)
+        tools = FileTools(root, max_lines=files.max_lines, max_chars=files.max_chars)
+        agent = Agent(engine, tools=tools, trace=Path(folder, "trace.jsonl"), max_tokens=400)
+        seen = 0
+        for item in rounds:
+            try:
+                result = agent.run(item.question)
+            except TriplepointError as error:
+                yield [], str(error)
+                return
+            events = [event for event in result.trace.events if isinstance(event, ToolEvent)]
+            yield [(event.name, event.arguments) for event in events[seen:]], result.answer
+            seen = len(events)
 
 
 def main() -> None:
@@ -115,7 +134,7 @@ def main() -> None:
     bands = BANDS[: args.bands]
     print("family        " + "".join(f"{f'{b.above + 1}-{b.limit}':>16}" for b in bands))
     totals = [[0, 0] for _ in bands]
-    for family in FAMILIES:
+    for family in EVALUATED:
         row = f"{family:14}"
         for band, total in zip(bands, totals, strict=True):
             right = seen = 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..gguf.file import GGMLType, GGUFFile
 from .bpe import CONTROL, TAGS, Vocabulary
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def load_checkpoint(folder: Path, *, average: bool = True) -> tuple[Nano, Vocabu
 
     from .model import Nano, NanoConfig
 
-    state = torch.load(folder / "checkpoint.pt", weights_only=True)
+    state = torch.load(folder / "checkpoint.pt", map_location="cpu", weights_only=True)
     model = Nano(NanoConfig(**state["config"]))
     model.load_state_dict(state["average" if average else "model"], strict=True)
     return model.eval(), Vocabulary.load(folder / "vocabulary.json")
@@ -91,13 +92,24 @@ def _add_tokenizer(file: Any, vocabulary: Vocabulary) -> None:
 
 
 def read_weights(path: Path) -> dict[str, np.ndarray]:
-    """Every tensor of a GGUF as float32, rows first: what a quantised file really holds."""
-    import gguf
+    """Every tensor of a file that `write_gguf` wrote, as float32, rows first: what it really holds.
 
-    return {
-        tensor.name: gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        for tensor in gguf.GGUFReader(path).tensors
-    }
+    Without the gguf package, so that training goes on from a file where only torch is.
+    """
+    out: dict[str, np.ndarray] = {}
+    with GGUFFile.open(path) as file:
+        for name, tensor in file.tensors.items():
+            data = file.data(name)
+            if tensor.type == GGMLType.Q8_0:
+                blocks = data.reshape(-1, GGMLType.Q8_0.type_size)
+                scales = blocks[:, :2].copy().view(np.float16).astype(np.float32)
+                values = blocks[:, 2:].copy().view(np.int8) * scales
+            elif tensor.type == GGMLType.F32:
+                values = data.copy().view(np.float32)
+            else:
+                raise ValueError(f"{path}: {name} is {tensor.type.name}; nano is Q8_0 or F32")
+            out[name] = values.reshape(tensor.shape).astype(np.float32)
+    return out
 
 
 def largest_difference(model: Nano, path: Path, ids: list[int]) -> float:

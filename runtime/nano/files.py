@@ -7,10 +7,13 @@ a file system.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ...tools import formats
+from .marks import compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFiles:
-    """A workspace: relative path (with `/`) to text; and how much one result may show."""
+    """A workspace: relative path (with `/`) to text; and how much one result may show.
+
+    A path that ends in `/` is an empty folder, a text that begins with NUL a binary file.
+    """
 
     texts: dict[str, str]
     max_lines: int = formats.MAX_LINES
@@ -39,9 +45,11 @@ class MemoryFiles:
     def list_dir(self, path: str = ".") -> str:
         prefix = "" if path == "." else path + "/"
         below = [name[len(prefix) :] for name in self.texts if name.startswith(prefix)]
-        if not below and path in self.texts:
+        if below == [""]:
+            below = []
+        elif not below and path in self.texts:
             raise _Refused(formats.not_a_folder(path))
-        if not below and path != ".":
+        elif not below and path != ".":
             raise _Refused(formats.no_such_folder(path))
         parts = (name.partition("/") for name in below)
         return formats.list_result(
@@ -53,6 +61,7 @@ class MemoryFiles:
             if any(name.startswith(path + "/") for name in self.texts):
                 raise _Refused(formats.not_a_file(path))
             raise _Refused(formats.no_such_file(path))
+        self._refuse_binary(path)
         lines = formats.split_lines(self.texts[path])
         if lines and start > len(lines):
             raise _Refused(formats.past_the_end(path, len(lines), start))
@@ -60,19 +69,36 @@ class MemoryFiles:
             lines, start, end, max_lines=self.max_lines, max_chars=self.max_chars
         )
 
-    def search(self, pattern: str, path: str = ".") -> str:
+    def search(self, pattern: str, path: str = ".", regex: bool = False) -> str:
         prefix = path + "/"
         names = [n for n in self.texts if path in (".", n) or n.startswith(prefix)]
         if not names and path != ".":
             raise _Refused(formats.no_such_path(path))
-        wanted = pattern.lower()
+        if path in self.texts:
+            self._refuse_binary(path)
+        matches = _matcher(pattern, regex)
         hits = (
             formats.search_hit(name, number, line)
             for name in sorted(names, key=str.encode)
+            if not self.texts[name].startswith("\0")
             for number, line in enumerate(formats.split_lines(self.texts[name]), 1)
-            if wanted in line.lower()
+            if matches(line)
         )
         return formats.search_result(hits, max_chars=self.max_chars)
+
+    def _refuse_binary(self, path: str) -> None:
+        if self.texts[path].startswith("\0"):
+            raise _Refused(formats.binary_file(path, len(self.texts[path].encode())))
+
+
+@lru_cache(8)
+def _matcher(pattern: str, regex: bool) -> Callable[[str], bool]:
+    """Whether a line matches; the many equal lines of a long log are judged once."""
+    if not regex:
+        needle = pattern.casefold()
+        return lambda line: needle in line.casefold()
+    search = compiled(pattern).search
+    return lru_cache(4096)(lambda line: search(line) is not None)
 
 
 class _Refused(Exception):

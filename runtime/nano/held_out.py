@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from .batches import Encoder
 from .chatml import round_segments, system_segments
 from .corpus import FAMILIES, LONG_FAMILIES
+from .talks import FOLLOW_UPS, talk
 from .words import Lexicon
 from .writer import Round, Writer
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A held-out round, its ids, and which of them the assistant has to produce."""
+    """A held-out conversation, its ids, and which of them the assistant has to produce."""
 
-    item: Round
+    rounds: tuple[Round, ...]
     ids: list[int]
     targets: list[bool]
 
@@ -31,6 +32,8 @@ class Band:
     size: int
 
 
+EVALUATED = (*FAMILIES, FOLLOW_UPS)
+"""The families of cases: those of single questions, and conversations that go on."""
 BANDS = (Band(0, 512, 14), Band(512, 1024, 30), Band(1024, 2048, 60))
 
 
@@ -44,8 +47,8 @@ def cases(
     tries = found = 0
     while found < count and tries < 60 * count:
         tries += 1
-        item = FAMILIES[family][0](writer)
-        ids, targets = encoder(round_segments(item))
+        items = talk(writer) if family == FOLLOW_UPS else [FAMILIES[family][0](writer)]
+        ids, targets = encoder(segment for item in items for segment in round_segments(item))
         if band.above < len(head) + len(ids) <= band.limit:
             found += 1
-            yield Case(item, head + ids, [False] * len(head) + targets)
+            yield Case(tuple(items), head + ids, [False] * len(head) + targets)

@@ -72,7 +72,7 @@ def show_miss(model: Nano, encoder: Encoder, case: Case, place: int) -> None:
         start -= 1
     end = case.ids.index(stop, place)
     write = encoder.tokenizer.decode
-    print(f"  Q {case.item.question}")
+    print(f"  Q {' / '.join(item.question for item in case.rounds)}")
     print(f"    expected {write([i for i in case.ids[start:end] if i < encoder.first_special])!r}")
     got = produced(model, case.ids[:start], stop)
     print(f"    got      {write([i for i in got if i < encoder.first_special])!r}")

@@ -89,11 +89,6 @@ def layout(words: Lexicon, clock: Clock) -> Line:
         head = f"{clock.date('/')} {clock.hms()} [{level.lower()}] "
         return tail(head, f"{worker}{text}{more}")
 
-    def android(level: str, text: str) -> tuple[str, str]:
-        letter = "E" if level in BAD else level[0]
-        head = f"{clock.month:02d}-{clock.day:02d} {clock.hms()}.{rng.randrange(1000):03d}"
-        return named(f"{head} {rng.randrange(9999)} {letter} ", text, ": ")
-
     styles: list[Line] = [
         lambda level, text: tail(f"{clock.stamp()} {name(level)} ", text),
         lambda level, text: tail(f"{clock.stamp()} {name(level)} ", text),
@@ -110,7 +105,7 @@ def layout(words: Lexicon, clock: Clock) -> Line:
         lambda level, text: tail(f"[{name(level)}] ", text),
         lambda level, text: tail(f"{clock.stamp()} | {name(level)} | ", text),
         lambda level, text: named(f"{clock.stamp()} {name(level)} ", text, ": "),
-        lambda level, text: named(f"{clock.stamp()} {name(level)} [", text, "] "),
+        lambda level, text: tail(f"{clock.stamp()} {name(level)} [{one()}] ", text),
         lambda level, text: named(f"{clock.stamp()} [main] {name(level)} ", text, " - "),
         lambda level, text: tail(f"{clock.stamp()} - {one()} - {name(level)} - ", text),
         lambda level, text: named(f"{name(level)}:", text, ":"),
@@ -123,6 +118,5 @@ def layout(words: Lexicon, clock: Clock) -> Line:
         logfmt,
         json_line,
         klog,
-        android,
     ]
     return rng.choice(styles)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 
+from .marks import holds_mark
 from .words import Lexicon
+
+Slots = Mapping[str, Callable[[], str]]
 
 # {w} a word, {v} a value, {n} a number, {h} a host, {p} an absolute path, {i} an identifier
 FAILURES = (
@@ -134,28 +138,35 @@ HARMLESS = (  # lines that speak of errors and report none
     "on_error={w}",
     "finished without error",
     "previous error cleared",
+    "failed=0 ok={n}",
+    "0 failed, {n} passed",
+    "failures: 0",
+    "failover to {h} ready",
+    "error log is {p}",
+    "loaded module fail2ban",
+    "no critical {w} pending",
+    "exception handler {i} registered",
+    "abort_on_{w}={w}",
+    "{w} recovered from error {n}",
+    "max_fails={n}",
 )
 
 
-def fill(words: Lexicon, pattern: str) -> str:
-    """`pattern` with every slot filled anew."""
-    makers = {
+_SLOT = re.compile(r"\{[a-zA-Z^~][a-z0-9]*\}")
+
+
+def fill(words: Lexicon, pattern: str, more: Slots | None = None) -> str:
+    """`pattern` with every slot filled anew; `more` names slots that few texts have."""
+    makers: dict[str, Callable[[], str]] = {
         "{w}": words.word,
         "{v}": words.value,
         "{n}": words.number,
         "{h}": words.host,
         "{p}": words.absolute_path,
         "{i}": words.identifier,
+        **(more or {}),
     }
-    out: list[str] = []
-    rest = pattern
-    while True:
-        head, brace, tail = rest.partition("{")
-        out.append(head)
-        if not brace:
-            return "".join(out)
-        out.append(makers["{" + tail[:2]]())
-        rest = tail[2:]
+    return _SLOT.sub(lambda slot: makers[slot[0]]() if slot[0] in makers else slot[0], pattern)
 
 
 def failure(words: Lexicon, stock: Sequence[str] = ()) -> str:
@@ -174,14 +185,20 @@ def failure(words: Lexicon, stock: Sequence[str] = ()) -> str:
 
 
 def event(words: Lexicon) -> str:
-    """What a line says that is no error."""
+    """What a line says that is no error; while `words.talks_of_errors`, some name one."""
     roll = words.rng.random()
-    if roll < 0.06:
-        text = fill(words, words.rng.choice(HARMLESS))
-    elif roll < 0.68:
-        text = fill(words, words.rng.choice(EVENTS))
-    elif roll < 0.78:
-        return words.sentence()
-    else:
-        text = words.phrase(2, 6)
+    if words.talks_of_errors and roll < 0.12:
+        return _cased(words, fill(words, words.rng.choice(HARMLESS)))
+    while True:
+        if roll < 0.68:
+            text = fill(words, words.rng.choice(EVENTS))
+        elif roll < 0.78:
+            text = words.sentence()
+        else:
+            text = words.phrase(2, 6)
+        if not holds_mark(text):
+            return _cased(words, text)
+
+
+def _cased(words: Lexicon, text: str) -> str:
     return text[0].upper() + text[1:] if words.rng.random() < 0.4 else text

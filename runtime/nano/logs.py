@@ -22,6 +22,10 @@ class Log:
     errors: list[str] = field(default_factory=list)
     rows: list[str] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
+    weak: bool = False
+    """Only the second search, for `marks.SIGNS`, finds its error."""
+    hidden: bool = False
+    """No search finds the message: it stands some lines behind a hit."""
 
 
 def traceback(words: Lexicon) -> tuple[list[str], str]:
@@ -90,15 +94,20 @@ def _row_of(rows: list[str], text: str) -> int:
 def _write_log(words: Lexicon, size: int, n_errors: int) -> Log:
     rng = words.rng
     log = Log()
+    words.talks_of_errors = rng.random() < 0.3
     line = layout(words, Clock(rng))
     places = sorted(rng.sample(range(max(size, n_errors)), n_errors))
     block = rng.choice((traceback, java_trace, compiler, plain_end))
     in_blocks = rng.random() < 0.25
     bad = rng.choice(BAD)
     stock = [event(words) for _ in range(rng.randint(2, 8))] if rng.random() < 0.3 else []
+    retried = n_errors > 0 and not in_blocks and rng.random() < 0.2
+    clear: list[str] = []
     while len(log.lines) < size or places:
         if places and len(log.lines) >= places[0]:
             places.pop(0)
+            if retried:  # warnings of what is about to fail are no errors yet
+                log.lines += [line("WARN", failure(words))[0] for _ in range(rng.randint(1, 2))]
             if in_blocks:
                 rows, text = block(words)
                 log.lines += rows
@@ -111,8 +120,12 @@ def _write_log(words: Lexicon, size: int, n_errors: int) -> Log:
                     log.lines += traceback(words)[0]
             log.errors.append(text)
             log.rows.append(log.lines[log.places[-1] - 1])
+        elif len(clear) > 30:  # a long log's lines are not each its own
+            gap = (places[0] if places else size) - len(log.lines)
+            log.lines += rng.choices(clear, k=max(1, gap))
         else:
             again = stock and rng.random() < 0.7
             text = rng.choice(stock) if again else event(words)
-            log.lines.append(line(rng.choice(CLEAR), text)[0])
+            clear.append(line(rng.choice(CLEAR), text)[0])
+            log.lines.append(clear[-1])
     return log

@@ -35,7 +35,8 @@ class Muon:
         for matrix in matrices:
             self.groups.setdefault(tuple(matrix.shape), []).append(matrix)
         self.velocity = {
-            shape: torch.zeros(len(group), *shape) for shape, group in self.groups.items()
+            shape: torch.zeros(len(group), *shape, device=group[0].device)
+            for shape, group in self.groups.items()
         }
 
     @torch.no_grad()

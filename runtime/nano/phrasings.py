@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from . import composed, unseen
+from . import composed, follow, unseen
 from .composed import mixed
 from .composed import ways as _ways
 
@@ -54,7 +54,13 @@ ERROR = _ways(
     "{x} the error in {f}|{x} {f} for errors|what error {x} in {f}|which error did {f} {x}|"
     "what {x} error is in {f}|{f} contains an error, what is it|"
     "there is an error in {f}, what is it|I see a problem in {f}, what is it|"
-    "I need to know what failed in {f}|let me know the error in {f}"
+    "I need to know what failed in {f}|let me know the error in {f}|which test failed in {f}|"
+    "which tests failed in {f}|what test failed in {f}|which step failed in {f}|"
+    "anything bad in {f}|anything unusual in {f}|anything suspicious in {f}|something odd in {f}|"
+    "my {x} is missing, please look into {f}|look into {f}|please look into {f}|errors in {f}|"
+    "what's the matter in {f}|why does the {x} not start, see {f}|what does {f} complain about|"
+    "what is {f} saying went wrong|the {x} is gone, see {f}|did the {x} fail, see {f}|"
+    "what was the problem in {f}|what was the error in {f}|what kills the {x} in {f}"
 )
 KEY = _ways(
     "what is {k} in {f}|what's {k} in {f}|what is the {k} in {f}|what's the {k} in {f}|"
@@ -74,7 +80,7 @@ KEY = _ways(
     "what value is {k} given in {f}|look in {f} for the value of {k}|"
     "could {f} tell us what {k} is|what is {k} according to {f}|find out {k} from {f}|"
     "what is {k} in {f} set to|how big is {k} in {f}|how long is {k} in {f}|"
-    "how many {k} are set in {f}|what {k} do we have in {f}|what {k} does {f} have|"
+    "how many {k} are configured in {f}|what {k} do we have in {f}|what {k} does {f} have|"
     "which {k} is in {f}|what's our {k} in {f}|what {k} is used in {f}|"
     "which {k} is configured in {f}|what's the configured {k} in {f}|can you look up {k} in {f}|"
     "can you tell me {k} in {f}|could you check {k} in {f}|{k} value in {f}|{k} setting in {f}|"
@@ -270,7 +276,9 @@ ANY_KEY = _ways(
     "what's the {k} in the configuration|which {k} is in the config|what value does {k} have|"
     "which value does {k} have|what do we use for {k}|what did we configure for {k}|"
     "show me the {k} setting|I need the {k} setting|I need the value of {k}|"
-    "which {k} has the {x}|the {x} needs the {k}, what is it|what is {k} equal to"
+    "which {k} do we use for {x}|what {k} is used for {x}|which {k} is for the {x}|"
+    "what {k} is the {x} on|what {k} do I use|which {k} has the {x}|"
+    "the {x} needs the {k}, what is it|what is {k} equal to"
 )
 ANY_ERROR = _ways(
     "what went wrong|what's the error|what is the error|why did it fail|why did the build fail|"
@@ -372,14 +380,42 @@ THANKS = mixed(THANKS, composed.THANKS, unseen.THANKS)
 BYE = mixed(BYE, composed.BYE, unseen.BYE)
 OTHER = mixed(OTHER, composed.OTHER, unseen.OTHER)
 
+WHERE = follow.WHERE
+LAST = follow.LAST
+OPEN, TWO_KEYS, TWO_ERRORS = follow.OPEN, follow.TWO_KEYS, follow.TWO_ERRORS
+BEYOND_KINDS = tuple(
+    sorted(set(kind) - set(unseen.BEYOND)) for kind in (*follow.BEYOND_ALONE, OTHER)
+)
+"""Each kind is asked as often as the others, however many its phrasings are."""
+BEYOND = [way for kind in BEYOND_KINDS for way in kind]
+
 BEFORE = _ways(
     "please |can you tell me |could you tell me |hey, |hi, |hello, |so |ok, |now |and |tell me, |"
     "I want to know: |quick question: |I wonder, |do you know |one more thing: |next: |also, |"
     "sorry, |then |hey nano, |and now: |I'm new here, |for the {x} team: |about the {x}: |"
+    "I have a problem. |we deployed yesterday. |it worked last week. |I'm on call and need help. |"
+    "I need this for a report: |good morning! |thanks. |great, |perfect. |sorry to ask again: |"
+    "a colleague asks: |I can't find it: |the {x} is slow. |we changed the {x}. |help me: |"
     "my {x} is broken, |while the {x} runs, |before I {x} it, |the {x} wants to know: "
 )
-AFTER = _ways("| please|, please| thanks|, thanks| for me| now")
+AFTER = _ways(
+    "| please|, please| thanks|, thanks| for me| now|, thank you| again| exactly| for the {x}|"
+    " by any chance| right now| quickly| then|, if you can| today"
+)
 OPENERS = tuple(_ways("what|which|where|who|is|are|in|did|any|how|does|do|can|could|why|when|has"))
+
+
+def slip(rng: random.Random, text: str) -> str:
+    """The text with one letter of a word missing, doubled or swapped with the next."""
+    parts = text.split(" ")
+    long = [n for n, part in enumerate(parts) if len(part) > 3 and part.isalpha()]
+    if not long:
+        return text
+    n = rng.choice(long)
+    at = rng.randrange(1, len(parts[n]) - 1)
+    head, one, two, tail = parts[n][:at], parts[n][at], parts[n][at + 1], parts[n][at + 2 :]
+    parts[n] = head + rng.choice((two, two + one, one + one + two)) + tail
+    return " ".join(parts)
 
 
 def ask(
@@ -387,6 +423,8 @@ def ask(
 ) -> str:
     """One question: a phrasing, now and then made polite, with or without capital and mark."""
     text = rng.choice(patterns)
+    if rng.random() < 0.05:
+        text = slip(rng, text)
     if text.startswith("{x}"):
         text = any_word() + text[3:]
     if rng.random() < 0.12:
@@ -412,6 +450,6 @@ def ask(
 
 def quoted(rng: random.Random, name: str, *, often: float = 0.12) -> str:
     """The name as people write it in a sentence: mostly bare, else in some quotes."""
-    if " " in name or rng.random() < often:
+    if rng.random() < (0.6 if " " in name else often):
         return rng.choice(('"{}"', "`{}`", '"{}"', "'{}'")).format(name)
     return name

@@ -1,16 +1,18 @@
-"""The families whose first call is a search through the folder."""
+"""The families whose first call is a search: for what marks an error, a key or a word."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 
 from . import phrasings as ways
-from . import unseen
-from .configs import any_line, make_config
-from .files import Call, MemoryFiles
+from . import solve, unseen
+from .configs import any_line
 from .log_texts import HARMLESS, event, fill
 from .logs import Log, make_log
-from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, make_round, read_on, workspace
+from .reports import make_report
+from .settings import Setting, Settings, make_settings
+from .writer import ALL_EXTENSIONS, LOG_EXTENSIONS, Round, Writer, made, workspace
 
 MARKS = ("TODO", "TODO", "TODO", "FIXME", "FIXME", "XXX", "HACK", "NOTE", "BUG")
 """What people leave in code and search for in the plural."""
@@ -70,103 +72,219 @@ def search(writer: Writer) -> Round:
     with writer.words.few(rng.randint(5, 30)) if rng.random() < 0.5 else nullcontext():
         texts = _haystack(writer, needle, count, scope)
     files = workspace(writer, texts)
+    files = workspace(writer, texts)
     shown = ways.quoted(rng, needle, often=0.25)
-    arguments: dict[str, object] = {"pattern": needle}
     if plural:
         question = writer.ask(ways.PLURAL, unseen.PLURAL, w=needle)
     elif scope:
-        arguments["path"] = scope
         question = writer.ask(ways.SEARCH_IN, unseen.SEARCH_IN, w=shown, d=scope)
     else:
         question = writer.ask(ways.SEARCH, unseen.SEARCH, w=shown)
-    call = Call("search", arguments)
-    found, cut = mentioned(files.run(call))
-    if found:
-        more = ", and maybe in more files" if cut else ""
-        answer = f"{needle} is mentioned in {', '.join(found)}{more}"
-    else:
-        answer = f"No file mentions {needle}."
-    return make_round("search", question, [call], answer, files)
+    return made("search", question, solve.mentions(files, needle, scope or "."), files)
 
 
-def mentioned(result: str) -> tuple[list[str], bool]:
-    """The files of a search result, each once, in order; and whether the result was cut."""
-    rows = result.split("\n")
-    cut = rows[-1].startswith("[cut: ")
-    hits = [row for row in rows[: len(rows) - cut] if ":" in row]
-    return list(dict.fromkeys(row.split(":", 1)[0] for row in hits)), cut
+def where(writer: Writer) -> Round:
+    """On which lines of a file a word stands."""
+    rng = writer.rng
+    needle = writer.needle()
+    path = writer.path(ALL_EXTENSIONS)
+    while True:
+        lines = _calm(writer, needle, rng.randint(1, max(2, writer.lines())))
+        for _ in range(rng.choice((0, 1, 1, 1, 1, 2, 3, 5))):
+            lines.insert(rng.randint(0, len(lines)), _with(writer, needle, False))
+        files = workspace(writer, {path: "\n".join(lines)})
+        question = writer.ask(
+            ways.WHERE,
+            unseen.WHERE,
+            w=ways.quoted(rng, needle, often=0.3),
+            f=ways.quoted(rng, path),
+        )
+        if (reply := solve.where(files, needle, path)) is not None:
+            return made("where", question, reply, files)
+
+
+def some_log(writer: Writer, size: int = 0) -> Log:
+    """A log or a report, of about so many lines if it is said; one in nine tells of no error."""
+    rng = writer.rng
+    size = size or log_size(writer)
+    if writer.long:  # many hits
+        return make_log(writer.words, size, max(3, writer.lines()))
+    roll = rng.random()
+    if roll < 0.45:
+        return make_report(writer.words, size)
+    count = 0 if roll < 0.56 else 1 if roll < 0.85 else rng.choice((2, 2, 3, 3, 6, 20))
+    return make_log(writer.words, size, count)
+
+
+def log_size(writer: Writer) -> int:
+    """Lines of a log, which is never read as a whole: from a few to some thousand."""
+    rng = writer.rng
+    roll = rng.random()
+    if roll < 0.5:
+        return writer.lines()
+    return rng.randint(20, 150) if roll < 0.85 else rng.randint(150, 6000)
+
+
+def error(writer: Writer) -> Round:
+    """What went wrong, according to a log. With several errors the first one is the answer."""
+    rng = writer.rng
+    folder = rng.random() < 0.04
+    while True:
+        log = some_log(writer)
+        path = writer.path(LOG_EXTENSIONS)
+        files = workspace(writer, {path: "\n".join(log.lines)})
+        asked = path
+        if folder and "/" in path:
+            asked = path.rpartition("/")[0]
+            reply = solve.any_error(files, path, log, asked) if log.errors else None
+        else:
+            reply = solve.error(files, path, log)
+        if reply is not None:
+            question = writer.ask(ways.ERROR, unseen.ERROR, f=ways.quoted(rng, asked))
+            return made("error", question, reply, files)
+
+
+def some_settings(writer: Writer, size: int) -> Settings:
+    """A configuration file; now and then with a key that repeats or comments that name keys."""
+    roll = writer.rng.random()
+    return make_settings(writer.words, size, twice=roll < 0.2, said=0.2 <= roll < 0.33)
+
+
+def said_key(writer: Writer, items: Sequence[Setting]) -> str:
+    """How the question calls one of the settings."""
+    rng = writer.rng
+    commented = [item for item in items if item.said]
+    if commented and rng.random() < 0.75:
+        return rng.choice(commented).said
+    keys = [item.key for item in items]
+    again = [key for key in keys if keys.count(key) > 1]
+    key = rng.choice(again if again and rng.random() < 0.7 else keys)
+    if ("_" in key.strip("_") or "-" in key.strip("-")) and rng.random() < 0.3:
+        return key.replace("_", " ").replace("-", " ").lower()
+    return key.lower() if key.isupper() and rng.random() < 0.2 else key
+
+
+def key(writer: Writer) -> Round:
+    """The value of a key in a configuration file, or that there is no such key.
+
+    The file is searched for the key, so that a long one costs no more than a short one.
+    """
+    rng = writer.rng
+    while True:
+        settings = some_settings(writer, writer.lines())
+        asked = said_key(writer, settings.items)
+        if rng.random() < 0.08:
+            asked = writer.words.identifier() if rng.random() < 0.6 else writer.words.phrase(2, 3)
+        files = workspace(writer, {settings.path: settings.text})
+        reply = solve.value(files, settings.path, asked, settings.items)
+        if reply is not None:
+            break
+    shown = ways.quoted(rng, settings.path, often=0.08)
+    asked = asked if " " in asked else ways.quoted(rng, asked)
+    return made("key", writer.ask(ways.KEY, unseen.KEY, f=shown, k=asked), reply, files)
+
+
+def double(writer: Writer) -> Round:
+    """Two questions in one: two keys of a file, or the errors of two logs."""
+    rng = writer.rng
+    while True:
+        if rng.random() < 0.65:
+            settings = make_settings(writer.words, max(2, writer.lines()))
+            first, second = said_key(writer, settings.items), said_key(writer, settings.items)
+            files = workspace(writer, {settings.path: settings.text})
+            replies = [
+                solve.value(files, settings.path, asked, settings.items)
+                for asked in (first, second)
+            ]
+            shown = ways.quoted(rng, settings.path, often=0.08)
+            slots = {"f": shown, "k": first, "j": second}
+            question = writer.ask(ways.TWO_KEYS, unseen.TWO_KEYS, **slots)
+        else:
+            logs = {writer.path(LOG_EXTENSIONS): some_log(writer) for _ in "12"}
+            files = workspace(writer, {path: "\n".join(log.lines) for path, log in logs.items()})
+            replies = [solve.error(files, path, log) for path, log in logs.items()]
+            f, g = list(logs) if len(logs) == 2 else ("", "")
+            question = writer.ask(ways.TWO_ERRORS, unseen.TWO_ERRORS, f=f, g=g)
+            first, second = f, g
+        if first != second and None not in replies:
+            reply = solve.joined(*(reply for reply in replies if reply is not None))
+            return made("double", question, reply, files)
 
 
 def search_error(writer: Writer) -> Round:
-    """Which file mentions a word, and then that file's error: two calls or more."""
+    """Which file mentions a word, and then that file's error: two searches or more."""
     rng = writer.rng
     needle = writer.needle()
     question = writer.ask(ways.BOTH, unseen.BOTH, w=ways.quoted(rng, needle, often=0.25))
-    texts = _haystack(writer, needle, 0)
-    find = Call("search", {"pattern": needle})
-    if rng.random() < 0.12:
-        files = MemoryFiles(texts)
-        if not mentioned(files.run(find))[0]:
-            answer = f"No file mentions {needle}."
-            return make_round("search_error", question, [find], answer, files)
-    log = make_log(writer.words, writer.lines(), 0 if rng.random() < 0.08 else 1)
-    _without(log, needle)
-    clear = f"{event(writer.words)} {needle}"
-    log.lines.insert(rng.randint(0, 1), clear)
-    path = writer.words.path(LOG_EXTENSIONS)
-    texts[path] = "\n".join(log.lines)
-    files = workspace(writer, texts, len(log.lines))
-    if mentioned(files.run(find)) != ([path], False):  # a chance hit elsewhere
-        return search_error(writer)
-    answer = f"{needle} is mentioned in {path}. "
-    answer += f"The error is: {log.errors[0]}" if log.errors else f"There is no error in {path}."
-    place = next((n for n, row in enumerate(log.lines, 1) if row in log.rows), len(log.lines))
-    return make_round("search_error", question, [find, *read_on(files, path, place)], answer, files)
-
-
-def _without(log: Log, needle: str) -> None:
-    """Take the lines that hold the needle out of the log, but for those of its errors."""
-    log.lines = [row for row in log.lines if needle.lower() not in row.lower() or row in log.rows]
+    while True:
+        texts = _haystack(writer, needle, 0)
+        if rng.random() < 0.12:
+            files = workspace(writer, texts)
+            reply = solve.mentions(files, needle)
+            if reply.answer.startswith("No file"):
+                return made("search_error", question, reply, files)
+            continue
+        log = some_log(writer)
+        if log.weak or log.hidden or any(needle.lower() in row.lower() for row in log.lines):
+            continue
+        log.lines.insert(0, f"{_calm(writer, needle, 9)[0]} {needle}")
+        log.places = [place + 1 for place in log.places]
+        path = writer.path(LOG_EXTENSIONS)
+        texts[path] = "\n".join(log.lines)
+        files = workspace(writer, texts)
+        first, then = solve.mentions(files, needle), solve.error(files, path, log)
+        if then is None or first.answer != f"{needle} is mentioned in {path}":
+            continue
+        both = solve.Reply((*first.calls, *then.calls), f"{first.answer}. {then.answer}")
+        return made("search_error", question, both, files)
 
 
 def any_error(writer: Writer) -> Round:
     """What went wrong, no file being named: the folder is searched for errors."""
     rng = writer.rng
-    find = Call("search", {"pattern": "error"})
-    question = writer.ask(ways.ANY_ERROR, unseen.ANY_ERROR)
-    texts: dict[str, str] = {}
-    for _ in range(rng.choice((0, 1, 1, 2))):
-        lines = _calm(writer, "error", rng.randint(1, 4))
-        if rng.random() < 0.2:
-            lines.append(fill(writer.words, rng.choice(HARMLESS)))
-        texts[writer.words.path(ALL_EXTENSIONS)] = "\n".join(lines)
-    if rng.random() < 0.12:
-        return make_round("any_error", question, [find], "I found no error.", MemoryFiles(texts))
-    path = writer.words.path(LOG_EXTENSIONS)
-    log = make_log(writer.words, writer.lines(), rng.choice((1, 1, 2, 3)))
-    texts[path] = "\n".join(log.lines)
-    files = workspace(writer, texts)
-    result = files.run(find)
-    if f"{path}:{log.places[0]}:{log.rows[0]}" not in result.split("\n"):
-        return any_error(writer)  # a level or an exception without the word
-    answer = f"The error in {path} is: {log.errors[0]}"
-    return make_round("any_error", question, [find], answer, files)
+    while True:
+        question = writer.ask(ways.ANY_ERROR, unseen.ANY_ERROR)
+        texts: dict[str, str] = {}
+        for _ in range(rng.choice((0, 1, 1, 2))):
+            lines = _calm(writer, "error", rng.randint(1, 4))
+            if rng.random() < 0.3:
+                lines.append(fill(writer.words, rng.choice(HARMLESS)))
+            if rng.random() < 0.2:
+                lines.append(f"{writer.words.identifier()}{rng.choice((': ', ' = '))}ERROR")
+            texts[writer.words.path(ALL_EXTENSIONS)] = "\n".join(lines)
+        log = None
+        path = writer.path(LOG_EXTENSIONS)
+        if rng.random() < 0.9:
+            log = some_log(writer)
+            texts[path] = "\n".join(log.lines)
+        files = workspace(writer, texts)
+        reply = solve.any_error(files, path, log)
+        if reply is not None:
+            return made("any_error", question, reply, files)
 
 
 def any_key(writer: Writer) -> Round:
     """The value of a key, no file being named: the folder is searched for the key."""
     rng = writer.rng
-    config = make_config(writer.words, min(writer.lines(), 12))
-    wanted, value = rng.choice(config.pairs)
-    texts = {}
-    if rng.random() < 0.3:  # other files speak of it
-        texts[writer.words.path(LOG_EXTENSIONS)] = f"{event(writer.words)} {wanted}"
-    texts |= {writer.words.path(ALL_EXTENSIONS): "\n".join(_calm(writer, wanted, 2))}
-    texts[config.path] = config.text
-    answer = f"{wanted} in {config.path} is {value}"
-    other = writer.words.identifier()
-    if rng.random() < 0.08 and not any(other.lower() in text.lower() for text in texts.values()):
-        wanted, answer = other, f"No file mentions {other}."
-    question = writer.ask(ways.ANY_KEY, unseen.ANY_KEY, k=ways.quoted(rng, wanted))
-    call = Call("search", {"pattern": wanted})
-    return make_round("any_key", question, [call], answer, MemoryFiles(texts))
+    while True:
+        settings = some_settings(writer, min(writer.lines(), 12))
+        asked = said_key(writer, settings.items)
+        items = {settings.path: settings.items}
+        texts: dict[str, str] = {}
+        if rng.random() < 0.3:  # other files speak of it
+            texts[writer.words.path(LOG_EXTENSIONS)] = f"{event(writer.words)} {asked}"
+        if rng.random() < 0.15 and " " not in asked:  # or set it too
+            other = make_settings(writer.words, 2)
+            line = f"{asked} = {writer.words.number()}"
+            items[other.path] = (Setting(asked, line.rpartition(" ")[2], 1),)
+            texts[other.path] = line + "\n"
+        texts[writer.words.path(ALL_EXTENSIONS)] = "\n".join(_calm(writer, asked, 2))
+        texts[settings.path] = settings.text
+        if rng.random() < 0.08:
+            asked = writer.words.identifier()
+        files = workspace(writer, texts)
+        reply = solve.any_value(files, asked, items)
+        if reply is not None:
+            break
+    shown = asked if " " in asked else ways.quoted(rng, asked)
+    return made("any_key", writer.ask(ways.ANY_KEY, unseen.ANY_KEY, k=shown), reply, files)

@@ -86,3 +86,84 @@ OTHER = _ways(
     "what's the population of {w}|write a song about {w}|who is the king of {w}|"
     "what is {n} minus {n}|how do I learn {w}|recommend me a {w} for my {w}"
 )
+BEYOND = OTHER + _ways(
+    "can you tell how many {x}s {f} has|what's the total number of lines in {f}|"
+    "tally the errors of {l}|"
+    "what separates {f} from {f}|is {f} any different from {f}|put {f} in your own words|"
+    "what's the story of {f}|boil {f} down for me|walk me through {f}|"
+    "teach me what {k} is good for|"
+    "what {x} is listed for {w} in {t}|which {w} earns most in {t}|add up the {x}s of {t}|"
+    "get rid of {f}|please correct {f}|put {w} into {f}|what's the biggest log|"
+    "who was {w} the great|"
+    "how do planes fly|what's on tv|how would I repair the failure in {l}|is it wise to change {k}"
+)
+WHERE = _ways(
+    "what line does {w} sit on in {f}|point me to {w} inside {f}|any sign of {w} in {f}|"
+    "in {f}, who mentions {w}|could you find the spot in {f} where {w} comes up|"
+    "I need the line of {f} that brings up {w}|whereabouts in {f} does {w} come up|"
+    "does {w} show up in {f}|pull the lines with {w} out of {f}"
+)
+LAST = _ways(
+    "what's the very last line of {f}|which line closes {f}|what stands at the bottom of {f}|"
+    "what was written last in {f}|show the tail of {f}"
+)
+AND_KEY = _ways(
+    "and what would {k} be|also tell me {k}|could I have {k} too|what about its {k}|"
+    "and {k}, please|plus the {k}|what does it have for {k}|and what's {k} set to there|"
+    "good. {k} too, please|and which {k} does it use"
+)
+AND_FILE = _ways(
+    "and what of {f}|could you do {f} as well|sorry, {f} is what I meant|what's it in {f}|"
+    "and over in {f}|same thing, {f}|now do {f}|I was thinking of {f}|next up: {f}|"
+    "how does {f} look"
+)
+AND_LINE = _ways(
+    "and how about line {n}|could I see line {n} too|what would line {n} be|line {n} as well|"
+    "ok and what's on {n}|then what about line {n}|what's there on line {n}|now show line {n}"
+)
+AND_AFTER = _ways("and the line below it|what stands after that|keep going|the line right after")
+AND_BEFORE = _ways(
+    "and the line above it|what stands before that|go back one|the line right before"
+)
+ITS_ERROR = _ways(
+    "does it contain an error|and what broke there|what's it complaining about|"
+    "was there a failure in it|so what's the error in there|did that one fail|"
+    "and what does its error say"
+)
+WHICH_LINE = _ways(
+    "what line is it on|can you give me the line number|where does that stand|and the line number|"
+    "whereabouts|which line says so"
+)
+WHOLE = _ways(
+    "what was the exact time|can you quote the line|at what time did it happen|"
+    "let me see that line|"
+    "what's the full text of the line|which machine was it|what time is on it"
+)
+MORE = _ways(
+    "are there any further ones|did anything else fail|what other failures are there|"
+    "is there more|and besides that|were there others"
+)
+AND_WORD = _ways(
+    "and who talks about {w}|what files have {w}|could you search {w} as well|next: {w}|"
+    "and is {w} anywhere|then look for {w}"
+)
+SETS = _ways("in which of them is it set|which file gives it a value|where does it get its value")
+TO_WHAT = _ways("what did they set it to|and its value|so what is it|which value does it get")
+AND_FOLDER = _ways(
+    "could you list {d} too|what have we got in {d}|and what about inside {d}|then {d}"
+)
+GO_BEYOND = _ways(
+    "why would that be|any idea why|what can be done about it|can you repair it|is it dangerous|"
+    "how many in total|give me a summary|put it in simple words|what do you make of it"
+)
+OPEN = _ways(
+    "what have we got in {f}|let's look at {f}|pull up {f}|what would I see in {f}|peek at {f}|"
+    "how does {f} open"
+)
+TWO_KEYS = _ways(
+    "could I get {k} and {j} out of {f}|{k}, {j}: what are they in {f}|"
+    "what does {f} have for {k} and {j}|which values have {k} and {j} in {f}"
+)
+TWO_ERRORS = _ways(
+    "what broke in {f} and in {g}|do {f} and {g} show errors|what are {f} and {g} complaining about"
+)

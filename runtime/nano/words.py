@@ -42,6 +42,19 @@ ALPHABETS = (
     "äöüßéèêàçñøåíóúãõœæ", "абвгдежзийклмнопрстуфхцчшщыьэюя", "αβγδεζηθικλμνξοπρστυφχψω",
     "的一是不了人我在有他这中大来上个国", "あいうえおかきくけこアイウエオカキ", "€→✓×°µ–…“”",
 )  # fmt: skip
+SCRIPTS = (
+    (0x4E00, 0x9FA0), (0x4E00, 0x9FA0), (0xAC00, 0xD7A0), (0x3041, 0x3093), (0x410, 0x44F),
+    (0x5D0, 0x5EA), (0x621, 0x63A), (0x905, 0x939), (0xE01, 0xE2E), (0x1F600, 0x1F64F),
+    (0x1F680, 0x1F6C0), (0xC0, 0xD6), (0x100, 0x17E),
+)  # fmt: skip
+"""Ranges of letters and signs whose UTF-8 is two to four bytes."""
+BARE = tuple(
+    ["Makefile", "README", "LICENSE", "CHANGELOG", "TODO", "syslog", "messages", "dmesg", "notes"]
+)
+DOTTED = ("_.DAY.EXT", "_-DAY.EXT", "_._.EXT", "._", "_.EXT.1", "_.EXT.7", "_.EXT.bak", "._.EXT")
+SPACED = ("_ _.EXT", "_ _.EXT", "_ _ _.EXT", "_ (1).EXT", "_ (3).EXT", "_ 2024.EXT", "_ - _.EXT")
+FOREIGN = ("_.EXT", "_.EXT", "__.EXT", "_ _.EXT", "_-_.EXT", "_")
+"""Names that are not a word, a dot and an extension: `_` is a word."""
 CONSONANTS = "bcdfghjklmnprstvwxz"
 UNITS = ("ms", "s", "MB", "GiB", "%", "kB", "min", "k", " bytes", "px", "h", "d")
 HELD_OUT = 8  # one word in so many
@@ -94,6 +107,10 @@ class Lexicon:
         self.words = harvest(held_out)
         self.common = tuple(COMMON.split()) if not held_out else self.words
         self.pool: list[str] = []
+        self.odd = False
+        """Whether names of files are mostly unusual ones."""
+        self.talks_of_errors = False
+        """Whether lines that tell of no error may hold a word that marks one."""
 
     def word(self) -> str:
         """A lower-case word, a real one four times of five."""
@@ -118,8 +135,8 @@ class Lexicon:
         rng = self.rng
         if self.pieces and rng.random() < 0.4:
             return "".join(rng.choices(self.pieces, k=rng.randint(1, 3)))
-        if rng.random() < 0.03:
-            return "".join(rng.choices(rng.choice(ALPHABETS), k=rng.randint(1, 6)))
+        if rng.random() < 0.08:
+            return self.foreign()
         kind = rng.random()
         if kind < 0.45:
             pairs = rng.randint(1, 4)
@@ -127,6 +144,20 @@ class Lexicon:
         if kind < 0.75:
             return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(2, 8)))
         return "".join(rng.choices(string.ascii_lowercase + string.digits, k=rng.randint(3, 9)))
+
+    def foreign(self) -> str:
+        """A few signs of another script, or a word with accents: `größe`, `日志`, `журнал`."""
+        rng = self.rng
+        roll = rng.random()
+        if roll < 0.35:
+            letters = list(rng.choice(self.words))
+            for _ in range(rng.randint(1, 2)):
+                letters[rng.randrange(len(letters))] = rng.choice(ALPHABETS[0])
+            return "".join(letters)
+        if roll < 0.6:
+            return "".join(rng.choices(rng.choice(ALPHABETS), k=rng.randint(1, 6)))
+        low, high = rng.choice(SCRIPTS)
+        return "".join(chr(rng.randint(low, high)) for _ in range(rng.randint(1, 4)))
 
     def sentence(self) -> str:
         """A line of real English."""
@@ -241,7 +272,30 @@ class Lexicon:
 
     def path(self, extensions: tuple[str, ...], *, deep: float = 0.3) -> str:
         """A relative path with one of the extensions; in a folder with probability `deep`."""
-        extension = self.rng.choice(extensions)
+        rng = self.rng
+        extension = rng.choice(extensions)
         whole = extension.startswith("=")  # a whole name, such as .env
-        name = extension[1:] if whole else f"{self.stem()}.{extension}"
-        return f"{self.folder()}/{name}" if self.rng.random() < deep else name
+        name = extension[1:] if whole else self._name(extension)
+        if rng.random() >= deep:
+            return name
+        folder = self.folder()
+        if rng.random() < 0.2:
+            folder += "/" + "/".join(self.word() for _ in range(rng.randint(1, 3)))
+        return f"{folder}/{name}"
+
+    def _name(self, extension: str) -> str:
+        """A file's name; one in eight is not a word, a dot and an extension."""
+        rng = self.rng
+        roll = rng.random() * (1 if self.odd else 5)
+        if roll < 0.2:
+            return rng.choice((rng.choice(BARE), self.word(), self.word().capitalize()))
+        if roll < 0.35:
+            day = f"20{rng.randrange(19, 28)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
+            shape, word = rng.choice(DOTTED).replace("DAY", day), self.word
+        elif roll < 0.6:
+            shape, word = rng.choice(SPACED), self.word
+        elif roll < 1.0:
+            shape, word = rng.choice(FOREIGN), self.foreign
+        else:
+            shape, word = "_.EXT", self.stem
+        return fill_signs(shape, word).replace("EXT", extension)

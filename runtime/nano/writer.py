@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import dataclass
 
-from ...tools.formats import MAX_CHARS, MAX_LINES
+from ...tools.formats import MAX_CHARS
 from . import phrasings as ways
 from .configs import CONFIG_EXTENSIONS
 from .files import Call, MemoryFiles
+from .solve import Reply
 from .words import Lexicon
 
 LOG_EXTENSIONS = ("log", "log", "log", "log", "txt", "out", "err", "log.1", "trace")
@@ -59,15 +59,13 @@ class Writer:
         return ways.ask(self.rng, patterns, slots, self.words.word)
 
     def path(self, extensions: tuple[str, ...]) -> str:
-        path = self.words.path(extensions)
-        if self.rng.random() < 0.02:
-            folder, slash, name = path.rpartition("/")
-            return f"{folder}{slash}{self.words.word()} {name}"
-        return path
+        return self.words.path(extensions)
 
     def needle(self) -> str:
         """Something to search for."""
         roll = self.rng.random()
+        if roll < 0.06:
+            return self.words.foreign()
         if roll < 0.45:
             return self.words.word()
         if roll < 0.6:
@@ -93,23 +91,11 @@ AGENT_CHARS = 2048
 """What the agent lets one result have at nano's context of 4,096 tokens."""
 
 
-def workspace(writer: Writer, texts: dict[str, str], lines: int = 0) -> MemoryFiles:
-    """The files, under the agent's cap on a result or under none that matters.
-
-    Now and then one read shows fewer than the `lines` there are.
-    """
-    chars = AGENT_CHARS if writer.rng.random() < 0.5 else MAX_CHARS
-    shown = max(lines, MAX_LINES)
-    if lines > 2 and writer.rng.random() < 0.08:
-        shown = writer.rng.randint(max(2, lines // 3), lines - 1)
-    return MemoryFiles(texts, shown, chars)
+def workspace(writer: Writer, texts: dict[str, str]) -> MemoryFiles:
+    """The files, mostly under the agent's cap on a result."""
+    return MemoryFiles(texts, max_chars=AGENT_CHARS if writer.rng.random() < 0.9 else MAX_CHARS)
 
 
-def read_on(files: MemoryFiles, path: str, wanted: int) -> list[Call]:
-    """The reads that show line `wanted` of a file, each starting where the one before was cut."""
-    calls = [Call("read_file", {"path": path})]
-    while True:
-        cut = re.search(r"\n\[cut: .* read on with start=(\d+)\]$", files.run(calls[-1]))
-        if cut is None or int(cut[1]) > wanted:
-            return calls
-        calls.append(Call("read_file", {"path": path, "start": int(cut[1])}))
+def made(family: str, question: str, reply: Reply, files: MemoryFiles) -> Round:
+    """The round of a question and the way to answer it."""
+    return make_round(family, question, list(reply.calls), reply.answer, files)

@@ -41,10 +41,13 @@ def test_a_word_is_the_same_tokens_everywhere(vocabulary: Vocabulary) -> None:
 
 
 def test_digits_and_signs_stand_alone(vocabulary: Vocabulary) -> None:
-    """No merge joins a digit, a sign or a space to anything but spaces to spaces."""
+    """No merge joins a digit, a sign or a space to anything but spaces to spaces.
+
+    It may join the bytes of one sign beyond ASCII, which as tokens stand for signs of Latin-1.
+    """
     for left, right in vocabulary.merges:
         text = left + right
-        assert text.strip("Ġ") == "" or text.isalpha()
+        assert text.strip("Ġ") == "" or text.isalpha() or not any(s.isascii() for s in text)
         assert "Ġ" not in text or text.strip("Ġ") == ""
 
 

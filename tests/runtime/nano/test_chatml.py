@@ -9,8 +9,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 import triplepoint.runtime.nano
 from triplepoint.runtime.agent.prompt import SYSTEM_PROMPT
 from triplepoint.runtime.nano.chatml import round_segments, system_segments
-from triplepoint.runtime.nano.corpus import FAMILIES, Round, rounds
+from triplepoint.runtime.nano.corpus import rounds
 from triplepoint.runtime.nano.files import Call, MemoryFiles
+from triplepoint.runtime.nano.held_out import EVALUATED
+from triplepoint.runtime.nano.writer import Round
 from triplepoint.tools import FileTools
 
 TEMPLATE = Path(triplepoint.runtime.nano.__file__).with_name("template.jinja")
@@ -84,7 +86,7 @@ def test_the_real_tools_render_as_in_training(tmp_path: Path) -> None:
     assert render([system], tools=file_tools) == trained
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVALUATED)
 def test_training_text_is_what_the_template_renders(family: str) -> None:
     """The segments that training sees, joined, are the rendered template."""
     for item in rounds(31, 20, size=5, family=family):
@@ -96,7 +98,7 @@ def test_training_text_is_what_the_template_renders(family: str) -> None:
 
 def test_only_the_assistants_words_are_targets() -> None:
     """Targets are the calls, the answer and the <|im_end|> after each, nothing else."""
-    item = rounds(4, 1, size=4, family="error")[0]
+    item = rounds(4, 1, size=4, family="line")[0]
     wanted = "".join(segment.text for segment in round_segments(item) if segment.target)
     call = '<tool_call>\n{"name": "read_file", '
     assert wanted.startswith(call)

@@ -6,8 +6,11 @@ import pytest
 
 from triplepoint import Agent, Engine
 from triplepoint.errors import ToolError
-from triplepoint.runtime.nano.corpus import FAMILIES, rounds
+from triplepoint.runtime.nano.corpus import rounds
+from triplepoint.runtime.nano.evaluate import write_files
 from triplepoint.runtime.nano.files import Call, MemoryFiles
+from triplepoint.runtime.nano.held_out import EVALUATED
+from triplepoint.runtime.nano.marks import ERRORS, SIGNS
 from triplepoint.runtime.nano.writer import AGENT_CHARS
 from triplepoint.tools import FileTools, formats
 
@@ -21,20 +24,12 @@ def real(root: Path, call: Call, files: MemoryFiles) -> str:
         return f"error: {error}"
 
 
-def write(root: Path, files: MemoryFiles) -> None:
-    for name, text in files.texts.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-
-
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", EVALUATED)
 def test_results_are_those_of_the_real_tools(family: str, tmp_path: Path) -> None:
     """Every result in the corpus is, byte for byte, what the real tool returns on those files."""
     for number, item in enumerate(rounds(21, 25, size=20, family=family)):
         root = tmp_path / str(number)
-        root.mkdir()
-        write(root, item.files)
+        write_files(root, item.files.texts)
         for call, result in item.steps:
             assert real(root, call, item.files) == result
 
@@ -51,6 +46,12 @@ def test_results_are_those_of_the_real_tools(family: str, tmp_path: Path) -> Non
         Call("list_dir", {}),
         Call("list_dir", {"path": "sub"}),
         Call("list_dir", {"path": "empty"}),
+        Call("list_dir", {"path": "bare"}),
+        Call("read_file", {"path": "picture"}),
+        Call("search", {"pattern": "a", "path": "picture"}),
+        Call("search", {"pattern": ERRORS, "regex": True}),
+        Call("search", {"pattern": ERRORS, "path": "marks.log", "regex": True}),
+        Call("search", {"pattern": SIGNS, "path": "marks.log", "regex": True}),
         Call("list_dir", {"path": "nowhere"}),
         Call("search", {"pattern": "LINE 9"}),
         Call("search", {"pattern": "line 90", "path": "sub"}),
@@ -68,10 +69,13 @@ def test_limits_are_those_of_the_real_tools(call: Call, max_chars: int, tmp_path
             "sub/a.log": "line 90\n  line 901\n",
             "sub/deeper/b.log": "no",
             "sub-way.txt": "line 9",
+            "bare/": "",
+            "picture": "\0a",
+            "marks.log": "Error\nnpm ERR! code\nE0314 x\nE  x\nsterr\nKILLED\nCan't\n",
         },
         max_chars=max_chars,
     )
-    write(tmp_path, files)
+    write_files(tmp_path, files.texts)
     assert files.run(call) == real(tmp_path, call, files)
 
 

@@ -67,6 +67,18 @@ def test_tensors_are_those_of_qwen3() -> None:
         assert tensor.tensor_type.name == expected
 
 
+def test_weights_are_read_as_the_gguf_package_reads_them() -> None:
+    """Every tensor of the file that ships, dequantised, is the oracle's bit for bit."""
+    from triplepoint.runtime.nano.export import read_weights
+
+    mine = read_weights(MODEL)
+    tensors = gguf.GGUFReader(MODEL).tensors
+    assert set(mine) == {tensor.name for tensor in tensors}
+    for tensor in tensors:
+        expected = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        assert np.array_equal(mine[tensor.name], expected)
+
+
 def test_a_written_file_gives_the_same_logits(tmp_path: Path) -> None:
     """A random model, written as F32 and Q8_0 and read back, computes what it computed before."""
     torch = pytest.importorskip("torch", reason="the model is defined in torch")

@@ -1,0 +1,177 @@
+"""What programs print when something goes wrong, in the layouts that real machines have.
+
+Each report in `reports.txt` is written as lines with slots (`log_texts.fill`). What an answer
+repeats stands between `«` and `»`; `?` begins a line that only the second, weaker search finds. `*`
+stands for harmless lines of the same program, which `~` gives. A report whose message no search
+shows begins with `@`: there the lines behind the hit are read. The number in a heading is its
+weight.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from .log_lines import MONTHS
+from .log_texts import HARMLESS, Slots, event, failure, fill
+from .logs import EXCEPTIONS, Log
+from .words import Lexicon
+
+
+@cache
+def reports() -> tuple[str, ...]:
+    """The reports of `reports.txt`, each as often as it is to be drawn."""
+    text = Path(__file__).with_name("reports.txt").read_text(encoding="utf-8")
+    parts = re.split(r"^=== \w+ (\d+)\n", text, flags=re.MULTILINE)[1:]
+    pairs = zip(parts[::2], parts[1::2], strict=True)
+    return tuple(body.rstrip("\n") for often, body in pairs for _ in range(int(often)))
+
+
+FAILED = (  # hold a word that the first search is for
+    "Failed to {w} {w}: {m}", "Failed password for {w} from {h} port {n} ssh2", "{w} failed: {m}",
+    "{m}: operation failed", "({w}) CMD failed: {m}", "Backup of {w} failed: {m}",
+    "segfault at {x} ip {x}", "{C}Error: {m}", "{w} failed with exit code {d}",
+    "Fatal error in {w}: {m}", "{w} panicked: {m}", "Job {w} aborted: {m}",
+)  # fmt: skip
+ABORTS = (
+    "Aborted (core dumped)", "Segmentation fault (core dumped)", "Killed", "{w} killed by "
+    "signal {d}",
+    "{w} FAILED: {m}", "aborting: {m}", "Out of memory: {m}", "oom-killer: killed {w} ({n})",
+    "Exception: {m}", "{w} failed, {m}", "Build failed: {m}", "Deployment of {w} failed",
+)  # fmt: skip
+SILENT = (  # no word of the first search; one of the second
+    "cannot open {p}: Permission denied", "connection to {h}:{n} refused", "could not {w} the {w}",
+    "connect to {h} port {n}: Connection refused", "{p}: No such file or directory", "{w} not "
+    "found",
+    "{w} timed out after {n} s", "unable to {w} {w} on {h}", "permission denied for {w}",
+    "rsync: {w} {w}: Connection timed out ({n})", "could not resolve {h}", "disk is full, "
+    "cannot write {p}",
+    "{w}: command not found", "lost connection to {h}", "certificate of {h} has expired",
+    "{w} exited with code {d}", "login of {w} denied", "invalid {w} in {p}", "can't {w} {w}: "
+    "{w} {w}",
+    "{h} is unreachable", "request to {h} rejected: {w} {w}", "checksum of {p} is corrupt",
+)  # fmt: skip
+NGINX_SAYS = (
+    "connect() failed (111: Connection refused) while connecting to upstream",
+    'open() "{p}" failed (2: No such file or directory)',
+    "upstream timed out (110: Connection timed out) while reading response header from upstream",
+    "no live upstreams while connecting to upstream", "{m}",
+)  # fmt: skip
+
+
+def message(words: Lexicon) -> str:
+    """What went wrong, without a word that marks an error by itself more often than not."""
+    while '"' in (text := failure(words)) or "\\" in text:
+        pass
+    return text
+
+
+def _more(words: Lexicon) -> Slots:
+    """Slots of reports that other texts do not have."""
+    rng = words.rng
+    month = rng.choice(MONTHS)
+    day, year = rng.randint(1, 28), rng.randint(2019, 2027)
+    host, seconds = words.word() + rng.choice(("", f"-{rng.randrange(20)}")), rng.randrange(80_000)
+    clock = [seconds]
+
+    def time() -> str:
+        clock[0] = min(clock[0] + rng.randrange(40), 86_399)
+        minutes, second = divmod(clock[0], 60)
+        return f"{minutes // 60:02d}:{minutes % 60:02d}:{second:02d}"
+
+    same = {slot: make() for slot, make in (
+        ("{e}", lambda: rng.choice(EXCEPTIONS.split())), ("{m}", lambda: message(words)),
+        ("{C}", lambda: words.word().capitalize() + words.word().capitalize()),
+    )}  # fmt: skip
+
+    def one(texts: tuple[str, ...]) -> Callable[[], str]:
+        return lambda: fill(words, rng.choice(texts), slots)
+
+    slots: Slots = {
+        "{^}": lambda: "^" * rng.randint(3, 30),
+        "{~}": lambda: "~" * rng.randint(2, 9) + "^" * rng.randint(1, 20),
+        "{e2}": lambda: rng.choice(("error", "Error", "fatal", "ERROR", "panic", "FATAL")),
+        "{e3}": lambda: rng.choice(("error", "fatal", "err", "critical")),
+        "{E}": lambda: rng.choice(("ERROR", "error", "ERR", "FATAL", "CRIT", "SEVERE", "Error")),
+        "{pe}": lambda: rng.choice(("ERROR", "ERROR", "FATAL", "PANIC")),
+        "{fe}": lambda: rng.choice(("error", "error", "fatal error")),
+        "{c}": lambda: rng.choice(("info", "info", "debug", "warn")),
+        "{c2}": lambda: rng.choice(("INFO", "INFO", "DEBUG", "WARN")),
+        "{l}": lambda: rng.choice(("error", "error", "crit", "emerg", "alert")),
+        "{e}": lambda: same["{e}"],
+        "{m}": lambda: same["{m}"],
+        "{C}": lambda: same["{C}"],
+        "{W}": lambda: words.word().capitalize(),
+        "{K}": lambda: rng.choice(("ELIFECYCLE", "ENOENT", "ERESOLVE", "EACCES", "E404")),
+        "{d}": lambda: str(rng.randrange(10)),
+        "{x}": lambda: "".join(rng.choices("0123456789abcdef", k=rng.choice((4, 8, 12)))),
+        "{M}": lambda: month,
+        "{D}": lambda: f"{day:2d}",
+        "{D2}": lambda: f"{day:02d}",
+        "{Y}": lambda: str(year),
+        "{H}": lambda: host,
+        "{T}": time,
+        "{I}": lambda: f"{year}-{day % 12 + 1:02d}-{day:02d}T{time()}",
+        "{event}": lambda: _calm(words),
+        "{F}": one(FAILED),
+        "{A}": one(ABORTS),
+        "{S}": one(SILENT),
+        "{N}": one(NGINX_SAYS),
+    }  # fmt: skip
+    return slots
+
+
+def _calm(words: Lexicon) -> str:
+    while '"' in (text := event(words)) and words.rng.random() < 0.9:
+        pass
+    return text
+
+
+def make_report(words: Lexicon, size: int) -> Log:
+    """A report of about `size` lines: one failure among what the program says otherwise."""
+    if words.pool or words.rng.random() < 0.33:
+        return _write(words, size)
+    with words.few(words.rng.randint(4, 30)):
+        return _write(words, size)
+
+
+def _write(words: Lexicon, size: int) -> Log:
+    rng = words.rng
+    pattern = rng.choice(reports())
+    words.talks_of_errors = rng.random() < 0.1
+    slots = _more(words)
+    log = Log(hidden=pattern.startswith("@"))
+    rows = pattern.removeprefix("@").split("\n")
+    spare = [row[1:] for row in rows if row.startswith("~")]
+    fixed = [row for row in rows if not row.startswith("~")]
+    count = max(0, size - len(fixed)) if "*" in fixed else 0
+    before = rng.randint(0, count)
+    for row in fixed:
+        if row == "*":
+            log.lines += _spare(words, spare, before, slots)
+            continue
+        log.weak = log.weak or row.startswith("?")
+        text = fill(words, row.removeprefix("?"), slots)
+        if "«" in text:
+            log.errors.append(text[text.index("«") + 1 : text.rindex("»")])
+            text = text.replace("«", "").replace("»", "")
+            log.places.append(len(log.lines) + 1)
+            log.rows.append(text)
+        log.lines.append(text)
+    log.lines += _spare(words, spare, count - before, slots)
+    return log
+
+
+def _spare(words: Lexicon, spare: list[str], count: int, slots: Slots) -> list[str]:
+    """Lines that say nothing of a failure; many of a long run are the same."""
+    rng = words.rng
+    if not spare:
+        return []
+    made = [fill(words, rng.choice(spare), slots) for _ in range(min(count, 25))]
+    if count > 25:
+        made = rng.choices(made, k=count)
+    if count and rng.random() < 0.2:
+        made[rng.randrange(count)] = fill(words, rng.choice(HARMLESS))
+    return made

@@ -1,0 +1,262 @@
+"""How nano goes about a question: the calls it makes and what it says of their results.
+
+This is the model's behaviour in one place: the corpus asks in many ways, the answers come from
+here. A function returns None where the files do not bear the question out (a chance match stands
+before what was meant); the corpus then draws again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .files import Call, MemoryFiles
+from .logs import Log
+from .marks import ERRORS, SIGNS
+from .settings import Setting
+
+CANNOT = (
+    "I cannot do that; I can list folders, search files and quote errors, settings and lines, "
+    "and a larger model (-m, see triplepoint models) can do more."
+)
+"""The whole of what it says to a question that is beyond it."""
+FAR = 999_999_999
+"""A line that no file has: the tool's refusal says how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Calls, and the answer from what they return."""
+
+    calls: tuple[Call, ...]
+    answer: str
+
+
+def find(pattern: str, path: str = ".", *, regex: bool = False) -> Call:
+    """A search; only what differs from the tool's defaults is written."""
+    arguments: dict[str, object] = {"pattern": pattern}
+    if path != ".":
+        arguments["path"] = path
+    if regex:
+        arguments["regex"] = True
+    return Call("search", arguments)
+
+
+def refused(result: str, path: str) -> str | None:
+    """What is said of a path that cannot be read; None if it could."""
+    if result.startswith(("error: no such file", "error: no such path")):
+        return f"There is no file {path}."
+    if result.startswith("error: binary file"):
+        return f"{path} is a binary file; I can only read text."
+    if result.startswith("error: not a file"):
+        return f"{path} is a folder."
+    return None
+
+
+def hits_of(result: str) -> list[tuple[str, int, str]]:
+    """(path, line number, text) of each line of a search result."""
+    rows = re.findall(r"^(.*?):(\d+):(.*)$", result, re.MULTILINE)
+    return [(path, int(number), text) for path, number, text in rows]
+
+
+def error(files: MemoryFiles, path: str, log: Log | None) -> Reply | None:
+    """What went wrong according to one file: searched for by the words that mark an error."""
+    first = find(ERRORS, path, regex=True)
+    result = files.run(first)
+    if (no := refused(result, path)) is not None:
+        return Reply((first,), no)
+    if log is not None and log.errors and not log.weak:
+        if log.hidden:
+            hits = hits_of(result)
+            if len(hits) != 1:
+                return None
+            read = Call("read_file", {"path": path, "start": hits[0][1]})
+            if hits[0][1] == 1:
+                del read.arguments["start"]
+            shown = files.run(read)
+            if f"{log.places[0]}\t{log.rows[0]}" not in shown:
+                return None
+            return Reply((first, read), f"The error is: {log.errors[0]}")
+        if not _shown(result, path, log):
+            return None
+        return Reply((first,), f"The error is: {log.errors[0]}")
+    if result != "No matches found.":
+        return None if log is not None and log.errors else _clean(files, path, first)
+    second = find(SIGNS, path, regex=True)
+    result = files.run(second)
+    if log is None or not log.errors:
+        return _clean(files, path, first, second) if result == "No matches found." else None
+    hits = hits_of(result)
+    if not hits or hits[0][1] != log.places[0]:
+        return None
+    return Reply((first, second), f"The error is: {log.errors[0]}")
+
+
+def _clean(files: MemoryFiles, path: str, *calls: Call) -> Reply:
+    return Reply(calls, f"There is no error in {path}.")
+
+
+def _shown(result: str, path: str, log: Log) -> bool:
+    """Whether the line of the first error is in a search's result, whole."""
+    return f"{path}:{log.places[0]}:{log.rows[0]}" in result.split("\n")
+
+
+def any_error(files: MemoryFiles, path: str, log: Log | None, folder: str = ".") -> Reply | None:
+    """What went wrong, no file being named: the first error of a folder."""
+    call = find(ERRORS, folder, regex=True)
+    result = files.run(call)
+    if log is None or not log.errors:
+        return Reply((call,), "I found no error.")
+    if log.weak or log.hidden or not _shown(result, path, log):
+        return None
+    return Reply((call,), f"The error in {path} is: {log.errors[0]}")
+
+
+def worded(key: str) -> tuple[str, bool]:
+    """The pattern that finds a key, and whether it is a regular expression.
+
+    A key said in several words is found however it is written: `max size` as `max_size`,
+    `maxSize` or `MAX-SIZE`, and in a comment.
+    """
+    parts = key.split(" ")
+    return (".?".join(parts), True) if len(parts) > 1 else (key, False)
+
+
+def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -> Reply | None:
+    """The value of a key in one file; all of them where it stands in several places."""
+    pattern, regex = worded(asked)
+    call = find(pattern, path, regex=regex)
+    result = files.run(call)
+    if (no := refused(result, path)) is not None:
+        return Reply((call,), no)
+    hits = hits_of(result)
+    if not hits:
+        return Reply((call,), f"There is no {asked} in {path}.")
+    places = {item.line: item for item in items}
+    found = [places[number] for _, number, _ in hits if number in places]
+    found = [item for item in found if _same(item.key, asked)] or found
+    if found and any(item.key != found[0].key for item in found):
+        return Reply((call,), "; ".join(f"{item.key} is {item.value}" for item in found[:4]))
+    if len(found) == 1:
+        return Reply((call,), f"{found[0].key} is {found[0].value}")
+    if found:
+        each = "; ".join(f"{item.value} (line {item.line})" for item in found)
+        return Reply((call,), f"{found[0].key} is {each}")
+    after = [item for item in items if item.said and item.line == hits[0][1] + 1]
+    if len(hits) != 1 or not after:
+        return None
+    start = hits[0][1]
+    read = Call("read_file", {"path": path, "start": start, "end": start + 10})
+    if start == 1:
+        del read.arguments["start"]
+    return Reply((call, read), f"{after[0].key} is {after[0].value}")
+
+
+def _same(key: str, asked: str) -> bool:
+    """Whether a key is the one that was asked for, however it is written."""
+    return re.sub(r"[ _.-]", "", key).lower() == re.sub(r"[ _.-]", "", asked).lower()
+
+
+def any_value(
+    files: MemoryFiles, asked: str, items: Mapping[str, Sequence[Setting]]
+) -> Reply | None:
+    """The value of a key, no file being named: where it is set, and to what."""
+    pattern, regex = worded(asked)
+    call = find(pattern, regex=regex)
+    hits = hits_of(files.run(call))
+    if not hits:
+        return Reply((call,), f"No file mentions {asked}.")
+    places = {(path, item.line): item for path, several in items.items() for item in several}
+    found = [(path, places[path, number]) for path, number, _ in hits if (path, number) in places]
+    found = [(path, item) for path, item in found if _same(item.key, asked)] or found[:4]
+    if not found:
+        return None
+    return Reply(
+        (call,), "; ".join(f"{item.key} in {path} is {item.value}" for path, item in found)
+    )
+
+
+def line(files: MemoryFiles, path: str, number: int) -> Reply:
+    """One line, read alone."""
+    arguments: dict[str, object] = {"path": path, "start": number, "end": number}
+    if number == 1:  # the default is not written
+        del arguments["start"]
+    call = Call("read_file", arguments)
+    result = files.run(call)
+    if result.startswith("error: no such file"):
+        return Reply((call,), f"There is no file {path}.")
+    if (no := refused(result, path)) is not None:
+        return Reply((call,), no)
+    if result == "(empty file)":
+        return Reply((call,), f"{path} is empty.")
+    if result.startswith("error: "):
+        return Reply((call,), f"There is no line {number} in {path}.")
+    text = result.partition("\t")[2].strip()
+    return Reply((call,), f"Line {number} says: {text}" if text else f"Line {number} is empty.")
+
+
+def last_line(files: MemoryFiles, path: str) -> Reply:
+    """The last line: the refusal of one far behind it says which that is."""
+    far = Call("read_file", {"path": path, "start": FAR})
+    found = re.search(r"has (\d+) lines?; start=", files.run(far))
+    if found is None:
+        result = files.run(far)
+        return Reply((far,), refused(result, path) or f"{path} is empty.")
+    there = line(files, path, int(found[1]))
+    return Reply((far, *there.calls), there.answer)
+
+
+def joined(*replies: Reply) -> Reply:
+    """Two questions in one: one after the other."""
+    calls = tuple(call for reply in replies for call in reply.calls)
+    return Reply(calls, "; ".join(reply.answer for reply in replies))
+
+
+def listing(files: MemoryFiles, folder: str = ".") -> Reply:
+    """What a folder holds."""
+    call = Call("list_dir", {} if folder == "." else {"path": folder})
+    result = files.run(call)
+    if result.startswith("error: no such"):
+        return Reply((call,), f"There is no folder {folder}.")
+    if result.startswith("error: "):
+        return Reply((call,), f"{folder} is a file.")
+    if result == "(empty folder)":
+        return Reply((call,), "The folder is empty.")
+    return Reply((call,), "The folder holds: " + result.replace("\n", ", "))
+
+
+def mentioned(result: str) -> tuple[list[str], bool]:
+    """The files of a search result, each once, in order; and whether the result was cut."""
+    cut = result.split("\n")[-1].startswith("[cut: ")
+    return list(dict.fromkeys(path for path, _, _ in hits_of(result))), cut
+
+
+def mentions(files: MemoryFiles, needle: str, folder: str = ".") -> Reply:
+    """Which files mention a text."""
+    call = find(needle, folder)
+    result = files.run(call)
+    found, cut = mentioned(result)
+    if not found:
+        if result.startswith("error: "):
+            return Reply((call,), f"There is no folder {folder}.")
+        return Reply((call,), f"No file mentions {needle}.")
+    more = ", and maybe in more files" if cut else ""
+    return Reply((call,), f"{needle} is mentioned in {', '.join(found)}{more}")
+
+
+def where(files: MemoryFiles, needle: str, path: str) -> Reply | None:
+    """On which lines of one file a text stands; a single one is quoted."""
+    call = find(needle, path)
+    result = files.run(call)
+    if (no := refused(result, path)) is not None:
+        return Reply((call,), no)
+    hits = hits_of(result)
+    if not hits:
+        return Reply((call,), f"{path} does not mention {needle}.")
+    if len(hits) == 1:
+        return Reply((call,), f"Line {hits[0][1]} says: {hits[0][2].strip()}")
+    if "\n[cut: " in result or len(hits) > 12:
+        return None
+    numbers = ", ".join(str(number) for _, number, _ in hits)
+    return Reply((call,), f"{needle} is on lines {numbers} of {path}.")

@@ -1,0 +1,87 @@
+"""Training: its batches, its checkpoints, and where it begins."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import triplepoint.runtime.nano
+from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.nano.batches import Encoder, Stage, make_batch
+from triplepoint.runtime.nano.bpe import Vocabulary
+
+torch = pytest.importorskip("torch", reason="training runs in torch")
+
+MODEL = Path(triplepoint.runtime.nano.__file__).with_name("nano.gguf")
+STAGE = Stage(1.0, 640, 2, 6)
+
+
+def encoder() -> Encoder:
+    with GGUFFile.open(MODEL) as file:
+        return Encoder(Vocabulary.of_gguf(file.metadata))
+
+
+def test_a_batch_follows_from_its_number() -> None:
+    """The same number gives the same batch; more than half of its rows are the assistant's."""
+    coder = encoder()
+    first, again = make_batch(coder, 5, STAGE), make_batch(coder, 5, STAGE)
+    assert first.ids.shape == (2, 640)
+    for name in ("ids", "rows", "labels", "weights"):
+        assert np.array_equal(getattr(first, name), getattr(again, name))
+    assert not np.array_equal(first.ids, make_batch(coder, 6, STAGE).ids)
+    assert (first.weights == 1.0).mean() > 0.5
+
+
+def test_other_processes_write_the_same_batches() -> None:
+    """With workers the batches come in the order of the steps, as without."""
+    from triplepoint.runtime.nano.train import Batches
+
+    coder = encoder()
+    batches = Batches(coder, workers=1)
+    try:
+        for step in (7, 8, 9):
+            expected = make_batch(coder, step, STAGE)
+            assert np.array_equal(batches.get(step, STAGE).ids, expected.ids)
+    finally:
+        batches.close()
+
+
+def test_training_begins_at_a_file_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """The weights that ship are the start; a step changes them; a second trainer has them all."""
+    from triplepoint.runtime.nano.judge import load_gguf
+    from triplepoint.runtime.nano.train import Trainer
+
+    torch.set_num_threads(1)
+    trainer = Trainer(tmp_path, 1.0, again=0.5, gguf=MODEL)
+    shipped, _ = load_gguf(MODEL)
+    for mine, theirs in zip(trainer.model.parameters(), shipped.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    loss, _ = trainer.update(STAGE, trainer.model.loss)  # type: ignore[arg-type]
+    assert 0.0 < loss < 5.0
+    trainer.save()
+    resumed = Trainer(tmp_path, 1.0)
+    assert (resumed.step, resumed.tokens, resumed.peak) == (trainer.step, 1280, 0.5)
+    changed = 0
+    for mine, old, start in zip(
+        resumed.model.parameters(), trainer.model.parameters(), shipped.parameters(), strict=True
+    ):
+        assert torch.equal(mine, old)
+        changed += not torch.equal(mine, start)
+    assert changed > 20
+
+
+def test_training_needs_little() -> None:
+    """A machine with a GPU may have torch, numpy and tokenizers, and nothing else of ours."""
+    code = (
+        "import sys\n"
+        "for name in ('gguf', 'llvmlite', 'pydantic', 'structlog', 'rich'):\n"
+        "    sys.modules[name] = None\n"
+        "from triplepoint.runtime.nano import judge, train\n"
+        f"judge.load_gguf(train.Path({str(MODEL)!r}))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
