@@ -230,7 +230,9 @@ class Library:
             return
         kind = llvm.Target.from_triple(self.target.triple)
         machine = kind.create_target_machine(codemodel="small", reloc="pic", jit=True)
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+        # One stretch of memory for all sections: code that refers to its constants by 32 bits must
+        # not lie further from them, which in a process with many mappings it else may.
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine, use_lmm=True)
         for item in fresh.values():
             data = self.cache.get(item, self.target)
             engine.add_object_file(llvm.ObjectFileRef.from_data(data))
