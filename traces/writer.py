@@ -1,4 +1,4 @@
-"""Writes a trace: a structlog pipeline that ends in an append-only file.
+"""Writes a trace: a pipeline that ends in an append-only file.
 
     event → no text, if redacted → known texts by hash → stamp (v, seq, ts, run) → JSON → ASCII
           → one line, one write
@@ -16,12 +16,11 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic_core
-import structlog
 
 from ..errors import TraceError
 from .events import SCHEMA_VERSION, Event, SealedEvent
@@ -58,15 +57,9 @@ class TraceWriter:
         self.run = run or new_run_id()
         self._lock = threading.RLock()  # sealing renders an event while one is being written
         self._stamp = Stamp(self.run)
-        self._pipeline: list[Any] = [
-            self._stamp,
-            structlog.processors.JSONRenderer(serializer=to_json),
-            to_ascii,
-        ]
         self._redact = Redactor() if redact else None
         self._pool = PoolWriter()
         self._file = LineFile(self.path, seal=self._seal)
-        self._log = EventLogger(self._file, self._pipeline, {})
 
     def write(self, event: E) -> E:
         """Append one event, and fill in its ``seq``, ``ts`` and ``run``.
@@ -81,7 +74,7 @@ class TraceWriter:
             if self._redact is not None:
                 body = self._redact(body)
             line, digest = self._pool.shorten(body)
-            self._log.append(line)
+            self._file.append(self._render(line))
             self._pool.keep(digest)
             event.seq, event.ts, event.run = self._stamp.last
         return event
@@ -99,30 +92,20 @@ class TraceWriter:
 
     def _seal(self, torn_bytes: int) -> str:
         """The line that marks a torn tail, through the same pipeline."""
-        line: Any = SealedEvent(torn_bytes=torn_bytes).model_dump()
-        for processor in self._pipeline:
-            line = processor(None, "append", line)
-        return line
+        return self._render(SealedEvent(torn_bytes=torn_bytes).model_dump())
 
-
-class EventLogger(structlog.BoundLoggerBase):
-    """The structlog logger of a trace: runs the pipeline, hands the line to the file."""
-
-    def append(self, body: dict[str, Any]) -> None:
-        """Log one event, given as its dumped model."""
-        args, kwargs = self._process_event("append", body.pop("event"), body)
-        self._logger.append(*args, **kwargs)
+    def _render(self, body: Mapping[str, Any]) -> str:
+        """The line of an event, given as its dumped model."""
+        return to_ascii(to_json(self._stamp(body)))
 
 
 class Stamp:
-    """Processor that puts ``v``, ``seq``, ``ts`` and ``run`` first; keeps a ``ts`` that is set."""
+    """Puts ``v``, ``seq``, ``ts`` and ``run`` first; keeps a ``ts`` that is set."""
 
     def __init__(self, run: str) -> None:
         self.last: tuple[int, float, str] = (-1, 0.0, run)
 
-    def __call__(
-        self, logger: object, name: str, event: MutableMapping[str, Any]
-    ) -> Mapping[str, Any]:
+    def __call__(self, event: Mapping[str, Any]) -> Mapping[str, Any]:
         seq, _, run = self.last
         # Counted before the write: a write that fails leaves a gap, never a number used twice.
         self.last = (seq + 1, event.get("ts") or time.time(), run)
@@ -132,7 +115,7 @@ class Stamp:
         return head | {**event, **head}  # the first decides the order, the last the values
 
 
-def to_json(event: Mapping[str, Any], **_: Any) -> str:
+def to_json(event: Mapping[str, Any]) -> str:
     """One line of JSON. What JSON lacks is written as text: NaN, bytes, paths, anything else."""
     try:
         # pydantic's writer takes a quarter of the time of `json`, but cannot write everything.
@@ -148,7 +131,7 @@ def to_json(event: Mapping[str, Any], **_: Any) -> str:
         raise TraceError("an event is nested too deeply to be written to a trace") from error
 
 
-def to_ascii(logger: object, name: str, line: str) -> str:
+def to_ascii(line: str) -> str:
     """Escapes what is above ASCII's printable range; `to_json` has escaped what is below."""
     if line.isascii() and "\x7f" not in line:
         return line

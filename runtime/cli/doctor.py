@@ -26,7 +26,6 @@ _PACKAGES = (
     "llguidance",
     "jinja2",
     "pydantic",
-    "structlog",
     "httpx",
     "huggingface_hub",
     "rich",

@@ -40,7 +40,7 @@ def test_help_imports_nothing_heavy() -> None:
     """What makes a start slow is not imported for the help."""
     code = (
         "import sys; from triplepoint.runtime.cli import main; main(['--help'])\n"
-        "heavy = {'numpy', 'llvmlite', 'pydantic', 'structlog', 'rich', 'tokenizers', 'jinja2',"
+        "heavy = {'numpy', 'llvmlite', 'pydantic', 'rich', 'tokenizers', 'jinja2',"
         " 'httpx', 'llguidance', 'asyncio'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
