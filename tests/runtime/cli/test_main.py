@@ -50,6 +50,27 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
+    """A question to the embedded model needs no network, event loop, terminal or settings file."""
+    (tmp_path / "app.log").write_text("INFO started\nERROR payment: connection refused\n")
+    args = ["run", "-q", "What's the error in app.log?", "--dir", str(tmp_path)]
+    code = (
+        "import sys; from triplepoint.runtime.cli import main\n"
+        f"assert main({[*args, '--trace', str(tmp_path / 't.jsonl')]!r}) == 0\n"
+        "needless = {'asyncio', 'attr', 'filelock', 'html', 'http', 'httpx', 'huggingface_hub',"
+        " 'mcp', 'multiprocessing', 'numpy.random', 'numpy.testing', 'pygments', 'rich', 'ssl',"
+        " 'structlog', 'tomllib', 'unittest'} & set(sys.modules)\n"
+        "assert not needless, needless\n"
+        "assert len(sys.modules) < 680, len(sys.modules)"
+    )
+
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, capture_output=True)  # may compile kernels and measure the machine
+    done = subprocess.run(command, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     "args",
     [
