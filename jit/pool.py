@@ -254,12 +254,12 @@ def _native(library: Library) -> tuple[Any, Any, Any, Any, Any]:
 
 @functools.lru_cache(maxsize=1)  # no more: a library holds the code of all its kernels
 def clock_rate(library: Library) -> float:
-    """Cycles of the player's clock in a second, measured over a few milliseconds."""
+    """Cycles of the player's clock in a second, measured over milliseconds."""
     cycles = _native(library)[4]
     best = 0.0
     for _ in range(3):
         t0, c0 = time.perf_counter(), cycles()
-        while time.perf_counter() - t0 < 0.003:
+        while time.perf_counter() - t0 < 0.001:
             pass
         c1, t1 = cycles(), time.perf_counter()
         # The cycles are taken inside the time: whoever interrupts makes the rate too low.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +89,8 @@ def _read(path: Path) -> str | None:
 
 def _parsed(path: Path, text: str) -> str | None:
     """The model that the file names, None if it names none."""
+    import tomllib  # most people have no such file
+
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

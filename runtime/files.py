@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import uuid
+import secrets
 from pathlib import Path
 
 PRIVATE = 0o700
@@ -26,7 +26,7 @@ def write_file(path: Path, text: str, mode: int = 0o600) -> None:
     """
     folder_mode = mode | (mode & 0o444) >> 2  # who may read the file may search the folder
     make_folder(path.parent, folder_mode)
-    temporary = path.with_name(f".{uuid.uuid4().hex[:8]}.tmp")
+    temporary = path.with_name(f".{secrets.token_hex(4)}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import re
 import threading
@@ -20,8 +19,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ToolError
-from .addresses import resolve
-from .html import html_to_text
 from .paths import check_text, shown
 from .tool import Tool, tool
 
@@ -65,7 +62,11 @@ class Page:
         is_html = "html" in self.kind or (
             not self.kind and text[:512].lstrip().lower().startswith(("<!doctype html", "<html"))
         )
-        return html_to_text(text) if is_html else text.removeprefix("\ufeff")
+        if not is_html:
+            return text.removeprefix("\ufeff")
+        from .html import html_to_text
+
+        return html_to_text(text)
 
     def _codec(self) -> str:
         named = self.charset
@@ -121,6 +122,8 @@ class FetchTools:
         Raises:
             ToolError: the address is not allowed, or the page cannot be had in time.
         """
+        import asyncio  # with all that it imports, only where a page is fetched
+
         outcome: list[Page | BaseException] = []
         loop = asyncio.new_event_loop()
 
@@ -169,6 +172,10 @@ class FetchTools:
 
     async def _get(self, client: httpx.AsyncClient, url: httpx.URL) -> Page | str:
         """One request: the page, or where it redirects to."""
+        import asyncio
+
+        from .addresses import resolve
+
         port = url.port or {"http": 80, "https": 443}[url.scheme]
         host = url.host
         ip = await asyncio.to_thread(resolve, host, port, private=self._private)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 class Record(BaseModel):
     """A part of an event; fields that this version does not know are kept."""
 
-    model_config = ConfigDict(extra="allow", validate_assignment=False)
+    model_config = ConfigDict(extra="allow", validate_assignment=False, defer_build=True)
 
 
 class ModelRecord(Record):

@@ -104,6 +104,10 @@ def model_path(model: str, output: Output) -> str | Path:
     Raises:
         ModelError: the model is not in the cache, or damaged, or it is not clear which is meant.
     """
+    from ..config import BUILT_IN
+
+    if model == BUILT_IN:
+        return model
     from ..hub.names import is_hub_name, parse_name
 
     if not is_hub_name(model) or Path(model).expanduser().exists():

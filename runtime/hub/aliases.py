@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib.resources import files
 from typing import Any
 
 _FORM = re.compile(r"[a-z0-9.-]+:[a-z0-9.-]+", re.IGNORECASE)
@@ -41,6 +39,9 @@ class KnownModel:
 @functools.cache
 def known_models() -> tuple[KnownModel, ...]:
     """All of them, in the order of the file: the smallest first."""
+    import tomllib  # where an alias may be meant; most commands name none
+    from importlib.resources import files
+
     text = files(__package__ or "").joinpath("models.toml").read_text(encoding="utf-8")
     entries = tomllib.loads(text)["models"]
     return tuple(KnownModel(nbytes=entry.pop("bytes"), **entry) for entry in entries)

@@ -44,12 +44,32 @@ def test_help_imports_nothing_heavy() -> None:
     """What makes a start slow is not imported for the help."""
     code = (
         "import sys; from triplepoint.runtime.cli import main; main(['--help'])\n"
-        "heavy = {'numpy', 'llvmlite', 'pydantic', 'structlog', 'rich', 'tokenizers', 'jinja2',"
+        "heavy = {'numpy', 'llvmlite', 'pydantic', 'rich', 'tokenizers', 'jinja2',"
         " 'httpx', 'llguidance', 'asyncio'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
+    """A question to the embedded model needs no network, no Hub and no settings file."""
+    (tmp_path / "app.log").write_text("INFO started\nERROR payment: connection refused\n")
+    args = ["run", "-q", "What's the error in app.log?", "--dir", str(tmp_path)]
+    code = (
+        "import sys; from triplepoint.runtime.cli import main\n"
+        f"assert main({[*args, '--trace', str(tmp_path / 't.jsonl')]!r}) == 0\n"
+        "needless = {'filelock', 'http', 'httpx', 'huggingface_hub', 'mcp', 'multiprocessing',"
+        " 'numpy.random', 'numpy.testing', 'tomllib', 'unittest'} & set(sys.modules)\n"
+        "assert not needless, needless\n"
+        "assert len(sys.modules) < 820, len(sys.modules)"
+    )
+
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, capture_output=True)  # may compile kernels and measure the machine
+    done = subprocess.run(command, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
 
