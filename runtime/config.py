@@ -84,7 +84,7 @@ def _read(path: Path) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise SettingError(f"cannot read {path}: {why}; mend or remove it") from error
+        raise SettingError(f"cannot read {path}: {why}; fix or remove it") from error
 
 
 def _parsed(path: Path, text: str) -> str | None:

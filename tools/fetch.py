@@ -113,7 +113,7 @@ class FetchTools:
         text = page.text().strip()
         if page.status >= 400:
             raise ToolError(f"HTTP {page.status} from {shown(page.url)}: {text[:300]}")
-        note = f"\n[cut: the page goes on after {self._max_bytes:,} bytes]" if page.cut else ""
+        note = f"\n[cut: the page continues after {self._max_bytes:,} bytes]" if page.cut else ""
         return (text or "(empty page)") + note
 
     def fetch(self, url: str) -> Page:

@@ -105,7 +105,7 @@ class Trace:
         except OSError as error:
             raise TraceError(f"cannot read the trace {path}: {error.strerror}") from error
         if torn is not None and not events and torn[: len(_OPENING)] != _OPENING[: len(torn)]:
-            raise TraceError(f"{path} is not a trace: its first line is no whole JSON object")
+            raise TraceError(f"{path} is not a trace: its first line is not a complete JSON object")
         return cls(events, path=path, torn=torn)
 
     @classmethod

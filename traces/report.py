@@ -106,7 +106,7 @@ def cut_off(trace: Trace) -> str:
     where = f" in turn {turn}" + (f", step {step}" if step else "") if turn else ""
     when = time.strftime("%H:%M:%S", time.gmtime(last.ts)) if 0 < last.ts < 1e11 else "?"
     return (
-        f"cut off{where}, {_before(last)}: the run was killed, or still goes on; the last event "
+        f"cut off{where}, {_before(last)}: the run was killed, or is still running; the last event "
         f"is a {short(last.event, 24)} of {when} UTC"
     )
 
@@ -122,7 +122,7 @@ def _before(last: AnyEvent) -> str:
         return "in the decode that follows this prefill"
     if isinstance(last, PhaseEvent) and last.purpose == "tool_call":
         return "in the call of a tool"
-    return "behind what is shown here"
+    return "after what is shown here"
 
 
 def by_layer(trace: Trace) -> list[tuple[str, Table]]:
@@ -140,7 +140,7 @@ def of_tuning(trace: Trace) -> list[str]:
     """How passes were played and why, and what was corrected in which phase."""
     settings = trace.header.tuning if trace.header is not None else {}
     if not settings:
-        return ["how passes were played was not recorded"]
+        return ["the execution policy was not recorded"]
     rows = []
     for name, setting in settings.items():
         known = setting if isinstance(setting, dict) else {}

@@ -206,7 +206,7 @@ def shortcuts(trace: Trace) -> list[str]:
     if drafted:
         right, saved = (sum(p.accepted_tokens for p in decodes), sum(p.saved_s for p in decodes))
         gain = f"{duration(saved)} saved" if saved >= 0 else f"{duration(-saved)} lost"
-        parts.append(f"{right:,} of {drafted:,} guesses right ({gain})")
+        parts.append(f"{right:,} of {drafted:,} drafted tokens accepted ({gain})")
     if not parts:
         return []
     made = sum(p.tokens for p in decodes)
@@ -219,7 +219,7 @@ def miss_text(miss: MissRecord) -> str:
     whose = "" if miss.message is None else f" of message {miss.message}"
     why = f": {short(miss.why, 80)}" if miss.why else ""
     return (
-        f"read {miss.tokens:,} tokens again in {duration(miss.seconds)}: token {miss.position:,} "
+        f"recomputed {miss.tokens:,} tokens in {duration(miss.seconds)}: token {miss.position:,} "
         f"differs, in the {short(miss.field, 40)}{whose} ({short(miss.label, 40)}){why}"
     )
 

@@ -140,11 +140,11 @@ class KeptSession:
             phase.turn = agent.turn
             agent.trace.write(phase)
         said = [
-            f"session {self.name} goes on: {reused:,} of {len(state.ids):,} tokens from disk in "
+            f"session {self.name} continues: {reused:,} of {len(state.ids):,} tokens from disk in "
             f"{seconds:.2f} s"
         ]
         if why:
-            said.append(f"the rest is read again: {why}")
+            said.append(f"the rest is recomputed: {why}")
         return said
 
     def save(self, agent: Agent[Any]) -> None:
@@ -259,7 +259,7 @@ def last_session(root: str | Path | None = None) -> str:
     """
     found = [(time_of, folder.name) for folder, time_of in kept_folders(sessions_folder(root))]
     if not found:
-        raise AgentError("there is no session to continue; --session NAME begins one")
+        raise AgentError("there is no session to continue; start one with --session NAME")
     return max(found)[1]
 
 

@@ -153,7 +153,7 @@ class Measured:
 
 
 HEAD = (
-    "| text | tokens | tok/s without | with | times as fast | passes | forced | guesses right |\n"
+    "| text | tokens | tok/s without | with | times as fast | passes | forced | drafts accepted |\n"
     "|---|--:|--:|--:|--:|--:|--:|--:|"
 )
 

@@ -152,17 +152,17 @@ def _add_replay(verbs: argparse._SubParsersAction) -> None:
 
 def _add_doctor(verbs: argparse._SubParsersAction) -> None:
     doctor = _verb(verbs, "doctor", "what this CPU is, what it can do, and where things are kept")
-    doctor.add_argument("--measure", action="store_true", help="measure the limits anew")
+    doctor.add_argument("--measure", action="store_true", help="measure the limits again")
     doctor.add_argument(
         "-t", "--threads", type=positive, metavar="N", help="measure with N threads"
     )
 
 
 def _add_bench(verbs: argparse._SubParsersAction) -> None:
-    bench = _verb(verbs, "bench", "measure prefill and decode speed, with the rows of llama-bench")
+    bench = _verb(verbs, "bench", "measure prefill and decode speed, as llama-bench does")
     _engine_options(bench, context=False)
     bench.add_argument(
-        "--trace", metavar="TRACE", help="do the work of this run, or of one of the library"
+        "--trace", metavar="TRACE", help="time the work of this run, or of one in the library"
     )
     bench.add_argument(
         "-p", "--n-prompt", type=numbers, default=[512], metavar="N,…", help="prompt lengths (512)"
@@ -183,7 +183,7 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         "-o", "--output", choices=("md", "csv", "json"), default="md", help="form of the table (md)"
     )
     bench.add_argument(
-        "--against", choices=("llama-cpp",), help="measure llama-cpp-python in turns with it"
+        "--against", choices=("llama-cpp",), help="compare with llama-cpp-python, interleaved"
     )
     bench.add_argument(
         "--peer-python", metavar="PATH", help="the interpreter that has llama-cpp-python (this one)"
@@ -194,7 +194,7 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         const=[1, 4, 16, 64, 256, 1024, 4096],
         type=numbers,
         metavar="N,…",
-        help="predict phases of so many tokens at each -d, then measure them",
+        help="predict phases of N tokens at each -d, then measure them",
     )
     bench.add_argument(
         "--interventions",
@@ -202,8 +202,8 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         const=[1, 2, 4, 8, 16, 64, 256, 1024, 4096],
         type=numbers,
         metavar="N,…",
-        help="halve bytes, products and barriers of passes of so many tokens at each -d: does the "
-        "bound that is observed move the time most?",
+        help="halve bytes, GEMMs and barriers in passes of N tokens at each -d: does the "
+        "observed bound change the time most?",
     )
     bench.add_argument(
         "--batch",
@@ -211,7 +211,7 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         const=[1, 2, 4, 8, 16],
         type=numbers,
         metavar="B,…",
-        help="speed of -p and -n tokens with so many sequences at once (1,2,4,8,16)",
+        help="speed of -p and -n tokens with B sequences at once (1,2,4,8,16)",
     )
     bench.add_argument(
         "--sweep",
@@ -221,7 +221,7 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
     bench.add_argument(
         "--speculation",
         action="store_true",
-        help="measure drafting and jumping forward, on texts that are known beforehand",
+        help="measure drafting and jump-forward on known texts",
     )
     bench.add_argument(
         "--ablate",
@@ -233,7 +233,7 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         "chosen (all but the last two)",
     )
     bench.add_argument(
-        "--schedule", metavar="TRACE", help="with --ablate: play this run's phases as well"
+        "--schedule", metavar="TRACE", help="with --ablate: also run this trace's phases"
     )
     bench.add_argument(
         "--scenario",
@@ -265,17 +265,17 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
         "--session",
         type=session,
         metavar="NAME",
-        help="keep the conversation, and go on where it ended",
+        help="save the conversation under NAME, or continue it",
     )
     kept.add_argument(
-        "--continue", dest="resume", action="store_true", help="go on with the last session"
+        "--continue", dest="resume", action="store_true", help="continue the last session"
     )
     beside = verb.add_mutually_exclusive_group()
     beside.add_argument(
-        "-v", "--verbose", action="store_true", help="the table of phases after each answer"
+        "-v", "--verbose", action="store_true", help="print the table of phases after each answer"
     )
     beside.add_argument(
-        "-q", "--quiet", action="store_true", help="the answer and nothing beside it on stderr"
+        "-q", "--quiet", action="store_true", help="print the answer alone, no statistics"
     )
     verb.add_argument("--trace", metavar="FILE", help="trace file (one in the state folder)")
     verb.add_argument("--redact", action="store_true", help="no text and no token ids in the trace")

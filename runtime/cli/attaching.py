@@ -175,7 +175,7 @@ def _named(path: Path, text: str, files: Workspace) -> str:
     try:
         # What is no regular file is refused before it is opened: that could block or do harm.
         if not real.is_file():
-            raise ToolError(f"@{printable(text)} is no regular file; pipe what it gives instead")
+            raise ToolError(f"@{printable(text)} is not a regular file; pipe its output instead")
         with real.open("rb") as file:
             if is_binary(file.peek(HEAD)[:HEAD]):
                 raise ToolError(f"@{printable(text)} is not text")

@@ -58,7 +58,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from ..bench.runner import cases
 
     if args.schedule and args.ablate is None:
-        raise SettingError("--schedule is for --ablate: it says whose phases are played as well")
+        raise SettingError(
+            "--schedule is for --ablate: it names a trace whose phases are run as well"
+        )
     todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)
     if not todo:
         raise SettingError("nothing to measure: every length is 0")

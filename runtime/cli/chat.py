@@ -77,7 +77,7 @@ def _answer(question: str, chats: Chats, *, live: bool) -> Exit:
         else:
             result = follow(agent.stream(question), output, quiet=quiet)
     except KeyboardInterrupt:
-        output.error("interrupted; the chat goes on (Ctrl-C again or /exit ends it)")
+        output.error("interrupted; the chat continues (Ctrl-C again or /exit ends it)")
         return Exit.INTERRUPTED
     except TriplepointError as error:
         status, message = explain(error)

@@ -166,8 +166,8 @@ def _model(chats: Chats, rest: str) -> None:
     turns = len(agent.messages) // 2
     plural, closed = "s" * (turns != 1), ""
     if others:
-        noun = "conversation is" if others == 1 else "conversations are"
-        closed = f"; the {others} other {noun} closed, as they were another model's"
+        noun = "conversation" if others == 1 else "conversations"
+        closed = f"; closed {others} {noun} of the previous model"
     chats.output.line(
         f"now {engine.model.name}; it is told the {turns} question{plural} and answer{plural} "
         f"so far, not the calls between them{closed}"

@@ -86,7 +86,7 @@ def read_schema(path: str) -> dict[str, Any]:
     except ValueError as error:
         raise ToolError(f"the schema {path} is not JSON: {error}") from None
     if not isinstance(schema, dict):
-        raise ToolError(f"the schema {path} is no JSON object")
+        raise ToolError(f"the schema {path} is not a JSON object")
     return schema
 
 

@@ -221,13 +221,13 @@ def _show_sweep(output: Output, found: ThreadSweep) -> None:
 
 def _show_tuning(output: Output, found: dict[str, Any]) -> None:
     most = found["threads_most"]
-    each = "1" if most == 1 else f"1 to {most}, as many as are quickest for each pass"
+    each = "1" if most == 1 else f"1 to {most}, chosen automatically for each pass"
     rows = [
         ("threads", each),
         ("large pages", f"{'on' if found['pages'] else 'off'}: {found['pages_why']}"),
         ("the rest", "prefill chunk, KV split, spinning: chosen when a model is loaded"),
     ]
-    _show(output, "how passes are played, whatever the model", rows)
+    _show(output, "execution policy of this machine", rows)
 
 
 def _show_caches(output: Output, caches: list[dict[str, Any]]) -> None:

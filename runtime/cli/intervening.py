@@ -24,7 +24,7 @@ _COLUMNS = (
     Column("MBU", 4),
     Column("dispatch", 8),
     Column("observed", 8, is_text=True),
-    Column("½ products", 10),
+    Column("½ GEMMs", 10),
     Column("½ bytes", 8),
     Column("½ barriers", 10),
     Column("noise", 6),

@@ -32,7 +32,7 @@ def add_models(verb: Callable[[str, str], argparse.ArgumentParser]) -> None:
     ls = verb("ls", "list the models in the cache")
     ls.add_argument("name", nargs="?", metavar="TEXT", help="only those with TEXT in their name")
 
-    show = verb("show", "what a model is, whether it can be run, and the memory it takes")
+    show = verb("show", "a model's architecture, weights, memory, and whether it runs here")
     show.add_argument("name", metavar="MODEL", help="as after -m: a pulled model, file, nano, …")
 
     rm = verb("rm", "remove models from the cache")

@@ -98,7 +98,7 @@ def show(
             output.line(f"{model['name']}: {problem}", "yellow")
     for one in unfinished:
         kept = size_text(one["bytes"])
-        output.line(f"{one['repo']}: {kept} of an unfinished pull; pulling again goes on with it")
+        output.line(f"{one['repo']}: {kept} of an unfinished pull; pull again to resume it")
 
 
 def ago(moment: float) -> str:

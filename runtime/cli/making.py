@@ -23,7 +23,7 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
     quantize.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
 
     convert = add_verb("convert", "write a Hugging Face checkpoint as a GGUF file")
-    convert.add_argument("source", metavar="FOLDER", help="with config.json and safetensors")
+    convert.add_argument("source", metavar="FOLDER", help="folder with config.json and safetensors")
     convert.add_argument("target", metavar="OUT", help="GGUF file to write")
     convert.add_argument(
         "--type",
@@ -35,7 +35,9 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
     _force(convert)
     convert.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
 
-    perplexity = add_verb("perplexity", "measure how well a model foretells a text")
+    perplexity = add_verb(
+        "perplexity", "measure how well a model predicts a text: perplexity and KL divergence"
+    )
     perplexity.add_argument("model", metavar="MODEL", help="GGUF file, nano, or synthetic:…")
     perplexity.add_argument("file", metavar="FILE", help="the text, in UTF-8")
     perplexity.add_argument(
@@ -43,7 +45,7 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
     )
     _add_chunks(perplexity, positive)
 
-    imatrix = add_verb("imatrix", "find out what matters most in a model's weights, from a text")
+    imatrix = add_verb("imatrix", "compute an importance matrix of a model's weights from a text")
     imatrix.add_argument("model", metavar="MODEL", help="GGUF file, nano, or synthetic:…")
     imatrix.add_argument("file", metavar="FILE", help="the text, in UTF-8")
     imatrix.add_argument(

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     calibrated = " Where a c stands, what they reach was measured here, with this very model."
     notes = (
         f"TTFT is that of a {PROMPT:,}-token prompt; tokens per second are those of decode with an "
-        f"empty context and behind {CONTEXT:,} tokens. They are predicted from the limits of this "
+        f"empty context and at context {CONTEXT:,}. They are predicted from the limits of this "
         f"machine ({machine.threads} threads, {machine.read_gbps['DRAM']:.0f} GB/s, "
         f"{machine.int8_gops:,.0f} GOP/s) and what kernels usually reach of them."
         + calibrated * any(one.basis == "calibration" for one in found)

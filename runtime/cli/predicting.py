@@ -113,11 +113,11 @@ def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> Non
     output.line(f"bound as expected at {same} of {len(found)} points")
     e, m = fitted.efficiency, fitted.machine
     output.line(
-        f"calibration: products read at {e.read:.0%} of {m.read_gbps['DRAM']:.1f} GB/s (DRAM) or "
+        f"calibration: GEMMs read at {e.read:.0%} of {m.read_gbps['DRAM']:.1f} GB/s (DRAM) or "
         f"{m.read_gbps['L3']:.0f} GB/s (L3) and multiply at {e.products:.0%} of "
         f"{m.int8_gops:,.0f} GOP/s, "
         f"attention at {e.attention_read:.0%} and {e.attention:.0%} of {m.bf16_gflops:,.0f} "
-        f"GFLOP/s; a pass costs as {e.extra_tokens:.1f} tokens more; rows "
+        f"GFLOP/s; a pass costs as {e.extra_tokens:.1f} tokens more; elementwise "
         f"{e.row_s * 1e6:.2f} µs a token; a barrier {e.barrier_s * 1e6:.2f} µs, in decode "
         f"{e.decode_barrier_s * 1e6:.2f} µs; waiting "
         f"{e.waiting:.1%}"

@@ -61,7 +61,7 @@ def pull_model(
     except ModelError as error:  # what was pulled is what the repository has, but no good
         problems = [str(error)]
     for problem in problems:
-        output.line(f"cannot be run: {problem}", "yellow")
+        output.line(f"not supported: {problem}", "yellow")
     if hint and not problems:
         output.line(f'run it: triplepoint run -m {pulled.name} "…"')
     output.json(
@@ -109,7 +109,7 @@ def interrupted(output: Output) -> int:
     if isinstance(kept, int) and isinstance(total, int) and kept:
         message = (
             f"interrupted; {size_text(kept)} of the {size_text(total)} of {output.facts['file']} "
-            f"are kept, and the same command goes on from there"
+            f"are kept; the same command resumes"
         )
     output.error(message)
     output.json({"status": "cancelled", "error": message, "exit": Exit.INTERRUPTED, **output.facts})

@@ -35,8 +35,8 @@ def _show(output: Output, report: Report) -> None:
         output.line(f"… and {len(report.narrowed) - 5} more like it")
     if report.requantised:
         output.line(
-            f"{len(report.requantised)} tensors were quantised already: what that lost is lost, "
-            "quantise from F16 or BF16 where you can"
+            f"{len(report.requantised)} tensors were already quantized, and that loss stays: "
+            "quantize from F16 or BF16 if you can"
         )
     if report.unmatched:
         first = report.unmatched[0]

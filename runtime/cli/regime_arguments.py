@@ -25,7 +25,9 @@ def add_regimes(
         "--measure", action="store_true", help="time some points and draw them on it too"
     )
     verb.add_argument(
-        "--anew", action="store_true", help="measure the kernels anew, not as they were kept"
+        "--anew",
+        action="store_true",
+        help="measure the kernels again, ignoring the saved calibration",
     )
     verb.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
     verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")

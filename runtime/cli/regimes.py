@@ -24,7 +24,7 @@ _STYLES = {
     "dispatch": "black on #d678ac",
 }
 BUSY = "other work slowed the measurement: what follows is for a machine as busy as now"
-ANEW = "runs may say otherwise; when the machine is quiet, measure again with --anew"
+ANEW = "runs may say otherwise; when the machine is quiet, recalibrate with --anew"
 _ONE_REGION = 0.95  # share of the plane; on a quiet machine no model has one region alone
 _COLUMNS = 100  # of the terminal's picture, at most
 _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure
@@ -79,7 +79,7 @@ def _steps(name: str | None) -> list[Step]:
         return []
     found = steps(Trace.load(resolve(name, default_folder())))
     if not found:
-        raise EngineError(f"{name}: the trace has no phase that an engine of ours measured")
+        raise EngineError(f"{name}: the trace has no phase that a local engine measured")
     return found
 
 
@@ -137,17 +137,17 @@ def _show(output: Output, picture: Picture) -> None:
         output.piece(f" {bound}-bound   ")
     output.line()
     for kv, tokens in picture.diagram.triple_points():
-        output.line(f"* triple point: {2**tokens:.0f} tokens behind {2**kv:,.0f}")
+        output.line(f"* triple point: {2**tokens:.0f} tokens at context {2**kv:,.0f}")
     for n, step in enumerate(picture.path):
         if step.number:
             before = picture.path[n - 1].observed
             output.line(
                 f"{step.number} {before} → {step.observed}: {step.purpose.replace('_', ' ')}, "
-                f"{step.tokens:,} tokens behind {step.kv_before:,}, {step.rate:,.0f} tok/s"
+                f"{step.tokens:,} tokens at context {step.kv_before:,}, {step.rate:,.0f} tok/s"
             )
     for point in picture.measured:
         output.line(
-            f"measured: {point.tokens:,} tokens behind {point.start:,}: "
+            f"measured: {point.tokens:,} tokens at context {point.start:,}: "
             f"{point.tokens / point.seconds:,.0f} tok/s, {point.bound}; "
             f"expected {point.expected.tokens_per_s:,.0f}, {point.expected.seen.bound}"
         )

@@ -27,21 +27,21 @@ def add_replay(replay: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--perf",
         action="store_true",
-        help="do the recorded work with this model on this machine, and compare the times",
+        help="time the recorded work with this model on this machine",
     )
     what.add_argument(
         "--from",
         dest="start",
         type=step,
         metavar="TURN[.STEP]",
-        help="go on live from there; the new trace names this run as its parent",
+        help="continue live from this step; the new trace names this run as its parent",
     )
     replay.add_argument("--prompt", metavar="TEXT", help="--from: ask this instead")
     replay.add_argument(
         "--tools",
         type=tools,
         metavar="WHAT",
-        help="--verify: recorded (the default) or live, which runs calls that only read again; "
+        help="--verify: recorded (the default) or live, which reruns read-only calls; "
         "--from: groups of tools, as of `run`, or none (the recorded ones)",
     )
     replay.add_argument("--trace", dest="output", metavar="FILE", help="--from: the new trace")
@@ -55,7 +55,7 @@ def add_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument(
         "--machine",
         metavar="FILE",
-        help="--predict: another machine, as `doctor --json` or a trace from there has it",
+        help="--predict: limits of another machine: its `doctor --json`, or a trace from it",
     )
 
 
@@ -73,7 +73,7 @@ def step(text: str) -> tuple[int, int]:
     parts = text.split(".")
     if not 1 <= len(parts) <= 2 or not all(p.isascii() and p.isdigit() and int(p) for p in parts):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no step; give TURN or TURN.STEP, such as 2.1"
+            f"{text!r} is not a step; give TURN or TURN.STEP, such as 2.1"
         )
     return int(parts[0]), int(parts[-1]) if len(parts) == 2 else 1
 
@@ -85,5 +85,5 @@ def speed(text: str) -> float:
     except ValueError:
         number = 0.0
     if not number > 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no speed; give 1, 10, … or max")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a speed; give 1, 10, … or max")
     return number

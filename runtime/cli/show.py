@@ -59,9 +59,9 @@ def show(facts: Facts, output: Output) -> None:
     values = [(key, short(_value(value), 60)) for key, value in facts.metadata.items()]
     _block(output, "metadata", values)
     if not facts.problems:
-        output.line("it can be run", "green")
+        output.line("supported: this model runs here", "green")
     for problem in facts.problems:
-        output.line(f"it cannot be run: {problem}", "yellow")
+        output.line(f"not supported: {problem}", "yellow")
 
 
 def _show_memory(facts: Facts, output: Output) -> None:

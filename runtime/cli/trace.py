@@ -173,7 +173,7 @@ def export(args: argparse.Namespace, output: Output) -> int:
         from ...traces.export_tables import write_parquet
 
         if not args.output:
-            raise TraceError("parquet is no text: give a file with -o FILE.parquet")
+            raise TraceError("parquet is binary: give a file with -o FILE.parquet")
         count = write_parquet(traces, args.table, Path(args.output))
         output.line(f"{count:,} rows of {args.table} in {args.output}", "dim")
         return 0
@@ -271,7 +271,7 @@ def _folder(name: str | None) -> Path:
         return default_folder()
     path = Path(name)
     if not path.is_dir():
-        raise TraceError(f"{path} is no folder")
+        raise TraceError(f"{path} is not a folder")
     return path
 
 

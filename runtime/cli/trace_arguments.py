@@ -30,7 +30,9 @@ def add_trace(verbs: argparse._SubParsersAction) -> None:
     show = _command(commands, "show", "one run: its timeline, regimes and times")
     show.add_argument("trace", metavar="TRACE", help=_TRACE)
     show.add_argument("--layers", action="store_true", help="the time of each layer too")
-    show.add_argument("--tuning", action="store_true", help="how passes were played, and why")
+    show.add_argument(
+        "--tuning", action="store_true", help="the execution policy of the run, and why"
+    )
     show.add_argument("--events", action="store_true", help="the events as they were recorded")
     show.add_argument("--svg", metavar="FILE", help="write what it shows as a picture too")
     _json(show)
@@ -40,10 +42,10 @@ def add_trace(verbs: argparse._SubParsersAction) -> None:
     diff.add_argument("second", metavar="B", help="the same")
     _json(diff)
 
-    export = _command(commands, "export", "traces in the formats of other programs")
+    export = _command(commands, "export", "write traces in formats of other tools")
     export.add_argument("traces", nargs="+", metavar="TRACE", help=f"{_TRACE}; or a folder")
     export.add_argument("--format", choices=FORMATS, required=True, help="which one")
-    export.add_argument("-o", "--output", metavar="FILE", help="where to (standard output)")
+    export.add_argument("-o", "--output", metavar="FILE", help="file to write (standard output)")
     export.add_argument("--table", choices=TABLES, default="phases", help="of csv and parquet")
     export.add_argument(
         "--content", action="store_true", help="otlp-json: with questions, answers and results"

@@ -38,7 +38,7 @@ def check_place(path: str | None) -> None:
         place = place.parent
     why = "may not be written to" if not os.access(place, os.W_OK) else ""
     if place != wanted and not place.is_dir():
-        why = "is no folder"
+        why = "is not a folder"
     if why:
         raise TraceError(
             f"cannot write a trace to {wanted}: {place} {why}; "

@@ -37,7 +37,7 @@ def show_parent(output: Output, run: Trace) -> None:
     step = run.header.parent_step
     at = f", from {short(step, 24)}" if step else ""
     asked = sum(one.get("role") == "user" for one in run.history.messages) if run.history else 0
-    before = f", behind {asked} question{'s' * (asked != 1)}" if asked else ""
+    before = f", after {asked} question{'s' * (asked != 1)}" if asked else ""
     output.line(f"continues {short(run.header.parent, 80)}{at}{before}", "dim")
 
 

@@ -120,7 +120,7 @@ class Miss:
         )
         said += f" ({self.why})" if self.why else ""
         if self.tokens:
-            said += f"; {self.tokens:,} tokens were read again in {duration(self.seconds)}"
+            said += f"; {self.tokens:,} tokens were recomputed in {duration(self.seconds)}"
         return said
 
 

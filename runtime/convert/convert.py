@@ -87,11 +87,11 @@ def convert(
     if kind.lower() not in TYPES:
         raise ModelError(f"unknown type {kind!r}; known: {', '.join(TYPES)}")
     if not folder.is_dir():
-        raise ModelError(f"{folder} is no folder; give one with config.json and safetensors")
+        raise ModelError(f"{folder} is not a folder; give one with config.json and safetensors")
     config = read_json(folder / "config.json")
     if config.get("quantization_config"):
         method = config["quantization_config"].get("quant_method", "an unknown method")
-        raise UnsupportedModelError(f"{folder} is quantised already ({method}); take the original")
+        raise UnsupportedModelError(f"{folder} is already quantized ({method}); use the original")
     checkpoint = Checkpoint(folder)
     mapping = map_checkpoint(config, list(checkpoint.tensors))
     chosen = _chosen(kind.lower(), checkpoint, mapping)

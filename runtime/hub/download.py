@@ -75,8 +75,8 @@ class Download:
                 raise
             raise ModelError(
                 f"the disk of {self.part.parent} is full after {size_text(part.size)} of "
-                f"{size_text(self.file.size)} of {self.file.path}; make room and pull again: it "
-                f"goes on from there"
+                f"{size_text(self.file.size)} of {self.file.path}; free some space, and pull "
+                "again to resume"
             ) from error
         finally:
             part.close()

@@ -204,8 +204,8 @@ def choose_split(known: Known, tokens: int, start: int, threads: int) -> Choice:
     machine = known.machines[known.most]
     cost = model.layers * (barriers + moved / machine.bandwidth(machine.level_of(moved)))
     why = (
-        f"{units} units of attention on {threads} threads: {saved * 1e6:.0f} µs of waiting behind "
-        f"{start} tokens, against {cost * 1e6:.0f} µs of barriers and merging"
+        f"{units} units of attention on {threads} threads: {saved * 1e6:.0f} µs of waiting at "
+        f"context {start}, against {cost * 1e6:.0f} µs of barriers and merging"
     )
     return Choice(DOUBT * saved > cost, why)
 

@@ -223,12 +223,12 @@ class Engine:
             known = ", ".join(get_args(KVFormat))
             raise SettingError(f"unknown KV cache format {kv!r}; known: {known}")
         if context is not None and not (isinstance(context, int) and context >= 1):
-            raise SettingError(f"a context of {context!r} tokens is none; ask for at least 1")
+            raise SettingError(f"context must be at least 1 token, not {context!r}")
         count = threads if threads is not None else physical_cores()
         if not (isinstance(count, int) and 1 <= count <= 256):
-            raise SettingError(f"threads is a number from 1 to 256, not {count!r}")
+            raise SettingError(f"threads must be from 1 to 256, not {count!r}")
         if kv_memory is not None and not (isinstance(kv_memory, int) and kv_memory > 0):
-            raise SettingError(f"kv_memory is a number of bytes above 0, not {kv_memory!r}")
+            raise SettingError(f"kv_memory must be a number of bytes above 0, not {kv_memory!r}")
         shortcuts = Shortcuts(jump, speculate)
         fixed = Fixed.of({**(tune or {}), **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))

@@ -60,7 +60,7 @@ class Settings:
         for name, sound in checks.items():
             if not sound:  # NaN fails every comparison
                 raise SettingError(
-                    f"sampling: {name}={getattr(self, name)} makes no sense; {_RANGES[name]}"
+                    f"sampling: {name}={getattr(self, name)} is out of range; {_RANGES[name]}"
                 )
 
     @property
@@ -205,7 +205,7 @@ def file_sampling(metadata: Mapping[str, Any]) -> tuple[Sampling, list[str]]:
             found = replace(found, **{name: _number(value, name in ("top_k", "penalty_last"))})
         except (EngineError, ValueError, OverflowError):
             shown = str(value)[:40]
-            notes.append(f"the file's general.sampling.{key} ({shown}) makes no sense; not used")
+            notes.append(f"the file's general.sampling.{key} ({shown}) is out of range; not used")
     for key, name in _FILE_ELSE.items():
         if metadata.get(f"general.sampling.{key}"):
             notes.append(f"the file asks for {name} sampling, which is not done here")

@@ -35,6 +35,6 @@ class Shortcuts:
             isinstance(self.speculate, int) and 0 <= self.speculate <= MOST_GUESSED
         ):
             raise SettingError(
-                f"speculate={self.speculate!r} makes no sense; give auto, or a number of tokens "
+                f"speculate={self.speculate!r} is out of range; give auto, or a number of tokens "
                 f"from 0 (off) to {MOST_GUESSED}"
             )

@@ -172,7 +172,7 @@ def make_folder(folder: Path) -> None:
     files.make_folder(folder)
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode) or not _is_ours(found):
-        raise EngineError(f"{folder} is no folder of yours; a session is not kept there")
+        raise EngineError(f"{folder} is not a folder that you own; a session is not saved there")
 
 
 def write_file(path: Path, data: bytes | memoryview) -> str:
@@ -237,7 +237,7 @@ def _open(path: Path) -> int:
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or not _is_ours(found):
         os.close(descriptor)
-        raise OSError(0, "it is no file of yours")
+        raise OSError(0, "it is not a file that you own")
     return descriptor
 
 

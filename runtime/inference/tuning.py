@@ -106,12 +106,12 @@ def _value(key: str, value: Any) -> int | float | bool:
         except ValueError:
             seconds = -1.0
         if not 0 <= seconds <= 10:
-            raise SettingError(f"spin is a time up to 10 s, such as 300us, not {value!r}")
+            raise SettingError(f"spin must be a time up to 10 s, such as 300us, not {value!r}")
         return seconds
     number = int(text) if text.isascii() and text.isdigit() else 0
     most = {"threads": 256, "tile": MOST, "whole": MOST}.get(key, 8192)
     if not 1 <= number <= most:
-        raise SettingError(f"{key} is a number from 1 to {most}, not {value!r}")
+        raise SettingError(f"{key} must be from 1 to {most}, not {value!r}")
     return number
 
 

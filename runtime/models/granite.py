@@ -46,5 +46,5 @@ class Granite(Decoder):
         """A scale; as in other engines, 0 stands for none."""
         value = self.gguf.number(f"granite.{key}", 0.0) or 1.0
         if value < 0:
-            self.gguf.refuse(f"granite.{key}", f"{value} is no scale")
+            self.gguf.refuse(f"granite.{key}", f"{value} is not a scale")
         return value

@@ -54,7 +54,7 @@ def plain_rotation(gguf: GGUFFile, a: str, head_dim: int, key: str, base: float)
     """Rotation by the base at `key`, or `base`; not scaled."""
     base = gguf.number(f"{a}.rope.{key}", base)
     if not base > 1.0:
-        gguf.refuse(f"{a}.rope.{key}", f"{base} is no base of rotary frequencies")
+        gguf.refuse(f"{a}.rope.{key}", f"{base} is not a base of rotary frequencies")
     return Rotation(frequencies(rotated_dims(gguf, a, head_dim), base))
 
 

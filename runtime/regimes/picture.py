@@ -307,7 +307,8 @@ def _measured(picture: Picture, place: Place) -> list[str]:
         rate, expected = point.tokens / point.seconds, point.expected.tokens_per_s
         agree = point.bound == point.expected.seen.bound
         title = (
-            f"{point.tokens:,} tokens behind {point.start:,}: {rate:,.0f} tok/s, {point.bound}; "
+            f"{point.tokens:,} tokens at context {point.start:,}: {rate:,.0f} tok/s, "
+            f"{point.bound}; "
             f"expected {expected:,.0f} tok/s, {point.expected.seen.bound}"
         )
         out.append(
@@ -387,7 +388,7 @@ def _number(number: int, x: float, y: float) -> str:
 
 def _hover(step: Step) -> str:
     text = (
-        f"{step.purpose.replace('_', ' ')}: {step.tokens:,} tokens behind {step.kv_before:,}, "
+        f"{step.purpose.replace('_', ' ')}: {step.tokens:,} tokens at context {step.kv_before:,}, "
         f"{step.rate:,.0f} tok/s, {step.observed}"
     )
     if step.predicted != step.observed:
@@ -400,7 +401,7 @@ def _triple(d: Diagram, place: Place) -> list[str]:
     for n, (kv, tokens) in enumerate(d.triple_points()):
         x, y = place.x(kv), place.y(tokens)
         title = (
-            f"{2**tokens:.0f} tokens behind {2**kv:,.0f}: compute, memory and dispatch are equal"
+            f"{2**tokens:.0f} tokens at context {2**kv:,.0f}: compute, memory and dispatch equal"
         )
         out.append(
             f'<g><title>{title}</title><circle cx="{x:.1f}" cy="{y:.1f}" r="15" fill="none" '

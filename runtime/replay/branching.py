@@ -131,8 +131,8 @@ class Past:
         header = self._run.header
         if header and header.parent and header.parent_step != "1.1" and not self._run.history:
             raise ReplayError(
-                f"from {turn}.{step}: the run goes on with {header.parent}, and an older version "
-                "recorded it without what was said there; go on from that run, or record it again"
+                f"from {turn}.{step}: the run continues {header.parent}, and an older version "
+                "recorded it without that history; use --from on that run, or record it again"
             )
         turns = {number for number, _ in self._own | self._taken.keys()}
         if turn not in turns:
@@ -237,7 +237,7 @@ def _take_over(
     agent.turn = turn - 1
     if not agent.messages:
         return None, ""
-    return None, f"{other}, so the {len(agent.messages)} messages before are rendered anew"
+    return None, f"{other}, so the {len(agent.messages)} earlier messages are rendered again"
 
 
 def _other(agent: Agent[Any], header: RunStart) -> str:

@@ -31,11 +31,13 @@ def read_machine(path: str | Path) -> tuple[MachineProfile, Efficiency | None]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise ReplayError(f"cannot read the machine {path}: {reason}") from None
     found = _object(text)
     if found is None:
-        raise ReplayError(f"{path} is no JSON object: give what `triplepoint doctor --json` prints")
+        raise ReplayError(
+            f"{path} is not a JSON object: give what `triplepoint doctor --json` prints"
+        )
     for place in ((), *_PLACES):
         inside: Any = found
         for key in place:

@@ -83,5 +83,5 @@ def test_a_file_that_cannot_be_read() -> None:
         default_model({})
     config_path().rmdir()
     config_path().write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingError, match="it is not UTF-8 text; mend or remove it"):
+    with pytest.raises(SettingError, match="it is not UTF-8 text; fix or remove it"):
         default_model({})

@@ -172,7 +172,7 @@ def test_a_large_body_is_cut(fetch: FetchTools, base: str, path: str) -> None:
     text = fetch.fetch_url(base + path)
 
     assert text.startswith("xxxx")
-    assert text.endswith("\n[cut: the page goes on after 100,000 bytes]")
+    assert text.endswith("\n[cut: the page continues after 100,000 bytes]")
     assert len(text) < 100_100
 
 

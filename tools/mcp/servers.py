@@ -284,7 +284,7 @@ def _told(result: CallToolResult) -> str:
             parts.append(str(getattr(resource, "text", "")))
         else:
             kind = getattr(block, "mime_type", None) or getattr(resource, "mime_type", None)
-            parts.append(f"[{block.type}{f' {kind}' if kind else ''}, which is no text]")
+            parts.append(f"[{block.type}{f' {kind}' if kind else ''}, which is not text]")
     if not parts and result.structured_content is not None:
         parts.append(json.dumps(result.structured_content, ensure_ascii=False))
     text = "\n".join(parts)

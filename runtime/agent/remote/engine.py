@@ -82,7 +82,9 @@ class RemoteEngine:
     ) -> None:
         parts = urlsplit(base_url if isinstance(base_url, str) else "")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise SettingError(f"no address of a server: {base_url!r}; http://localhost:8080/v1 is")
+            raise SettingError(
+                f"not a server URL: {base_url!r}; give one such as http://localhost:8080/v1"
+            )
         if context < 1 or silence <= 0 or tries < 1:
             raise SettingError("context, silence and tries must be above 0")
         host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"

@@ -226,9 +226,9 @@ def _parsed(engine: RemoteEngine, data: str) -> dict[str, Any]:
     try:
         chunk = json.loads(data)
     except (ValueError, RecursionError):
-        raise _broken(engine, f"an event that is no JSON: {data[:80]!r}") from None
+        raise _broken(engine, f"an event that is not JSON: {data[:80]!r}") from None
     if not isinstance(chunk, dict):
-        raise _broken(engine, f"an event that is no object: {data[:80]!r}")
+        raise _broken(engine, f"an event that is not an object: {data[:80]!r}")
     if error := chunk.get("error"):
         raise EngineError(f"{engine.base_url} failed: {_message(error)}")
     return chunk

@@ -73,12 +73,12 @@ def test_a_session_that_was_changed_is_read_again(
     (notice,) = [e.message for e in events if isinstance(e, Notice)]
     assert says in notice
     assert "the session was changed beside the conversation" in notice
-    assert " tokens were read again in " in notice
+    assert " tokens were recomputed in " in notice
     trace = Trace.load(path)
     (miss,) = [phase.miss for phase in trace.phases if phase.miss]
     assert miss.tokens == len(before) - miss.position
     assert miss.seconds > 0
-    assert f"read {miss.tokens} tokens again" in plain(trace)
+    assert f"recomputed {miss.tokens} tokens" in plain(trace)
 
 
 def test_a_redacted_miss_has_no_tokens(scripted: MakeEngine, tmp_path: Path) -> None:

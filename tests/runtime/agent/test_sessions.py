@@ -78,7 +78,7 @@ def test_goes_on_as_if_it_had_never_ended(engine: Engine, work: Path, root: Path
         events = _ask(agent, SECOND)
         agent.close()
 
-    assert line.startswith("session it goes on: ")
+    assert line.startswith("session it continues: ")
     assert agent.ledger.ids == ids
     assert agent.last_result is not None
     assert agent.last_result.answer == answer
@@ -135,8 +135,8 @@ def test_a_damaged_cache_costs_time_and_nothing_else(
         events = _ask(agent, SECOND)
         kept.save(agent)
 
-    assert lines[0].startswith("session it goes on: 0 of ")
-    assert lines[1].startswith("the rest is read again: ")
+    assert lines[0].startswith("session it continues: 0 of ")
+    assert lines[1].startswith("the rest is recomputed: ")
     assert says in lines[1]
     assert agent.ledger.ids == ids
     assert agent.last_result is not None
@@ -226,7 +226,7 @@ def test_not_through_links(engine: Engine, work: Path, root: Path) -> None:
     elsewhere.mkdir()
     root.mkdir()
     (root / "it").symlink_to(elsewhere)
-    with pytest.raises(AgentError, match="no folder of yours"):
+    with pytest.raises(AgentError, match="not a folder that you own"):
         open_session("it", root)
     (root / "other").mkdir()
     (root / "other" / "lock").symlink_to(elsewhere / "made")

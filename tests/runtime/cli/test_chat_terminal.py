@@ -124,7 +124,7 @@ def test_ctrl_c_once_stops_and_twice_leaves(chat: Any) -> None:
     terminal.type("Talk")
     terminal.wait_for("Begun")
     terminal.press(b"\x03")
-    terminal.wait_for("interrupted; the chat goes on")
+    terminal.wait_for("interrupted; the chat continues")
     terminal.wait_for("? ")
     terminal.type("Again")
     terminal.wait_for("Fine.")
@@ -250,7 +250,7 @@ def test_another_model_is_told_what_was_said(chat: Any) -> None:
     with openai_server(text("Still blue.")) as other:
         terminal.type(f"/model {other.url}#second")
         terminal.wait_for("now second; it is told the 1 question and answer so far")
-        terminal.wait_for("the 1 other conversation is closed")
+        terminal.wait_for("closed 1 conversation of the previous model")
         terminal.wait_for("\n? ")
         terminal.type("And now?")
         terminal.wait_for("Still blue.")
@@ -317,7 +317,7 @@ def test_ctrl_c_ends_a_program(chat: Any, work: Path) -> None:
             break
         time.sleep(0.05)
     terminal.press(b"\x03")
-    terminal.wait_for("interrupted; the chat goes on")
+    terminal.wait_for("interrupted; the chat continues")
     terminal.wait_for("? ")
     pid = (work / "pid").read_text()
     terminal.type("Again")

@@ -29,4 +29,4 @@ def test_errors(triplepoint: Run, tmp_path: Path) -> None:
     done = triplepoint("convert", "none", "tiny.gguf")
 
     assert done.returncode == 3
-    assert done.stderr.startswith("triplepoint: error: none is no folder")
+    assert done.stderr.startswith("triplepoint: error: none is not a folder")

@@ -53,13 +53,13 @@ def test_it_takes_the_recorded_time(
     assert now == pytest.approx(whole)
     assert capsys.readouterr().out.splitlines() == [
         "? Where?",
-        "  memory-bound prefill: 100 tokens behind 3 in 2 s, 50.0 tok/s",
+        "  memory-bound prefill: 100 tokens at context 3 in 2 s, 50.0 tok/s",
         "let me look",
-        "  memory-bound decode: 4 tokens behind 3 in 1 s, 4.00 tok/s",
+        "  memory-bound decode: 4 tokens at context 3 in 1 s, 4.00 tok/s",
         '> find(for="it")',
         "  there\\x1b[2J",
-        "  memory-bound prefill: 8 tokens behind 3 in 500 ms, 16.0 tok/s",
-        "  memory-bound decode: 3 tokens behind 3 in 500 ms, 6.00 tok/s",
+        "  memory-bound prefill: 8 tokens at context 3 in 500 ms, 16.0 tok/s",
+        "  memory-bound decode: 3 tokens at context 3 in 500 ms, 6.00 tok/s",
         "limit: too long",
     ]
 
@@ -91,6 +91,6 @@ def test_on_the_command_line(
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "? What's the error in app.log?" in done.stdout
-    assert "streaming prefill: 3 tokens behind 0 in 10 ms, 300.0 tok/s" in done.stdout
+    assert "streaming prefill: 3 tokens at context 0 in 10 ms, 300.0 tok/s" in done.stdout
     assert "regimes: streaming prefill" in done.stdout
     assert triplepoint("replay", recorded, "--speed", "0").returncode == 2

@@ -250,7 +250,7 @@ def test_a_trace_with_impossible_times(
     [
         (2, "cut off in turn 1, in the prefill of the question: "),
         (3, "cut off in turn 1, in the decode that follows this prefill: "),
-        (4, "cut off in turn 1, behind what is shown here: "),
+        (4, "cut off in turn 1, after what is shown here: "),
     ],
 )
 def test_a_killed_run_shows_what_there_is(
@@ -263,7 +263,7 @@ def test_a_killed_run_shows_what_there_is(
         done = triplepoint(*command, recorded)
         assert (done.returncode, done.stderr) == (0, "")
         assert where in done.stdout
-        assert "the run was killed, or still goes on" in done.stdout
+        assert "the run was killed, or is still running" in done.stdout
         assert "What's the error in app.log?" in done.stdout
         assert ("phase" in done.stdout) == (kept > 2)
     assert "cut off" in triplepoint("trace", "ls", recorded.parent).stdout
@@ -312,7 +312,7 @@ def test_a_session_of_several_runs_replays(
     assert header is not None
 
     shown = triplepoint("replay", second).stdout
-    assert f"continues {header.run}, behind 1 question\n? Which files are here?\n" in shown
+    assert f"continues {header.run}, after 1 question\n? Which files are here?\n" in shown
     assert "? \n" not in shown
     assert "\nturn 2: Which files are here?\n" in triplepoint("trace", "show", second).stdout
     assert triplepoint("replay", second, "--verify").returncode == 0

@@ -340,7 +340,7 @@ def test_an_answer_by_schema(triplepoint: Run, nano: Path, folder: Path, tmp_pat
     answer = json.loads(done.stdout)
     assert set(answer) == {"word", "yes"}
     assert refused.returncode == 3
-    assert "bad.json is no JSON object" in refused.stderr
+    assert "bad.json is not a JSON object" in refused.stderr
 
 
 def test_live_names_each_change_of_regime(triplepoint: Run, nano: Path, folder: Path) -> None:
@@ -370,7 +370,7 @@ def test_a_session_goes_on(triplepoint: Run, nano: Path, folder: Path) -> None:
     trace = folder.parent / "second.jsonl"
     second = triplepoint("run", "Hello!", "--dir", folder, "--continue", "--trace", trace)
     assert second.returncode == 0
-    assert second.stderr.startswith("session logs goes on: ")
+    assert second.stderr.startswith("session logs continues: ")
     taken, read = Trace.load(trace).phases[:2]
     assert taken.purpose == "session"
     assert read.cached_tokens == taken.cached_tokens > 100

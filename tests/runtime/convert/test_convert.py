@@ -153,7 +153,7 @@ def failure(folder: Path, kind: str = "auto") -> str:
 
 def test_missing_files(tmp_path: Path) -> None:
     """No folder, no config.json, no weights, no tokenizer: each is named."""
-    with pytest.raises(ModelError, match="is no folder"):
+    with pytest.raises(ModelError, match="is not a folder"):
         convert(tmp_path / "none", tmp_path / "out.gguf")
     assert "config.json" in failure(tmp_path)
     write_checkpoint(tmp_path)
@@ -183,7 +183,7 @@ def test_what_is_not_supported(tmp_path: Path) -> None:
         return failure(tmp_path)
 
     assert "'bert' is not supported" in says({"model_type": "bert"})
-    assert "quantised already (gptq)" in says({"quantization_config": {"quant_method": "gptq"}})
+    assert "already quantized (gptq)" in says({"quantization_config": {"quant_method": "gptq"}})
     assert "lacks what blk.3." in says({"num_hidden_layers": 4})
     (tmp_path / "config.json").write_text("[]")
     assert "is not a JSON object" in failure(tmp_path)

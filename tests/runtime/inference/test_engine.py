@@ -115,11 +115,11 @@ def test_nano_is_a_model() -> None:
 
 BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"kv": "f16"}, "unknown KV cache format 'f16'; known: bf16"),
-    ({"threads": 0}, "0 threads make no sense"),
-    ({"threads": -2}, "-2 threads"),
-    ({"threads": 257}, "257 threads"),
-    ({"context": 0}, "context of 0 tokens is too small"),
-    ({"context": -1}, "context of -1 tokens"),
+    ({"threads": 0}, "threads must be from 1 to 256, not 0"),
+    ({"threads": -2}, "threads must be from 1 to 256, not -2"),
+    ({"threads": 257}, "threads must be from 1 to 256, not 257"),
+    ({"context": 0}, "context must be at least 1 token, not 0"),
+    ({"context": -1}, "context must be at least 1 token, not -1"),
     ({"context": 4097}, "4097 tokens was asked for, but tiny q4_0 was made for 4096"),
 ]
 

@@ -243,7 +243,7 @@ BAD = [
 def test_settings_that_make_no_sense(settings: dict[str, float]) -> None:
     """They are refused by name and value, with what would make sense."""
     (name,) = settings
-    with pytest.raises(EngineError, match=f"{name}=.* makes no sense; give"):
+    with pytest.raises(EngineError, match=f"{name}=.* is out of range; give"):
         Sampling(**settings)  # pyright: ignore[reportArgumentType]
 
 

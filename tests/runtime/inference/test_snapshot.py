@@ -121,7 +121,7 @@ def _pipe(path: Path) -> None:
         (_cut, "bytes and not"),
         (Path.unlink, "is missing"),
         (_link, "cannot be read"),
-        (_pipe, "it is no file of yours"),
+        (_pipe, "it is not a file that you own"),
     ],
 )
 @pytest.mark.parametrize("number", [0, 2])
@@ -237,7 +237,7 @@ def test_not_through_a_link(one: Engine, tmp_path: Path) -> None:
     """A folder that is a link to another place is not written to."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(EngineError, match="no folder of yours"):
+    with pytest.raises(EngineError, match="not a folder that you own"):
         _read(one).save(tmp_path / "link")
     assert not list((tmp_path / "real").iterdir())
 

@@ -88,7 +88,7 @@ def test_a_walk_over_the_metadata(
                 main(["show", str(path)])
                 out, err = capfd.readouterr()
                 assert str(path) in out + err
-                assert "it can be run" not in out
+                assert "this model runs here" not in out
     assert refused > 60
 
 

@@ -136,7 +136,7 @@ def test_svg() -> None:
     assert "A <model> & its\\x1b regimes" in texts
     assert {"compute", "memory", "dispatch", "triple point", "1", "2"} <= set(texts)
     titles = [node.text or "" for node in root.iter(f"{SVG}title")]
-    assert any("20 tokens behind 90, 40 tok/s, memory" in title for title in titles)
+    assert any("20 tokens at context 90, 40 tok/s, memory" in title for title in titles)
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
     assert not list(root.iter(f"{SVG}script"))
     assert not list(root.iter(f"{SVG}image"))

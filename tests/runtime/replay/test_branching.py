@@ -119,7 +119,7 @@ def test_other_tools_render_the_past_anew(engine: Engine, folder: Path, trace: T
     with Agent(engine, workspace=folder, tools=FindTools(folder), trace=False) as agent:
         notices = go_on(trace, agent, 2, 2)
 
-        assert "the tools are others, so the 7 messages before are rendered anew" in str(notices)
+        assert "the tools are others, so the 7 earlier messages are rendered again" in str(notices)
         assert [m.role for m in agent.messages[:6]] == (
             ["system", "user", "assistant", "tool", "assistant", "user"]
         )

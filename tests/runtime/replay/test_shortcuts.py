@@ -54,6 +54,6 @@ def test_the_summary_says_what_was_spared(engine: Engine, tmp_path: Path) -> Non
     lines = timeline.summary(_record(engine, ON, tmp_path / "on.jsonl"))
     (line,) = [line for line in lines if line.startswith("decoded ")]
     assert "tokens forced by the grammar" in line
-    assert "guesses right" in line
+    assert "drafted tokens accepted" in line
     lines = timeline.summary(_record(engine, OFF, tmp_path / "off.jsonl"))
     assert not any(line.startswith("decoded ") for line in lines)

@@ -112,7 +112,7 @@ def test_an_error_and_an_image(bad: McpServers) -> None:
     """An error of the server's is one of the tool's; what is no text is named."""
     with pytest.raises(ToolError, match="fail: x"):
         named(bad, "bad_fail").call({"text": "x"})
-    assert named(bad, "bad_image").call({}) == "[image image/png, which is no text]"
+    assert named(bad, "bad_image").call({}) == "[image image/png, which is not text]"
 
 
 def test_lines_that_are_no_messages_are_passed_over(bad: McpServers) -> None:

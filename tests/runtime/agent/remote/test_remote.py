@@ -269,8 +269,8 @@ def test_a_server_that_stays_busy(folder: Path) -> None:
     ("answer", "message"),
     [
         ([delta(content="half of"), DROP], "broke off: it ended in the middle"),
-        ([b"data: {not json\n\n"], "broke off: an event that is no JSON"),
-        ([b"data: [1, 2]\n\n"], "broke off: an event that is no object"),
+        ([b"data: {not json\n\n"], "broke off: an event that is not JSON"),
+        ([b"data: [1, 2]\n\n"], "broke off: an event that is not an object"),
         ([b"event: x\n\n", "[DONE]"], "broke off: nothing came"),
         ([delta(content="a"), {"error": {"message": "out of memory"}}], "failed: out of memory"),
         (400, "HTTP 400 from .*: refused"),
@@ -392,7 +392,7 @@ def test_no_server(folder: Path) -> None:
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://x/v1", "http://", "http://me:pw@x/v1"])
 def test_what_is_no_address(url: str) -> None:
     """Said before anything is sent."""
-    with pytest.raises(EngineError, match=r"no address|not in the address"):
+    with pytest.raises(EngineError, match=r"not a server URL|not in the address"):
         RemoteEngine(url)
 
 
