@@ -236,7 +236,7 @@ class Engine:
         shortcuts = Shortcuts(jump, speculate)
         fixed = Fixed.of({**tune, **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
-        gguf = GGUFFile.open(resolve_model(model or default_model().value))
+        gguf = GGUFFile.open(resolve_model(default_model().value if model is None else model))
         models.architecture_of(gguf)
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
