@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 class TriplepointError(Exception):
     """Base of all errors raised on purpose by triplepoint."""
 
+    def __str__(self) -> str:
+        # A name that the system or a caller gave may hold half of a character: no stream takes it.
+        return super().__str__().encode("utf-8", "backslashreplace").decode()
+
 
 class ModelError(TriplepointError):
     """A model cannot be found, read or run."""

@@ -196,7 +196,7 @@ def resolve(name: str | None) -> CpuTarget:
     """
     if not name or name == "auto":
         return detect()
-    target = TARGETS.get(name)
+    target = TARGETS.get(name) if isinstance(name, str) else None
     if target is None:
         raise TargetError(f"unknown CPU target {name!r}; known: {', '.join(TARGETS)}")
     lacks = missing(target)

@@ -16,11 +16,13 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ..arguments import as_mapping
 from ..errors import ToolError
 from .errand import when_left
 from .paths import check_text, shown
 from .text import is_binary
 from .tool import Tool, tool
+from .workspace import folder_at
 
 MAX_SECONDS = 60.0
 MAX_OUTPUT = 256 * 1024  # bytes that are kept, half of the beginning and half of the end
@@ -55,13 +57,14 @@ class CommandTools:
         max_output: int = MAX_OUTPUT,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.root = Path(root).resolve()
-        if not self.root.is_dir():
+        self.root = folder_at(root)
+        if not os.path.isdir(self.root):  # False also for a name that is too long
             raise ToolError(f"no such folder: {shown(str(root))}")
         self._max_seconds = max_seconds
         self._max_output = max_output
         if environment is None:
             environment = {k: os.environ[k] for k in KEPT_VARIABLES if k in os.environ}
+        environment = as_mapping(environment, "environment must map names to texts", ToolError)
         self._environment = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", **environment}
         self._tools = (tool(effect="exec", preview=_preview)(self.run_command),)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 from urllib.parse import urlsplit, urlunsplit
 
+from ..arguments import as_list, as_mapping, as_path
 from ..errors import ToolError
 from .globs import glob_matcher
 from .tool import Tool
@@ -79,7 +80,10 @@ class Rule:
     def __post_init__(self) -> None:
         if self.then not in get_args(Then):
             raise ToolError(f"a rule says then = {self.then!r}; it must be allow, deny or ask")
-        for glob in (self.tool, *self.arguments.values()):
+        arguments = as_mapping(
+            self.arguments, "a rule's arguments must map names to globs", ToolError
+        )
+        for glob in (self.tool, *arguments.values()):
             glob_matcher(glob)  # a pattern that cannot be used is told now
 
     def fits(self, tool: Tool[..., Any], arguments: Mapping[str, Any]) -> bool:
@@ -139,7 +143,9 @@ class Policy:
         if mode not in get_args(Mode):
             raise ToolError(f"unknown policy {mode!r}; known: {', '.join(get_args(Mode))}")
         self.mode: Mode = mode
-        self.rules = list(rules)
+        self.rules = as_list(rules, "the rules of a policy must be a list of Rule", ToolError)
+        if odd := [rule for rule in self.rules if not isinstance(rule, Rule)]:
+            raise ToolError(f"a policy takes Rule objects, not {odd[0]!r}")
         self.ask = ask
         self._always: set[tuple[str, str]] = set()
         self._recorded: dict[str, list[bool]] = {}
@@ -164,7 +170,9 @@ class Policy:
         import tomllib
 
         try:
-            data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            data = tomllib.loads(
+                as_path(path, "the file of a policy", ToolError).read_text(encoding="utf-8")
+            )
         except OSError as error:
             raise ToolError(f"cannot read the policy {path}: {error.strerror}") from None
         except ValueError as error:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
 
+from ..arguments import as_list
 from ..errors import ToolDefinitionError, ToolError
 from .docstrings import parse_docstring
 from .paths import shown
@@ -203,7 +204,7 @@ class ToolSet:
             ToolDefinitionError: two tools have the same name, or one cannot be a tool.
         """
         self._tools: dict[str, Tool[..., Any]] = {}
-        for item in tools:
+        for item in as_list(tools, "a ToolSet is made of functions and tools", ToolDefinitionError):
             one = item if isinstance(item, Tool) else Tool(item)
             if one.name in self._tools:
                 raise ToolDefinitionError(f"two tools are called {one.name!r}")
@@ -220,7 +221,7 @@ class ToolSet:
         Raises:
             ToolError: there is none; the message names those that there are.
         """
-        if name not in self._tools:
+        if not isinstance(name, str) or name not in self._tools:
             known = ", ".join(self._tools) or "none"
             raise ToolError(f"no such tool: {shown(str(name))}; the tools are {known}")
         return self._tools[name]

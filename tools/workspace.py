@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TypeVar
 
+from ..arguments import as_path
 from ..errors import ToolError
 from . import formats
 from .attached import Attached
@@ -33,6 +34,19 @@ class Entry:
 
     name: str
     is_folder: bool
+
+
+def folder_at(root: object) -> Path:
+    """The absolute path of the folder that a caller gave; it need not be there.
+
+    Raises:
+        ToolError: it is no path.
+    """
+    path = as_path(root, "the workspace must be the path of a folder; it", ToolError)
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # a loop of links
+        raise ToolError(f"no such folder: {shown(str(root))}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -68,9 +82,7 @@ class Workspace:
         """
         if not FOLDER:
             raise ToolError("the file tools need Linux, macOS or another POSIX system")
-        if not isinstance(root, str | os.PathLike) or not str(root):
-            raise ToolError(f"the workspace must be the path of a folder, not {root!r}")
-        self.root = Path(root).resolve()
+        self.root = folder_at(root)
         try:
             fd = os.open(self.root, FOLDER)
         except NotADirectoryError:

@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from ..errors import TraceError
+from ..errors import SettingError, TraceError
 from .reader import Trace
 from .tables import COLUMNS, rows
 
@@ -16,7 +16,9 @@ LIBRARIES = ("pandas", "polars")
 def frame(trace: Trace, table: str, library: str | None) -> Any:
     """See `Trace.to_dataframe`."""
     if library is not None and library not in LIBRARIES:
-        raise ValueError(f"no library {library!r}; there are {', '.join(LIBRARIES)}")
+        raise SettingError(f"no library {library!r}; there are {', '.join(LIBRARIES)}")
+    if not isinstance(table, str) or table not in COLUMNS:
+        raise SettingError(f"no table {table!r}; there are {', '.join(COLUMNS)}")
     wanted = LIBRARIES if library is None else (library,)
     found = next((name for name in wanted if find_spec(name) is not None), None)
     if found is None:

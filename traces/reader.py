@@ -12,11 +12,13 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
+from ..arguments import as_path, is_file
 from ..errors import TraceError
 from .events import (
     EVENT_TYPES,
     SCHEMA_VERSION,
     AnyEvent,
+    Event,
     HistoryEvent,
     MessageEvent,
     PhaseEvent,
@@ -96,7 +98,7 @@ class Trace:
             TraceError: there is no such file, or a line is not an event; names the line.
         """
         path = _path(path)
-        if not path.is_file():
+        if not is_file(path, "cannot read the trace", TraceError):
             what = "is not a regular file" if path.exists() else "does not exist"
             raise TraceError(f"cannot read the trace {path}: it {what}")
         try:
@@ -131,6 +133,8 @@ class Trace:
         Raises:
             TraceError: the line could not be written whole.
         """
+        if not isinstance(event, Event):
+            raise TraceError(f"a trace is written event by event, and {event!r} is none")
         if self._writer is not None:
             self._writer.write(event)
         else:
@@ -247,7 +251,7 @@ class Trace:
 
         Raises:
             TraceError: no such library is installed.
-            ValueError: there is no such table.
+            SettingError: there is no such table or library.
         """
         from .frames import frame
 
@@ -263,9 +267,7 @@ class Trace:
 
 
 def _path(path: object) -> Path:
-    if not isinstance(path, str | Path) or not str(path):
-        raise TraceError(f"a trace is named by the path of its file, not by {path!r}")
-    return Path(path)
+    return as_path(path, "a trace is named by the path of its file; it", TraceError)
 
 
 def _read(file: IO[bytes], name: str) -> tuple[list[AnyEvent], str | None]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
-from ...errors import AgentError, LimitReachedError
+from ...arguments import as_list
+from ...errors import AgentError, LimitReachedError, SettingError
 from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
 from ...tools.errand import when_left
@@ -136,6 +137,9 @@ class Agent(Generic[Output]):
         for name, value in (("context", context), ("result_tokens", result_tokens)):
             if value is not None:
                 check_count(name, value)
+        for name, value in (("system", system), ("chat_template", chat_template)):
+            if value is not None and not isinstance(value, str):
+                raise SettingError(f"{name} must be a text, not {value!r}")
         self.engine = engine
         size = engine.context if context is None else context
         self.results = Results(result_tokens or result_tokens_of(size), self._count)
@@ -313,7 +317,10 @@ class Agent(Generic[Output]):
         """
         if self.turn or self.messages:
             raise AgentError("a conversation that has begun cannot be given another past")
-        pairs = list(turns)
+        says = "turns must be pairs of a question and an answer"
+        pairs = [tuple(as_list(one, says, AgentError)) for one in as_list(turns, says, AgentError)]
+        if not all(len(one) == 2 and all(isinstance(text, str) for text in one) for one in pairs):
+            raise AgentError(f"{says}, both texts")
         if pairs and self.config.system:
             self.messages.append(Message("system", self.config.system))
         for question, answer in pairs:

@@ -39,7 +39,8 @@ class OutputType(Generic[T]):
         try:
             self._adapter = TypeAdapter(kind)
             self.schema = without_titles(self._adapter.json_schema())
-        except PydanticUserError as error:
+        except (PydanticUserError, ValueError, TypeError, SyntaxError, LookupError) as error:
+            # The last four: a text is taken for Python that names a type.
             raise AgentError(f"output_type {kind!r} has no JSON schema: {error}") from None
 
     @property

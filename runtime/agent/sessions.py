@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import as_path
 from ...errors import AgentError, EngineError
 from ...jit.kernels.kvcache import PAGE
 from ..conversation.ledger import Span
@@ -88,6 +89,7 @@ class KeptSession:
         Raises:
             AgentError: the agent has begun, or the conversation is damaged.
         """
+        _check_agent(agent)
         if agent.turn or agent.messages:
             raise AgentError("only an agent that was asked nothing yet can go on with a session")
         if not self.exists:
@@ -153,6 +155,7 @@ class KeptSession:
         Raises:
             AgentError: it cannot be written; what was kept before still is.
         """
+        _check_agent(agent)
         if not agent.messages:
             return
         talk = agent.talk
@@ -211,9 +214,14 @@ class KeptSession:
         )
 
 
+def _check_agent(agent: object) -> None:
+    if not hasattr(agent, "talk"):
+        raise AgentError(f"agent must be an Agent, not {agent!r}")
+
+
 def no_name(name: str) -> str:
     """Why a session cannot be called so; empty where it can."""
-    if _NAME.fullmatch(name):
+    if isinstance(name, str) and _NAME.fullmatch(name):
         return ""
     return (
         f"{name!r} cannot name a session: letters, digits, dots, dashes and underscores can, "
@@ -266,7 +274,7 @@ def last_session(root: str | Path | None = None) -> str:
 def sessions_folder(root: str | Path | None = None) -> Path:
     """Where sessions are kept."""
     if root is not None:
-        return Path(root)
+        return as_path(root, "the folder of sessions", AgentError)
     from platformdirs import user_state_path
 
     return user_state_path("triplepoint", appauthor=False) / "sessions"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...arguments import as_list, check_whole, is_number
 from ...errors import AgentError, SettingError
 from ...tools import Tool, formats
 
@@ -38,14 +39,10 @@ class AgentConfig:
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_tokens"):
             check_count(name, getattr(self, name))
-        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
+        if self.timeout is not None and not (is_number(self.timeout) and self.timeout > 0):
             raise SettingError(f"timeout must be above 0 seconds, not {self.timeout!r}")
         if self.sampling is not None and not hasattr(self.sampling, "over"):
             raise SettingError(f"sampling must be a Sampling, not {self.sampling!r}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_count(name: str, value: object) -> None:
@@ -54,8 +51,7 @@ def check_count(name: str, value: object) -> None:
     Raises:
         SettingError: it is not; names it.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise SettingError(f"{name} must be a whole number of 1 or more, not {value!r}")
+    check_whole(value, name, SettingError, 1)
 
 
 def check_engine(engine: object) -> None:
@@ -110,7 +106,7 @@ def flat(tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None) -> It
         return
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise AgentError(f"{tools!r} is not a tool: give functions, Tool objects or groups of them")
-    for item in tools:
+    for item in as_list(tools, "tools must be functions, Tool objects or groups", AgentError):
         if isinstance(item, str):  # what iterates over itself
             raise AgentError(f"{item!r} is a name, not a tool: give the function itself")
         yield from flat(item)

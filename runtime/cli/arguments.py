@@ -362,13 +362,13 @@ def _engine_options(
 def nbytes(text: str) -> int:
     """A size such as 4GB, 512MB, 1.5GiB or a plain number of bytes."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?", text.strip().lower())
-    size = 0
+    size = 0.0
     if match:
         power = " kmgt".index(match[2] or " ")
-        size = int(float(match[1]) * (1024 if match[3] else 1000) ** power)
-    if size < 1:
+        size = float(match[1]) * (1024 if match[3] else 1000) ** power
+    if not 1 <= size < 2**63:  # also what is too large for a float: infinity
         raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 4GB or 512MB")
-    return size
+    return int(size)
 
 
 def positive(text: str) -> int:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ...arguments import as_mapping
 from ...errors import ModelError, SettingError
 from ...jit import sigbus, targets
 from ...jit.compile import Library, ObjectCache, default_folder
@@ -229,10 +230,13 @@ class Engine:
             raise SettingError(f"threads must be from 1 to 256, not {count!r}")
         if kv_memory is not None and not (isinstance(kv_memory, int) and kv_memory > 0):
             raise SettingError(f"kv_memory must be a number of bytes above 0, not {kv_memory!r}")
+        if progress is not None and not callable(progress):
+            raise SettingError(f"progress must be a function, not {progress!r}")
+        tune = as_mapping(tune or {}, "tune must map settings to values", SettingError)
         shortcuts = Shortcuts(jump, speculate)
-        fixed = Fixed.of({**(tune or {}), **({} if threads is None else {"threads": threads})})
+        fixed = Fixed.of({**tune, **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
-        gguf = GGUFFile.open(resolve_model(model or default_model().value))
+        gguf = GGUFFile.open(resolve_model(default_model().value if model is None else model))
         models.architecture_of(gguf)
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
@@ -247,9 +251,9 @@ class Engine:
     def session(self, context: int | None = None) -> Session:
         """A new conversation with an empty KV cache of `context` positions."""
         size = self.context if context is None else context
-        if not 1 <= size <= self.context:
+        if not (isinstance(size, int) and 1 <= size <= self.context):
             raise SettingError(
-                f"a session of {size} tokens does not fit a context of {self.context}"
+                f"a session of {size!r} tokens does not fit a context of {self.context}"
             )
         self.plans.build()
         return Session(self, KVCache(self.layout, size), size)
@@ -371,7 +375,7 @@ def resolve_model(model: str | Path) -> Path:
 
         return synthetic_path(name)
     path = Path(name).expanduser()
-    if path.exists():
+    if os.path.exists(path):  # False also for a name that no file can have
         return path
     from ..hub.names import alias_hint, is_hub_name, parse_name
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...arguments import is_number
 from ...errors import EngineError, SettingError
 
 if TYPE_CHECKING:
@@ -42,6 +43,12 @@ class Settings:
     stop: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name in ("logit_bias", "stop"):
+                continue
+            if not is_number(value) or (one.name in _COUNTS and not isinstance(value, int)):
+                raise _senseless(one.name, value)
         checks = {
             "temperature": 0 <= self.temperature < math.inf,
             "top_k": self.top_k >= 0,
@@ -59,9 +66,7 @@ class Settings:
         }
         for name, sound in checks.items():
             if not sound:  # NaN fails every comparison
-                raise SettingError(
-                    f"sampling: {name}={getattr(self, name)} is out of range; {_RANGES[name]}"
-                )
+                raise _senseless(name, getattr(self, name))
 
     @property
     def penalised(self) -> bool:
@@ -74,6 +79,7 @@ class Settings:
         return self.temperature <= 0 and not self.penalised and not self.logit_bias
 
 
+_COUNTS = ("top_k", "seed", "penalty_last")
 _RANGES = {
     "temperature": "give 0 (greedy) or more",
     "top_k": "give 0 (all) or more",
@@ -87,6 +93,10 @@ _RANGES = {
     "logit_bias": "give ids of tokens, each with a number or -inf",
     "stop": f"give at most {MAX_STOPS} texts of 1 to {MAX_STOP} characters",
 }
+
+
+def _senseless(name: str, value: object) -> SettingError:
+    return SettingError(f"sampling: {name}={value!r} is out of range; {_RANGES[name]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +138,22 @@ class Sampling:
     def __post_init__(self) -> None:
         # What a trace holds comes as JSON: its keys are texts, and it has no -inf.
         if self.logit_bias is not None:
-            bias = {int(token): float(value) for token, value in self.logit_bias.items()}
+            try:
+                bias = {int(token): float(value) for token, value in self.logit_bias.items()}
+            except (AttributeError, TypeError, ValueError, OverflowError):
+                raise _senseless("logit_bias", self.logit_bias) from None
             object.__setattr__(self, "logit_bias", bias)
         if self.stop is not None:
-            stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-            object.__setattr__(self, "stop", stop)
+            stop = (self.stop,) if isinstance(self.stop, str) else self.stop
+            if not isinstance(stop, list | tuple) or not all(isinstance(s, str) for s in stop):
+                raise _senseless("stop", stop)
+            object.__setattr__(self, "stop", tuple(stop))
         self.filled()
 
     def given(self) -> dict[str, Any]:
         """What is not None."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
     def check(self, n_vocab: int) -> None:
         """See whether a vocabulary of so many tokens has those that are named.

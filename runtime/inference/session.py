@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ...arguments import as_list, check_whole
 from ...errors import ContextOverflowError, EngineError, PassCancelledError
 from ...jit.tape import TapeTimes
 from ...traces.events import PhaseEvent
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
 SCORE_CHUNK = 32  # tokens of one pass that keeps every token's logits
 
 G = TypeVar("G", bound=Graph)
+
+
+def _check_purpose(purpose: object) -> None:
+    if not isinstance(purpose, str):
+        raise EngineError(f"purpose must be a text, not {purpose!r}")
 
 
 class Session:
@@ -93,8 +99,8 @@ class Session:
             ModelError: the model's file was changed while in use.
         """
         self.rouse()
-        ids = [int(i) for i in ids]
-        self.check_ids(ids)
+        ids = self._ids(ids)
+        _check_purpose(purpose)
         total = len(self.tokens) + len(ids)
         if total > self.context:
             raise ContextOverflowError(
@@ -125,14 +131,20 @@ class Session:
         """
         if not self.tokens:
             raise EngineError("nothing to decode from: prefill some tokens first")
-        if max_tokens < 1:
-            raise EngineError(f"max_tokens must be 1 or more, not {max_tokens}")
+        check_whole(max_tokens, "max_tokens", EngineError, 1)
+        if not isinstance(stop, Collection) or isinstance(stop, str):
+            raise EngineError(f"stop must be token ids, not {stop!r}")
+        if constraint is not None and not hasattr(constraint, "mask"):
+            raise EngineError(f"constraint must be a Constraint, not {constraint!r}")
+        if not isinstance(sampling, Sampling):
+            raise EngineError(f"sampling must be a Sampling, not {sampling!r}")
+        _check_purpose(purpose)
         return Decoding(self, max_tokens, stop, constraint, sampling, purpose).run()
 
     def truncate(self, n: int) -> None:
         """Forget every token after the first `n`."""
-        if not 0 <= n <= len(self.tokens):
-            raise EngineError(f"cannot keep {n} tokens of {len(self.tokens)}")
+        if not (isinstance(n, int) and 0 <= n <= len(self.tokens)):
+            raise EngineError(f"cannot keep {n!r} tokens of {len(self.tokens)}")
         if self._guessing is not None:
             self._guessing[0].truncate(n)
         with self.engine.lock:  # pages may be taken back meanwhile
@@ -154,8 +166,8 @@ class Session:
         """
         with self.engine.lock:
             n = len(self.tokens) if n is None else n
-            if not 0 <= n <= len(self.tokens):
-                raise EngineError(f"cannot fork at token {n} of {len(self.tokens)}")
+            if not (isinstance(n, int) and 0 <= n <= len(self.tokens)):
+                raise EngineError(f"cannot fork at token {n!r} of {len(self.tokens)}")
             cached = min(self.n_cached, n)
             other = Session(self.engine, self.cache.fork(cached), self.context)
             other.tokens, other.n_cached = self.tokens[:n], cached
@@ -238,6 +250,7 @@ class Session:
 
     def score(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
+        ids = self._ids(ids)
         out = np.empty((len(ids), self.engine.choice.n_vocab), np.float32)
         done = 0
         for rows in self.scores(ids):
@@ -250,8 +263,7 @@ class Session:
 
         Each piece, float32 [n, n_vocab], is valid until the next one or another pass.
         """
-        ids = [int(i) for i in ids]
-        self.check_ids(ids)
+        ids = self._ids(ids)
         if len(self.tokens) + len(ids) > self.context:
             raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
         if self.n_cached != len(self.tokens):
@@ -299,6 +311,19 @@ class Session:
                 self.engine.lock.release()
 
     # --- passes
+
+    def _ids(self, ids: object) -> list[int]:
+        """Token ids that a caller gave.
+
+        Raises:
+            EngineError: they are none of the vocabulary.
+        """
+        try:
+            found = [int(i) for i in as_list(ids, "token ids must be a list", EngineError)]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise EngineError(f"a token id must be a whole number: {error}") from None
+        self.check_ids(found)
+        return found
 
     def check_ids(self, ids: Sequence[int]) -> None:
         most = self.engine.choice.n_vocab

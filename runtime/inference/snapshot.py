@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...arguments import as_path
 from ...errors import EngineError
 from ...jit.kernels import cache_q8, kvcache, rope
 from ...jit.kernels.kvcache import PAGE
@@ -63,7 +64,7 @@ def save(session: Session, folder: str | Path) -> Saved:
         EngineError: they cannot be written; what was there before still is.
     """
     began = time.perf_counter()
-    where = Path(folder)
+    where = as_path(folder, _FOLDER, EngineError)
     try:
         make_folder(where)
         with session.engine.lock:
@@ -100,7 +101,7 @@ def load(engine: Engine, folder: str | Path, context: int | None = None) -> Sess
     Raises:
         EngineError: there is none, it is damaged, of something else, or too long.
     """
-    where = Path(folder)
+    where = as_path(folder, _FOLDER, EngineError)
     body = _read_index(where)
     of, here = body["of"], binding(engine)
     if of != here:
@@ -158,6 +159,9 @@ def binding(engine: Engine) -> dict[str, Any]:
         "rotary": rotary.hexdigest(),
         "layout": code.hexdigest(),
     }
+
+
+_FOLDER = "the folder of a session"
 
 
 # --- files; `agent/sessions.py` keeps its own beside these

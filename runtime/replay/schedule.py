@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ReplayError
 from ...traces.events import PhaseEvent, RunStart, ToolEvent
+from ...traces.reader import Trace
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
@@ -47,6 +48,10 @@ def chosen_run(trace: Trace, run: int) -> tuple[Trace, RunStart]:
 
 def run_of(trace: Trace, run: int) -> tuple[Trace, RunStart]:
     """The same, whoever ran the model."""
+    if not isinstance(trace, Trace):
+        raise ReplayError(f"trace must be a Trace, not {trace!r}; see Trace.load")
+    if not isinstance(run, int):
+        raise ReplayError(f"run must be the number of a run, not {run!r}")
     runs = trace.runs
     if not -len(runs) <= run < len(runs):
         raise ReplayError(f"{trace.path}: there are {len(runs)} runs in it, and no number {run}")

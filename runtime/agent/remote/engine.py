@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from ....arguments import check_whole, is_number
 from ....errors import EngineError, ModelError, SettingError
 
 if TYPE_CHECKING:
@@ -85,8 +86,15 @@ class RemoteEngine:
             raise SettingError(
                 f"not a server URL: {base_url!r}; give one such as http://localhost:8080/v1"
             )
-        if context < 1 or silence <= 0 or tries < 1:
-            raise SettingError("context, silence and tries must be above 0")
+        check_whole(context, "context", SettingError, 1)
+        check_whole(tries, "tries", SettingError, 1)
+        if not (is_number(silence) and silence > 0):
+            raise SettingError(f"silence must be above 0 seconds, not {silence!r}")
+        for name, value in (("model", model), ("api_key", api_key)):
+            if value is not None and not (isinstance(value, str) and _is_text(value)):
+                raise SettingError(f"{name} must be a text")  # a key is not shown
+        if api_key is not None and not (api_key.isascii() and api_key.isprintable()):
+            raise SettingError("api_key must be printable ASCII: it is sent in a header")
         host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         if parts.username is not None:
             raise EngineError("give a key as api_key, not in the address")
@@ -143,6 +151,15 @@ class RemoteEngine:
             if isinstance(one, dict) and isinstance(one.get("id"), str):
                 return one["id"]
         raise ModelError(f"{self.base_url} lists no model; name one (model=…)")
+
+
+def _is_text(value: str) -> bool:
+    """Whether it has no half of a character."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_loopback(host: str) -> bool:

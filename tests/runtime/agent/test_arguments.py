@@ -80,7 +80,7 @@ def test_a_tool_is_a_function(scripted: MakeEngine) -> None:
         with pytest.raises(AgentError, match="not a tool"):
             Agent(scripted(), trace=False, tools=given)  # pyright: ignore
     for given in (3, "search"):
-        with pytest.raises(TypeError, match="a tool is made of a function, not of"):
+        with pytest.raises(TypeError, match="a tool is made from a function, not from"):
             tool(given)  # pyright: ignore
     for folder in (3, ""):
         with pytest.raises(ToolError, match="the workspace must be the path of a folder"):
@@ -89,7 +89,7 @@ def test_a_tool_is_a_function(scripted: MakeEngine) -> None:
 
 def test_other_ways_in() -> None:
     """Models, servers and traces by something that is no name."""
-    for model in (None, 3, "", " ", b"nano"):
+    for model in (3, "", " ", b"nano"):
         with pytest.raises(ModelError, match="names no model; give nano"):
             Engine.load(model)  # pyright: ignore
     for settings in ({"threads": "2"}, {"threads": 0}, {"context": "3"}):

@@ -1,0 +1,64 @@
+"""Checks of what callers give: what is of the wrong kind is an error of ours that names it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import TriplepointError
+
+
+def as_path(value: object, what: str, error: type[TriplepointError]) -> Path:
+    """The path that a caller gave.
+
+    Args:
+        value: what was given.
+        what: what it is the path of; begins the message.
+        error: raised for what is no path, or for one that no file can have.
+    """
+    if isinstance(value, str | os.PathLike) and isinstance(text := os.fspath(value), str) and text:
+        try:
+            if b"\0" not in os.fsencode(text):
+                return Path(text)
+        except UnicodeEncodeError:
+            pass
+        raise error(f"{what}: no file can be called {value!r}")
+    raise error(f"{what} must be a path, not {value!r}")
+
+
+def is_file(path: Path, what: str, error: type[TriplepointError]) -> bool:
+    """Whether there is a regular file; `error` for a path that the system does not take."""
+    try:
+        return path.is_file()
+    except OSError as problem:
+        raise error(f"{what} {str(path)!r}: {problem.strerror}") from None
+
+
+def as_list(value: object, what: str, error: type[TriplepointError]) -> list[Any]:
+    """The items of an iterable that is no text; `error` names what was given instead."""
+    if not isinstance(value, Iterable) or isinstance(value, str | bytes):
+        raise error(f"{what}, not {value!r}")
+    try:
+        return list(value)
+    except ValueError as problem:  # a file that was closed
+        raise error(f"{what}, not {value!r}: {problem}") from None
+
+
+def as_mapping(value: object, what: str, error: type[TriplepointError]) -> Mapping[Any, Any]:
+    """The mapping that a caller gave; `error` names what was given instead."""
+    if not isinstance(value, Mapping):
+        raise error(f"{what}, not {value!r}")
+    return value
+
+
+def check_whole(value: object, what: str, error: type[TriplepointError], least: int = 0) -> None:
+    """Whether it is a whole number of `least` or more; `error` names it."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise error(f"{what} must be a whole number of {least} or more, not {value!r}")
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number; True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

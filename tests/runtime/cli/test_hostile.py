@@ -1,0 +1,242 @@
+"""Every verb with hostile arguments and streams: a known status and one line that says what.
+
+The verbs and their options are those of the parser: a new one is walked without being named here,
+or `GOOD` lacks a value for it and the test says so. Each case runs in a process of its own, forked
+from one that has everything imported, so that a crash, a hang or a closed stream is seen as such.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triplepoint.runtime.cli.arguments import build_parser
+from triplepoint.runtime.cli.status import Exit
+
+RUNNER = """
+import json, os, signal, sys, tempfile
+import numpy, pydantic, triplepoint
+from triplepoint.runtime.cli import main
+from triplepoint.runtime.cli import bench, chat, replay, run, show, trace
+from triplepoint import Agent, Engine, Trace
+
+def streams(how):
+    if how == "full":
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+    for number in (0, 1) if how == "closed" else ():
+        os.close(number)
+
+for line in sys.stdin:
+    case = json.loads(line)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            streams(case["streams"])
+            sys.stdin = os.fdopen(0, closefd=False) if case["streams"] != "closed" else None
+            status = 99
+            try:
+                argv = [os.fsdecode(bytes.fromhex(word)) for word in case["argv"]]
+                sys.argv[1:] = argv
+                from triplepoint.__main__ import main as whole
+                status = whole()
+                sys.stdout.flush()
+            except BaseException:
+                import traceback
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        for file in (out, err):
+            file.seek(0)
+        said = {"status": os.waitstatus_to_exitcode(status), "argv": case["argv"],
+                "out": out.read(5000).decode(errors="replace"),
+                "err": err.read(20000).decode(errors="replace")}
+    os.write(3, (json.dumps(said) + "\\n").encode())
+"""
+KNOWN = {int(one) for one in Exit} - {Exit.INTERRUPTED}
+HOSTILE = {
+    "empty": b"",
+    "blank": b" ",
+    "word": b"word",
+    "negative": b"-1",
+    "zero": b"0",
+    "huge": b"9" * 5000,
+    "nan": b"nan",
+    "fraction": b"1e400",
+    "bytes": b"\xff\xfe",
+    "escape": b"\x1b[2J\n",
+    "long": b"x" * 300,
+    "folder": b"folder",
+    "missing": b"missing/file",
+    "text": b"text.txt",
+    "cut model": b"cut.gguf",
+    "empty file": b"empty",
+    "below a file": b"text.txt/x",
+    "full device": b"/dev/full",
+    "pattern": b"[",
+}
+EXEMPT = {
+    "--open": "would start a browser",
+    "--measure": "measures for minutes; it takes no value",
+    "--anew": "as --measure",
+    "--help": "argparse has it",
+    "--version": "argparse has it",
+}
+GOOD: dict[str, list[bytes]] = {
+    "run": [b"Hello", b"-m", b"text.txt"],
+    "chat": [b"-m", b"text.txt"],
+    "replay": [b"text.txt"],
+    "trace ls": [],
+    "trace show": [b"text.txt"],
+    "trace diff": [b"text.txt", b"text.txt"],
+    "trace export": [b"text.txt", b"--format", b"csv"],
+    "trace view": [b"text.txt"],
+    "trace query": [b"select 1", b"text.txt"],
+    "trace rm": [b"missing"],
+    "session ls": [],
+    "session show": [b"missing"],
+    "session rm": [b"missing"],
+    "doctor": [],
+    "bench": [b"-m", b"text.txt"],
+    "regimes": [b"text.txt"],
+    "pull": [b"text.txt"],
+    "models": [],
+    "use": [b"text.txt"],
+    "config": [],
+    "ls": [],
+    "show": [b"text.txt"],
+    "rm": [b"missing/model"],
+    "cache": [],
+    "quantize": [b"text.txt", b"out.gguf", b"Q8_0"],
+    "convert": [b"folder", b"out.gguf"],
+    "perplexity": [b"text.txt", b"text.txt"],
+    "imatrix": [b"text.txt", b"text.txt", b"-o", b"out.dat"],
+}
+"""For each verb arguments that are refused soon, or that do little: models that are none."""
+NUMBERS = ("empty", "word", "negative", "zero", "huge", "nan", "fraction", "bytes", "folder")
+DEEP = ("--dir", "--trace", "--policy", "--schema", "--session")
+"""Options of `run` whose files are looked at beside a model that can be loaded."""
+DEEP_VALUES = ("folder", "missing", "text", "bytes", "long", "full device")
+
+
+def _verbs(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[str, Any]]:
+    """Each verb that can be run, with its parser."""
+    inner = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for action in inner:
+        for name, one in action.choices.items():
+            yield from _verbs(one, f"{words} {name}".strip())
+    if words and not inner:
+        yield words, parser
+
+
+VERBS = dict(_verbs(build_parser()))
+
+
+def _values(verb: str, action: argparse.Action, flag: str) -> Iterable[str]:
+    """All values at the first verb with such an option, a few at the others: one parser has it."""
+    first = next(v for v, p in VERBS.items() if flag in p._option_string_actions)
+    if action.choices is not None or first != verb:
+        return ("empty", "huge", "bytes")
+    return HOSTILE if action.type is None else NUMBERS
+
+
+def _cases(verb: str) -> Iterator[tuple[str, list[bytes], str]]:
+    """What is hostile, the arguments after the verb, and how the streams are."""
+    base = GOOD[verb]
+    yield "full stdout", base, "full"
+    yield "closed streams", base, "closed"
+    places = [a for a in VERBS[verb]._actions if not a.option_strings]
+    for place, _ in enumerate(places):
+        for what, value in HOSTILE.items():
+            yield what, [*base[:place], value, *base[place + 1 :]], ""
+    for action in VERBS[verb]._actions:
+        flags = [flag for flag in action.option_strings if flag.startswith("--")]
+        flags = flags or list(action.option_strings)
+        if not flags or flags[0] in EXEMPT:
+            continue
+        if action.nargs == 0:
+            yield flags[0], [*base, flags[0].encode()], ""
+            continue
+        for what in _values(verb, action, flags[0]):
+            yield f"{flags[0]} {what}", [*base, flags[0].encode(), HOSTILE[what]], ""
+    if verb == "run":
+        deep = [b"Hello", b"-m", b"nano", b"--max-tokens", b"1"]
+        for flag in DEEP:
+            for what in DEEP_VALUES:
+                yield f"{flag} {what} deep", [*deep, flag.encode(), HOSTILE[what]], ""
+
+
+def _fault(said: dict[str, Any]) -> str:
+    """What is wrong with how a case ended; empty if nothing."""
+    err = said["err"]
+    if said["status"] not in KNOWN:
+        return f"status {said['status']}"
+    if "Traceback" in err or "a bug:" in err or "Exception ignored" in err:
+        return "a traceback"
+    errors = [line for line in err.splitlines() if "error: " in line]
+    if said["status"] not in (Exit.OK, Exit.LIMIT) and len(errors) != 1:
+        return f"{len(errors)} lines of errors"
+    if "\x1b" in err or "\x1b" in said["out"]:
+        return "a raw escape"
+    return ""
+
+
+def test_every_verb_is_walked() -> None:
+    """A new verb needs arguments here that end it soon."""
+    assert set(GOOD) == set(VERBS)
+
+
+@pytest.mark.parametrize("verb", GOOD)
+def test_every_argument_of_a_verb(verb: str, tmp_path: Path, nano: Path) -> None:
+    """It works, or ends with a known status and one line of error, and never with a traceback."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.txt").write_text("no model, no trace\n")
+    (tmp_path / "cut.gguf").write_bytes(nano.read_bytes()[:5000])
+    (tmp_path / "empty").touch()
+    home = {
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "XDG_CONFIG_HOME": str(tmp_path / "config"),
+        "HF_HOME": str(tmp_path / "hub"),
+        "HF_ENDPOINT": "http://127.0.0.1:1",  # nobody is asked for a model
+        "TERM": "dumb",
+    }
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("TRIPLEPOINT", "HF_"))}
+    cases = list(_cases(verb))
+    lines = [
+        json.dumps({"argv": [word.hex() for word in argv], "streams": streams}) + "\n"
+        for _, rest, streams in cases
+        for argv in [[*map(str.encode, verb.split()), *(word.replace(b"\0", b"") for word in rest)]]
+    ]
+    with (tmp_path / "said").open("w+b") as said:
+        code = f"import os; os.dup2({said.fileno()}, 3)\n{RUNNER}"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            input="".join(lines).encode(),
+            capture_output=True,
+            pass_fds=(said.fileno(),),
+            env=kept | home,
+            cwd=tmp_path,
+            timeout=900,
+        )
+        said.seek(0)
+        answers = [json.loads(line) for line in said]
+    assert done.returncode == 0, done.stderr.decode()
+    assert len(answers) == len(cases)
+    faults = [
+        f"{verb} · {what}: {fault}: {answer['err'][-700:]!r}"
+        for (what, _, _), answer in zip(cases, answers, strict=True)
+        if (fault := _fault(answer))
+    ]
+    assert not faults, "\n" + "\n".join(faults)
