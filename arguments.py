@@ -28,6 +28,20 @@ def as_path(value: object, what: str, error: type[TriplepointError]) -> Path:
     raise error(f"{what} must be a path, not {value!r}")
 
 
+def read_text(path: str | Path, most: int = 16_000_000) -> str:
+    """The text of a small file, such as a policy; it may be a pipe.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no UTF-8, or has more than `most` bytes: a device may have no end.
+    """
+    with open(path, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return data.decode("utf-8")
+
+
 def is_file(path: Path, what: str, error: type[TriplepointError]) -> bool:
     """Whether there is a regular file; `error` for a path that the system does not take."""
     try:

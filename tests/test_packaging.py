@@ -133,7 +133,7 @@ def test_arrows_point_down(room: str) -> None:
                 base = package[: len(package) - node.level + 1]
                 whole = [*base, *(node.module or "").split(".")]
                 names = [alias.name for alias in node.names] if whole == [""] else [whole[0]]
-                reached = {name for name in names if name != "errors"}
+                reached = {name for name in names if name not in ("errors", "arguments")}
                 assert reached <= MAY_KNOW[room], f"{path}, line {node.lineno}"
             elif isinstance(node, ast.ImportFrom):
                 top = (node.module or "").split(".")[0]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 from urllib.parse import urlsplit, urlunsplit
 
-from ..arguments import as_list, as_mapping, as_path
+from ..arguments import as_list, as_mapping, as_path, read_text
 from ..errors import ToolError
 from .globs import glob_matcher
 from .tool import Tool
@@ -170,9 +170,7 @@ class Policy:
         import tomllib
 
         try:
-            data = tomllib.loads(
-                as_path(path, "the file of a policy", ToolError).read_text(encoding="utf-8")
-            )
+            data = tomllib.loads(read_text(as_path(path, "the file of a policy", ToolError)))
         except OSError as error:
             raise ToolError(f"cannot read the policy {path}: {error.strerror}") from None
         except ValueError as error:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Generator, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...arguments import read_text
 from ...errors import ToolError
 from ...traces.reader import Trace
 from ...traces.text import printable
@@ -80,7 +80,7 @@ def read_schema(path: str) -> dict[str, Any]:
         ToolError: it cannot be read, or is none.
     """
     try:
-        schema = json.loads(Path(path).read_text(encoding="utf-8"))
+        schema = json.loads(read_text(path))
     except OSError as error:
         raise ToolError(f"cannot read the schema {path}: {error.strerror}") from None
     except ValueError as error:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...arguments import read_text
 from ...errors import ToolError
 from ..tool import EFFECTS, Effect
 
@@ -56,7 +57,7 @@ def read_config(path: str | Path) -> list[ServerConfig]:
         ToolError: it cannot be read or understood; names the place.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(read_text(path))
     except OSError as error:
         raise ToolError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
