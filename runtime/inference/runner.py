@@ -169,11 +169,10 @@ class Runner:
         if plan.graph.touched:
             rows.experts = [int(count[0]) for count in plan.graph.touched]
         if outputs:
-            chosen = []
-            if plan.graph.decode:  # its tape ends with the choice
-                chosen = [int(choice.tokens[0])]
-            elif rows.masks:
-                chosen = self._choose(rows.masks, 1)
+            chosen: list[int] = []
+            if rows.masks:  # else it is to be made later, under a mask that is not known yet
+                ends_so = plan.graph.decode  # its tape ends with the choice
+                chosen = [int(choice.tokens[0])] if ends_so else self._choose(rows.masks, 1)
             self._give(rows, 0, chosen)
         self._computed(rows, count)
 

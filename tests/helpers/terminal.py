@@ -42,7 +42,8 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env=dict(env),
+            # A test run may be told how wide its own terminal is; this one says so itself.
+            env={name: value for name, value in env.items() if name not in ("COLUMNS", "LINES")},
             cwd=cwd,
             start_new_session=True,
         )

@@ -84,7 +84,7 @@ def test_what_cannot_be_attached_is_named(agent: Agent, folder: Path) -> None:
     (folder.parent / "picture.png").write_bytes(b"\x89PNG\0\0")
     for name, says in (
         ("..", "is a folder outside of"),
-        ("fifo", "no regular file"),
+        ("fifo", "is not a regular file"),
         ("picture.png", "is not text"),
     ):
         with pytest.raises(ToolError, match=f"@{folder.parent / name}".replace("..", r"\.\.")) as e:

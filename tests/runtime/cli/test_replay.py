@@ -27,7 +27,7 @@ def test_the_recorded_run_is_shown(triplepoint: Run, recorded: Path) -> None:
     assert lines[1:5] == [
         "? What's the error in app.log?",
         '> read_file(path="a\\u001b[2J.log")',
-        "  1  ERROR disk full  (2 lines, 32 characters)",
+        "  result of 2 lines, 32 characters: 1  ERROR disk full",
         "disk\\x1b[31m full",
     ]
     assert "streaming prefill" in done.stdout
@@ -146,7 +146,7 @@ def test_the_cost_model_answers_for_another_machine(
 
     bad = triplepoint("replay", trace, "--predict", "--machine", folder / "notes.txt")
     assert bad.returncode == 3
-    assert "no JSON object" in bad.stderr
+    assert "not a JSON object" in bad.stderr
     lost = triplepoint("replay", trace, "--perf", "--machine", elsewhere)
     assert "--machine is for --predict" in lost.stderr
 
@@ -318,7 +318,7 @@ def test_a_session_of_several_runs_replays(
     assert triplepoint("replay", second, "--verify").returncode == 0
     for turn, answer in (("1", "buy milk"), ("2.2", "app.log")):
         done = triplepoint("replay", second, "--from", turn, "--trace", branch)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert done.returncode == 0, done.stderr
         assert answer in done.stdout
     none = triplepoint("replay", first, "--from", "2")
     assert none.returncode == 3

@@ -276,7 +276,7 @@ def test_verify_names_the_setting_that_differs(
 
     assert refused.returncode == 3
     assert "model.sha256 differs" in refused.stderr
-    assert "note: kv differs: recorded bf16, now f32" in noted.stdout
+    assert "note: KV cache format differs: recorded bf16, now f32" in noted.stdout
     assert noted.returncode in (0, 1)
     if os.cpu_count() != 1:
         assert "note: threads differs: recorded" in noted.stdout

@@ -135,7 +135,7 @@ def test_what_the_reading_again_cost(scripted: MakeEngine) -> None:
     assert phase.miss.expected == agent.ledger.ids[starts[0]]
     assert phase.miss.found == before[starts[0]]
     assert phase.miss.seconds == pytest.approx(phase.wall_s * phase.miss.tokens / phase.tokens)
-    assert f"read {phase.miss.tokens} tokens again" in plain(agent.trace)
+    assert f"recomputed {phase.miss.tokens} tokens in" in plain(agent.trace)
     assert agent.last_result is not None
     assert agent.last_result.usage.reread_tokens == phase.reread_tokens
     assert agent.trace.turns[-1].end is not None

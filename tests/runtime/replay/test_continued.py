@@ -221,7 +221,7 @@ def test_a_trace_of_before_histories_were_kept(
     old = Trace([e for e in session[1].events if not isinstance(e, HistoryEvent)])
     with (
         Agent(engine, workspace=folder, trace=False) as agent,
-        pytest.raises(ReplayError, match="go on from that run, or record it again"),
+        pytest.raises(ReplayError, match="use --from on that run, or record it again"),
     ):
         go_on(old, agent, 2)
     assert replay.verify(old, engine).ok

@@ -326,7 +326,7 @@ def test_a_file_that_is_no_machine_is_told(tmp_path: Path) -> None:
         read_machine(tmp_path / "none")
     for text in ("", "[1]", "hello"):
         (tmp_path / "m").write_text(text)
-        with pytest.raises(ReplayError, match="no JSON object"):
+        with pytest.raises(ReplayError, match="not a JSON object"):
             read_machine(tmp_path / "m")
 
 
