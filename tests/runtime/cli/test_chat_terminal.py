@@ -139,12 +139,12 @@ def test_ctrl_c_drops_what_was_half_typed(chat: Any) -> None:
     terminal = chat(text("Fine."))
     terminal.press(b"half a quest")
     terminal.wait_for("half a quest")
-    time.sleep(0.3)  # readline loses a signal that comes just before it waits
+    time.sleep(1.5)  # readline loses a signal that comes just before it waits
     terminal.press(b"\x03")
     terminal.wait_for("? ")
     terminal.type('"""')
     terminal.wait_for("… ")
-    time.sleep(0.3)
+    time.sleep(1.5)
     terminal.press(b"\x03")
     terminal.wait_for("\n? ")
     terminal.type("Whole?")
