@@ -73,6 +73,7 @@ EXEMPT = {
         for name in (
             *("adopt_tokens", "ask", "check_ids", "check_stop", "compute", "follow", "give_back"),
             *("keep_cached", "keep_logits", "keep_prefix", "phase", "plan", "rouse", "run_pass"),
+            "count_on",
             "taken_over",
         )
     },
