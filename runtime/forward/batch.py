@@ -25,8 +25,3 @@ class Span(NamedTuple):
     start: int
     ids: Sequence[int]
     outputs: int = 0
-
-
-def size(spans: Sequence[Span]) -> tuple[int, int]:
-    """Rows of a pass, and those of them that want logits."""
-    return sum(len(span.ids) for span in spans), sum(span.outputs for span in spans)

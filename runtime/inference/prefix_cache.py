@@ -49,14 +49,13 @@ class PrefixCache:
 
     Attributes:
         nbytes: memory of the pages that it holds, those that sessions have too among them.
-        hits: tokens that were found.
     """
 
     def __init__(self) -> None:
         self._root = Node([], None, None)
         self._lock = threading.RLock()
         self._clock = 0
-        self.nbytes = self.hits = 0
+        self.nbytes = 0
 
     def find(self, ids: list[int]) -> tuple[list[Page], int]:
         """Pages that hold the beginning of `ids`, and how many tokens of it."""
@@ -83,7 +82,6 @@ class PrefixCache:
             if count <= least:
                 return least
             cache.adopt(pages, count)
-            self.hits += count - least
             return count
 
     def add(self, cache: KVCache, ids: list[int], count: int) -> None:
