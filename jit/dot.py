@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .simd import Kernel, V, f32, i8, i16, i32, vec
+from .simd import Kernel, Value, f32, i8, i16, i32, vec
 
 
 def reference(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -39,15 +39,15 @@ class Dot:
         fits = most is not None and steps * 2 * most * 127 < 32768
         self.narrow = fits and self.kind in ("maddubs", "portable")
 
-    def begin(self, init: V) -> V:
+    def begin(self, init: Value) -> Value:
         """The running sum that stands for int32 `init`."""
         return self.k.zeros(i16, 2 * init.lanes) if self.narrow else init
 
-    def step(self, acc: V, w: V, x: V) -> V:
+    def step(self, acc: Value, w: Value, x: Value) -> Value:
         """One K-group of four: `w` and `x` are int32 vectors seen as bytes."""
         return getattr(self, f"_{self.kind}")(acc, w, x)
 
-    def end(self, acc: V, init: V) -> V:
+    def end(self, acc: Value, init: Value) -> Value:
         """The running sum as int32."""
         if not self.narrow:
             return acc
@@ -55,11 +55,11 @@ class Dot:
             return init + _pmaddwd(self.k, acc, self.k.const(1, acc.type))
         return init + _pair_sums(acc)
 
-    def _vpdpbusd(self, acc: V, w: V, x: V) -> V:
+    def _vpdpbusd(self, acc: Value, w: Value, x: Value) -> Value:
         name = f"llvm.x86.avx512.vpdpbusd.{self.k.target.bits}"
         return self.k.call(name, acc.type, [acc, w, x])
 
-    def _maddubs(self, acc: V, w: V, x: V) -> V:
+    def _maddubs(self, acc: Value, w: Value, x: Value) -> Value:
         k = self.k
         ws, xs = w.bitcast(i8), x.bitcast(i8)
         if self.small:  # the unsigned side is at most 127: nothing saturates
@@ -76,14 +76,14 @@ class Dot:
         pairs = _pmaddubs(k, ws.abs(), turned)
         return acc + _pmaddwd(k, pairs, k.const(1, pairs.type))
 
-    def _portable(self, acc: V, w: V, x: V) -> V:
+    def _portable(self, acc: Value, w: Value, x: Value) -> Value:
         # Even and odd bytes as int16: a pair of products is at most 2 * 128 * 127 = 32,512.
         ws, xs = w.bitcast(i16), x.bitcast(i16)
         even = (ws << 8).sar(8) * (xs << 8).sar(8)
         pairs = even + ws.sar(8) * xs.sar(8)
         return acc + pairs if self.narrow else acc + _pair_sums(pairs)
 
-    def _mlal(self, acc: V, w: V, x: V) -> V:
+    def _mlal(self, acc: Value, w: Value, x: Value) -> Value:
         k = self.k
         (w0, w1), (x0, x1) = w.bitcast(i8).halves(), x.bitcast(i8).halves()
         eight, four = vec(i16, 8), vec(i32, 4)
@@ -92,16 +92,16 @@ class Dot:
         pairs = k.call("llvm.aarch64.neon.addp.v8i16", eight, [low, high])
         return acc + k.call("llvm.aarch64.neon.saddlp.v4i32.v8i16", four, [pairs])
 
-    def _sdot(self, acc: V, w: V, x: V) -> V:
+    def _sdot(self, acc: Value, w: Value, x: Value) -> Value:
         args = [acc, w.bitcast(i8), x.bitcast(i8)]
         return self.k.call("llvm.aarch64.neon.sdot.v4i32.v16i8", acc.type, args)
 
-    def _usdot(self, acc: V, w: V, x: V) -> V:
+    def _usdot(self, acc: Value, w: Value, x: Value) -> Value:
         args = [acc, w.bitcast(i8), x.bitcast(i8)]
         return self.k.call("llvm.aarch64.neon.usdot.v4i32.v16i8", acc.type, args)
 
 
-def dot_words(k: Kernel, acc: V, a: V, b: V) -> V:
+def dot_words(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
     """acc[i] + a[2i] * b[2i] + a[2i+1] * b[2i+1]; a, b are int32 vectors that hold int16 pairs."""
     if k.target.dot == "vpdpbusd":
         name = f"llvm.x86.avx512.vpdpwssd.{k.target.bits}"
@@ -128,24 +128,24 @@ _PSIGN = {128: "ssse3.psign.b.128", 256: "avx2.psign.b"}
 _PMADDWD = {128: "sse2.pmadd.wd", 256: "avx2.pmadd.wd", 512: "avx512.pmaddw.d.512"}
 
 
-def _pmaddubs(k: Kernel, unsigned: V, signed: V) -> V:
+def _pmaddubs(k: Kernel, unsigned: Value, signed: Value) -> Value:
     """Pairs of unsigned * signed bytes summed to int16, saturating."""
     result = vec(i16, unsigned.lanes // 2)
     return k.call(f"llvm.x86.{_PMADDUBS[k.target.bits]}", result, [unsigned, signed])
 
 
-def _pmaddwd(k: Kernel, a: V, b: V) -> V:
+def _pmaddwd(k: Kernel, a: Value, b: Value) -> Value:
     """Pairs of int16 products summed to int32."""
     return k.call(f"llvm.x86.{_PMADDWD[k.target.bits]}", vec(i32, a.lanes // 2), [a, b])
 
 
-def _pair_sums(pairs: V) -> V:
+def _pair_sums(pairs: Value) -> Value:
     """int16 [2n] -> int32 [n], neighbours added."""
     wide = pairs.bitcast(i32)
     return (wide << 16).sar(16) + wide.sar(16)
 
 
-def bf16_dot(k: Kernel, acc: V, a: V, b: V) -> V:
+def bf16_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
     """acc[i] + a[2i] * b[2i] + a[2i+1] * b[2i+1]; a, b are int32 vectors that hold bf16 pairs."""
     from .simd import bf16
 
@@ -153,20 +153,20 @@ def bf16_dot(k: Kernel, acc: V, a: V, b: V) -> V:
     pairs = vec(bf16, 2 * acc.lanes)
     args = [acc.value, *(k.b.bitcast(v.value, pairs) for v in (a, b))]
     fn = k.declare(name, acc.type, [acc.type, pairs, pairs])
-    return V(k, k.b.call(fn, args))
+    return Value(k, k.b.call(fn, args))
 
 
-def pair_low(pair: V) -> V:
+def pair_low(pair: Value) -> Value:
     """The even bf16 of each int32, as float32."""
     return (pair << 16).bitcast(f32)
 
 
-def pair_high(pair: V) -> V:
+def pair_high(pair: Value) -> Value:
     """The odd bf16 of each int32, as float32."""
     return (pair & -65536).bitcast(f32)
 
 
-def to_bf16_bits(value: V) -> V:
+def to_bf16_bits(value: Value) -> Value:
     """float32 rounded to nearest-even bf16, as an int32 whose low half holds the bits."""
     bits = value.bitcast(i32)
     return (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16

@@ -1,4 +1,4 @@
-"""A pool of native threads that plays tapes: see `player.py` for what happens inside.
+"""A pool of native threads that runs tapes: see `executor.py` for what happens inside.
 
 The workers are Python threads that make one call into native code and stay there without the GIL
 until the pool is closed, so no thread API of ours is needed on any system.
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CompileError, EngineError
-from . import player
+from . import executor
 from .compile import Library, spec
 
 SLICE_S = 0.05  # a pass comes up for air this often, so that Python sees Ctrl-C within 200 ms
@@ -50,27 +50,27 @@ class Pool:
 
     Attributes:
         threads: how many there are.
-        active: how many play (set it between passes; 1 <= active <= threads).
+        active: how many run (set it between passes; 1 <= active <= threads).
     """
 
     def __init__(self, library: Library, threads: int) -> None:
-        assert 1 <= threads < player.PASS_STEP, threads
+        assert 1 <= threads < executor.PASS_STEP, threads
         self.threads = threads
         self.closed = False
-        self._block = aligned(player.POOL_SLOTS, np.int64)
+        self._block = aligned(executor.POOL_SLOTS, np.int64)
         # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
         self._locks = aligned((2, 16), np.int64)
         self._c = _c_library()
         self._library = library  # it owns the code that the threads run
         native = _native(library)
-        self._play, self._worker, self._wake, self._rouse, self.cycles = native
+        self._run, self._worker, self._shutdown, self._wake, self.cycles = native
         self._address = self._block.ctypes.data
         block = self._block
-        block[player.THREADS] = block[player.ACTIVE] = threads
+        block[executor.THREADS] = block[executor.ACTIVE] = threads
         self._start_c_library()
         self.cycles_per_second = clock_rate(library)
-        block[player.SPIN_BARRIER] = int(SPIN_BARRIER_S * self.cycles_per_second)
-        block[player.SPIN_IDLE] = int(SPIN_IDLE_S * self.cycles_per_second)
+        block[executor.SPIN_BARRIER] = int(SPIN_BARRIER_S * self.cycles_per_second)
+        block[executor.SPIN_IDLE] = int(SPIN_IDLE_S * self.cycles_per_second)
         self._slice = int(SLICE_S * self.cycles_per_second)
         self._workers = [
             threading.Thread(
@@ -85,7 +85,7 @@ class Pool:
             worker.start()
         self._pin()
         # A daemon thread must not run on into memory that the interpreter has freed.
-        self._close = weakref.finalize(self, _shut_down, block, self._workers, self._wake)
+        self._close = weakref.finalize(self, _shut_down, block, self._workers, self._shutdown)
 
     def _start_c_library(self) -> None:
         block, c = self._block, self._c
@@ -94,13 +94,13 @@ class Pool:
             raise CompileError("pthread_mutex_init failed")
         if c.pthread_cond_init(ctypes.c_void_p(cond), None):
             raise CompileError("pthread_cond_init failed")
-        block[player.MUTEX], block[player.COND] = mutex, cond
+        block[executor.MUTEX], block[executor.COND] = mutex, cond
         for slot, name in (
-            (player.LOCK_FN, "pthread_mutex_lock"),
-            (player.UNLOCK_FN, "pthread_mutex_unlock"),
-            (player.WAIT_FN, "pthread_cond_wait"),
-            (player.BROADCAST_FN, "pthread_cond_broadcast"),
-            (player.YIELD_FN, "sched_yield"),
+            (executor.LOCK_FN, "pthread_mutex_lock"),
+            (executor.UNLOCK_FN, "pthread_mutex_unlock"),
+            (executor.WAIT_FN, "pthread_cond_wait"),
+            (executor.BROADCAST_FN, "pthread_cond_broadcast"),
+            (executor.YIELD_FN, "sched_yield"),
         ):
             block[slot] = _address(getattr(c, name))
 
@@ -112,7 +112,7 @@ class Pool:
         25 times as long.
         """
         self._cores: list[int] = []  # of each worker
-        self._worker_cores: frozenset[int] = frozenset()  # of those that play
+        self._worker_cores: frozenset[int] = frozenset()  # of those that run
         if not hasattr(os, "sched_setaffinity"):
             return
         cores = sorted(os.sched_getaffinity(0))
@@ -131,7 +131,7 @@ class Pool:
 
     @property
     def worker_ids(self) -> list[int]:
-        """The system's ids of the workers; the first `active` - 1 of them play."""
+        """The system's ids of the workers; the first `active` - 1 of them run."""
         return [worker.native_id or 0 for worker in self._workers]
 
     def swap_cores(self, worker: int, other: int) -> None:
@@ -150,36 +150,36 @@ class Pool:
 
     @property
     def active(self) -> int:
-        return int(self._block[player.ACTIVE])
+        return int(self._block[executor.ACTIVE])
 
     @active.setter
     def active(self, count: int) -> None:
         assert 1 <= count <= self.threads, (count, self.threads)
-        self._block[player.ACTIVE] = count
+        self._block[executor.ACTIVE] = count
         self._worker_cores = frozenset(self._cores[: count - 1])
 
     def set_spin(self, barrier_s: float, idle_s: float) -> None:
         """How long a thread spins at a barrier, and between passes, before it yields and parks."""
-        self._block[player.SPIN_BARRIER] = int(barrier_s * self.cycles_per_second)
-        self._block[player.SPIN_IDLE] = int(idle_s * self.cycles_per_second)
+        self._block[executor.SPIN_BARRIER] = int(barrier_s * self.cycles_per_second)
+        self._block[executor.SPIN_IDLE] = int(idle_s * self.cycles_per_second)
 
     @property
-    def naps(self) -> int:
+    def parks(self) -> int:
         """How often a worker has parked between two passes, because none came while it spun."""
-        return int(self._block[player.NAPS])
+        return int(self._block[executor.PARKS])
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """Wake the workers that have parked, since a pass will soon come.
 
-        Between passes only, as with `play_at`: in the midst of one, its players would not come.
+        Between passes only, as with `run`: in the midst of one, its threads would not come.
         """
-        if self._block[player.START_PARKED] and not self.closed:
-            self._rouse(self._address)
+        if self._block[executor.START_PARKED] and not self.closed:
+            self._wake(self._address)
 
     @property
     def parked(self) -> bool:
         """Whether a worker sleeps until the next pass."""
-        return bool(self._block[player.START_PARKED])
+        return bool(self._block[executor.START_PARKED])
 
     def await_workers(self, patience_s: float) -> bool:
         """Wake the workers that have parked; whether all had a core again in so many seconds.
@@ -187,15 +187,15 @@ class Pool:
         A worker that was woken may still have to wait: where another process runs on its core the
         system may let that finish its slice first, which is some milliseconds.
         """
-        self.rouse()
+        self.wake()
         until = time.perf_counter() + patience_s
         while self.parked:
             if time.perf_counter() >= until:
                 return False
         return True
 
-    def play_at(self, ops: int, count: int, start: int, stats: int, stride: int) -> int:
-        """Play `count` ops from op `start` for at most about SLICE_S; the index of the next op.
+    def run(self, ops: int, count: int, start: int, stats: int, stride: int) -> int:
+        """Run `count` ops from op `start` for at most about SLICE_S; the index of the next op.
 
         ops: address of int64 [count, 8]; stats: address of int64 [threads, stride / 16, 2], cycles
         of work and of waiting, added to. Plain addresses: this is called for every token.
@@ -207,54 +207,54 @@ class Pool:
             raise EngineError("the engine is closed; load the model again")
         if self._worker_cores and self._current_core() in self._worker_cores:
             self._leave_worker_core()
-        return self._play(self._address, ops, count, start, self._slice, stats, stride)
+        return self._run(self._address, ops, count, start, self._slice, stats, stride)
 
     def stop(self) -> None:
         """End the running pass at its next barrier; from any thread."""
-        self._block[player.STOP] = 1
+        self._block[executor.STOP] = 1
 
     @property
     def stopped(self) -> bool:
-        return bool(self._block[player.STOP])
+        return bool(self._block[executor.STOP])
 
     def clear_stop(self) -> None:
-        self._block[player.STOP] = 0
+        self._block[executor.STOP] = 0
 
     def close(self) -> None:
-        """End the workers; the pool plays no more."""
+        """End the workers; the pool runs no more."""
         self.closed = True
         self._close()
 
 
 def _shut_down(block: np.ndarray, workers: list[threading.Thread], wake: Any) -> None:
-    block[player.SHUTDOWN] = 1
+    block[executor.SHUTDOWN] = 1
     wake(block.ctypes.data)
     for worker in workers:
         worker.join(timeout=5)
 
 
 def _native(library: Library) -> tuple[Any, Any, Any, Any, Any]:
-    library.load([spec(player.PLAYER)])
+    library.load([spec(executor.EXECUTOR)])
     size = ctypes.c_int64
     at = ctypes.c_void_p
     kinds = {
-        "tp_play": ctypes.CFUNCTYPE(size, at, at, size, size, size, at, size),
+        "tp_run": ctypes.CFUNCTYPE(size, at, at, size, size, size, at, size),
         "tp_worker": ctypes.CFUNCTYPE(None, at, size),
+        "tp_shutdown": ctypes.CFUNCTYPE(None, at),
         "tp_wake": ctypes.CFUNCTYPE(None, at),
-        "tp_rouse": ctypes.CFUNCTYPE(None, at),
         "tp_cycles": ctypes.CFUNCTYPE(size),
     }
-    play, *rest = player.FUNCTIONS
-    addresses = [library.address(spec(player.PLAYER))]
-    addresses += [library.symbol_address(spec(player.PLAYER), name) for name in rest]
-    names = (play, *rest)
+    run, *rest = executor.FUNCTIONS
+    addresses = [library.address(spec(executor.EXECUTOR))]
+    addresses += [library.symbol_address(spec(executor.EXECUTOR), name) for name in rest]
+    names = (run, *rest)
     a, b, c, d, e = (kinds[n](address) for n, address in zip(names, addresses, strict=True))
     return a, b, c, d, e
 
 
 @functools.lru_cache(maxsize=1)  # no more: a library holds the code of all its kernels
 def clock_rate(library: Library) -> float:
-    """Cycles of the player's clock in a second, measured over milliseconds."""
+    """Cycles of the executor's clock in a second, measured over milliseconds."""
     cycles = _native(library)[4]
     best = 0.0
     for _ in range(3):

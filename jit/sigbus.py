@@ -25,7 +25,7 @@ from llvmlite import ir
 
 from ..errors import CompileError, TriplepointError
 from .compile import Library, ObjectCache, default_folder, spec
-from .player import _indirect
+from .executor import _indirect
 from .simd import KernelSource, i32, i64, ptr
 from .targets import CpuTarget, detect
 

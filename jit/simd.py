@@ -55,7 +55,7 @@ def vec(element: ir.Type, lanes: int) -> ir.Type:
     return element if lanes == 1 else ir.VectorType(element, lanes)
 
 
-class V:
+class Value:
     """A value in registers: a scalar, or a vector with one element for each lane."""
 
     __slots__ = ("k", "value")
@@ -80,137 +80,141 @@ class V:
     def is_float(self) -> bool:
         return isinstance(self.element, (ir.FloatType, ir.HalfType))
 
-    def _like(self, other: V | float) -> ir.Value:
-        return other.value if isinstance(other, V) else self.k.const(other, self.type).value
+    def _like(self, other: Value | float) -> ir.Value:
+        return other.value if isinstance(other, Value) else self.k.const(other, self.type).value
 
-    def _op(self, int_op: str, float_op: str | None, other: V | float, swap: bool = False) -> V:
+    def _op(
+        self, int_op: str, float_op: str | None, other: Value | float, swap: bool = False
+    ) -> Value:
         a, b = self.value, self._like(other)
         if swap:
             a, b = b, a
         name = float_op if self.is_float else int_op
         assert name, f"{int_op} is not defined for {self.type}"
-        return V(self.k, getattr(self.k.b, name)(a, b))
+        return Value(self.k, getattr(self.k.b, name)(a, b))
 
-    def __add__(self, other: V | float) -> V:
+    def __add__(self, other: Value | float) -> Value:
         return self._op("add", "fadd", other)
 
-    def __sub__(self, other: V | float) -> V:
+    def __sub__(self, other: Value | float) -> Value:
         return self._op("sub", "fsub", other)
 
-    def __rsub__(self, other: V | float) -> V:
+    def __rsub__(self, other: Value | float) -> Value:
         return self._op("sub", "fsub", other, swap=True)
 
-    def __mul__(self, other: V | float) -> V:
+    def __mul__(self, other: Value | float) -> Value:
         return self._op("mul", "fmul", other)
 
-    def __truediv__(self, other: V | float) -> V:
+    def __truediv__(self, other: Value | float) -> Value:
         return self._op("sdiv", "fdiv", other)
 
-    def __rtruediv__(self, other: V | float) -> V:
+    def __rtruediv__(self, other: Value | float) -> Value:
         return self._op("sdiv", "fdiv", other, swap=True)
 
-    def __floordiv__(self, other: V | float) -> V:
+    def __floordiv__(self, other: Value | float) -> Value:
         return self._op("sdiv", None, other)
 
-    def __mod__(self, other: V | float) -> V:
+    def __mod__(self, other: Value | float) -> Value:
         return self._op("srem", None, other)
 
-    def __and__(self, other: V | float) -> V:
+    def __and__(self, other: Value | float) -> Value:
         return self._op("and_", None, other)
 
-    def __or__(self, other: V | float) -> V:
+    def __or__(self, other: Value | float) -> Value:
         return self._op("or_", None, other)
 
-    def __xor__(self, other: V | float) -> V:
+    def __xor__(self, other: Value | float) -> Value:
         return self._op("xor", None, other)
 
-    def __lshift__(self, other: V | float) -> V:
+    def __lshift__(self, other: Value | float) -> Value:
         return self._op("shl", None, other)
 
-    def __rshift__(self, other: V | float) -> V:
+    def __rshift__(self, other: Value | float) -> Value:
         """Logical shift right; `sar` is the arithmetic one."""
         return self._op("lshr", None, other)
 
     __radd__ = __add__
     __rmul__ = __mul__
 
-    def sar(self, other: V | float) -> V:
+    def sar(self, other: Value | float) -> Value:
         """Arithmetic shift right."""
         return self._op("ashr", None, other)
 
-    def _compare(self, op: str, other: V | float) -> V:
+    def _compare(self, op: str, other: Value | float) -> Value:
         b = self.k.b
         compare = b.fcmp_ordered if self.is_float else b.icmp_signed
-        return V(self.k, compare(op, self.value, self._like(other)))
+        return Value(self.k, compare(op, self.value, self._like(other)))
 
-    def __lt__(self, other: V | float) -> V:
+    def __lt__(self, other: Value | float) -> Value:
         return self._compare("<", other)
 
-    def __le__(self, other: V | float) -> V:
+    def __le__(self, other: Value | float) -> Value:
         return self._compare("<=", other)
 
-    def __gt__(self, other: V | float) -> V:
+    def __gt__(self, other: Value | float) -> Value:
         return self._compare(">", other)
 
-    def __ge__(self, other: V | float) -> V:
+    def __ge__(self, other: Value | float) -> Value:
         return self._compare(">=", other)
 
-    def eq(self, other: V | float) -> V:
+    def eq(self, other: Value | float) -> Value:
         return self._compare("==", other)
 
-    def ne(self, other: V | float) -> V:
+    def ne(self, other: Value | float) -> Value:
         return self._compare("!=", other)
 
-    def select(self, yes: V, no: V | float) -> V:
+    def select(self, yes: Value, no: Value | float) -> Value:
         """`yes` in the lanes where this comparison holds, `no` elsewhere."""
-        return V(self.k, self.k.b.select(self.value, yes.value, yes._like(no)))
+        return Value(self.k, self.k.b.select(self.value, yes.value, yes._like(no)))
 
-    def splat(self, lanes: int) -> V:
+    def splat(self, lanes: int) -> Value:
         """This scalar in every lane."""
         if lanes == 1:
             return self
         wide = ir.VectorType(self.type, lanes)
         one = self.k.b.insert_element(ir.Constant(wide, None), self.value, i32(0))
         zeros = ir.Constant(ir.VectorType(i32, lanes), None)
-        return V(self.k, self.k.b.shuffle_vector(one, ir.Constant(wide, None), zeros))
+        return Value(self.k, self.k.b.shuffle_vector(one, ir.Constant(wide, None), zeros))
 
-    def bitcast(self, element: ir.Type) -> V:
+    def bitcast(self, element: ir.Type) -> Value:
         """The same bits seen as another element type."""
         old = _bits(self.element) * self.lanes
-        return V(self.k, self.k.b.bitcast(self.value, vec(element, old // _bits(element))))
+        return Value(self.k, self.k.b.bitcast(self.value, vec(element, old // _bits(element))))
 
-    def to(self, element: ir.Type, signed: bool = True) -> V:
+    def to(self, element: ir.Type, signed: bool = True) -> Value:
         """Converted by value; integers are extended by sign unless `signed` is False."""
         b, want = self.k.b, vec(element, self.lanes)
         if self.type == want:
             return self
         if self.is_float:
             if isinstance(element, ir.IntType):
-                return V(self.k, b.fptosi(self.value, want))
+                return Value(self.k, b.fptosi(self.value, want))
             widen = _bits(element) > _bits(self.element)
-            return V(self.k, b.fpext(self.value, want) if widen else b.fptrunc(self.value, want))
+            return Value(
+                self.k, b.fpext(self.value, want) if widen else b.fptrunc(self.value, want)
+            )
         if not isinstance(element, ir.IntType):
             convert = b.sitofp if signed else b.uitofp
-            return V(self.k, convert(self.value, want))
+            return Value(self.k, convert(self.value, want))
         if _bits(element) < _bits(self.element):
-            return V(self.k, b.trunc(self.value, want))
-        return V(self.k, b.sext(self.value, want) if signed else b.zext(self.value, want))
+            return Value(self.k, b.trunc(self.value, want))
+        return Value(self.k, b.sext(self.value, want) if signed else b.zext(self.value, want))
 
-    def shuffle(self, order: Sequence[int], other: V | None = None) -> V:
+    def shuffle(self, order: Sequence[int], other: Value | None = None) -> Value:
         """Lanes picked by `order` from this value and, numbered on, from `other`."""
         mask = ir.Constant(ir.VectorType(i32, len(order)), [i32(n) for n in order])
         second = other.value if other else ir.Constant(self.type, None)
-        return V(self.k, self.k.b.shuffle_vector(self.value, second, mask))
+        return Value(self.k, self.k.b.shuffle_vector(self.value, second, mask))
 
-    def at(self, lane: int) -> V:
+    def at(self, lane: int) -> Value:
         """One lane as a scalar."""
-        return V(self.k, self.k.b.extract_element(self.value, i32(lane)))
+        return Value(self.k, self.k.b.extract_element(self.value, i32(lane)))
 
-    def halves(self) -> tuple[V, V]:
+    def halves(self) -> tuple[Value, Value]:
         half = self.lanes // 2
         return self.shuffle(range(half)), self.shuffle(range(half, self.lanes))
 
-    def fold(self, combine: Callable[[V, V], V]) -> V:
+    def fold(self, combine: Callable[[Value, Value], Value]) -> Value:
         """All lanes combined in one fixed order: halves, quarters, …"""
         value = self
         while value.lanes > 1:
@@ -219,25 +223,25 @@ class V:
             )
         return value
 
-    def hsum(self) -> V:
+    def hsum(self) -> Value:
         return self.fold(lambda a, b: a + b)
 
-    def hmax(self) -> V:
+    def hmax(self) -> Value:
         return self.fold(lambda a, b: a.max(b))
 
-    def max(self, other: V | float) -> V:
+    def max(self, other: Value | float) -> Value:
         """Larger of the two; not a NaN if one of them is a number."""
         return self.k.intrinsic("llvm.maxnum" if self.is_float else "llvm.smax", self, other)
 
-    def min(self, other: V | float) -> V:
+    def min(self, other: Value | float) -> Value:
         return self.k.intrinsic("llvm.minnum" if self.is_float else "llvm.smin", self, other)
 
-    def abs(self) -> V:
+    def abs(self) -> Value:
         if self.is_float:
             return self.k.intrinsic("llvm.fabs", self)
         return self.max(0 - self)
 
-    def sqrt(self) -> V:
+    def sqrt(self) -> Value:
         return self.k.intrinsic("llvm.sqrt", self)
 
 
@@ -249,31 +253,31 @@ class Ptr:
     value: ir.Value
     element: ir.Type
 
-    def at(self, index: V | int) -> Ptr:
+    def at(self, index: Value | int) -> Ptr:
         """The address `index` elements on."""
         where = self.k.index(index)
         return Ptr(
             self.k, self.k.b.gep(self.value, [where], source_etype=self.element), self.element
         )
 
-    def load(self, index: V | int = 0, lanes: int = 1) -> V:
+    def load(self, index: Value | int = 0, lanes: int = 1) -> Value:
         """`lanes` elements from `index` on; unaligned is fine."""
         align = _bits(self.element) // 8
         value = self.k.b.load(self.at(index).value, align=align, typ=vec(self.element, lanes))
-        return V(self.k, value)
+        return Value(self.k, value)
 
-    def splat(self, index: V | int, lanes: int) -> V:
+    def splat(self, index: Value | int, lanes: int) -> Value:
         """One element in every lane: an embedded or explicit broadcast."""
         return self.load(index).splat(lanes)
 
-    def store(self, index: V | int, value: V) -> None:
+    def store(self, index: Value | int, value: Value) -> None:
         align = _bits(self.element) // 8
         self.k.b.store(value.value, self.at(index).value, align=align)
 
     def cast(self, element: ir.Type) -> Ptr:
         return Ptr(self.k, self.value, element)
 
-    def prefetch(self, index: V | int, locality: int = 3) -> None:
+    def prefetch(self, index: Value | int, locality: int = 3) -> None:
         """Ask for the cache line that holds element `index` (3: all levels … 0: streaming)."""
         fn = self.k.declare("llvm.prefetch.p0", ir.VoidType(), [ptr, i32, i32, i32])
         self.k.b.call(fn, [self.at(index).value, i32(0), i32(locality), i32(1)])
@@ -284,7 +288,7 @@ class Var:
 
     __slots__ = ("k", "slot", "type")
 
-    def __init__(self, k: Kernel, init: V) -> None:
+    def __init__(self, k: Kernel, init: Value) -> None:
         self.k = k
         self.type = init.type
         with k.b.goto_entry_block():
@@ -292,10 +296,10 @@ class Var:
         self.set(init)
 
     @property
-    def now(self) -> V:
-        return V(self.k, self.k.b.load(self.slot, typ=self.type))
+    def value(self) -> Value:
+        return Value(self.k, self.k.b.load(self.slot, typ=self.type))
 
-    def set(self, value: V) -> None:
+    def set(self, value: Value) -> None:
         self.k.b.store(value.value, self.slot)
 
 
@@ -309,7 +313,7 @@ class Kernel:
         # llvmlite has no type stubs, and what a checker infers for its builder is wrong.
         self.b: Any = ir.IRBuilder(function.append_basic_block("entry"))
         self.args, begin, end, tid = function.args
-        self.begin, self.end, self.tid = V(self, begin), V(self, end), V(self, tid)
+        self.begin, self.end, self.tid = Value(self, begin), Value(self, end), Value(self, tid)
 
     @property
     def lanes(self) -> int:
@@ -318,35 +322,37 @@ class Kernel:
 
     # values
 
-    def const(self, value: float, type_: Any) -> V:
+    def const(self, value: float, type_: Any) -> Value:
         if isinstance(type_, ir.VectorType):
-            return V(self, ir.Constant(type_, [self._scalar(value, type_.element)] * type_.count))
-        return V(self, self._scalar(value, type_))
+            return Value(
+                self, ir.Constant(type_, [self._scalar(value, type_.element)] * type_.count)
+            )
+        return Value(self, self._scalar(value, type_))
 
     @staticmethod
     def _scalar(value: float, type_: ir.Type) -> ir.Constant:
         return ir.Constant(type_, int(value) if isinstance(type_, ir.IntType) else float(value))
 
-    def i64(self, value: int) -> V:
+    def i64(self, value: int) -> Value:
         return self.const(value, i64)
 
-    def f32(self, value: float, lanes: int = 1) -> V:
+    def f32(self, value: float, lanes: int = 1) -> Value:
         return self.const(value, vec(f32, lanes))
 
-    def zeros(self, element: ir.Type, lanes: int) -> V:
+    def zeros(self, element: ir.Type, lanes: int) -> Value:
         return self.const(0, vec(element, lanes))
 
-    def iota(self, lanes: int) -> V:
+    def iota(self, lanes: int) -> Value:
         """0, 1, 2, … as int32."""
-        return V(self, ir.Constant(ir.VectorType(i32, lanes), [i32(n) for n in range(lanes)]))
+        return Value(self, ir.Constant(ir.VectorType(i32, lanes), [i32(n) for n in range(lanes)]))
 
-    def var(self, init: V) -> Var:
+    def var(self, init: Value) -> Var:
         return Var(self, init)
 
-    def index(self, value: V | int) -> ir.Value:
+    def index(self, value: Value | int) -> ir.Value:
         return i64(value) if isinstance(value, int) else value.to(i64).value
 
-    def pointer(self, address: V, element: ir.Type) -> Ptr:
+    def pointer(self, address: Value, element: ir.Type) -> Ptr:
         """An int64 address as a pointer."""
         return Ptr(self, self.b.inttoptr(address.value, ptr), element)
 
@@ -361,20 +367,20 @@ class Kernel:
 
     # arithmetic
 
-    def fma(self, a: V, b: V, c: V) -> V:
+    def fma(self, a: Value, b: Value, c: Value) -> Value:
         """a * b + c; one rounding where the CPU has FMA, two elsewhere."""
         return self.intrinsic("llvm.fmuladd", a, b, c)
 
-    def intrinsic(self, name: str, first: V, *rest: V | float) -> V:
+    def intrinsic(self, name: str, first: Value, *rest: Value | float) -> Value:
         """An overloaded LLVM intrinsic whose operands and result have one type."""
         args = [first.value, *(first._like(other) for other in rest)]
         fn = self.declare(f"{name}.{_suffix(first.type)}", first.type, [first.type] * len(args))
-        return V(self, self.b.call(fn, args))
+        return Value(self, self.b.call(fn, args))
 
-    def call(self, name: str, result: ir.Type, args: Sequence[V]) -> V:
+    def call(self, name: str, result: ir.Type, args: Sequence[Value]) -> Value:
         """A target's own intrinsic, by its full name."""
         fn = self.declare(name, result, [arg.type for arg in args])
-        return V(self, self.b.call(fn, [arg.value for arg in args]))
+        return Value(self, self.b.call(fn, [arg.value for arg in args]))
 
     def declare(self, name: str, result: ir.Type, args: Sequence[ir.Type]) -> ir.Function:
         found = self.module.globals.get(name)
@@ -386,21 +392,21 @@ class Kernel:
 
     @contextlib.contextmanager
     def range(
-        self, start: V | int, end: V | int, step: int | V = 1, name: str = "i"
-    ) -> Iterator[V]:
+        self, start: Value | int, end: Value | int, step: int | Value = 1, name: str = "i"
+    ) -> Iterator[Value]:
         """for i in range(start, end, step), with `i` as int64."""
-        index = self.var(V(self, self.index(start)))
+        index = self.var(Value(self, self.index(start)))
         stop, stride = self.index(end), self.index(step)
         head = self.function.append_basic_block(f"{name}.head")
         body = self.function.append_basic_block(f"{name}.body")
         done = self.function.append_basic_block(f"{name}.done")
         self.b.branch(head)
         self.b.position_at_end(head)
-        self.b.cbranch(self.b.icmp_signed("<", index.now.value, stop), body, done)
+        self.b.cbranch(self.b.icmp_signed("<", index.value.value, stop), body, done)
         self.b.position_at_end(body)
-        now = index.now
+        now = index.value
         yield now
-        index.set(now + V(self, stride))
+        index.set(now + Value(self, stride))
         self.b.branch(head)
         self.b.position_at_end(done)
 
@@ -409,7 +415,7 @@ class Kernel:
         return self.range(self.begin, self.end, name=name)
 
     @contextlib.contextmanager
-    def if_(self, condition: V) -> Iterator[None]:
+    def if_(self, condition: Value) -> Iterator[None]:
         with self.b.if_then(condition.value):
             yield
 
@@ -438,7 +444,7 @@ class KernelSource:
         function.attributes.add("nounwind")
         k = Kernel(target, module, function)
         block = Ptr(k, k.args, i64)
-        values: list[Ptr | V] = []
+        values: list[Ptr | Value] = []
         for slot, type_ in enumerate(self.params.values()):
             if isinstance(type_, _Pointer):
                 values.append(Ptr(k, block.cast(ptr).load(slot).value, type_.pointee))
@@ -457,8 +463,8 @@ class _Pointer(ir.Type):
         self.pointee = pointee
 
 
-I64 = Annotated[V, i64]
-F32 = Annotated[V, f32]
+I64 = Annotated[Value, i64]
+F32 = Annotated[Value, f32]
 F32s = Annotated[Ptr, _Pointer(f32)]
 I8s = Annotated[Ptr, _Pointer(i8)]
 I16s = Annotated[Ptr, _Pointer(i16)]

@@ -1,13 +1,13 @@
 """A tape: a forward pass as a flat list of native ops.
 
 Laid down once, at load. An op is a kernel, its argument block, the number of work units (read
-when it is played, so it may follow the tokens of the pass), how the units are shared out, and
+when it is run, so it may follow the tokens of the pass), how the units are shared out, and
 whether the threads meet afterwards.
 
     STATIC   each thread takes one contiguous range: a sequential stream of weights for each
     DYNAMIC  the same ranges, in chunks from their front; who has done takes from the others' backs,
              so that a slowed core does less
-    EACH     every thread does all units, into its own memory: for little work, cheaper than a
+    REPLICATED     every thread does all units, into its own memory: for little work, cheaper than a
              barrier
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from .compile import Library, Spec
-from .player import COUNTER_SLOTS, DYNAMIC, EACH, STATIC
+from .executor import COUNTER_SLOTS, DYNAMIC, REPLICATED, STATIC
 from .pool import Pool, aligned
 
 Argument = "np.ndarray | int | float | PerThread"
@@ -41,7 +41,7 @@ class Op:
 
     Attributes:
         name: what it computes, e.g. ``blk.3.attn_q``.
-        units: int64 [1], read at play time; mode, chunk: how they are shared out.
+        units: int64 [1], read when it runs; mode, chunk: how they are shared out.
         barrier: whether the threads meet afterwards.
     """
 
@@ -55,7 +55,7 @@ class Op:
 
 
 class Tape:
-    """Ops in playing order; `finish` makes them native."""
+    """Ops in the order in which they run; `finish` makes them native."""
 
     def __init__(self, name: str, threads: int) -> None:
         self.name = name
@@ -74,7 +74,7 @@ class Tape:
         chunk: int = 1,
         barrier: bool = True,
     ) -> None:
-        """Lay down one op. units: int64 [1], read at play time."""
+        """Add one op. units: int64 [1], read when it runs."""
         self.ops.append(Op(self._prefix + name, kernel, args, units, mode, chunk, barrier))
 
     @contextlib.contextmanager
@@ -84,11 +84,11 @@ class Tape:
         yield
         self._prefix = old
 
-    def finish(self, library: Library, pool: Pool) -> NativeTape:
+    def finish(self, library: Library, pool: Pool) -> CompiledTape:
         """Compile and load what is missing, and write the native op records."""
         self.ops[-1].barrier = True  # a pass ends when all threads have ended
         library.load([op.kernel for op in self.ops])
-        return NativeTape(self, library, pool)
+        return CompiledTape(self, library, pool)
 
 
 class TapeTimes:
@@ -97,7 +97,7 @@ class TapeTimes:
     Attributes:
         stats: int64 [threads, ops, 2], cycles of work and of waiting.
         passes: runs that came to their end.
-        players: threads that took part in them, added up.
+        active threads: threads that took part in them, added up.
     """
 
     def __init__(self, threads: int, ops: int, cycles_per_second: float) -> None:
@@ -105,12 +105,12 @@ class TapeTimes:
         self.stats = aligned((threads, _round_up(ops, 4), 2), np.int64)
         self.place = self.stats.ctypes.data, self.stats.strides[0]
         self._ops, self._rate = ops, cycles_per_second
-        self.passes = self.players = 0
+        self.passes = self.active_threads = 0
 
     def reset(self) -> None:
         """Start the sums anew."""
         self.stats[:] = 0
-        self.passes = self.players = 0
+        self.passes = self.active_threads = 0
 
     def work_seconds(self) -> np.ndarray:
         """float64 [threads, ops]: time inside kernels since `reset`."""
@@ -124,7 +124,7 @@ class TapeTimes:
         return self.stats[:, : self._ops, 1] / self._rate
 
 
-class NativeTape:
+class CompiledTape:
     """A tape that can be run.
 
     Attributes:
@@ -169,14 +169,14 @@ class NativeTape:
         """A new account of what runs take."""
         return TapeTimes(self._threads, len(self), self.pool.cycles_per_second)
 
-    def play(self, start: int = 0, times: TapeTimes | None = None) -> int:
+    def run(self, start: int = 0, times: TapeTimes | None = None) -> int:
         """Run until the end or the end of the time slice; the next op, `len(self)` at the end."""
         records, count = self._at
         times = times or self.times
-        following = self.pool.play_at(records, count, start, *times.place)
+        following = self.pool.run(records, count, start, *times.place)
         if following == count:
             times.passes += 1
-            times.players += self.pool.active
+            times.active_threads += self.pool.active
         return following
 
     def __len__(self) -> int:
@@ -214,4 +214,13 @@ def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
-__all__ = ["DYNAMIC", "EACH", "STATIC", "NativeTape", "Op", "PerThread", "Tape", "TapeTimes"]
+__all__ = [
+    "DYNAMIC",
+    "REPLICATED",
+    "STATIC",
+    "CompiledTape",
+    "Op",
+    "PerThread",
+    "Tape",
+    "TapeTimes",
+]

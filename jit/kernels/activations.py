@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from ..simd import F32, I64, F32s, I8s, I32s, Kernel, Ptr, V, f32, i8, i32, i64, kernel
+from ..simd import F32, I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i32, i64, kernel
 from .mathlib import round_to_int, tanh
 
 BLOCK = 32
@@ -73,7 +73,7 @@ def prepare(
         row = x.at((wanted.load(token).to(i64) if gather else token) * x_stride)
         scale = _norm_scale(k, row, width, padded, eps) if norm else None
 
-        def value(at: V, count: int = lanes) -> V:
+        def value(at: Value, count: int = lanes) -> Value:
             xs = row.load(at, count)
             return xs * scale.splat(count) * weight.load(at, count) if scale else xs
 
@@ -129,19 +129,21 @@ def soft_cap(k: Kernel, x: F32s, stride: I64, parts: I64, cap: F32) -> None:
             row.store(i, tanh(k, row.load(i, lanes) * inverse) * wide)
 
 
-def _norm_scale(k: Kernel, row, width: V, padded: V, eps: V) -> V:
+def _norm_scale(k: Kernel, row, width: Value, padded: Value, eps: Value) -> Value:
     """1 / sqrt(mean(x^2) + eps) of one row."""
     lanes = k.lanes
     sums = [k.var(k.zeros(f32, lanes)) for _ in range(UNROLL)]
     with k.range(0, padded, step=lanes * UNROLL) as i:
         for u, total in enumerate(sums):
             xs = row.load(i + u * lanes, lanes)
-            total.set(k.fma(xs, xs, total.now))
-    total = (sums[0].now + sums[1].now) + (sums[2].now + sums[3].now)
+            total.set(k.fma(xs, xs, total.value))
+    total = (sums[0].value + sums[1].value) + (sums[2].value + sums[3].value)
     return 1.0 / (total.hsum() / width.to(f32) + eps).sqrt()
 
 
-def _quantise_group(k: Kernel, kind: Kind, blocks: list[list[V]], out: Ptr, zero_point: V) -> None:
+def _quantise_group(
+    k: Kernel, kind: Kind, blocks: list[list[Value]], out: Ptr, zero_point: Value
+) -> None:
     """Blocks of 32 float32 in registers -> 40-byte blocks with one d for all of them."""
     lanes = k.lanes
     # The bits of floats without a sign are in the order of their values, and those of NaN come
@@ -153,7 +155,7 @@ def _quantise_group(k: Kernel, kind: Kind, blocks: list[list[V]], out: Ptr, zero
     most = largest.hmax().bitcast(f32)
     d = most * (1.0 / 127.0)
     inverse = (most > TINY).select(127.0 / most, 0.0).splat(lanes)
-    sums: list[list[V]] = []
+    sums: list[list[Value]] = []
     for b, values in enumerate(blocks):
         block = out.at(b * BLOCK_BYTES)
         quantised = [round_to_int(v * inverse) for v in values]
@@ -174,14 +176,14 @@ def _quantise_group(k: Kernel, kind: Kind, blocks: list[list[V]], out: Ptr, zero
         out.at(b * BLOCK_BYTES).cast(i32).store(1, field)
 
 
-def _total(vectors: list[V]) -> V:
+def _total(vectors: list[Value]) -> Value:
     total = vectors[0]
     for v in vectors[1:]:
         total = total + v
     return total.hsum()
 
 
-def _pair(low: V, high: V) -> V:
+def _pair(low: Value, high: Value) -> Value:
     """Two int32 of 16 bits each in one."""
     return (low & 0xFFFF) | (high << 16)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..simd import Kernel, Ptr, V
+from ..simd import Kernel, Ptr, Value
 
 LINE = 64
 NEAR = 8192  # bytes; of 4, 8, 12 and a panel's 18 KiB the best for all formats
@@ -24,8 +24,8 @@ NEAR = 8192  # bytes; of 4, 8, 12 and a panel's 18 KiB the best for all formats
 class Turn:
     """Which of how many tiles of a panel this is."""
 
-    number: V
-    tiles: V
+    number: Value
+    tiles: Value
 
 
 class Ahead:
@@ -35,9 +35,9 @@ class Ahead:
         self,
         k: Kernel,
         panel: Ptr,
-        following: V,
+        following: Value,
         turn: Turn,
-        asks: V | None = None,
+        asks: Value | None = None,
     ) -> None:
         """The next panel lies `following` bytes after this one. asks: whether to ask at all."""
         self.k = k
@@ -48,13 +48,13 @@ class Ahead:
         left = turn.number + 1
         self.left = k.var(left if asks is None else asks.select(left, 0))
 
-    def ask(self, piece: V, nbytes: int) -> None:
+    def ask(self, piece: Value, nbytes: int) -> None:
         """Ask for piece number `piece`, of `nbytes` bytes as all are, if it is this tile's.
 
         This tile's are its own number, that plus the number of tiles, ...; to be called for each
         piece in order.
         """
-        left = self.left.now - 1
+        left = self.left.value - 1
         self.left.set(left)
         with self.k.if_(left.eq(0)):
             self.left.set(self.tiles)

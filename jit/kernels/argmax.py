@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import I64, F32s, I32s, I64s, Kernel, V, i32, i64, kernel
+from ..simd import I64, F32s, I32s, I64s, Kernel, Value, i32, i64, kernel
 
 PARTS = 16  # slices of the vocabulary; each leaves one candidate
 NEVER = -3.4e38
@@ -45,12 +45,12 @@ def argmax_part(
                 at = k.iota(lanes) + (word * 32 + n).to(i32).splat(lanes)
                 bit = (allowed >> (k.iota(lanes) + n)) & 1
                 x = line.load(word * 32 + n, lanes)
-                usable = bit.ne(0) & (at < count.to(i32).splat(lanes)) & (x > largest.now)
-                largest.set(usable.select(x, largest.now))
-                index.set(usable.select(at, index.now))
-        most = largest.now.hmax()
+                usable = bit.ne(0) & (at < count.to(i32).splat(lanes)) & (x > largest.value)
+                largest.set(usable.select(x, largest.value))
+                index.set(usable.select(at, index.value))
+        most = largest.value.hmax()
         # Among lanes that hold the maximum, the smallest index.
-        ties = largest.now.eq(most.splat(lanes)).select(index.now, 0x7FFFFFFF)
+        ties = largest.value.eq(most.splat(lanes)).select(index.value, 0x7FFFFFFF)
         best.store(number * PARTS + part, most)
         where.store(number * PARTS + part, ties.fold(lambda a, b: a.min(b)).to(i64))
 
@@ -62,11 +62,11 @@ def argmax_final(k: Kernel, best: F32s, where: I64s, out: I64s, row: I64s) -> No
         number = row.load(0) + unit
         value, index = k.var(k.f32(NEVER)), k.var(k.const(-1, i64))
         for n in range(PARTS):
-            x: V = best.load(number * PARTS + n)
-            better = x > value.now
-            index.set(better.select(where.load(number * PARTS + n), index.now))
-            value.set(better.select(x, value.now))
-        out.store(number, index.now)
+            x: Value = best.load(number * PARTS + n)
+            better = x > value.value
+            index.set(better.select(where.load(number * PARTS + n), index.value))
+            value.set(better.select(x, value.value))
+        out.store(number, index.value)
 
 
 def reference(logits: np.ndarray, allowed: np.ndarray | None = None) -> int:

@@ -28,7 +28,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, i32, kernel
+from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i32, kernel
 from .attention_float import FloatProducts
 from .attention_q8 import ByteProducts
 from .batch import COUNT, FIRST, START, TABLE, TILE_SLOTS
@@ -95,11 +95,11 @@ def attention(
 class Into(Protocol):
     """Where a chunk's result for a row goes: its maximum and sum, then its products."""
 
-    def chunk(self, row: V, most: V, total: V, unit: Callable[[], V]) -> None:
+    def chunk(self, row: Value, most: Value, total: Value, unit: Callable[[], Value]) -> None:
         """The chunk's m_c and l_c; its products count `unit` each, which is best asked for last."""
         ...
 
-    def row(self, row: V) -> Callable[[V | int, V], None]:
+    def row(self, row: Value) -> Callable[[Value | int, Value], None]:
         """What takes the product of the vector of dims from `dim` on."""
         ...
 
@@ -115,8 +115,8 @@ class Walk:
         k: Kernel,
         q: Ptr,
         pages: Ptr,
-        k_offset: V,
-        v_offset: V,
+        k_offset: Value,
+        v_offset: Value,
         scratch: Ptr,
         tiles: Ptr,
         *,
@@ -139,7 +139,7 @@ class Walk:
         self.sums = self.scores.at(rows_most * 2 * CHUNK)
         self.stats = self.sums.at(rows_most * head_dim)
 
-    def tile(self, number: V, head: V) -> Tile:
+    def tile(self, number: Value, head: Value) -> Tile:
         """The rows of one KV head in one tile of the pass."""
         slots = self.tiles.at(number * TILE_SLOTS)
         first, tokens, start = (slots.load(n) for n in (FIRST, COUNT, START))
@@ -152,7 +152,7 @@ class Walk:
         )
 
 
-def lowest_chunk(k: Kernel, start: V, window: int) -> V:
+def lowest_chunk(k: Kernel, start: Value, window: int) -> Value:
     """The first chunk that gives anything to tokens from position `start` on."""
     return (start - (window - 1)).max(0) // CHUNK if window else k.i64(0)
 
@@ -165,16 +165,16 @@ class Tile:
     """
 
     walk: Walk
-    first: V
-    head: V
-    rows: V
-    start: V
-    seen: V
-    lowest: V
+    first: Value
+    head: Value
+    rows: Value
+    start: Value
+    seen: Value
+    lowest: Value
     queries: Ptr
     pages: Ptr
 
-    def meet(self, chunk: V, into: Into) -> None:
+    def meet(self, chunk: Value, into: Into) -> None:
         """Scores, softmax and products of the chunk that begins at position `chunk`."""
         walk, k, rows = self.walk, self.walk.k, self.rows
         products, (k_offset, v_offset) = walk.products, walk.offsets
@@ -211,14 +211,14 @@ class _Rows:
     further back than that; where a whole chunk does, its sums are zeros.
     """
 
-    rows: V
+    rows: Value
     group: int
-    reach: V
-    count: V
+    reach: Value
+    count: Value
     window: int
     cap: float
 
-    def inside(self, k: Kernel, block: V, limit: V) -> V:
+    def inside(self, k: Kernel, block: Value, limit: Value) -> Value:
         """Which positions of a block of lanes a row sees that ends at `limit`."""
         at = k.iota(k.lanes) + (block * k.lanes).to(i32).splat(k.lanes)
         within = at < limit
@@ -232,7 +232,7 @@ def _softmax(
     lanes = k.lanes
     blocks = (part.count + (lanes - 1)) // lanes
 
-    def row_tile(first: V, n_rows: int) -> None:
+    def row_tile(first: Value, n_rows: int) -> None:
         rows = [first + r for r in range(n_rows)]
         limits = [(part.reach + row // part.group + 1).to(i32).splat(lanes) for row in rows]
         lines = [scores.at(row * CHUNK) for row in rows]
@@ -247,8 +247,8 @@ def _softmax(
                 if part.cap:
                     score = tanh(k, score * (1 / part.cap)) * part.cap
                     line.store(b * lanes, score)
-                most.set(_larger(part.inside(k, b, limit).select(score, NEVER), most.now))
-        mosts = [most.now.fold(_larger) for most in largest]
+                most.set(_larger(part.inside(k, b, limit).select(score, NEVER), most.value))
+        mosts = [most.value.fold(_larger) for most in largest]
         totals = [k.var(k.zeros(f32, lanes)) for _ in rows]
         with k.range(0, blocks, name="exp") as b:
             for line, limit, most, total, out in zip(
@@ -257,15 +257,15 @@ def _softmax(
                 inside = part.inside(k, b, limit)
                 p = exp(k, line.load(b * lanes, lanes) - most.splat(lanes))
                 p = inside.select(p, 0.0)
-                total.set(total.now + p)
+                total.set(total.value + p)
                 out.put(b, p, inside)
         for row, most, total, out in zip(rows, mosts, totals, outs, strict=True):
-            into.chunk(row, most, total.now.hsum(), partial(out.finish, blocks))
+            into.chunk(row, most, total.value.hsum(), partial(out.finish, blocks))
 
     for_tiles(k, part.rows, TOGETHER, row_tile)
 
 
-def _larger(a: V, b: V) -> V:
+def _larger(a: Value, b: Value) -> Value:
     """The larger one; `b` if `a` is NaN. One instruction on x86, which `V.max` is not."""
     return (a > b).select(a, b)
 
@@ -282,7 +282,7 @@ class Running:
     stats: Ptr
     head_dim: int
 
-    def clear(self, row: V) -> None:
+    def clear(self, row: Value) -> None:
         """Nothing was seen yet."""
         k = self.k
         self.stats.store(row * 4 + _M, k.f32(NEVER))
@@ -290,7 +290,7 @@ class Running:
         with k.range(0, self.head_dim, step=k.lanes, name="dim") as d:
             self.sums.store(row * self.head_dim + d, k.zeros(f32, k.lanes))
 
-    def chunk(self, row: V, most: V, total: V, unit: Callable[[], V]) -> None:
+    def chunk(self, row: Value, most: Value, total: Value, unit: Callable[[], Value]) -> None:
         """m and l of a row after a chunk, and the factors of its products."""
         k, stats, lanes = self.k, self.stats, self.k.lanes
         old = stats.load(row * 4 + _M)
@@ -301,19 +301,19 @@ class Running:
         stats.store(row * 4 + _OLD, keep)
         stats.store(row * 4 + _NEW, add * unit())
 
-    def row(self, row: V) -> Callable[[V | int, V], None]:
+    def row(self, row: Value) -> Callable[[Value | int, Value], None]:
         """Adds a chunk's products to the running sums: o' = o old + o_c new."""
         k, lanes = self.k, self.k.lanes
         old = self.stats.splat(row * 4 + _OLD, lanes)
         new = self.stats.splat(row * 4 + _NEW, lanes)
 
-        def add(dim: V | int, product: V) -> None:
+        def add(dim: Value | int, product: Value) -> None:
             at = row * self.head_dim + dim
             self.sums.store(at, k.fma(self.sums.load(at, lanes), old, product * new))
 
         return add
 
-    def write(self, row: V, out: Ptr) -> None:
+    def write(self, row: Value, out: Ptr) -> None:
         """o / l to `out`: float32 [head_dim]."""
         k = self.k
         inverse = (1.0 / self.stats.load(row * 4 + _L)).splat(k.lanes)

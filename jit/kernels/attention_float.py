@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..dot import bf16_dot, pair_high, pair_low, to_bf16_bits
-from ..simd import Kernel, Ptr, V, Var, f32
+from ..simd import Kernel, Ptr, Value, Var, f32
 from .gemm import for_tiles
 from .kvcache import PAGE, KVFormat
 from .rope import bf16_pairs
@@ -19,7 +19,7 @@ from .rope import bf16_pairs
 class Merge(Protocol):
     """Where the products with the values go; see `attention.py`."""
 
-    def row(self, row: V) -> Callable[[V | int, V], None]: ...
+    def row(self, row: Value) -> Callable[[Value | int, Value], None]: ...
 
 
 class FloatProducts:
@@ -40,7 +40,14 @@ class FloatProducts:
         self.rows_most, self.vectors_most = (6, 4) if k.target.registers >= 32 else (3, 3)
 
     def score(
-        self, queries: Ptr, keys: Ptr, scores: Ptr, rows: V, count: V, kv_heads: int, after: Ptr
+        self,
+        queries: Ptr,
+        keys: Ptr,
+        scores: Ptr,
+        rows: Value,
+        count: Value,
+        kv_heads: int,
+        after: Ptr,
     ) -> None:
         """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
@@ -49,10 +56,10 @@ class FloatProducts:
         k, lanes = self.k, self.k.lanes
         blocks = (count + (lanes - 1)) // lanes
 
-        def block_tile(first_block: V, vectors: int) -> None:
+        def block_tile(first_block: Value, vectors: int) -> None:
             at = [keys.at((first_block + n) * (lanes * self.key_words)) for n in range(vectors)]
 
-            def row_tile(first_row: V, n_rows: int) -> None:
+            def row_tile(first_row: Value, n_rows: int) -> None:
                 lines = [self._query(queries, first_row + r, kv_heads) for r in range(n_rows)]
                 sums = self._sums(n_rows, vectors)
                 with k.range(0, self.key_words, name="dim") as d:
@@ -62,13 +69,13 @@ class FloatProducts:
                 for r, totals in enumerate(sums):
                     for n, total in enumerate(totals):
                         where = (first_row + r) * PAGE + (first_block + n) * lanes
-                        scores.store(where, total.now)
+                        scores.store(where, total.value)
 
             for_tiles(k, rows, self.rows_most, row_tile)
 
         for_tiles(k, blocks, self.vectors_most, block_tile)
 
-    def _query(self, queries: Ptr, row: V, kv_heads: int) -> Ptr:
+    def _query(self, queries: Ptr, row: Value, kv_heads: int) -> Ptr:
         """Row (token, member) of this KV head in q [tokens, heads, words]."""
         token, member = row // self.group, row % self.group
         return queries.at((token * (kv_heads * self.group) + member) * self.query_words)
@@ -77,7 +84,9 @@ class FloatProducts:
         """Takes one row's probabilities, in the form that `weigh` multiplies."""
         return FloatRow(self.k, out, self.pairs)
 
-    def weigh(self, probs: Ptr, values: Ptr, rows: V, count: V, merge: Merge, after: Ptr) -> None:
+    def weigh(
+        self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Ptr
+    ) -> None:
         """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
 
         `after` is what will be read next.
@@ -88,7 +97,7 @@ class FloatProducts:
         for first in range(0, vectors_all, self.vectors_most):
             dims = range(first, min(first + self.vectors_most, vectors_all))
 
-            def row_tile(first_row: V, n_rows: int, dims: Sequence[int] = dims) -> None:
+            def row_tile(first_row: Value, n_rows: int, dims: Sequence[int] = dims) -> None:
                 lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
                 totals = self._sums(n_rows, len(dims))
                 with k.range(0, steps, name="position") as s:
@@ -98,7 +107,7 @@ class FloatProducts:
                 for r, mine in enumerate(totals):
                     add = merge.row(first_row + r)
                     for d, total in zip(dims, mine, strict=True):
-                        add(d * lanes, total.now)
+                        add(d * lanes, total.value)
 
             for_tiles(k, rows, self.rows_most, row_tile)
 
@@ -106,21 +115,21 @@ class FloatProducts:
         zero = self.k.zeros(f32, self.k.lanes)
         return [[self.k.var(zero) for _ in range(vectors)] for _ in range(rows)]
 
-    def _step(self, line: Ptr, at: V, loaded: list[V], totals: list[Var]) -> None:
+    def _step(self, line: Ptr, at: Value, loaded: list[Value], totals: list[Var]) -> None:
         """One word of the shared dimension: one value, or a pair of bf16."""
         k, lanes = self.k, self.k.lanes
         if self.pairs:
             x = line.splat(at, lanes)
             for v, total in zip(loaded, totals, strict=True):
-                total.set(bf16_dot(k, total.now, v, x))
+                total.set(bf16_dot(k, total.value, v, x))
         elif self.kv == "bf16":
             x0, x1 = (line.cast(f32).splat(at * 2 + n, lanes) for n in range(2))
             for v, total in zip(loaded, totals, strict=True):
-                total.set(k.fma(pair_high(v), x1, k.fma(pair_low(v), x0, total.now)))
+                total.set(k.fma(pair_high(v), x1, k.fma(pair_low(v), x0, total.value)))
         else:
             x = line.cast(f32).splat(at, lanes)
             for v, total in zip(loaded, totals, strict=True):
-                total.set(k.fma(v.bitcast(f32), x, total.now))
+                total.set(k.fma(v.bitcast(f32), x, total.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +140,7 @@ class FloatRow:
     out: Ptr
     pairs: bool
 
-    def put(self, block: V, p: V, inside: V) -> None:
+    def put(self, block: Value, p: Value, inside: Value) -> None:
         """Probabilities of one vector of positions, zero where not `inside`."""
         lanes = p.lanes
         if not self.pairs:
@@ -141,6 +150,6 @@ class FloatRow:
         even, odd = (bits.shuffle(range(n, lanes, 2)) for n in range(2))
         self.out.store(block * (lanes // 2), even | (odd << 16))
 
-    def finish(self, blocks: V) -> V:
+    def finish(self, blocks: Value) -> Value:
         """What products with this row count."""
         return self.k.f32(1)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..dot import Dot, dot_words
-from ..simd import Kernel, Ptr, V, Var, f32, i8, i16, i32
+from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .attention_float import Merge
 from .cache_q8 import (
     GROUP_DIMS,
@@ -54,17 +54,17 @@ class _Bytes:
         # Never kept in 16 bits: a chunk of products does not fit.
         self.value_dot = Dot(k, most=(1 << HALF_BITS) - 1, steps=QUADS)
 
-    def cached(self, data: V) -> tuple[V, ...]:
+    def cached(self, data: Value) -> tuple[Value, ...]:
         """Bytes of the cache in the form that meets queries and probabilities."""
         return (data,)
 
-    def with_query(self, acc: V, keys: tuple[V, ...], q: list[V]) -> V:
+    def with_query(self, acc: Value, keys: tuple[Value, ...], q: list[Value]) -> Value:
         return self.key_dot.step(acc, keys[0], q[0])
 
-    def with_probability(self, acc: V, values: tuple[V, ...], p: list[V]) -> V:
+    def with_probability(self, acc: Value, values: tuple[Value, ...], p: list[Value]) -> Value:
         return self.value_dot.step(acc, p[0], values[0])
 
-    def total(self, sums: list[V]) -> V:
+    def total(self, sums: list[Value]) -> Value:
         """The sums of the halves as one."""
         return (sums[0] << HALF_BITS) + sums[1]
 
@@ -78,21 +78,21 @@ class _Words:
     def __init__(self, k: Kernel) -> None:
         self.k = k
 
-    def cached(self, data: V) -> tuple[V, ...]:
+    def cached(self, data: Value) -> tuple[Value, ...]:
         return even_odd(data)
 
-    def with_query(self, acc: V, keys: tuple[V, ...], q: list[V]) -> V:
+    def with_query(self, acc: Value, keys: tuple[Value, ...], q: list[Value]) -> Value:
         for a, b in zip(keys, q, strict=True):
             acc = word_dot(self.k, acc, a, b)
         return acc
 
     with_probability = with_query
 
-    def total(self, sums: list[V]) -> V:
+    def total(self, sums: list[Value]) -> Value:
         return sums[0]
 
 
-def word_dot(k: Kernel, acc: V, a: V, b: V) -> V:
+def word_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
     """acc[i] + a[2i] b[2i] + a[2i+1] b[2i+1]; a, b are int32 vectors that hold int16 pairs."""
     if k.target.dot != "portable":
         return dot_words(k, acc, a, b)
@@ -117,7 +117,14 @@ class ByteProducts:
         self.weigh_vectors = 4 if k.target.registers >= 32 else 2
 
     def score(
-        self, queries: Ptr, keys: Ptr, scores: Ptr, rows: V, count: V, kv_heads: int, after: Ptr
+        self,
+        queries: Ptr,
+        keys: Ptr,
+        scores: Ptr,
+        rows: Value,
+        count: Value,
+        kv_heads: int,
+        after: Ptr,
     ) -> None:
         """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
@@ -131,7 +138,7 @@ class ByteProducts:
         with k.range(0, tiles, name="tile") as tile:
             start = tile * (blocks * size)
 
-            def row_tile(first_row: V, n_rows: int) -> None:
+            def row_tile(first_row: Value, n_rows: int) -> None:
                 lines = [self._query(queries, first_row + r, kv_heads) for r in range(n_rows)]
                 sums = [[k.var(k.zeros(f32, lanes)) for _ in range(vectors)] for _ in lines]
                 with k.range(0, blocks, name="block") as b:
@@ -143,11 +150,11 @@ class ByteProducts:
                 for r, totals in enumerate(sums):
                     for n, total in enumerate(totals):
                         at = (first_row + r) * PAGE + tile * positions + n * lanes
-                        scores.store(at, total.now)
+                        scores.store(at, total.value)
 
             for_tiles(k, rows, self.score_rows, row_tile)
 
-    def _query(self, queries: Ptr, row: V, kv_heads: int) -> Ptr:
+    def _query(self, queries: Ptr, row: Value, kv_heads: int) -> Ptr:
         """Row (token, member) of this KV head in q [tokens, heads, blocks]."""
         token, member = row // self.group, row % self.group
         return queries.at((token * (kv_heads * self.group) + member) * self.query_words)
@@ -161,12 +168,12 @@ class ByteProducts:
         starts = [q.splat(1, lanes) if zero else k.zeros(i32, lanes) for q in queries]
         accs = [[k.var(start) for _ in vectors] for start in starts]
 
-        def quad(n: V | int) -> None:
+        def quad(n: Value | int) -> None:
             keys = [dots.cached(words.load((n * len(vectors) + v) * lanes, lanes)) for v in vectors]
             for query, mine in zip(queries, accs, strict=True):
                 q = self._splats(query, n * dots.words + 2)
                 for acc, key in zip(mine, keys, strict=True):
-                    acc.set(dots.with_query(acc.now, key, q))
+                    acc.set(dots.with_query(acc.value, key, q))
 
         if dots.unrolled:
             for n in range(SCALE_DIMS // 4):
@@ -178,9 +185,9 @@ class ByteProducts:
         for query, mine, totals in zip(queries, accs, sums, strict=True):
             scale = query.cast(f32).splat(0, lanes)
             for acc, key_scale, total in zip(mine, key_scales, totals, strict=True):
-                total.set(k.fma(acc.now.to(f32), key_scale * scale, total.now))
+                total.set(k.fma(acc.value.to(f32), key_scale * scale, total.value))
 
-    def _splats(self, line: Ptr, at: V | int) -> list[V]:
+    def _splats(self, line: Ptr, at: Value | int) -> list[Value]:
         """The words of four queries or probabilities, each in every lane."""
         return [line.splat(at + n, self.k.lanes) for n in range(self.dots.words)]
 
@@ -188,7 +195,9 @@ class ByteProducts:
         """Takes one row's probabilities, in the form that `weigh` multiplies."""
         return ByteRow(self.k, scores, out, values, self.k.var(self.k.zeros(i32, self.k.lanes)))
 
-    def weigh(self, probs: Ptr, values: Ptr, rows: V, count: V, merge: Merge, after: Ptr) -> None:
+    def weigh(
+        self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Ptr
+    ) -> None:
         """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
 
         `after` is what will be read next.
@@ -207,7 +216,7 @@ class ByteProducts:
             ):
 
                 def row_tile(
-                    first_row: V, n_rows: int, group: V = group, within: V = within,
+                    first_row: Value, n_rows: int, group: Value = group, within: Value = within,
                     size: int = size, vectors: int = vectors,
                 ) -> None:  # fmt: skip
                     lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
@@ -222,7 +231,7 @@ class ByteProducts:
                     for r, mine in enumerate(sums):
                         add = merge.row(first_row + r)
                         for v, halves in enumerate(mine):
-                            total = self.dots.total([half.now for half in halves])
+                            total = self.dots.total([half.value for half in halves])
                             add(group + within + v * lanes, total.to(f32))
 
                 for_tiles(k, rows, self.weigh_rows, row_tile)
@@ -233,7 +242,9 @@ class ByteProducts:
         zero = k.zeros(i32, k.lanes)
         return [[[k.var(zero) for _ in range(halves)] for _ in range(vectors)] for _ in range(rows)]
 
-    def _weigh_quad(self, data: Ptr, lines: list[Ptr], n: V, sums: list[list[list[Var]]]) -> None:
+    def _weigh_quad(
+        self, data: Ptr, lines: list[Ptr], n: Value, sums: list[list[list[Var]]]
+    ) -> None:
         """Add four positions."""
         dots, lanes = self.dots, self.k.lanes
         values = [dots.cached(data.load(v * lanes, lanes)) for v in range(len(sums[0]))]
@@ -241,9 +252,9 @@ class ByteProducts:
             ps = [self._splats(line.at(h * QUADS), n * dots.words) for h in range(dots.halves)]
             for value, halves in zip(values, mine, strict=True):
                 for p, total in zip(ps, halves, strict=True):
-                    total.set(dots.with_probability(total.now, value, p))
+                    total.set(dots.with_probability(total.value, value, p))
 
-    def _ask(self, part: Ptr, at: V, words: int, size: V | int, after: Ptr) -> None:
+    def _ask(self, part: Ptr, at: Value, words: int, size: Value | int, after: Ptr) -> None:
         """Prefetch what comes `AHEAD` words after `at`; where `part` ends, `after` follows."""
         over = at + AHEAD - size
         inside = self.k.b.select((over < 0).value, part.at(at + AHEAD).value, after.at(over).value)
@@ -262,19 +273,19 @@ class ByteRow:
     values: Ptr
     largest: Var
 
-    def put(self, block: V, p: V, inside: V) -> None:
+    def put(self, block: Value, p: Value, inside: Value) -> None:
         """Probabilities of one vector of positions, zero where not `inside`."""
         at = block * p.lanes
         # What lies behind the last position may be anything, NaN too: it counts as zero.
         weighted = inside.select(p * scales(self.k, self.values, at), 0.0)
         self.line.store(at, weighted)
         # As bits, NaN is larger than any number and shows in the unit.
-        self.largest.set(self.largest.now.max(weighted.bitcast(i32)))
+        self.largest.set(self.largest.value.max(weighted.bitcast(i32)))
 
-    def finish(self, blocks: V) -> V:
+    def finish(self, blocks: Value) -> Value:
         """What products with this row count: the unit of its integers."""
         k, lanes = self.k, self.k.lanes
-        most = self.largest.now.hmax().bitcast(f32)
+        most = self.largest.value.hmax().bitcast(f32)
         inverse = (most > TINY).select(float(MOST) / most, 0.0).splat(lanes)
         with k.range(0, blocks, name="bytes") as b:
             p = round_to_int(self.line.load(b * lanes, lanes) * inverse)

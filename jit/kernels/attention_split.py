@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, kernel
+from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, kernel
 from .attention import CHUNK, Running, Tile, Walk, lowest_chunk
 from .batch import COUNT, FIRST, PART, ROW_SLOTS, ROW_TILE, START, TILE_SLOTS
 from .kvcache import KVFormat
@@ -94,22 +94,22 @@ class _Apart:
     """A chunk's result, left for `attention_merge`."""
 
     tile: Tile
-    line: V
+    line: Value
     parts: Ptr
     part_stats: Ptr
     head_dim: int
 
-    def _at(self, row: V) -> V:
+    def _at(self, row: Value) -> Value:
         group, heads = self.tile.walk.group, self.tile.walk.kv_heads * self.tile.walk.group
         token, member = row // group, row % group
         return self.line + token * heads + self.tile.head * group + member
 
-    def chunk(self, row: V, most: V, total: V, unit: Callable[[], V]) -> None:
+    def chunk(self, row: Value, most: Value, total: Value, unit: Callable[[], Value]) -> None:
         stats = self.part_stats.at(self._at(row) * 4)
         for slot, value in ((_MOST, most), (_TOTAL, total), (_UNIT, unit())):
             stats.store(slot, value)
 
-    def row(self, row: V) -> Callable[[V | int, V], None]:
+    def row(self, row: Value) -> Callable[[Value | int, Value], None]:
         out = self.parts.at(self._at(row) * self.head_dim)
         return out.store
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import Kernel, Ptr, V, f32, i8, i16, i32
+from ..simd import Kernel, Ptr, Value, f32, i8, i16, i32
 from ..targets import CpuTarget
 from .kvcache import PAGE, SCALE_DIMS
 from .mathlib import round_to_int
@@ -50,14 +50,14 @@ def query_words(target: CpuTarget) -> int:
     return 2 + SCALE_DIMS // (2 if wide(target) else 4)
 
 
-def quads(words: V) -> V:
+def quads(words: Value) -> Value:
     """int16 in the order that `even_odd` wants, as int32: of each four the even ones first."""
     return words.shuffle([n + i for n in range(0, words.lanes, 4) for i in (0, 2, 1, 3)]).bitcast(
         i32
     )
 
 
-def even_odd(data: V) -> tuple[V, V]:
+def even_odd(data: Value) -> tuple[Value, Value]:
     """int32 that hold four bytes each -> the even ones and the odd ones, as pairs of int16."""
     words = data.bitcast(i16)
     return (words << 8).sar(8).bitcast(i32), words.sar(8).bitcast(i32)
@@ -73,12 +73,12 @@ def dim_groups(head_dim: int) -> list[range]:
     return [range(at, min(at + GROUP_DIMS, head_dim)) for at in range(0, head_dim, GROUP_DIMS)]
 
 
-def scales(k: Kernel, bits: Ptr, at: V | int) -> V:
+def scales(k: Kernel, bits: Ptr, at: Value | int) -> Value:
     """One vector of bf16 scales as float32."""
     return (bits.cast(i16).load(at, k.lanes).to(i32, signed=False) << 16).bitcast(f32)
 
 
-def store_query(k: Kernel, out: Ptr, at: V, dims: list[V]) -> None:
+def store_query(k: Kernel, out: Ptr, at: Value, dims: list[Value]) -> None:
     """Quantise one head of a query, in registers; `at` counts values before it."""
     size = query_words(k.target)
     row = out.cast(i32).at(at // SCALE_DIMS * size)
@@ -98,7 +98,7 @@ def store_query(k: Kernel, out: Ptr, at: V, dims: list[V]) -> None:
         block.store(1, total.hsum() * -zero_point(k.target))
 
 
-def store_key(k: Kernel, part: Ptr, within: V, dims: list[V]) -> None:
+def store_key(k: Kernel, part: Ptr, within: Value, dims: list[Value]) -> None:
     """Quantise one key and scatter it into its lane of the tile."""
     positions = key_vectors(k.target) * k.lanes
     size = block_words(positions)
@@ -118,7 +118,7 @@ def store_key(k: Kernel, part: Ptr, within: V, dims: list[V]) -> None:
                 at += 1
 
 
-def store_value(k: Kernel, part: Ptr, within: V, values: list[V]) -> None:
+def store_value(k: Kernel, part: Ptr, within: Value, values: list[Value]) -> None:
     """Quantise one value and scatter it into its byte of each dim's four positions."""
     lanes = values[0].lanes
     scale, inverse = _rounded_scale(_largest(values))
@@ -132,13 +132,13 @@ def store_value(k: Kernel, part: Ptr, within: V, values: list[V]) -> None:
                 quad.store(4 * (d - dims.start + i), q.at(i))
 
 
-def _blocks(dims: list[V]) -> list[list[V]]:
+def _blocks(dims: list[Value]) -> list[list[Value]]:
     """Vectors of consecutive dims, cut where a scale ends."""
     each = SCALE_DIMS // dims[0].lanes
     return [dims[n : n + each] for n in range(0, len(dims), each)]
 
 
-def _largest(values: list[V]) -> V:
+def _largest(values: list[Value]) -> Value:
     """Largest magnitude, as a scalar; NaN if there is one."""
     # The bits of floats without a sign are in the order of their values, NaN after all.
     bits = [v.bitcast(i32) & 0x7FFFFFFF for v in values]
@@ -148,7 +148,7 @@ def _largest(values: list[V]) -> V:
     return most.hmax().bitcast(f32)
 
 
-def _rounded_scale(most: V) -> tuple[V, V]:
+def _rounded_scale(most: Value) -> tuple[Value, Value]:
     """The bits of a bf16 scale (int16) that keeps `most` within 127, and its inverse."""
     bits = ((most * (1.0 / 127.0)).bitcast(i32) + 0xFFFF) >> 16
     scale = (bits << 16).bitcast(f32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import I64, F32s, I8s, I32s, Kernel, Ptr, V, f32, i8, i16, i32, i64, kernel
+from ..simd import I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i16, i32, i64, kernel
 from .embed_k import block_k
 from .lookup import IQ4_NL, table_values
 from .mathlib import f16_to_f32
@@ -73,7 +73,7 @@ def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
             out.store(16 * high + n, value if least is None else value + least.splat(lanes))
 
 
-def _scaled(q: V, scale: V) -> V:
+def _scaled(q: Value, scale: Value) -> Value:
     return q.to(i32).to(f32) * scale.splat(q.lanes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..simd import Kernel, Ptr, V, f32, i8, i16, i32
+from ..simd import Kernel, Ptr, Value, f32, i8, i16, i32
 from .lookup import IQ4_NL, table_values
 from .mathlib import f16_to_f32
 from .panels_k import six_bits
@@ -69,7 +69,7 @@ def _block_q3(k: Kernel, src: Ptr, out: Ptr) -> None:
             out.store(sub * 32 + n, value)
 
 
-def _two_bits(k: Kernel, quants: Ptr, sub: int) -> Iterator[tuple[int, V]]:
+def _two_bits(k: Kernel, quants: Ptr, sub: int) -> Iterator[tuple[int, Value]]:
     """The lower bits of 32 values as (place of the first, values); no more than 16 at a time."""
     step = min(k.lanes, 16)
     for n in range(0, 32, step):
@@ -89,6 +89,6 @@ def _block_xs(k: Kernel, src: Ptr, out: Ptr) -> None:
                 out.store(sub * 32 + half * 16 + n, value)
 
 
-def _bytes(src: Ptr, at: int, count: int) -> V:
+def _bytes(src: Ptr, at: int, count: int) -> Value:
     """Unsigned bytes as int32."""
     return src.cast(i8).load(at, count).to(i32, signed=False)

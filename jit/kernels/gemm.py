@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from ..dot import Dot
-from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i16, i32, kernel
+from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES, group_of
 from .ahead import Ahead, Turn
@@ -113,18 +113,18 @@ def gemm_float(
         product(weights.at(unit * panel_bytes), panel_bytes, count.load(0), place, unit)
 
 
-Place = Callable[[V, int], tuple[list[Ptr], list[Ptr]]]
+Place = Callable[[Value, int], tuple[list[Ptr], list[Ptr]]]
 """Where rows first, first + 1, … (that many) of x are, and those of out."""
 
-Product = Callable[[Ptr, V, V, Place, V], None]
+Product = Callable[[Ptr, Value, Value, Place, Value], None]
 """Emits one panel's product: (panel, bytes from there to the panel that comes next, number of rows,
 where they are, which columns of out counted in panels)."""
 
 
-def rows_in_order(x: Ptr, x_stride: V | int, out: Ptr, out_stride: V) -> Place:
+def rows_in_order(x: Ptr, x_stride: Value | int, out: Ptr, out_stride: Value) -> Place:
     """Rows of x and out one after the other."""
 
-    def place(first: V, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
+    def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
         # One address for all rows: with the depth constant, a row is a displacement.
         start = x.at(first * x_stride)
         rows = [start.at(t * x_stride) for t in range(tokens)]
@@ -134,7 +134,7 @@ def rows_in_order(x: Ptr, x_stride: V | int, out: Ptr, out_stride: V) -> Place:
 
 
 def for_tiles(
-    k: Kernel, count: V, most: int, body: Callable[[V, int], None], least: int = 1
+    k: Kernel, count: Value, most: int, body: Callable[[Value, int], None], least: int = 1
 ) -> None:
     """Cut `count` tokens into the fewest tiles of at most `most`, as equal as can be.
 
@@ -147,9 +147,9 @@ def for_tiles(
 
 def for_numbered_tiles(
     k: Kernel,
-    count: V,
+    count: Value,
     most: int,
-    body: Callable[[V, int, Turn], None],
+    body: Callable[[Value, int, Turn], None],
     least: int = 1,
     whole: int = 0,
 ) -> None:
@@ -162,7 +162,7 @@ def for_numbered_tiles(
     larger = count - size * tiles  # so many tiles, the first ones, have a token more
     next_first = k.var(k.i64(0))
     with k.range(0, tiles, name="tile") as n:
-        first, tokens = next_first.now, size + (n < larger).select(k.i64(1), 0)
+        first, tokens = next_first.value, size + (n < larger).select(k.i64(1), 0)
         next_first.set(first + tokens)
         for size_here in range(least, max(most, whole) + 1):
             with k.if_(tokens.eq(size_here)):
@@ -180,14 +180,14 @@ def quant_product(
     dot = Dot(k, form.most)
     has_zero = form.zero_point(k.target) != 0
 
-    def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
-        def one(first: V, tokens: int, turn: Turn) -> None:
+    def product(panel: Ptr, following: Value, count: Value, place: Place, unit: Value) -> None:
+        def one(first: Value, tokens: int, turn: Turn) -> None:
             ahead = Ahead(k, panel, following, turn, asks=count > SILENT)
             body(panel, ahead, *place(first, tokens), unit)
 
         for_numbered_tiles(k, count, most, one, whole=whole)
 
-    def body(panel: Ptr, ahead: Ahead, rows: list[Ptr], outs: list[Ptr], unit: V) -> None:
+    def body(panel: Ptr, ahead: Ahead, rows: list[Ptr], outs: list[Ptr], unit: Value) -> None:
         # The sums over groups are touched once a group: they may live in memory.
         sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
         parts = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
@@ -199,11 +199,11 @@ def quant_product(
             for row, pair, totals in zip(rows, parts, sums, strict=True):
                 x_scale = row.at(first * BLOCK_BYTES).cast(f32).splat(0, lanes)
                 for part, total in zip(pair, totals, strict=True):
-                    total.set(k.fma(part.now, x_scale, total.now))
+                    total.set(k.fma(part.value, x_scale, total.value))
         finish(k, epilogue, sums, outs, unit)
 
     def one_block(
-        panel: Ptr, ahead: Ahead, rows: list[Ptr], block: V, parts: list[list[Var]]
+        panel: Ptr, ahead: Ahead, rows: list[Ptr], block: Value, parts: list[list[Var]]
     ) -> None:
         data = panel.at(block * block_bytes)
         ahead.ask(block, block_bytes)
@@ -222,25 +222,25 @@ def quant_product(
         for t, pair in enumerate(parts):
             for half, part in enumerate(pair):
                 total = dot.end(accs[t][half], starts[t]).to(f32)
-                part.set(k.fma(total, scales[half], part.now))
+                part.set(k.fma(total, scales[half], part.value))
         if form.has_min:
             mins = [f16_to_f32(k, halves.load((2 + half) * lanes, lanes)) for half in range(2)]
             for x, pair in zip(xs, parts, strict=True):
                 whole = x.at(4).cast(i32).splat(0, lanes).to(f32)
                 for least, part in zip(mins, pair, strict=True):
-                    part.set(k.fma(whole, least, part.now))
+                    part.set(k.fma(whole, least, part.value))
 
     return product
 
 
 def float_product(
-    k: Kernel, fmt: str, epilogue: Epilogue, depth: V | int, tile: int = 0
+    k: Kernel, fmt: str, epilogue: Epilogue, depth: Value | int, tile: int = 0
 ) -> Product:
     """Products with panels of floats: tiles of twice as many tokens; they ask for nothing ahead."""
     lanes, most = k.lanes, 2 * (tile or tile_tokens(k.target))
 
-    def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
-        def one(first: V, tokens: int) -> None:
+    def product(panel: Ptr, following: Value, count: Value, place: Place, unit: Value) -> None:
+        def one(first: Value, tokens: int) -> None:
             rows, outs = place(first, tokens)
             sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in range(tokens)]
             with k.range(0, depth, name="depth") as d:
@@ -248,7 +248,7 @@ def float_product(
                 for row, pair in zip(rows, sums, strict=True):
                     xs = row.splat(d, lanes)
                     for w, total in zip(ws, pair, strict=True):
-                        total.set(k.fma(w, xs, total.now))
+                        total.set(k.fma(w, xs, total.value))
             finish(k, epilogue, sums, outs, unit)
 
         for_tiles(k, count, most, one)
@@ -264,12 +264,12 @@ def _groups(k: Kernel, form: Format, block: Ptr):
         for group in range(8):
             yield group, [words.load((2 * group + half) * lanes, lanes) for half in range(2)]
         return
-    bits: list[V] = []
+    bits: list[Value] = []
     if form.has_fifth:
         fifth = block.at(2 * lanes * (form.head_bytes - 4)).cast(i32)
         bits = [fifth.load(half * lanes, lanes) for half in range(2)]
 
-    def whole(low: list[V], group: int) -> list[V]:
+    def whole(low: list[Value], group: int) -> list[Value]:
         """The weights of a group: its nibbles, their fifth bits, or what a table has for them."""
         if form.name == "iq4_nl":
             zero_point = form.zero_point(k.target)
@@ -285,7 +285,7 @@ def _groups(k: Kernel, form: Format, block: Ptr):
         yield group + 4, whole([(r >> 4) & 0x0F0F0F0F for r in raw], group + 4)
 
 
-def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: V) -> V:
+def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: Value) -> Value:
     lanes = k.lanes
     if fmt == "f32":
         return panel.cast(f32).load(vector * lanes, lanes)
@@ -295,7 +295,9 @@ def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: V) -> V:
     return (bits.to(i32, signed=False) << 16).bitcast(f32)
 
 
-def finish(k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: V) -> None:
+def finish(
+    k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: Value
+) -> None:
     """Write a tile: as it is, added to what is there, or silu(gate) * up (or gelu).
 
     The gate is the first half of a pair, or what is there.
@@ -303,11 +305,11 @@ def finish(k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr]
     lanes, gate, after = k.lanes, GATES.get(epilogue), AFTER.get(epilogue)
     for pair, out in zip(sums, outs, strict=True):
         if gate:
-            out.store(unit * lanes, gate(k, pair[0].now) * pair[1].now)
+            out.store(unit * lanes, gate(k, pair[0].value) * pair[1].value)
             continue
         for half, total in enumerate(pair):
             at = unit * (2 * lanes) + half * lanes
-            value = total.now
+            value = total.value
             if epilogue == "add":
                 value = out.load(at, lanes) + value
             elif after:

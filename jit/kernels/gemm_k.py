@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from ..dot import Dot, dot_words
-from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, V, Var, f32, i8, i16, i32, kernel
+from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
 from . import gemm_small, gemm_xs
 from .activations import BLOCK_BYTES
 from .ahead import LINE, Ahead, Turn
@@ -93,8 +93,8 @@ def k_product(
     many = UNPACK_FROM[fmt]
     least = min(n // -(-n // most) for n in range(many, many + most * most))
 
-    def product(panel: Ptr, following: V, count: V, place: Place, unit: V) -> None:
-        def one(first: V, tokens: int, turn: Turn, unpacked: Ptr | None = None) -> None:
+    def product(panel: Ptr, following: Value, count: Value, place: Place, unit: Value) -> None:
+        def one(first: Value, tokens: int, turn: Turn, unpacked: Ptr | None = None) -> None:
             ahead = Ahead(k, panel, following, turn)
             tile_of.emit(panel, ahead, *place(first, tokens), unit, unpacked)
 
@@ -140,7 +140,7 @@ class _Tile:
                         scale = d[half] * self._scale(data, sub, n, half)
                         self._unpacked_scale(scratch, block, sub, n).store(half * lanes, scale)
 
-    def _unpacked_scale(self, scratch: Ptr, block: V, sub: V, n: int) -> Ptr:
+    def _unpacked_scale(self, scratch: Ptr, block: Value, sub: Value, n: int) -> Ptr:
         index = (block * 8 + sub) * self.scales + n
         return scratch.at(self.scale_at).cast(f32).at(index * (2 * self.lanes))
 
@@ -150,7 +150,7 @@ class _Tile:
         ahead: Ahead,
         rows: list[Ptr],
         outs: list[Ptr],
-        unit: V,
+        unit: Value,
         unpacked: Ptr | None,
     ) -> None:
         k, zero = self.k, self.k.zeros(f32, self.lanes)
@@ -174,15 +174,15 @@ class _Tile:
             for x, pair, totals in zip(xs, parts, sums, strict=True):
                 x_scale = x.cast(f32).splat(0, self.lanes)
                 for part, total in zip(pair, totals, strict=True):
-                    total.set(k.fma(part.now, x_scale, total.now))
+                    total.set(k.fma(part.value, x_scale, total.value))
         finish(k, self.epilogue, sums, outs, unit)
 
-    def _half_floats(self, data: Ptr, part: str, half: int) -> V:
+    def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
         bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)
         return f16_to_f32(self.k, bits)
 
     def _sub_blocks(
-        self, data: Ptr, xs: list[Ptr], sub: V, d: list[V], parts: list[list[Var]]
+        self, data: Ptr, xs: list[Ptr], sub: Value, d: list[Value], parts: list[list[Var]]
     ) -> None:
         """The 32 values of activation block `sub`: one sub-block, or two of 16."""
         for n in range(self.scales):
@@ -192,7 +192,7 @@ class _Tile:
             self._products(xs, sub, n, groups, weights, scales, parts)
 
     def _unpacked_blocks(
-        self, unpacked: Ptr, xs: list[Ptr], block: V, sub: V, parts: list[list[Var]]
+        self, unpacked: Ptr, xs: list[Ptr], block: Value, sub: Value, parts: list[list[Var]]
     ) -> None:
         """The same from an unpacked panel."""
         lanes = self.lanes
@@ -209,11 +209,11 @@ class _Tile:
     def _products(
         self,
         xs: list[Ptr],
-        sub: V,
+        sub: Value,
         n: int,
         groups: Iterable[int],
-        weights: Iterable[list[V]],
-        scales: list[V],
+        weights: Iterable[list[Value]],
+        scales: list[Value],
         parts: list[list[Var]],
     ) -> None:
         """One sub-block: int8 products of its K-groups, times its scale, onto the parts."""
@@ -228,9 +228,9 @@ class _Tile:
         for t, pair in enumerate(parts):
             for half, part in enumerate(pair):
                 total = self.dot.end(accs[t][half], starts[t]).to(f32)
-                part.set(k.fma(total, scales[half], part.now))
+                part.set(k.fma(total, scales[half], part.value))
 
-    def _starts(self, xs: list[Ptr], sub: V, n: int) -> list[V]:
+    def _starts(self, xs: list[Ptr], sub: Value, n: int) -> list[Value]:
         """What each row's sums start from: Q6_K's zero point times the activations' sum."""
         k, lanes = self.k, self.lanes
         if self.fmt != "q6_k":
@@ -242,7 +242,7 @@ class _Tile:
             out.append(0 - one)
         return out
 
-    def _weights(self, data: Ptr, sub: V, group: int, half: int) -> V:
+    def _weights(self, data: Ptr, sub: Value, group: int, half: int) -> Value:
         """K-group `group` of activation block `sub` for one half: int32 lanes of four bytes."""
         lanes = self.lanes
         nibbles = data.at(self.at["nibble"]).cast(i32)
@@ -262,7 +262,7 @@ class _Tile:
         high = data.at(self.at["high"]).cast(i32).load(group * 2 * lanes + half * lanes, lanes)
         return low | (((high >> sub.to(i32).splat(lanes)) & 0x01010101) << 4)
 
-    def _scale(self, data: Ptr, sub: V, n: int, half: int) -> V:
+    def _scale(self, data: Ptr, sub: Value, n: int, half: int) -> Value:
         """The integer scale of sub-block n of activation block `sub`, as float32 [lanes]."""
         lanes, scales = self.lanes, data.at(self.at["scale"])
         where = sub * (2 * lanes) + half * lanes

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from ..dot import Dot, dot_words
-from ..simd import Kernel, Ptr, V, Var, f32, i8, i16, i32
+from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
 from .ahead import LINE, Ahead
 from .gemm import Epilogue, finish
@@ -67,7 +67,7 @@ class Tile:
                     for half in range(2):
                         at.store(half * lanes, scales[half][n])
 
-    def _fold(self, q: V, scale: V) -> V:
+    def _fold(self, q: Value, scale: Value) -> Value:
         """Bytes q * scale, or (4 - q) * scale as the target's dot product takes them."""
         scales = ((scale & 255) * 0x01010101).bitcast(i8)
         if self.fmt == "q2_k":
@@ -79,7 +79,7 @@ class Tile:
         """What is added to a byte with its scale in it."""
         return 128 if self.fmt == "q3_k" and not self.k.target.signed_bytes else 0
 
-    def _unpacked_scale(self, scratch: Ptr, block: V, sub: V, n: int) -> Ptr:
+    def _unpacked_scale(self, scratch: Ptr, block: Value, sub: Value, n: int) -> Ptr:
         index = (block * 8 + sub) * 2 + n
         return scratch.at(self.scale_at).cast(i32).at(index * (2 * self.lanes))
 
@@ -89,7 +89,7 @@ class Tile:
         ahead: Ahead,
         rows: list[Ptr],
         outs: list[Ptr],
-        unit: V,
+        unit: Value,
         unpacked: Ptr | None,
     ) -> None:
         """The products of `rows` with a panel; from `unpacked` if it is given."""
@@ -113,7 +113,7 @@ class Tile:
         finish(k, self.epilogue, sums, outs, unit)
 
     def _unpacked_products(
-        self, unpacked: Ptr, block: V, sub: V, xs: list[Ptr], totals: list[list[Var]]
+        self, unpacked: Ptr, block: Value, sub: Value, xs: list[Ptr], totals: list[list[Var]]
     ) -> None:
         lanes = self.lanes
         words = unpacked.at((block * 8 + sub) * (64 * lanes)).cast(i32)
@@ -130,13 +130,13 @@ class Tile:
             for x, pair in zip(xs, totals, strict=True):
                 xv = x.splat(group, lanes)
                 for w, total in zip(ws, pair, strict=True):
-                    total.set(self.whole.step(total.now, w, xv))
+                    total.set(self.whole.step(total.value, w, xv))
 
     def _products(
         self,
         xs: list[Ptr],
-        weights: Iterable[list[V]],
-        scales: list[list[V]],
+        weights: Iterable[list[Value]],
+        scales: list[list[Value]],
         totals: list[list[Var]],
     ) -> None:
         """An activation block: the products of its two sub-blocks, each times its scale.
@@ -154,15 +154,15 @@ class Tile:
                         pair[half] = self.dot.step(pair[half], ws[half], xv)
             for pair, sums in zip(accs, totals, strict=True):
                 for half, total in enumerate(sums):
-                    total.set(self._scaled(total.now, pair[half], scales[half][n]))
+                    total.set(self._scaled(total.value, pair[half], scales[half][n]))
 
-    def _scaled(self, total: V, acc: V, scale: V) -> V:
+    def _scaled(self, total: Value, acc: Value, scale: Value) -> Value:
         """total + scale * the running sum `acc` of the dot products."""
         if self.dot.narrow or self.k.target.dot == "vpdpbusd":
             return dot_words(self.k, total, acc.bitcast(i32), scale)
         return total + acc * scale
 
-    def _scales(self, data: Ptr, sub: V, half: int) -> list[V]:
+    def _scales(self, data: Ptr, sub: Value, half: int) -> list[Value]:
         """The scales of two sub-blocks as int32 [lanes], ready for `_scaled`.
 
         Where the running sum is int16 pairs, both halves of a lane have the scale; where it is an
@@ -179,12 +179,12 @@ class Tile:
             return [s | (s << 16) for s in low]
         return [s.to(i32, signed=k.target.dot != "vpdpbusd") for s in both]
 
-    def _weights(self, data: Ptr, sub: V) -> Iterator[list[V]]:
+    def _weights(self, data: Ptr, sub: Value) -> Iterator[list[Value]]:
         """The K-groups of activation block `sub`, both halves: int32 lanes of four bytes."""
         lanes, count = self.lanes, 2 if self.fmt == "q2_k" else 3
         at = data.at(self.at["quant"]).cast(i32)
 
-        def word(n: int) -> list[V]:
+        def word(n: int) -> list[Value]:
             first = (sub * count + n) * (2 * lanes)
             return [at.load(first + half * lanes, lanes) for half in range(2)]
 
@@ -216,7 +216,7 @@ class Tile:
             dmin = self._half_floats(data, "dmin", half) if self.fmt == "q2_k" else None
             mins = None if dmin is None and folded else self._mins(data, xs, half)
             for t, (pair, out) in enumerate(zip(totals, sums, strict=True)):
-                total = pair[half].now
+                total = pair[half].value
                 if dmin is not None:
                     assert mins is not None
                     part = k.fma(total.to(f32), d, mins[t].to(f32) * (0.0 - dmin))
@@ -224,9 +224,9 @@ class Tile:
                     part = (total - (mins[t] << 2)).to(f32) * d
                 else:
                     part = (wholes[t] - total if wholes else 0 - total).to(f32) * d
-                out[half].set(k.fma(part, scales[t], out[half].now))
+                out[half].set(k.fma(part, scales[t], out[half].value))
 
-    def _mins(self, data: Ptr, xs: list[Ptr], half: int) -> list[V]:
+    def _mins(self, data: Ptr, xs: list[Ptr], half: int) -> list[Value]:
         """For each row the sum over sub-blocks of min (Q3_K: scale) times the activations' sum."""
         k, lanes = self.k, self.lanes
         accs = [k.zeros(i32, lanes) for _ in xs]
@@ -239,7 +239,7 @@ class Tile:
                 accs[t] = dot_words(k, accs[t], words, self._both_sums(x, pair))
         return accs
 
-    def _whole_sums(self, xs: list[Ptr]) -> list[V]:
+    def _whole_sums(self, xs: list[Ptr]) -> list[Value]:
         """For each row 128 times the sum of its 256 activations."""
         k = self.k
         ones = k.const(ONES, k.zeros(i32, self.lanes).type)
@@ -249,10 +249,10 @@ class Tile:
                 accs[t] = dot_words(k, accs[t], ones, self._both_sums(x, pair))
         return [acc << 7 for acc in accs]
 
-    def _both_sums(self, x: Ptr, block: int) -> V:
+    def _both_sums(self, x: Ptr, block: int) -> Value:
         """The sums of the two halves of an activation block, an int16 pair in every lane."""
         return x.at(block * BLOCK_BYTES + 4).cast(i32).splat(0, self.lanes)
 
-    def _half_floats(self, data: Ptr, part: str, half: int) -> V:
+    def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
         bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)
         return f16_to_f32(self.k, bits)

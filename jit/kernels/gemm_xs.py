@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..dot import Dot
-from ..simd import Kernel, Ptr, V, Var, f32, i8, i16, i32
+from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
 from .ahead import LINE, Ahead
 from .gemm import Epilogue, finish
@@ -53,7 +53,7 @@ class Tile:
                 for half in range(2):
                     floats.store(half * lanes, d[half] * self._scale(data, sub, half))
 
-    def _unpacked(self, scratch: Ptr, block: V, sub: V) -> tuple[Ptr, Ptr]:
+    def _unpacked(self, scratch: Ptr, block: Value, sub: Value) -> tuple[Ptr, Ptr]:
         """Where an activation block's weights and scales are when they are unpacked."""
         index, lanes = block * 8 + sub, self.lanes
         words = scratch.at(index * (64 * lanes)).cast(i32)
@@ -65,7 +65,7 @@ class Tile:
         ahead: Ahead,
         rows: list[Ptr],
         outs: list[Ptr],
-        unit: V,
+        unit: Value,
         unpacked: Ptr | None,
     ) -> None:
         """The products of `rows` with a panel; from `unpacked` if it is given."""
@@ -96,14 +96,14 @@ class Tile:
             for x, pair, totals in zip(xs, parts, sums, strict=True):
                 scale = x.cast(f32).splat(0, lanes)
                 for part, total in zip(pair, totals, strict=True):
-                    total.set(k.fma(part.now, scale, total.now))
+                    total.set(k.fma(part.value, scale, total.value))
         finish(k, self.epilogue, sums, outs, unit)
 
     def _products(
         self,
         xs: list[Ptr],
-        weights: Iterable[tuple[int, list[V]]],
-        scales: list[V],
+        weights: Iterable[tuple[int, list[Value]]],
+        scales: list[Value],
         parts: list[list[Var]],
     ) -> None:
         """An activation block; weights: its K-groups, each with both halves."""
@@ -121,9 +121,9 @@ class Tile:
         for t, pair in enumerate(parts):
             for half, part in enumerate(pair):
                 total = self.dot.end(accs[t][half], starts[t]).to(f32)
-                part.set(k.fma(total, scales[half], part.now))
+                part.set(k.fma(total, scales[half], part.value))
 
-    def _weights(self, data: Ptr, sub: V) -> Iterator[tuple[int, list[V]]]:
+    def _weights(self, data: Ptr, sub: Value) -> Iterator[tuple[int, list[Value]]]:
         """The K-groups of activation block `sub`, both halves: int32 lanes of four bytes."""
         lanes, nibbles = self.lanes, data.at(self.at["nibble"]).cast(i32)
         table = [n + self.zero_point for n in IQ4_NL]
@@ -133,12 +133,12 @@ class Tile:
             for group, indices in ((n, raw), (n + 4, [r >> 4 for r in raw])):
                 yield group, [table_bytes(self.k, i & 0x0F0F0F0F, table) for i in indices]
 
-    def _scale(self, data: Ptr, sub: V, half: int) -> V:
+    def _scale(self, data: Ptr, sub: Value, half: int) -> Value:
         """The integer scale of activation block `sub`, as float32 [lanes]."""
         scales = data.at(self.at["scale"]).cast(i8)
         return scales.load((sub * 2 + half) * self.lanes, self.lanes).to(i32).to(f32)
 
-    def _d(self, data: Ptr) -> list[V]:
+    def _d(self, data: Ptr) -> list[Value]:
         """The float scales of both halves."""
         bits = data.at(self.at["d"]).cast(i16)
         return [f16_to_f32(self.k, bits.load(half * self.lanes, self.lanes)) for half in range(2)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, V, f32, i64, kernel
+from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i64, kernel
 from .activations import BLOCK_BYTES
 from .panels import FORMATS
 from .products import product_of
@@ -46,7 +46,7 @@ def gemm_listed(
     floats = form.family == "float"
     stride = x_bytes if floats else k.i64(blocks * (form.block // 32) * BLOCK_BYTES)
 
-    def place(first: V, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
+    def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
         start = x.at(first * stride)
         rows = [start.at(t * stride) for t in range(tokens)]
         rows = [row.cast(f32) for row in rows] if floats else rows

@@ -16,8 +16,8 @@ def touch(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
     vector = 4 * k.lanes
     total = k.var(k.zeros(i32, k.lanes))
     with k.range(k.begin * unit_bytes, k.end * unit_bytes, step=vector) as at:
-        total.set(total.now ^ data.at(at).cast(i32).load(0, k.lanes))
-    sink.cast(i32).store(0, total.now)
+        total.set(total.value ^ data.at(at).cast(i32).load(0, k.lanes))
+    sink.cast(i32).store(0, total.value)
 
 
 @kernel
@@ -31,8 +31,8 @@ def touch_experts(
         expert = active.load(unit // units_each).to(i64)
         panel = data.at((expert * units_each + unit % units_each) * panel_bytes)
         with k.range(0, panel_bytes, step=vector, name="at") as at:
-            total.set(total.now ^ panel.at(at).cast(i32).load(0, k.lanes))
-    sink.cast(i32).store(0, total.now)
+            total.set(total.value ^ panel.at(at).cast(i32).load(0, k.lanes))
+    sink.cast(i32).store(0, total.value)
 
 
 @kernel
@@ -53,10 +53,10 @@ def thin(k: Kernel, starts: I32s, pairs: I32s, units: I64s, *, divide: int) -> N
         free, start = k.var(k.const(0, i32)), k.var(starts.load(0))
         with k.range(0, units.load(2), name="expert") as n:
             end = starts.load(n + 1)
-            kept = ((end - start.now) // divide).max(one)
+            kept = ((end - start.value) // divide).max(one)
             with k.range(0, kept.to(i64), name="pair") as p:
-                pairs.store(free.now.to(i64) + p, pairs.load(start.now.to(i64) + p))
-            starts.store(n, free.now)
-            free.set(free.now + kept)
+                pairs.store(free.value.to(i64) + p, pairs.load(start.value.to(i64) + p))
+            starts.store(n, free.value)
+            free.set(free.value + kept)
             start.set(end)
-        starts.store(units.load(2), free.now)
+        starts.store(units.load(2), free.value)

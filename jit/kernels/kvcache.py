@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..simd import Kernel, Ptr, V, i32
+from ..simd import Kernel, Ptr, Value, i32
 
 KVFormat = Literal["bf16", "f32", "q8"]
 Part = Literal["k", "v"]
@@ -57,7 +57,7 @@ def layer_offsets(kv: KVFormat, layer: int, kv_heads: int, head_dim: int) -> tup
     return start, start + 4 * kv_heads * head_words(kv, head_dim, "k")
 
 
-def head_part(k: Kernel, pages: Ptr, page: V, offset: V, head: V, words: int) -> Ptr:
+def head_part(k: Kernel, pages: Ptr, page: Value, offset: Value, head: Value, words: int) -> Ptr:
     """One head's K or V in one page, as int32 words."""
     part = k.pointer(pages.load(page) + offset, i32)
     return part.at(head * words)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from llvmlite import ir
 
-from ..simd import Kernel, V, i8, i32, vec
+from ..simd import Kernel, Value, i8, i32, vec
 
 IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
@@ -28,11 +28,11 @@ def reference(index: np.ndarray, table: Sequence[int]) -> np.ndarray:
     return np.array(table, np.int32)[index]
 
 
-def table_bytes(k: Kernel, words: V, table: Sequence[int]) -> V:
+def table_bytes(k: Kernel, words: Value, table: Sequence[int]) -> Value:
     """Each byte of int32 lanes, 0 to 15, replaced by its entry of `table` (modulo 256)."""
     index = words.bitcast(i8)
     entries = [i8(table[n % 16] & 255) for n in range(index.lanes)]
-    values = V(k, ir.Constant(vec(i8, index.lanes), entries))  # once for every 128 bits
+    values = Value(k, ir.Constant(vec(i8, index.lanes), entries))  # once for every 128 bits
     if k.target.dot in ("maddubs", "vpdpbusd"):
         found = k.call(f"llvm.x86.{_PSHUFB[k.target.bits]}", index.type, [values, index])
     elif k.target.arch == "aarch64":
@@ -42,7 +42,7 @@ def table_bytes(k: Kernel, words: V, table: Sequence[int]) -> V:
     return found.bitcast(i32)
 
 
-def table_values(k: Kernel, index: V, table: Sequence[int]) -> V:
+def table_values(k: Kernel, index: Value, table: Sequence[int]) -> Value:
     """The same for integer lanes of any width, without a shuffle: one comparison an entry."""
     found = k.const(table[0], index.type)
     for n, value in enumerate(table[1:], 1):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..simd import Kernel, V, f16, f32, i16, i32
+from ..simd import Kernel, Value, f16, f32, i16, i32
 
 # exp(r) on |r| <= ln(2)/2: Taylor coefficients 1/n! up to n = 7, error below 1e-8 relative.
 _EXP = [1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0]
@@ -11,12 +11,12 @@ _ROUND_BITS = 0x4B400000
 _GELU = 0.7978845608028654  # sqrt(2 / pi)
 
 
-def round_to_int(value: V) -> V:
+def round_to_int(value: Value) -> Value:
     """float32 with |value| < 2^22 -> int32, to nearest, ties to even; no libm on any target."""
     return (value + _ROUND).bitcast(i32) - _ROUND_BITS
 
 
-def exp(k: Kernel, x: V) -> V:
+def exp(k: Kernel, x: Value) -> Value:
     """e^x for x <= 88; below -87.3 the result is the least normal float32; exp(0) is exactly 1.
 
     x = n ln 2 + r with |r| <= ln(2)/2 and e^x = 2^n e^r; relative error <= 2e-7.
@@ -32,23 +32,23 @@ def exp(k: Kernel, x: V) -> V:
     return ((n + 127) << 23).bitcast(f32) * p
 
 
-def silu(k: Kernel, x: V) -> V:
+def silu(k: Kernel, x: Value) -> Value:
     """x / (1 + e^-x)."""
     return x / (exp(k, (0 - x).min(88.0)) + 1.0)
 
 
-def gelu(k: Kernel, x: V) -> V:
+def gelu(k: Kernel, x: Value) -> Value:
     """x / 2 (1 + tanh(u)) = x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)."""
     twice = x * k.fma(x * x, k.const(2 * _GELU * 0.044715, x.type), k.const(2 * _GELU, x.type))
     return x / (exp(k, (0 - twice).min(88.0)) + 1.0)
 
 
-def tanh(k: Kernel, x: V) -> V:
+def tanh(k: Kernel, x: Value) -> Value:
     """1 - 2 / (1 + e^2x); absolute error <= 3e-7; NaN where x is not finite."""
     return 1.0 - 2.0 / (exp(k, (x + x).min(88.0)) + 1.0) + (x - x)
 
 
-def f16_to_f32(k: Kernel, bits: V) -> V:
+def f16_to_f32(k: Kernel, bits: Value) -> Value:
     """float16 bits in int16 -> float32; finite values only on targets without the instruction."""
     if k.target.has_f16:
         return bits.bitcast(f16).to(f32)
@@ -59,7 +59,7 @@ def f16_to_f32(k: Kernel, bits: V) -> V:
     return (magnitude.bitcast(i32) | ((wide & 0x8000) << 16)).bitcast(f32)
 
 
-def f32_to_f16(k: Kernel, value: V) -> V:
+def f32_to_f16(k: Kernel, value: Value) -> Value:
     """float32 -> float16 bits in int16, to nearest, ties to even; too large is infinite.
 
     NaN becomes an infinity on targets without the instruction.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, V, f32, i32, i64, kernel
+from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i32, i64, kernel
 from .gemm import Epilogue
 from .mathlib import exp
 from .panels import FORMATS
@@ -50,17 +50,17 @@ def route(
         _softmax(k, shares, used)
 
 
-def _largest(k: Kernel, values: Ptr, count: int) -> tuple[V, V]:
+def _largest(k: Kernel, values: Ptr, count: int) -> tuple[Value, Value]:
     """The largest of `count` values, and the first place where it is."""
     lanes = k.lanes
     largest, where = k.var(k.f32(NEVER, lanes)), k.var(k.zeros(i32, lanes))
     with k.range(0, count, step=lanes, name="largest") as at:
         xs = values.load(at, lanes)
-        better = xs > largest.now
-        where.set(better.select(k.iota(lanes) + at.to(i32).splat(lanes), where.now))
-        largest.set(better.select(xs, largest.now))
-    most = largest.now.hmax()
-    ties = largest.now.eq(most.splat(lanes)).select(where.now, 0x7FFFFFFF)
+        better = xs > largest.value
+        where.set(better.select(k.iota(lanes) + at.to(i32).splat(lanes), where.value))
+        largest.set(better.select(xs, largest.value))
+    most = largest.value.hmax()
+    ties = largest.value.eq(most.splat(lanes)).select(where.value, 0x7FFFFFFF)
     return most, ties.fold(lambda a, b: a.min(b))
 
 
@@ -73,9 +73,9 @@ def _softmax(k: Kernel, values: Ptr, count: int) -> None:
     with k.range(0, count, name="exp") as n:
         e = exp(k, values.load(n) - first) + broken
         values.store(n, e)
-        total.set(total.now + e)
+        total.set(total.value + e)
     with k.range(0, count, name="share") as n:
-        values.store(n, values.load(n) / total.now)
+        values.store(n, values.load(n) / total.value)
 
 
 @kernel
@@ -113,20 +113,20 @@ def group(
         with k.range(0, experts, name="expert") as e:
             mine = at.load(e)
             # Written in any case: the next expert that has pairs overwrites one that has none.
-            active.store(n.now, e.to(i32))
-            starts.store(n.now, total.now)
-            at.store(e, total.now)
-            n.set(n.now + (mine > 0).select(k.i64(1), 0))
-            total.set(total.now + mine)
-        active.store(n.now, k.const(0, i32))  # read by whoever looks one panel ahead
-        starts.store(n.now, total.now)
+            active.store(n.value, e.to(i32))
+            starts.store(n.value, total.value)
+            at.store(e, total.value)
+            n.set(n.value + (mine > 0).select(k.i64(1), 0))
+            total.set(total.value + mine)
+        active.store(n.value, k.const(0, i32))  # read by whoever looks one panel ahead
+        starts.store(n.value, total.value)
         with k.range(0, count, name="pair") as pair:
             e = ids.load(pair).to(i64)
             pairs.store(at.load(e).to(i64), pair.to(i32))
             at.store(e, at.load(e) + one)
-        units.store(0, n.now * gate_units)
-        units.store(1, n.now * down_units)
-        units.store(2, units.load(2) + n.now)
+        units.store(0, n.value * gate_units)
+        units.store(1, n.value * down_units)
+        units.store(2, units.load(2) + n.value)
 
 
 @kernel
@@ -167,7 +167,7 @@ def gemm_experts(
         start, end = (starts.load(slot + n).to(i64) for n in range(2))
         mine = pairs.at(start)
 
-        def place(first: V, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
+        def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
             here = [mine.load(first + t).to(i64) for t in range(tokens)]
             rows = [x.at(pair // share * x_bytes) for pair in here]
             if FORMATS[fmt].family == "float":
@@ -177,7 +177,7 @@ def gemm_experts(
         product(weights.at(at * panel_bytes), following, end - start, place, column)
 
 
-def _panel(active: Ptr, unit: V, units_each: V) -> V:
+def _panel(active: Ptr, unit: Value, units_each: Value) -> Value:
     """Number of a unit's panel among those of all experts."""
     return active.load(unit // units_each).to(i64) * units_each + unit % units_each
 

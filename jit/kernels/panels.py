@@ -29,7 +29,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..simd import I64, I8s, I32s, Kernel, Ptr, V, Var, i16, i32, kernel
+from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import Activation, group_of
 from .panels_k import pack_block as pack_block_k
@@ -204,17 +204,17 @@ def _see_scales(form: Format, block: Ptr, seen: Var) -> None:
     """
     for at in form.scales:
         bits = block.at(at).cast(i32 if form.name == "f32" else i16).load().to(i32)
-        seen.set(seen.now | ((bits & form.exponent) + (form.exponent & -form.exponent)))
+        seen.set(seen.value | ((bits & form.exponent) + (form.exponent & -form.exponent)))
 
 
-def _not_finite(form: Format, seen: Var) -> V:
+def _not_finite(form: Format, seen: Var) -> Value:
     # The sign bit of 32 must be written as the negative number that it is.
     above = form.exponent + (form.exponent & -form.exponent)
-    return seen.now & (above if above < 1 << 31 else above - (1 << 32))
+    return seen.value & (above if above < 1 << 31 else above - (1 << 32))
 
 
 def _pack_block(
-    k: Kernel, fmt: str, src: Ptr, out: Ptr, half: int, lane: V, keep: V, flip: int
+    k: Kernel, fmt: str, src: Ptr, out: Ptr, half: int, lane: Value, keep: Value, flip: int
 ) -> None:
     """One block of one row into its lane of half `half`."""
     lanes, form = k.lanes, FORMATS[fmt]
@@ -243,7 +243,7 @@ def _pack_block(
         groups.store(lane + (2 * group + half) * lanes, values.load(group) ^ flip)
 
 
-def _by_group(bits: V) -> V:
+def _by_group(bits: Value) -> Value:
     """Bit n of an int32 to bit n / 4 of byte n % 4."""
     out = bits & 0
     for group in range(8):

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import Kernel, Ptr, V, i8, i16, i32
+from ..simd import Kernel, Ptr, Value, i8, i16, i32
 from . import panels_small
 
 SUPER = 256
@@ -43,7 +43,9 @@ def offsets(fmt: str, lanes: int) -> dict[str, int]:
     return out
 
 
-def pack_block(k: Kernel, fmt: str, src: Ptr, out: Ptr, half: int, lane: V, keep: V) -> None:
+def pack_block(
+    k: Kernel, fmt: str, src: Ptr, out: Ptr, half: int, lane: Value, keep: Value
+) -> None:
     """One block of one row into its lane of half `half`; `keep` is -1, or 0 for a padding row."""
     lanes, at = k.lanes, offsets(fmt, k.lanes)
     where = lane + half * lanes
@@ -80,7 +82,7 @@ def pack_block(k: Kernel, fmt: str, src: Ptr, out: Ptr, half: int, lane: V, keep
     words("nibble", 16 if fmt == "q4_k" else 48, 32)
 
 
-def six_bits(packed: list[V]) -> tuple[list[V], list[V]]:
+def six_bits(packed: list[Value]) -> tuple[list[Value], list[Value]]:
     """The 8 scales and 8 mins that 12 bytes hold in 6 bits each."""
     scales, mins = [], []
     for j in range(8):

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..simd import Kernel, Ptr, V, i8, i16, i32
+from ..simd import Kernel, Ptr, Value, i8, i16, i32
 
 # Bytes that one row has of each part of a panel's block, in their order.
 PARTS: dict[str, dict[str, int]] = {
@@ -35,16 +35,16 @@ PARTS: dict[str, dict[str, int]] = {
 
 
 def pack_block(
-    k: Kernel, fmt: str, src: Ptr, out: Ptr, at: dict[str, int], where: V, keep: V
+    k: Kernel, fmt: str, src: Ptr, out: Ptr, at: dict[str, int], where: Value, keep: Value
 ) -> None:
     """One block of one row into its lane `where`; `keep` is int16 -1, or 0 for a padding row."""
     lanes = k.lanes
 
-    def put(part: str, n: int, value: V) -> None:
+    def put(part: str, n: int, value: Value) -> None:
         """`value` as the row's n-th of a part."""
         out.at(at[part]).cast(value.type).store(where + n * 2 * lanes, value)
 
-    def byte(n: int) -> V:
+    def byte(n: int) -> Value:
         return src.at(n).load().to(i32, signed=False)
 
     def words(start: int) -> Ptr:
@@ -83,12 +83,12 @@ def pack_block(
             put("nibble", n, words(8).load(n))
 
 
-def _two_bits(words: Ptr, sub: int, group: int) -> V:
+def _two_bits(words: Ptr, sub: int, group: int) -> Value:
     """K-group `group` of activation block `sub` from the file's words of two bits a value."""
     return (words.load(sub // 4 * 8 + group) >> (2 * (sub % 4))) & 0x03030303
 
 
-def q3_scales(packed: list[V]) -> list[V]:
+def q3_scales(packed: list[Value]) -> list[Value]:
     """The 16 scales, -32..31, that 12 bytes hold in 6 bits each (32 added)."""
     scales = []
     for n in range(16):
@@ -98,7 +98,7 @@ def q3_scales(packed: list[V]) -> list[V]:
     return scales
 
 
-def xs_scales(high: V, low: list[V]) -> list[V]:
+def xs_scales(high: Value, low: list[Value]) -> list[Value]:
     """The 8 scales of IQ4_XS, -32..31: four bits each in 4 bytes, two each in `high`."""
     scales = []
     for n in range(8):

@@ -26,8 +26,8 @@ def read(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
     sums = [k.var(k.zeros(i32, k.lanes)) for _ in range(4)]
     with k.range(k.begin * unit_bytes, k.end * unit_bytes, step=4 * vector) as at:
         for n, total in enumerate(sums):
-            total.set(total.now ^ data.at(at + n * vector).cast(i32).load(0, k.lanes))
-    out = (sums[0].now ^ sums[1].now) ^ (sums[2].now ^ sums[3].now)
+            total.set(total.value ^ data.at(at + n * vector).cast(i32).load(0, k.lanes))
+    out = (sums[0].value ^ sums[1].value) ^ (sums[2].value ^ sums[3].value)
     sink.cast(i32).store(0, out)
 
 
@@ -51,14 +51,14 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
         for n, total in enumerate(sums):
             if peak == "int8":
                 w = a if one else own.load(n * lanes, lanes)
-                total.set(dot.step(total.now, w, b))
+                total.set(dot.step(total.value, w, b))
             elif peak == "bf16":
-                total.set(bf16_dot(k, total.now, a, b))
+                total.set(bf16_dot(k, total.value, a, b))
             else:
-                total.set(k.fma(a.bitcast(f32), b.bitcast(f32), total.now))
-    out = sums[0].now
+                total.set(k.fma(a.bitcast(f32), b.bitcast(f32), total.value))
+    out = sums[0].value
     for total in sums[1:]:
-        out = out + total.now
+        out = out + total.value
     sink.cast(element).store(0, dot.end(out, zero) if peak == "int8" else out)
 
 

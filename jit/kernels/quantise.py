@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..simd import F32s, I8s, Kernel, Ptr, V, Var, f32, i8, i16, i32, kernel
+from ..simd import F32s, I8s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
 from .mathlib import f32_to_f16
 from .panels import FORMATS, Format
 
@@ -59,13 +59,13 @@ def _block(k: Kernel, form: Format, x: Ptr, out: Ptr) -> None:
         scatter(out.at(i + form.head_bytes), form.file_bytes, (low & 15) | (high & 15) << 4)
         if form.has_fifth:
             at = i.to(i32).splat(LANES)
-            fifth.set(fifth.now | (low >> 4) << at | (high >> 4) << (at + 16))
+            fifth.set(fifth.value | (low >> 4) << at | (high >> 4) << (at + 16))
     if form.has_fifth:
         for n in range(4):
-            scatter(out.at(form.head_bytes - 4 + n), form.file_bytes, fifth.now >> (8 * n))
+            scatter(out.at(form.head_bytes - 4 + n), form.file_bytes, fifth.value >> (8 * n))
 
 
-def _scale(k: Kernel, form: Format, x: Ptr) -> tuple[list[V], Callable[[V], V]]:
+def _scale(k: Kernel, form: Format, x: Ptr) -> tuple[list[Value], Callable[[Value], Value]]:
     """What a block's head holds, and how its weights become integers."""
     if form.has_min:
         low, high = extremes(k, x, 32, LANES)
@@ -82,12 +82,12 @@ def _scale(k: Kernel, form: Format, x: Ptr) -> tuple[list[V], Callable[[V], V]]:
     return [d], lambda v: clamped((v * inverse + (middle + 0.5)).to(i32), form.most or 1)
 
 
-def clamped(value: V, most: int) -> V:
+def clamped(value: Value, most: int) -> Value:
     """int32 from 0 to `most`."""
     return value.min(most).max(0)
 
 
-def _away(value: V) -> V:
+def _away(value: Value) -> Value:
     """float32 -> int32, halves away from zero."""
     size = value.abs()
     whole = size.to(i32)
@@ -95,32 +95,32 @@ def _away(value: V) -> V:
     return (value < 0.0).select(0 - rounded, rounded)
 
 
-def reciprocal(value: V) -> V:
+def reciprocal(value: Value) -> Value:
     """1 / value, and 0 for 0."""
     return value.eq(0.0).select(value * 0.0, 1.0 / value)
 
 
-def extremes(k: Kernel, x: Ptr, size: int, lanes: int) -> tuple[V, V]:
+def extremes(k: Kernel, x: Ptr, size: int, lanes: int) -> tuple[Value, Value]:
     """Least and largest of each lane."""
     first = x.load(0, lanes)
     low, high = k.var(first), k.var(first)
     with k.range(1, size) as i:
         v = x.load(i * lanes, lanes)
-        low.set((v < low.now).select(v, low.now))
-        high.set((v > high.now).select(v, high.now))
-    return low.now, high.now
+        low.set((v < low.value).select(v, low.value))
+        high.set((v > high.value).select(v, high.value))
+    return low.value, high.value
 
 
-def farthest(k: Kernel, x: Ptr, size: int, lanes: int) -> V:
+def farthest(k: Kernel, x: Ptr, size: int, lanes: int) -> Value:
     """The first value of each lane that is farthest from zero."""
     best: Var = k.var(x.load(0, lanes))
     with k.range(1, size) as i:
         v = x.load(i * lanes, lanes)
-        best.set((v.abs() > best.now.abs()).select(v, best.now))
-    return best.now
+        best.set((v.abs() > best.value.abs()).select(v, best.value))
+    return best.value
 
 
-def scatter(out: Ptr, stride: int, values: V) -> None:
+def scatter(out: Ptr, stride: int, values: Value) -> None:
     """The low byte of lane n to out[n * stride]."""
     small = values.to(i8)
     for lane in range(values.lanes):
@@ -133,7 +133,7 @@ class Halves:
     def __init__(self, k: Kernel, out: Ptr, stride: int) -> None:
         self.k, self.out, self.stride = k, out, stride
 
-    def put(self, at: int, values: V) -> None:
+    def put(self, at: int, values: Value) -> None:
         """values float32 [lanes], each to byte `at` of its own block."""
         bits = f32_to_f16(self.k, values)
         for lane in range(values.lanes):

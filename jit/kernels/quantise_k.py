@@ -21,7 +21,7 @@ gives the same bytes on every target. `quantise_store.py` has the types and lays
 
 from __future__ import annotations
 
-from ..simd import I64, F32s, I8s, Kernel, Ptr, V, f32, kernel
+from ..simd import I64, F32s, I8s, Kernel, Ptr, Value, f32, kernel
 from .mathlib import f16_to_f32, f32_to_f16
 from .quantise import extremes, farthest, turn
 from .quantise_store import KTYPES, STEPS, STORE, KType
@@ -71,18 +71,18 @@ class _Search:
         self.low, self.high = extremes(k, x, form.size, form.lanes)
         self.far = farthest(k, x, form.size, form.lanes)
 
-    def zero(self) -> V:
+    def zero(self) -> Value:
         return self.k.zeros(f32, self.lanes)
 
-    def sums(self, terms, count: int) -> list[V]:
+    def sums(self, terms, count: int) -> list[Value]:
         """Sums of `count` terms(x, w, i) over the weights of each sub-block."""
         totals = [self.k.var(self.zero()) for _ in range(count)]
         with self.k.range(0, self.form.size, name="sum") as i:
             at = i * self.lanes
             values = terms(self._x.load(at, self.lanes), self._w.load(at, self.lanes), at)
             for total, value in zip(totals, values, strict=True):
-                total.set(total.now + value)
-        return [total.now for total in totals]
+                total.set(total.value + value)
+        return [total.value for total in totals]
 
     def weigh_by_size(self) -> None:
         """w = w * sqrt(mean x^2 + x^2), the mean over the super-block."""
@@ -92,7 +92,7 @@ class _Search:
             x, w = self._x.load(at, self.lanes), self._w.load(at, self.lanes)
             self._w.store(at, w * (mean.splat(self.lanes) + x * x).sqrt())
 
-    def quant(self, at: V) -> V:
+    def quant(self, at: Value) -> Value:
         """q as kept."""
         return self._q.load(at, self.lanes)
 
@@ -103,14 +103,14 @@ class _Search:
             self._q.store(at, make(self._x.load(at, self.lanes)))
 
 
-def _between(value: V, low: int, high: int) -> V:
+def _between(value: Value, low: int, high: int) -> Value:
     """Rounded to the nearest integer, ties to even, and cut to low … high; float32."""
     cut = (value > float(low)).select(value, float(low))
     cut = (cut < float(high)).select(cut, float(high))
     return (cut + _ROUND) - _ROUND
 
 
-def _inverse(value: V) -> V:
+def _inverse(value: Value) -> Value:
     """1 / value, and 0 where that is as good as none."""
     return (value.abs() > TINY).select(1.0 / value, 0.0)
 
@@ -133,12 +133,12 @@ def _with_min(k: Kernel, form: KType, s: _Search, out: Ptr) -> None:
     STORE[form.nbytes](k, form, s.quant, out, (big_a, big_b), (d, e))
 
 
-def _quants_min(form: KType, a: V, b: V):
+def _quants_min(form: KType, a: Value, b: Value):
     inverse = _inverse(a)
     return lambda x: _between((x + b) * inverse, 0, form.most)
 
 
-def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[V, V]:
+def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[Value, Value]:
     low = (s.low < 0.0).select(s.low, 0.0)
     width = s.high - low
     per_width = _inverse(width)
@@ -150,7 +150,7 @@ def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[V, V]:
     def fit(make) -> None:
         """The best a and b for q = make(x), if they are better than those so far."""
 
-        def terms(x: V, w: V, _: V) -> tuple[V, V, V]:
+        def terms(x: Value, w: Value, _: Value) -> tuple[Value, Value, Value]:
             q = make(x)
             wq = w * q
             return wq, wq * q, wq * x
@@ -168,27 +168,29 @@ def _search_min(k: Kernel, form: KType, s: _Search) -> tuple[V, V]:
         a_error = a * (a * qq_sum - 2.0 * qx_sum)
         b_error = b * (b * w_sum + 2.0 * wx_sum)
         error = a_error + b_error - (a + a) * b * q_sum
-        better = error < best_error.now
-        best_error.set(better.select(error, best_error.now))
-        best_a.set(better.select(a, best_a.now))
-        best_b.set(better.select(b, best_b.now))
+        better = error < best_error.value
+        best_error.set(better.select(error, best_error.value))
+        best_a.set(better.select(a, best_a.value))
+        best_b.set(better.select(b, best_b.value))
 
-    def grid(steps: V) -> None:
+    def grid(steps: Value) -> None:
         per_step = per_width * steps.splat(s.lanes)
         fit(lambda x: _between((x - low) * per_step, 0, form.most))
 
     _steps(k, s.grids, grid)
     with k.range(0, ROUNDS, name="round"):
-        fit(_quants_min(form, best_a.now, best_b.now))
-    return best_a.now, best_b.now
+        fit(_quants_min(form, best_a.value, best_b.value))
+    return best_a.value, best_b.value
 
 
-def _refit_min(k: Kernel, form: KType, s: _Search, big_a: V, big_b: V, d: V, e: V) -> tuple[V, V]:
-    def error_of(d: V, e: V) -> V:
+def _refit_min(
+    k: Kernel, form: KType, s: _Search, big_a: Value, big_b: Value, d: Value, e: Value
+) -> tuple[Value, Value]:
+    def error_of(d: Value, e: Value) -> Value:
         a, b = big_a * d.splat(s.lanes), big_b * e.splat(s.lanes)
         make = _quants_min(form, a, b)
 
-        def term(x: V, w: V, _: V) -> tuple[V]:
+        def term(x: Value, w: Value, _: Value) -> tuple[Value]:
             off = a * make(x) - b - x
             return (w * off * off,)
 
@@ -196,11 +198,11 @@ def _refit_min(k: Kernel, form: KType, s: _Search, big_a: V, big_b: V, d: V, e: 
 
     best_d, best_e, best = k.var(d), k.var(e), k.var(error_of(d, e))
     with k.range(0, REFITS, name="refit"):
-        a = big_a * best_d.now.splat(s.lanes)
-        b = big_b * best_e.now.splat(s.lanes)
+        a = big_a * best_d.value.splat(s.lanes)
+        b = big_b * best_e.value.splat(s.lanes)
         make = _quants_min(form, a, b)
 
-        def terms(x: V, w: V, _: V, make=make) -> tuple[V, ...]:
+        def terms(x: Value, w: Value, _: Value, make=make) -> tuple[Value, ...]:
             aq = big_a * make(x)
             return w * aq * aq, w * aq * big_b, w * big_b * big_b, w * aq * x, w * big_b * x
 
@@ -209,11 +211,11 @@ def _refit_min(k: Kernel, form: KType, s: _Search, big_a: V, big_b: V, d: V, e: 
         new_d = _as_half(k, (bb * ax - ab * bx) * per_det)
         new_e = _as_half(k, (ab * ax - aa * bx) * per_det)
         error = error_of(new_d, new_e)
-        better = error < best.now
-        best.set(better.select(error, best.now))
-        best_d.set(better.select(new_d, best_d.now))
-        best_e.set(better.select(new_e, best_e.now))
-    return best_d.now, best_e.now
+        better = error < best.value
+        best.set(better.select(error, best.value))
+        best_d.set(better.select(new_d, best_d.value))
+        best_e.set(better.select(new_e, best_e.value))
+    return best_d.value, best_e.value
 
 
 # --- without: Q3_K, Q6_K
@@ -233,19 +235,19 @@ def _without_min(k: Kernel, form: KType, s: _Search, out: Ptr) -> None:
     STORE[form.nbytes](k, form, s.quant, out, (big_a,), (d,))
 
 
-def _quants_plain(form: KType, a: V):
+def _quants_plain(form: KType, a: Value):
     inverse = _inverse(a)
     return lambda x: _between(x * inverse, -form.middle, form.middle - 1)
 
 
-def _search_plain(k: Kernel, form: KType, s: _Search) -> V:
+def _search_plain(k: Kernel, form: KType, s: _Search) -> Value:
     per_far = _inverse(s.far)
     best_gain, best_a = k.var(s.zero()), k.var(s.zero())
 
     def fit(make) -> None:
         """E is the sum of w x^2 minus a gain, (sum w q x)^2 / sum w q^2."""
 
-        def terms(x: V, w: V, _: V) -> tuple[V, V]:
+        def terms(x: Value, w: Value, _: Value) -> tuple[Value, Value]:
             q = make(x)
             wq = w * q
             return wq * q, wq * x
@@ -253,27 +255,27 @@ def _search_plain(k: Kernel, form: KType, s: _Search) -> V:
         qq_sum, qx_sum = s.sums(terms, 2)
         a = qx_sum * _inverse(qq_sum)
         gain = qx_sum * a
-        better = gain > best_gain.now
-        best_gain.set(better.select(gain, best_gain.now))
-        best_a.set(better.select(a, best_a.now))
+        better = gain > best_gain.value
+        best_gain.set(better.select(gain, best_gain.value))
+        best_a.set(better.select(a, best_a.value))
 
-    def grid(steps: V) -> None:
+    def grid(steps: Value) -> None:
         # The farthest weight goes to the negative end.
         per_step = per_far * (0.0 - steps).splat(s.lanes)
         fit(lambda x: _between(x * per_step, -form.middle, form.middle - 1))
 
     _steps(k, s.grids, grid)
     with k.range(0, ROUNDS, name="round"):
-        fit(_quants_plain(form, best_a.now))
-    return best_a.now
+        fit(_quants_plain(form, best_a.value))
+    return best_a.value
 
 
-def _refit_plain(k: Kernel, form: KType, s: _Search, big_a: V, d: V) -> V:
-    def error_of(d: V) -> V:
+def _refit_plain(k: Kernel, form: KType, s: _Search, big_a: Value, d: Value) -> Value:
+    def error_of(d: Value) -> Value:
         a = big_a * d.splat(s.lanes)
         make = _quants_plain(form, a)
 
-        def term(x: V, w: V, _: V) -> tuple[V]:
+        def term(x: Value, w: Value, _: Value) -> tuple[Value]:
             off = a * make(x) - x
             return (w * off * off,)
 
@@ -281,28 +283,28 @@ def _refit_plain(k: Kernel, form: KType, s: _Search, big_a: V, d: V) -> V:
 
     best_d, best = k.var(d), k.var(error_of(d))
     with k.range(0, REFITS, name="refit"):
-        make = _quants_plain(form, big_a * best_d.now.splat(s.lanes))
+        make = _quants_plain(form, big_a * best_d.value.splat(s.lanes))
 
-        def terms(x: V, w: V, _: V, make=make) -> tuple[V, V]:
+        def terms(x: Value, w: Value, _: Value, make=make) -> tuple[Value, Value]:
             aq = big_a * make(x)
             return w * aq * aq, w * aq * x
 
         aa, ax = (total.hsum() for total in s.sums(terms, 2))
         new_d = _as_half(k, ax * _inverse(aa))
         error = error_of(new_d)
-        better = error < best.now
-        best.set(better.select(error, best.now))
-        best_d.set(better.select(new_d, best_d.now))
-    return best_d.now
+        better = error < best.value
+        best.set(better.select(error, best.value))
+        best_d.set(better.select(new_d, best_d.value))
+    return best_d.value
 
 
-def _largest_as_half(k: Kernel, values: V, most: int) -> V:
+def _largest_as_half(k: Kernel, values: Value, most: int) -> Value:
     """The largest of the lanes divided by `most`, rounded to fp16."""
     top = values.fold(lambda one, other: (one > other).select(one, other))
     return _as_half(k, top / float(most))
 
 
-def _as_half(k: Kernel, value: V) -> V:
+def _as_half(k: Kernel, value: Value) -> Value:
     """Rounded to fp16; 0 where fp16 has no number for it."""
     fits = (value.abs() < 65504.0).select(value, 0.0)
     return f16_to_f32(k, f32_to_f16(k, fits))

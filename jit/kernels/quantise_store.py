@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..simd import Kernel, Ptr, V, i16, i32
+from ..simd import Kernel, Ptr, Value, i16, i32
 from .mathlib import f32_to_f16
 from .quantise import scatter
 
@@ -54,15 +54,17 @@ KTYPES = {
     "q6_k": KType(16, 63, 128, 0, 210),
 }
 
-Quant = Callable[[V], V]  # where in q, lanes on -> the q of a weight of each sub-block, as float32
-Values = Sequence[V]
+Quant = Callable[
+    [Value], Value
+]  # where in q, lanes on -> the q of a weight of each sub-block, as float32
+Values = Sequence[Value]
 
 
-def _store_half(k: Kernel, out: Ptr, at: int, value: V) -> None:
+def _store_half(k: Kernel, out: Ptr, at: int, value: Value) -> None:
     out.at(at).cast(i16).store(0, f32_to_f16(k, value))
 
 
-def _lanes_of(value: V, order: Iterable[int]) -> V:
+def _lanes_of(value: Value, order: Iterable[int]) -> Value:
     return value.shuffle(list(order))
 
 
@@ -87,7 +89,7 @@ def _store_q45(
             scatter(out.at(i + 16), 1, bits.fold(lambda one, other: one | other))
 
 
-def _quarters(q: V, shift: int) -> V:
+def _quarters(q: Value, shift: int) -> Value:
     """Lane (half, quarter, part) of 16 -> lane (half, part) of 4: the quarters' bits in one byte.
 
     Weight 128 half + 32 quarter + 16 part + i is in lane (half, quarter, part), byte 32 half +

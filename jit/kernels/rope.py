@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..dot import to_bf16_bits
-from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, V, f32, i16, i32, kernel
+from ..simd import F32, I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i16, i32, kernel
 from . import cache_q8
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
 from .kvcache import PAGE, KVFormat, head_part, head_words
@@ -97,7 +97,7 @@ def rope_store(
             _store_value(k, v_part, within, value, head_dim, kv)
 
 
-def _plus(x: Ptr, bias: Ptr | None, at: int, lanes: int) -> V:
+def _plus(x: Ptr, bias: Ptr | None, at: int, lanes: int) -> Value:
     value = x.load(at, lanes)
     return value + bias.load(at, lanes) if bias else value
 
@@ -106,12 +106,12 @@ def _plus(x: Ptr, bias: Ptr | None, at: int, lanes: int) -> V:
 class _Dims:
     """A head in registers: what is rotated, as firsts and seconds of pairs, and the rest."""
 
-    low: list[V]
-    high: list[V]
-    rest: list[V]
+    low: list[Value]
+    high: list[Value]
+    rest: list[Value]
 
     @property
-    def all(self) -> list[V]:
+    def all(self) -> list[Value]:
         return self.low + self.high + self.rest
 
 
@@ -149,7 +149,7 @@ class _Head:
         rest = [_plus(x, bias, at, lanes) for at in range(self.rotated, self.head_dim, lanes)]
         return _Dims(low, high, rest)
 
-    def normed(self, x: _Dims, weight: Ptr, eps: V) -> _Dims:
+    def normed(self, x: _Dims, weight: Ptr, eps: Value) -> _Dims:
         """x / sqrt(mean(x^2) + eps) * weight."""
         k, lanes = self.k, self.lanes
         total = k.zeros(f32, lanes)
@@ -160,7 +160,7 @@ class _Head:
         parts = ((x.low, w.low), (x.high, w.high), (x.rest, w.rest))
         return _Dims(*([a * wide * b for a, b in zip(*part, strict=True)] for part in parts))
 
-    def turned(self, x: _Dims, angles: tuple[Ptr, Ptr]) -> list[V]:
+    def turned(self, x: _Dims, angles: tuple[Ptr, Ptr]) -> list[Value]:
         """All dims after the rotation by this position's angles."""
         k, lanes = self.k, self.lanes
         low, high = [], []
@@ -171,7 +171,7 @@ class _Head:
         return low + high + x.rest
 
 
-def _pairs(k: Kernel, values: list[V]) -> list[V]:
+def _pairs(k: Kernel, values: list[Value]) -> list[Value]:
     """float32 vectors of consecutive dims -> int32 vectors of bf16 pairs, half as many lanes."""
     out = []
     for v in values:
@@ -186,7 +186,9 @@ def bf16_pairs(k: Kernel, kv: KVFormat) -> bool:
     return kv == "bf16" and k.target.has_bf16_dot
 
 
-def _store_query(k: Kernel, out: Ptr, at: V, dims: list[V], scale: V, kv: KVFormat) -> None:
+def _store_query(
+    k: Kernel, out: Ptr, at: Value, dims: list[Value], scale: Value, kv: KVFormat
+) -> None:
     scaled = [v * scale.splat(v.lanes) for v in dims]
     if kv == "q8":
         cache_q8.store_query(k, out, at, scaled)
@@ -199,7 +201,9 @@ def _store_query(k: Kernel, out: Ptr, at: V, dims: list[V], scale: V, kv: KVForm
         row.store(n * v.lanes, v)
 
 
-def _store_key(k: Kernel, part: Ptr, within: V, dims: list[V], head_dim: int, kv: KVFormat) -> None:
+def _store_key(
+    k: Kernel, part: Ptr, within: Value, dims: list[Value], head_dim: int, kv: KVFormat
+) -> None:
     """Scatter one key into its lane: the stride between dims is a whole vector."""
     if kv == "q8":
         cache_q8.store_key(k, part, within, dims)
@@ -216,7 +220,7 @@ def _store_key(k: Kernel, part: Ptr, within: V, dims: list[V], head_dim: int, kv
 
 
 def _store_value(
-    k: Kernel, part: Ptr, within: V, dims: list[V], head_dim: int, kv: KVFormat
+    k: Kernel, part: Ptr, within: Value, dims: list[Value], head_dim: int, kv: KVFormat
 ) -> None:
     if kv == "q8":
         cache_q8.store_value(k, part, within, dims)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import I64, F32s, I32s, I64s, Kernel, Ptr, V, f32, i32, kernel
+from ..simd import I64, F32s, I32s, I64s, Kernel, Ptr, Value, f32, i32, kernel
 from .argmax import PARTS
 from .mathlib import exp
 
@@ -58,11 +58,11 @@ def sample_levels(
                 usable = bit.ne(0) & (at < count.to(i32).splat(lanes))
                 for edge, number, total in zip(edges, numbers, weights, strict=True):
                     there = usable & (gap <= edge)
-                    number.set(number.now + there.select(k.const(1, number.now.type), 0))
-                    total.set(total.now + there.select(weight, 0))
+                    number.set(number.value + there.select(k.const(1, number.value.type), 0))
+                    total.set(total.value + there.select(weight, 0))
         for j, (number, total) in enumerate(zip(numbers, weights, strict=True)):
-            counts.store(unit * LEVELS + j, number.now.fold(lambda a, b: a + b))
-            masses.store(unit * LEVELS + j, total.now.hsum())
+            counts.store(unit * LEVELS + j, number.value.fold(lambda a, b: a + b))
+            masses.store(unit * LEVELS + j, total.value.hsum())
 
 
 @kernel
@@ -104,12 +104,12 @@ def sample_collect(
                     gap = largest - logits.load(token)
                     bit = (allowed >> (token - word * 32).to(i32)) & 1
                     with k.if_(bit.ne(0) & (gap > low) & (gap <= high)):
-                        ids.store(place.now, token.to(i32))
-                        place.set(place.now + 1)
-        found.store(unit, place.now - begin * 32)
+                        ids.store(place.value, token.to(i32))
+                        place.set(place.value + 1)
+        found.store(unit, place.value - begin * 32)
 
 
-def _largest(k: Kernel, best: Ptr) -> V:
+def _largest(k: Kernel, best: Ptr) -> Value:
     """The largest logit of all slices."""
     largest = best.load(0)
     for n in range(1, PARTS):

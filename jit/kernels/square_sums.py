@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..simd import F32, I64, F32s, I32s, I64s, Kernel, Ptr, V, f32, i64, kernel
+from ..simd import F32, I64, F32s, I32s, I64s, Kernel, Ptr, Value, f32, i64, kernel
 
 COLUMNS = 64  # of a unit; rows are padded to it
 _LANES = 16
@@ -25,12 +25,12 @@ def row_scales(k: Kernel, x: F32s, scales: F32s, stride: I64, width: I64, eps: F
         wide = k.var(k.zeros(f32, _LANES))
         with k.range(0, whole, step=_LANES) as at:
             v = line.load(at, _LANES)
-            wide.set(wide.now + v * v)
-        total = k.var(wide.now.hsum())
+            wide.set(wide.value + v * v)
+        total = k.var(wide.value.hsum())
         with k.range(whole, width, name="rest") as at:
             v = line.load(at)
-            total.set(total.now + v * v)
-        scales.store(row, 1.0 / (total.now / width.to(f32) + eps))
+            total.set(total.value + v * v)
+        scales.store(row, 1.0 / (total.value / width.to(f32) + eps))
 
 
 @kernel
@@ -83,16 +83,16 @@ def _zeros(k: Kernel) -> list:
     return [k.var(k.zeros(f32, _LANES)) for _ in range(COLUMNS // _LANES)]
 
 
-def _add_row(k: Kernel, totals: list, line: Ptr, scale: V) -> None:
+def _add_row(k: Kernel, totals: list, line: Ptr, scale: Value) -> None:
     wide = scale.splat(_LANES)
     for n, total in enumerate(totals):
         v = line.load(n * _LANES, _LANES)
-        total.set(total.now + v * v * wide)
+        total.set(total.value + v * v * wide)
 
 
 def _add_to(sums: Ptr, totals: list) -> None:
     for n, total in enumerate(totals):
-        sums.store(n * _LANES, sums.load(n * _LANES, _LANES) + total.now)
+        sums.store(n * _LANES, sums.load(n * _LANES, _LANES) + total.value)
 
 
 def reference(x: np.ndarray, eps: float | None) -> np.ndarray:

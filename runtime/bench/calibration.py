@@ -160,8 +160,8 @@ class Sampler:
         phase = session.last_phase
         assert phase is not None, "a phase has just ended"
         each = 1.0 / phase.passes if case.generate else 1.0
-        players = session.accounts.players()
-        found = parts_of(session.measured, players)
+        active_threads = session.accounts.active_threads()
+        found = parts_of(session.measured, active_threads)
         parts = {name: seconds * each for name, seconds in found.items()}
         start = case.start + (case.generate - 1) // 2 if case.generate else case.start
         tokens = 1 if case.generate else case.prompt
@@ -178,11 +178,11 @@ def steady(a: MachineProfile, b: MachineProfile) -> bool:
 _PARTS = ("products", "head", "attention", "rows")
 
 
-def parts_of(measured: Mapping[Plan[Any], TapeTimes], players: float) -> dict[str, float]:
+def parts_of(measured: Mapping[Plan[Any], TapeTimes], active_threads: float) -> dict[str, float]:
     """Seconds that each of `players` threads was in each part, in a session's passes."""
     parts: dict[str, float] = dict.fromkeys(_PARTS, 0.0)
     for plan, times in measured.items():
-        work = times.work_seconds().sum(axis=0) / players
+        work = times.work_seconds().sum(axis=0) / active_threads
         for op, value in zip(plan.graph.tape.ops, work, strict=True):
             parts[_part(op.kernel.source.name, op.name)] += float(value)
     return parts

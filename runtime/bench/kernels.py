@@ -22,7 +22,7 @@ from ...jit.kernels.panels import FORMATS, Format
 from ...jit.kernels.probe import Peak
 from ...jit.kernels.rope import tables
 from ...jit.pool import Pool
-from ...jit.tape import NativeTape, Op, Tape
+from ...jit.tape import CompiledTape, Op, Tape
 from ...jit.targets import CpuTarget
 from ..forward import experts
 from ..forward.batch import Span
@@ -328,7 +328,7 @@ class _Bench:
             play(self._tape(rest))
         return [op for op in graph.tape.ops if wanted(op)]
 
-    def _tape(self, ops: list[Op]) -> NativeTape:
+    def _tape(self, ops: list[Op]) -> CompiledTape:
         tape = Tape("bench", self.pool.threads)
         tape.ops = ops
         return tape.finish(self.library, self.pool)

@@ -14,7 +14,7 @@ from ...jit.compile import spec
 from ...jit.kernels import gemm, gemm_k, moe
 from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.pool import aligned
-from ...jit.tape import DYNAMIC, EACH, STATIC, PerThread
+from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ..weights.loader import Matrix
 from .graph import CHUNKS, ONE, TOKENS, Graph
 from .rows import Prepared, Row
@@ -47,7 +47,7 @@ def route(g: Graph, scores: Row, used: int, gate_up: Matrix, down: Matrix) -> Ro
     if g.decode:
         ids, weights = _own(g, "expert_ids", used + 1, np.int32), _own(g, "expert_weights", used)
         args = [scores.data, scores.stride, ids, weights]
-        g.tape.op("route", kernel, args, g.units(TOKENS), mode=EACH, barrier=False)
+        g.tape.op("route", kernel, args, g.units(TOKENS), mode=REPLICATED, barrier=False)
         # One pair for each expert, in the order of the slots.
         starts, pairs = (_counting(n) for n in (used + 1, used))
         units[:2] = used * gate_up.units, used * down.units

@@ -30,7 +30,7 @@ from ...jit.kernels.batch import (
 )
 from ...jit.kernels.kvcache import layer_offsets
 from ...jit.pool import aligned
-from ...jit.tape import DYNAMIC, EACH, STATIC, PerThread, Tape
+from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
 from ...jit.targets import CpuTarget
 from ..weights.loader import Matrix
 from .batch import Span
@@ -163,7 +163,7 @@ class Graph:
         blocks = width // form.block
         args = [table, self.ids, x.data, blocks * form.file_bytes, blocks, x.stride]
         kernel = spec(embed.embed, fmt=matrix_format, **({"scale": scale} if scale != 1 else {}))
-        mode = EACH if own else STATIC
+        mode = REPLICATED if own else STATIC
         self.tape.op("embed", kernel, args, self.units(TOKENS), mode=mode, barrier=not own)
         return x
 
@@ -212,7 +212,7 @@ class Graph:
         own = isinstance(x.data, PerThread)
         width = -(-y.width // ALIGN) * ALIGN
         args = [x.data, y.data, weight, x.stride, y.stride, y.width, width, float(eps)]
-        mode = EACH if own else STATIC
+        mode = REPLICATED if own else STATIC
         kernel = spec(activations.add_norm)
         self.tape.op(name, kernel, args, self.units(TOKENS), mode=mode, barrier=False)
 
@@ -354,7 +354,7 @@ class Graph:
             kernel,
             args,
             self.units(OUT_COUNT if outputs else TOKENS if x.each == 1 else PAIRS),
-            mode=EACH if own else STATIC,
+            mode=REPLICATED if own else STATIC,
             barrier=last and not own,
         )
         return PreparedRows(data, width)

@@ -36,7 +36,7 @@ class Accounts:
     def kernel_seconds(self) -> float:
         """Mean time of a thread inside kernels since `reset`."""
         work = sum(float(times.work_seconds().sum()) for times in self._session.measured.values())
-        return work / self.players() + sum(n / p.rows * p.kernel_s for n, p in self._shared)
+        return work / self.active_threads() + sum(n / p.rows * p.kernel_s for n, p in self._shared)
 
     def rows_seconds(self) -> float:
         """The part of it in kernels that neither multiply by weights nor attend."""
@@ -46,22 +46,22 @@ class Accounts:
                 work = times.work_seconds().sum(axis=0)
                 total += float(work[plan.rows].sum())
         part = sum(n / p.rows * p.elementwise_s for n, p in self._shared)
-        return total / self.players() + part
+        return total / self.active_threads() + part
 
     def pass_seconds(self) -> float:
         """Time inside passes since `reset`: of those that others shared, by its number of rows."""
         alone = self._session.measured.values()
         own = sum(float((t.work_seconds() + t.wait_seconds()).sum()) for t in alone)
-        return own / self.players() + sum(n / p.rows * p.seconds for n, p in self._shared)
+        return own / self.active_threads() + sum(n / p.rows * p.seconds for n, p in self._shared)
 
-    def players(self) -> float:
+    def active_threads(self) -> float:
         """Threads that played a pass since `reset`, on average."""
         all_ = self._session.measured.values()
         passes = sum(times.passes for times in all_) + len(self._shared)
         if not passes:
             return self._session.engine.pool.active
         threads = sum(p.threads for _, p in self._shared)
-        return (sum(times.players for times in all_) + threads) / passes
+        return (sum(times.active_threads for times in all_) + threads) / passes
 
     def cost(self, rows: Rows, start: int) -> PassCost:
         """Counts of a pass that computed `rows` from position `start` on.
@@ -165,7 +165,7 @@ class Accounts:
             mbu=seen.mbu,
             dispatch_share=seen.dispatch_share,
             limit_share=seen.limit_share,
-            threads=round(self.players()),
+            threads=round(self.active_threads()),
             plan=plan,
             memory_level=prediction.level,
             experts=self._experts(cost, passes),

@@ -82,8 +82,8 @@ class Crowding:
 
     def _look(self, now: float) -> None:
         caller = threading.get_native_id()
-        players = [caller, *self.pool.worker_ids[: self.pool.active - 1]]
-        delays = {tid: self._delay(tid) or 0 for tid in players}
+        active_threads = [caller, *self.pool.worker_ids[: self.pool.active - 1]]
+        delays = {tid: self._delay(tid) or 0 for tid in active_threads}
         passed, self._looked = now - self._looked, now
         before, self._delays = self._delays, delays
         if passed > STALE_S:

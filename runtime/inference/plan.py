@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from ...jit.tape import NativeTape, Tape
+from ...jit.tape import CompiledTape, Tape
 from ..forward.choice import ROWS, choose_ops, choose_rows_ops
 from ..forward.graph import Graph
 from ..forward.split import TOKENS as SPLIT_TOKENS
@@ -45,7 +45,7 @@ class Plan(Generic[G]):
         network.forward(self.graph, choice.logits)
         if most_tokens == 1:
             choose_ops(self.graph.tape, self.graph.state, choice)
-        self.tape: NativeTape = self.graph.tape.finish(engine.library, engine.pool)
+        self.tape: CompiledTape = self.graph.tape.finish(engine.library, engine.pool)
         self.name = name
         self.most_tokens = most_tokens
         # Ops that neither multiply by weights nor attend: bool [ops].
@@ -87,7 +87,7 @@ class Plans:
         return found if found.graph.fits(spans) else plan
 
     @cached_property
-    def choose(self) -> NativeTape:
+    def choose(self) -> CompiledTape:
         """The greedy choice in the rows that `choice.rows` names."""
         engine, tape = self._engine, Tape("choose", self._engine.threads)
         choose_rows_ops(tape, engine.choice)

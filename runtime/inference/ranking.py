@@ -18,7 +18,7 @@ from ...errors import EngineError, PassCancelledError
 from ...jit.compile import spec
 from ...jit.kernels import argmax, sample
 from ...jit.pool import aligned
-from ...jit.tape import NativeTape, Tape
+from ...jit.tape import CompiledTape, Tape
 
 if TYPE_CHECKING:
     from ...jit.compile import Library
@@ -86,7 +86,7 @@ class Ranking:
         self._known: list[_Level] = []
         self._sorted: dict[tuple[float, float], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
-    def _tapes(self, threads: int, library: Library) -> list[NativeTape]:
+    def _tapes(self, threads: int, library: Library) -> list[CompiledTape]:
         units = np.full(1, argmax.PARTS, np.int64)
         given = [self._padded, self._mask, self._use_mask]
         first, again, collect = (Tape(name, threads) for name in ("rank", "look", "collect"))
@@ -203,9 +203,9 @@ class Ranking:
             self._sorted[key] = ids[order], gaps, above.mass + np.cumsum(weights)
         return self._sorted[key]
 
-    def _play(self, tape: NativeTape) -> None:
+    def _play(self, tape: CompiledTape) -> None:
         at, end = 0, len(tape)
-        while (at := tape.play(at)) < end:
+        while (at := tape.run(at)) < end:
             if self._pool.stopped:
                 self._pool.clear_stop()
                 raise PassCancelledError("stopped; the session keeps what it has")

@@ -16,7 +16,7 @@ from ..forward.choice import greedy
 from ..forward.split import TOKENS as SPLIT_TOKENS
 
 if TYPE_CHECKING:
-    from ...jit.tape import NativeTape, TapeTimes
+    from ...jit.tape import CompiledTape, TapeTimes
     from ..forward.choice import Choice
     from .engine import Engine
     from .plan import Plan
@@ -283,11 +283,11 @@ class Runner:
                 pool.active = active
         return engine.choice.tokens[first : first + count].tolist()
 
-    def _play(self, tape: NativeTape, times: TapeTimes) -> None:
+    def _play(self, tape: CompiledTape, times: TapeTimes) -> None:
         """Run a tape to its end, with a breath for Python's signal handlers now and then."""
         pool, at, end = self._engine.pool, 0, len(tape)
         while True:
-            at = tape.play(at, times)
+            at = tape.run(at, times)
             if at == end:
                 return
             if pool.stopped:

@@ -201,7 +201,7 @@ class Tuning:
     def apply(self) -> None:
         """Put these settings to work on the pool: at first, and when another engine's had it."""
         self.pool.set_spin(SPIN_BARRIER_S, self.spin)
-        self._naps = self.pool.naps
+        self._naps = self.pool.parks
         self._playing = self.pool.active  # as the pool's own, but read for every token
 
     def prepare(self) -> None:
@@ -359,16 +359,16 @@ class Tuning:
 
     def _correct_spin(self, decode: bool, passes: int) -> None:
         """Within a decode, workers should not park: what comes between passes is our own work."""
-        naps, self._naps = self.pool.naps - self._naps, self.pool.naps
+        parks, self._naps = self.pool.parks - self._naps, self.pool.parks
         playing = self.pool.active - 1
         if not (self.fixed.online and self.fixed.spin is None and decode and playing):
             return
-        if self._raised < 0 or passes < 8 or naps < passes * playing / 2:
+        if self._raised < 0 or passes < 8 or parks < passes * playing / 2:
             return
         if self.spin < SPIN_MOST_S and self._raised < 2:
             self._raised += 1
             self.spin = min(SPIN_MOST_S, 8 * self.spin)
-            why = f"threads parked {naps} times in {passes} passes"
+            why = f"threads parked {parks} times in {passes} passes"
         else:  # whatever comes in between takes longer: spinning is in vain
             self._raised = -1
             self.spin = float(self._spin.value)

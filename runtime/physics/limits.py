@@ -15,7 +15,7 @@ import numpy as np
 from ...jit.compile import Library, spec
 from ...jit.kernels import probe
 from ...jit.pool import Pool, aligned
-from ...jit.tape import NativeTape, PerThread, Tape
+from ...jit.tape import CompiledTape, PerThread, Tape
 from ..memory import Arena
 from .machine import DRAM_BYTES, MachineProfile, cache_sizes, cpu_name, usable_cores
 
@@ -30,7 +30,7 @@ BARRIERS = 500
 class _Probe:
     """A tape and the work of one play: bytes, operations or barriers."""
 
-    tape: NativeTape
+    tape: CompiledTape
     work: float
 
     def rate(self) -> float:
@@ -38,11 +38,11 @@ class _Probe:
         return self.work / min([play(self.tape) for _ in range(PLAYS + 1)][1:])
 
 
-def play(tape: NativeTape) -> float:
+def play(tape: CompiledTape) -> float:
     """Seconds that a tape takes from its start to its end."""
     started, at = time.perf_counter(), 0
     while at < len(tape):
-        at = tape.play(at)
+        at = tape.run(at)
     return time.perf_counter() - started
 
 
@@ -90,7 +90,7 @@ class Limits:
         self.samples.append(found)
         return found
 
-    def _finish(self, tape: Tape) -> NativeTape:
+    def _finish(self, tape: Tape) -> CompiledTape:
         return tape.finish(self._library, self._pool)
 
     def _read(self, data: np.ndarray) -> _Probe:

@@ -18,7 +18,7 @@ import numpy as np
 from ...jit.compile import Library, spec
 from ...jit.kernels import probe
 from ...jit.pool import Pool, aligned
-from ...jit.tape import NativeTape, PerThread, Tape
+from ...jit.tape import CompiledTape, PerThread, Tape
 from ..memory import Arena
 from .limits import play
 from .machine import keep_fields, profile_folder
@@ -126,7 +126,7 @@ def _touch(arena: Arena) -> float:
     return time.perf_counter() - started
 
 
-def _reading(library: Library, pool: Pool, arena: Arena) -> NativeTape:
+def _reading(library: Library, pool: Pool, arena: Arena) -> CompiledTape:
     _touch(arena)
     sinks = PerThread([aligned(64, np.uint8) for _ in range(pool.threads)])
     tape = Tape("read", pool.threads)

@@ -29,7 +29,7 @@ from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.kernels.gemm import gemm_quant, tile_tokens, whole_tokens
 from ...jit.kernels.panels import FORMATS
 from ...jit.pool import Pool, aligned
-from ...jit.tape import DYNAMIC, NativeTape, Tape
+from ...jit.tape import DYNAMIC, CompiledTape, Tape
 from ...jit.targets import CpuTarget
 from ..memory import Arena
 from .limits import play
@@ -127,7 +127,7 @@ class _Bench:
         return {n: [seconds[0] / seconds[n] for seconds in rounds] for n in others}
 
     @staticmethod
-    def _round(tapes: Mapping[int, NativeTape]) -> dict[int, float]:
+    def _round(tapes: Mapping[int, CompiledTape]) -> dict[int, float]:
         """Best seconds of a few plays of each, in turns: a neighbour only ever adds time."""
         times: dict[int, list[float]] = {n: [] for n in tapes}
         for turn in range(PLAYS):
@@ -136,7 +136,7 @@ class _Bench:
                 times[n].append(play(tapes[n]))
         return {n: min(found) for n, found in times.items()}
 
-    def _tape(self, given: Mapping[str, int], tokens: int, nbytes: int) -> NativeTape:
+    def _tape(self, given: Mapping[str, int], tokens: int, nbytes: int) -> CompiledTape:
         lanes, units = self.library.target.lanes, nbytes // self.panel_bytes
         out = aligned((tokens, units * 2 * lanes), np.float32)
         kernel = spec(gemm_quant, fmt=FORMAT, epilogue="store", blocks=DEPTH // 32, **given)

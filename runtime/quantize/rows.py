@@ -118,7 +118,7 @@ class RowMaker:
         tape.op(kernel.label, kernel, args, np.array([units], np.int64), mode=DYNAMIC, chunk=chunk)
         native, at = tape.finish(self.library, self.pool), 0
         while at < len(native):
-            at = native.play(at)
+            at = native.run(at)
 
 
 def bfloat16(values: np.ndarray) -> np.ndarray:

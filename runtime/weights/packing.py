@@ -118,7 +118,7 @@ def pack_all(
     done = asked = 0
     while done < len(native):
         asked = _ask(pieces, max(done, asked), done)
-        before, done = done, native.play(done)
+        before, done = done, native.run(done)
         for matrix, piece in zip(matrices[before:done], pieces[before:done], strict=True):
             drop(piece.first)
             drop(piece.second)
@@ -141,7 +141,7 @@ def all_finite(data: np.ndarray, form: Format, blocks: int, library: Library, po
     tape.op("look", kernel, [data, row_bytes, blocks, bad], units, mode=DYNAMIC, chunk=64)
     native, done = tape.finish(library, pool), 0
     while done < len(native):
-        done = native.play(done)
+        done = native.run(done)
     drop(data)
     return not bad.any()
 

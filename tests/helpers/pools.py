@@ -1,4 +1,4 @@
-"""Threads to play tapes on, without an engine."""
+"""Threads to run tapes on, without an engine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from triplepoint.jit.targets import detect
 
 @contextlib.contextmanager
 def pool_of(threads: int) -> Iterator[tuple[Library, Pool]]:
-    """So many threads, and the library whose kernels they play."""
+    """So many threads, and the library whose kernels they run."""
     library = Library(detect(), ObjectCache(default_folder()))
     pool = Pool(library, threads)
     try:

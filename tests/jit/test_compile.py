@@ -25,7 +25,7 @@ from triplepoint.jit.compile import (
 from triplepoint.jit.dot import KEY_INSTRUCTION
 from triplepoint.jit.kernels.argmax import argmax_final, argmax_part
 from triplepoint.jit.kernels.embed import embed
-from triplepoint.jit.simd import F32s, I32s, Kernel, V, f32, kernel
+from triplepoint.jit.simd import F32s, I32s, Kernel, Value, f32, kernel
 from triplepoint.jit.targets import TARGETS, detect, runnable
 
 SMALL = spec(argmax_final)
@@ -285,7 +285,7 @@ def _mappings() -> dict[str, str]:
 def with_constants(k: Kernel, x: F32s) -> None:
     """Has constants of its own, so that its object has data beside its code."""
     with k.units():
-        value: V = x.load(0, 4) * k.f32(3.25, 4)
+        value: Value = x.load(0, 4) * k.f32(3.25, 4)
         x.store(0, value.shuffle([2, 0, 3, 1]))
 
 

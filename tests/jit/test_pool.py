@@ -20,7 +20,7 @@ from helpers.native_ops import (
 from triplepoint.errors import EngineError
 from triplepoint.jit.compile import Library
 from triplepoint.jit.pool import Pool, aligned
-from triplepoint.jit.tape import DYNAMIC, EACH, STATIC, NativeTape, PerThread, Tape
+from triplepoint.jit.tape import DYNAMIC, REPLICATED, STATIC, CompiledTape, PerThread, Tape
 
 THREADS = pytest.mark.parametrize("threads", [1, 2, 3, 4])
 
@@ -36,21 +36,21 @@ def _ring(library: Library, pool: Pool, size: int, steps: int, mode: int) -> tup
     return tape.finish(library, pool), a, b if steps % 2 else a
 
 
-def _play(tape: NativeTape) -> int:
-    """Play to the end; how many calls it took."""
+def _play(tape: CompiledTape) -> int:
+    """Run to the end; how many calls it took."""
     at, calls = 0, 0
     while at < len(tape):
-        at = tape.play(at)
+        at = tape.run(at)
         calls += 1
     return calls
 
 
-def _long(library: Library, pool: Pool, ops: int, loops: int) -> NativeTape:
+def _long(library: Library, pool: Pool, ops: int, loops: int) -> CompiledTape:
     """A tape of `ops` ops of about `loops` ns each."""
     tape = Tape("long", pool.threads)
     sinks = PerThread([aligned(8, np.int64) for _ in range(pool.threads)])
     for _ in range(ops):
-        tape.op("spin", SPIN, [np.array([loops]), sinks], np.array([1]), mode=EACH)
+        tape.op("spin", SPIN, [np.array([loops]), sinks], np.array([1]), mode=REPLICATED)
     return tape.finish(library, pool)
 
 
@@ -117,7 +117,7 @@ def test_dynamic_takes_over_from_a_busy_thread(library: Library, make_pool: Make
     one = np.array([1])
     tape = Tape("busy", 2)
     args = [PerThread(list(loops)), PerThread(list(sinks))]
-    tape.op("spin", SPIN, args, one, mode=EACH, barrier=False)
+    tape.op("spin", SPIN, args, one, mode=REPLICATED, barrier=False)
     tape.op("visit", VISIT, [times, who], np.array([40]), mode=DYNAMIC, chunk=3)
     native = tape.finish(library, pool)
     taken = 0
@@ -138,8 +138,8 @@ def test_each_does_all_units(library: Library, make_pool: MakePool, threads: int
     pool = make_pool(threads)
     mine = [aligned(8, np.int64) for _ in range(threads)]
     tape = Tape("each", threads)
-    tape.op("count", COUNT, [PerThread(mine)], np.array([7]), mode=EACH, barrier=False)
-    tape.op("count", COUNT, [PerThread(mine)], np.array([2]), mode=EACH)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([7]), mode=REPLICATED, barrier=False)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([2]), mode=REPLICATED)
     _play(tape.finish(library, pool))
 
     assert [m[:2].tolist() for m in mine] == [[2, 9]] * threads
@@ -163,7 +163,7 @@ def test_units_are_read_when_played(library: Library, make_pool: MakePool) -> No
 
 
 def test_active_threads(library: Library, make_pool: MakePool) -> None:
-    """Between passes any number of threads can be set to play; the others stay out of it.
+    """Between passes any number of threads can be set to run; the others stay out of it.
 
     With no spinning at all, threads sleep and wake late: a thread that wakes for an old pass must
     not join the next one.
@@ -173,14 +173,14 @@ def test_active_threads(library: Library, make_pool: MakePool) -> None:
     mine = [aligned(8, np.int64) for _ in range(4)]
     tape = Tape("count", 4)
     for _ in range(2):
-        tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
+        tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
     want = np.zeros(4, int)
     for n in range(1500):
         pool.active = 1 + n % 4
         if n % 7 == 0:
-            pool.rouse()
-        native.play()
+            pool.wake()
+        native.run()
         want[: pool.active] += 2
         assert [m[0] for m in mine] == want.tolist(), n
 
@@ -210,7 +210,7 @@ def test_sleeping_threads_wake(library: Library, make_pool: MakePool, spin: floa
 
 
 def test_nothing_is_written_after_a_pass(library: Library, make_pool: MakePool) -> None:
-    """When play returns, no thread touches the tape's memory any more: it may be freed.
+    """When run returns, no thread touches the tape's memory any more: it may be freed.
 
     The other thread has long been asleep at the last barrier when the first one leaves.
     """
@@ -219,17 +219,17 @@ def test_nothing_is_written_after_a_pass(library: Library, make_pool: MakePool) 
     loops = PerThread([np.array([200_000]), np.array([1])])
     sinks = PerThread([aligned(8, np.int64) for _ in range(2)])
     tape = Tape("late", 2)
-    tape.op("spin", SPIN, [loops, sinks], np.array([1]), mode=EACH)
+    tape.op("spin", SPIN, [loops, sinks], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
     for _ in range(50):
-        native.play()
+        native.run()
         at_return = native.times.stats.copy()
         time.sleep(0.002)
         assert np.array_equal(native.times.stats, at_return)
 
 
 def test_close_ends_the_threads(library: Library) -> None:
-    """After close the threads are gone; playing on is an error and not a hang."""
+    """After close the threads are gone; running on is an error and not a hang."""
     pool = Pool(library, 3)
     tape, *_ = _ring(library, pool, 8, 3, STATIC)
     _play(tape)
@@ -239,7 +239,7 @@ def test_close_ends_the_threads(library: Library) -> None:
 
     assert not any(worker.is_alive() for worker in pool._workers)
     with pytest.raises(EngineError, match="closed"):
-        tape.play()
+        tape.run()
 
 
 def test_a_forgotten_pool_ends_its_threads(library: Library) -> None:
@@ -280,14 +280,14 @@ def test_two_pools_side_by_side(library: Library, make_pool: MakePool) -> None:
 
 
 def test_a_long_pass_returns_now_and_then(library: Library, make_pool: MakePool) -> None:
-    """After its time slice play returns, and goes on where it was: the result is the same."""
+    """After its time slice run returns, and goes on where it was: the result is the same."""
     pool = make_pool(2)
     sinks = [aligned(8, np.int64) for _ in range(2)]
     tape = Tape("long", 2)
     for _ in range(30):
         args = [np.array([5_000_000]), PerThread(sinks)]
-        tape.op("spin", SPIN, args, np.array([1]), mode=EACH)
-    tape.op("count", COUNT, [PerThread(sinks)], np.array([1]), mode=EACH)
+        tape.op("spin", SPIN, args, np.array([1]), mode=REPLICATED)
+    tape.op("count", COUNT, [PerThread(sinks)], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
     calls = _play(native)
 
@@ -298,7 +298,7 @@ def test_a_long_pass_returns_now_and_then(library: Library, make_pool: MakePool)
 
 @THREADS
 def test_stop_from_another_thread(library: Library, make_pool: MakePool, threads: int) -> None:
-    """A pass of many seconds ends soon after stop(), and the pool can play again at once."""
+    """A pass of many seconds ends soon after stop(), and the pool can run again at once."""
     pool = make_pool(threads)
     tape = _long(library, pool, 1000, 10_000_000)
     timer = threading.Timer(0.03, pool.stop)
@@ -306,7 +306,7 @@ def test_stop_from_another_thread(library: Library, make_pool: MakePool, threads
     started = time.perf_counter()
     at = 0
     while at < len(tape) and not pool.stopped:
-        at = tape.play(at)
+        at = tape.run(at)
     took = time.perf_counter() - started
     timer.join()
 
@@ -326,7 +326,7 @@ def test_stop_before_a_pass(library: Library, make_pool: MakePool) -> None:
     tape, *_ = _ring(library, pool, 8, 10, STATIC)
     pool.stop()
 
-    assert tape.play() == 1
+    assert tape.run() == 1
     assert tape.times.passes == 0
     pool.clear_stop()
     assert _play(tape) == 1
@@ -363,7 +363,7 @@ def test_stamps_add_up(library: Library, make_pool: MakePool) -> None:
     sinks = PerThread([aligned(8, np.int64) for _ in range(2)])
     tape = Tape("stamps", 2)
     for _ in range(60):
-        tape.op("spin", SPIN, [loops, sinks], np.array([1]), mode=EACH)
+        tape.op("spin", SPIN, [loops, sinks], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
     started = time.perf_counter()
     _play(native)

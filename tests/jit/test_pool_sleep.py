@@ -8,17 +8,17 @@ from collections.abc import Callable
 import numpy as np
 from helpers.native_ops import COUNT, MakePool
 
-from triplepoint.jit import player
+from triplepoint.jit import executor
 from triplepoint.jit.compile import Library
 from triplepoint.jit.pool import Pool, aligned
-from triplepoint.jit.tape import EACH, NativeTape, PerThread, Tape
+from triplepoint.jit.tape import REPLICATED, CompiledTape, PerThread, Tape
 
 
-def _counting(library: Library, pool: Pool) -> tuple[list[np.ndarray], NativeTape]:
+def _counting(library: Library, pool: Pool) -> tuple[list[np.ndarray], CompiledTape]:
     """A tape on which each thread counts its passes, and where."""
     mine = [aligned(8, np.int64) for _ in range(pool.threads)]
     tape = Tape("count", pool.threads)
-    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=REPLICATED)
     return mine, tape.finish(library, pool)
 
 
@@ -31,26 +31,26 @@ def _until(condition: Callable[[], bool]) -> bool:
 
 
 def test_who_is_left_out_sleeps(library: Library, make_pool: MakePool) -> None:
-    """A worker that has no part in many passes parks at most once more, and plays when asked to."""
+    """A worker that has no part in many passes parks at most once more, and runs when asked to."""
     pool = make_pool(3)
     pool.set_spin(1.0, 0)
     mine = [aligned(8, np.int64) for _ in range(3)]
     tape = Tape("count", 3)
-    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
-    native.play()
+    native.run()
     pool.active = 2
     for _ in range(50):
-        native.play()
-    parked = int(pool._block[player.CREW_PARKED])
-    assert _until(lambda: pool._block[player.CREW_PARKED] == 1), parked
-    before = pool.naps
+        native.run()
+    parked = int(pool._block[executor.ACTIVE_EPOCH_PARKED])
+    assert _until(lambda: pool._block[executor.ACTIVE_EPOCH_PARKED] == 1), parked
+    before = pool.parks
     for _ in range(50):
-        native.play()
-    assert pool._block[player.CREW_PARKED] == 1
-    assert pool.naps - before <= 51, "only the other worker waits for passes"
+        native.run()
+    assert pool._block[executor.ACTIVE_EPOCH_PARKED] == 1
+    assert pool.parks - before <= 51, "only the other worker waits for passes"
     pool.active = 3
-    native.play()
+    native.run()
     assert [m[0] for m in mine] == [102, 102, 2]
 
 
@@ -66,49 +66,52 @@ def test_workers_that_sleep_can_be_waited_for(library: Library, make_pool: MakeP
 
 
 def test_a_pass_of_the_caller_alone_wakes_nobody(library: Library, make_pool: MakePool) -> None:
-    """Workers that were left out, and those that wait for a pass, sleep on; then all play again."""
+    """Workers that were left out, and those that wait for a pass, sleep on; then all run again."""
     pool = make_pool(3)
     pool.set_spin(1e-3, 1e-5)
     mine = [aligned(8, np.int64) for _ in range(3)]
     tape = Tape("count", 3)
-    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
-    native.play()
+    native.run()
     pool.active = 2
-    native.play()
+    native.run()
     for _ in range(20):
-        assert _until(lambda: pool._block[player.CREW_PARKED] == 1)
-        assert _until(lambda: pool._block[player.START_PARKED] == 1)
-        before = pool.naps
+        assert _until(lambda: pool._block[executor.ACTIVE_EPOCH_PARKED] == 1)
+        assert _until(lambda: pool._block[executor.START_PARKED] == 1)
+        before = pool.parks
         pool.active = 1
-        native.play()
+        native.run()
         pool.active = 2
-        assert (pool._block[player.CREW_PARKED], pool._block[player.START_PARKED]) == (1, 1)
-        assert pool.naps == before
-        native.play()
+        assert (pool._block[executor.ACTIVE_EPOCH_PARKED], pool._block[executor.START_PARKED]) == (
+            1,
+            1,
+        )
+        assert pool.parks == before
+        native.run()
     pool.active = 3
-    native.play()
+    native.run()
     assert [m[0] for m in mine] == [43, 23, 2]
 
 
-def test_roused_workers_spin(library: Library, make_pool: MakePool) -> None:
+def test_woken_workers_spin(library: Library, make_pool: MakePool) -> None:
     """Rousing wakes workers without a pass: when none comes they park again."""
     pool = make_pool(2)
     pool.set_spin(0, 1e-5)
     mine = [aligned(8, np.int64) for _ in range(2)]
     tape = Tape("count", 2)
-    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=EACH)
+    tape.op("count", COUNT, [PerThread(mine)], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
 
     def asleep() -> bool:
-        return pool._block[player.START_PARKED] == 1
+        return pool._block[executor.START_PARKED] == 1
 
     for n in range(20):
         assert _until(asleep)
-        before = pool.naps
-        pool.rouse()
-        assert _until(lambda before=before: pool.naps == before + 1), "it woke and parked again"
-        native.play()
+        before = pool.parks
+        pool.wake()
+        assert _until(lambda before=before: pool.parks == before + 1), "it woke and parked again"
+        native.run()
         assert [m[0] for m in mine] == [n + 1] * 2
     pool.close()
-    pool.rouse()
+    pool.wake()

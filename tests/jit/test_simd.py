@@ -17,7 +17,7 @@ from triplepoint.jit.simd import (
     I32s,
     I64s,
     Kernel,
-    V,
+    Value,
     f32,
     i8,
     i16,
@@ -225,9 +225,9 @@ def counted(
         total = k.var(k.f32(0.0))
         with k.range(0, base, step=3) as i:
             for _ in range(unroll):
-                total.set(total.now + i.to(f32) * scale)
+                total.set(total.value + i.to(f32) * scale)
         with k.if_((unit % 2).eq(1)):
-            out.store(unit, total.now)
+            out.store(unit, total.value)
         bytes_.store(unit, unit.to(i8))
         words.store(unit, (unit * 300).to(i16))
         longs.store(unit, unit * (1 << 40))
@@ -312,7 +312,7 @@ def test_undefined_operations_are_refused() -> None:
 
     @kernel
     def wrong(k: Kernel, x: F32s) -> None:
-        value: V = x.load(0)
+        value: Value = x.load(0)
         x.store(0, value & 1)
 
     with pytest.raises(AssertionError, match="and_"):

@@ -12,7 +12,7 @@ from helpers.native_ops import COUNT, SPIN, VISIT, fresh_library
 from triplepoint.jit.compile import Library, ObjectCache, spec
 from triplepoint.jit.pool import Pool, aligned
 from triplepoint.jit.simd import F32, I64, F32s, I64s, Kernel, kernel
-from triplepoint.jit.tape import EACH, PerThread, Tape
+from triplepoint.jit.tape import REPLICATED, PerThread, Tape
 from triplepoint.jit.targets import detect
 
 
@@ -42,8 +42,8 @@ def test_every_kind_of_argument(library: Library, pool: Pool) -> None:
     out, ids = aligned(2, np.float32), aligned(2, np.int64)
     tape = Tape("arguments", 2)
     args = [-7, 1.5, PerThread(numbers), out, ids]
-    tape.op("arguments", spec(arguments), args, np.array([1]), mode=EACH)
-    tape.finish(Library(detect(), ObjectCache(None)), pool).play()
+    tape.op("arguments", spec(arguments), args, np.array([1]), mode=REPLICATED)
+    tape.finish(Library(detect(), ObjectCache(None)), pool).run()
 
     assert out.tolist() == [-5.25, -5.0]
     assert ids.tolist() == [0, 1]
@@ -93,26 +93,26 @@ def test_arguments_stay_alive(library: Library, pool: Pool) -> None:
         tape = Tape("alive", 2)
         for _ in range(50):
             loops, sinks = np.array([10]), [aligned(8, np.int64) for _ in range(2)]
-            tape.op("spin", SPIN, [loops, PerThread(sinks)], np.array([1]), mode=EACH)
+            tape.op("spin", SPIN, [loops, PerThread(sinks)], np.array([1]), mode=REPLICATED)
         tape.op("visit", VISIT, [times, aligned(32, np.int64)], np.array([32]))
         return tape
 
     native = laid_down().finish(library, pool)
     gc.collect()
     rubbish = [np.full(8, -1, np.int64) for _ in range(2000)]
-    native.play()
+    native.run()
 
     assert times.tolist() == [1] * 32
     assert all((r == -1).all() for r in rubbish)
 
 
 def test_playing_from_the_middle(library: Library, pool: Pool) -> None:
-    """`play(start)` leaves out the ops before `start`."""
+    """`run(start)` leaves out the ops before `start`."""
     tape = Tape("middle", 2)
     times = [aligned(4, np.int64) for _ in range(3)]
     for one in times:
         tape.op("visit", VISIT, [one, aligned(4, np.int64)], np.array([4]))
     native = tape.finish(library, pool)
 
-    assert native.play(1) == 3
+    assert native.run(1) == 3
     assert [int(t.sum()) for t in times] == [0, 4, 4]

@@ -48,7 +48,7 @@ def test_it_takes_the_recorded_time(
         assert seconds > 0
         now += seconds
 
-    Reenactment(Output(), speed, sleep=sleep, clock=lambda: now).play(RUN)
+    Reenactment(Output(), speed, sleep=sleep, clock=lambda: now).run(RUN)
 
     assert now == pytest.approx(whole)
     assert capsys.readouterr().out.splitlines() == [
@@ -77,7 +77,7 @@ def test_what_is_shown_late_is_not_waited_for(capsys: pytest.CaptureFixture[str]
         now += 0.01  # each look at the clock stands for some drawing
         return now
 
-    Reenactment(Output(), 1.0, sleep=sleep, clock=clock).play(RUN)
+    Reenactment(Output(), 1.0, sleep=sleep, clock=clock).run(RUN)
 
     assert now == pytest.approx(7.0, abs=0.1)
     assert "too long" in capsys.readouterr().out

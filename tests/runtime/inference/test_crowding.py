@@ -34,8 +34,8 @@ class Crew:
         end = self.now + seconds
         while self.now < end:
             self.now += LOOK_S / 4
-            players = [self.caller, *self.worker_ids[: self.active - 1]]
-            for tid in self.starved.intersection(players):
+            active_threads = [self.caller, *self.worker_ids[: self.active - 1]]
+            for tid in self.starved.intersection(active_threads):
                 self.lost[tid] += int(LOOK_S / 8 * 1e9)
             crowding.look()
 

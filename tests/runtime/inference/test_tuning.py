@@ -166,9 +166,9 @@ def test_spinning_is_corrected_a_few_times_at_most(engine: Engine) -> None:
     tuning, base = made(engine), made(engine).spin
     lines: list[str] = []
 
-    def phases(count: int, naps: int) -> None:
+    def phases(count: int, parks: int) -> None:
         for _ in range(count):
-            tuning._naps = tuning.pool.naps - naps  # as if so many had been counted
+            tuning._naps = tuning.pool.parks - parks  # as if so many had been counted
             lines.extend(tuning.phase(True, 101, 0, 100, 0.01))
 
     tuning.before(1, 0)
@@ -193,7 +193,7 @@ def test_spinning_that_was_given_is_not_corrected(engine: Engine) -> None:
         tuning = made(engine, **given)
         spin = tuning.spin
         for _ in range(20):
-            tuning._naps = tuning.pool.naps - 99
+            tuning._naps = tuning.pool.parks - 99
             assert tuning.phase(True, 101, 0, 100, 0.01) == []
         assert tuning.spin == spin
 
@@ -246,18 +246,18 @@ def test_a_short_pass_does_not_wait_for_a_thread_that_has_no_core(
     monkeypatch.setattr(engine, "tuning", made(engine))
     monkeypatch.setattr(engine.crowding, "on", True)
     monkeypatch.setattr(engine.crowding, "look", lambda: None)
-    tuning, players = engine.tuning, []
+    tuning, active_threads = engine.tuning, []
     monkeypatch.setattr(Pool, "parked", True)
     monkeypatch.setattr(Pool, "await_workers", lambda *_: False)
-    monkeypatch.setattr(tuning, "after", lambda: players.append(engine.pool.active))
+    monkeypatch.setattr(tuning, "after", lambda: active_threads.append(engine.pool.active))
     monkeypatch.setattr(tuning, "pass_s", lambda tokens, start: tokens * 40e-6)
     monkeypatch.setattr(tuning, "_always", 2)
     phase = other.prefill(IDS[:20])
-    assert players == [1]
+    assert active_threads == [1]
     assert np.array_equal(other.logits, want)
     assert any("1 in a pass" in line for line in phase.tuning)
     phase = other.prefill(IDS[20:60])
-    assert players == [1, 2]
+    assert active_threads == [1, 2]
     assert not phase.tuning
 
 

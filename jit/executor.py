@@ -1,12 +1,12 @@
-"""The native side of the pool: it plays a tape of kernels on several threads.
+"""The native side of the pool: it runs a tape of kernels on several threads.
 
-One call from Python plays a whole forward pass. Every thread walks the tape, does its share of each
+One call from Python runs a whole forward pass. Every thread walks the tape, does its share of each
 op and meets the others at a barrier; no Python runs in between. Threads spin for a while,
 then park in the C library's condition variable, so that waiting never eats a core for long. Each
 thread adds up the cycles that it worked and waited, op by op.
 
 A pass ends early, at a barrier, when its time budget is over (so that Python can look at signals,
-and then play on) or when another thread sets `STOP`. The thread that arrives last decides, and
+and then run on) or when another thread sets `STOP`. The thread that arrives last decides, and
 tells the others by the lowest bit of the barrier's generation, so all leave at the same op."""
 
 from __future__ import annotations
@@ -27,27 +27,33 @@ COUNT = 16
 GEN, GEN_PARKED = 24, 25
 STATS, STATS_STRIDE = 32, 33
 STOP = 40
-SHUTDOWN, NAPS = 48, 49  # NAPS: times that a worker has parked between two passes
+SHUTDOWN, PARKS = 48, 49  # PARKS: times that a worker has parked between two passes
 LOCK_FN, UNLOCK_FN, WAIT_FN, BROADCAST_FN, YIELD_FN, MUTEX, COND = range(56, 63)
-CREW, CREW_PARKED, CREW_SIZE = 64, 65, 66  # changes when more play than in the pass before
+ACTIVE_EPOCH, ACTIVE_EPOCH_PARKED, LAST_ACTIVE = (
+    64,
+    65,
+    66,
+)  # changes when more threads run than in the pass before
 POOL_SLOTS = 72
 
 # An op: 8 slots, one cache line.
 OP_FN, OP_ARGS, OP_ARGS_STRIDE, OP_UNITS, OP_MODE, OP_CHUNK, OP_BARRIER, OP_COUNTER = range(8)
 OP_BYTES = 64
 COUNTER_SLOTS = 8  # a shared op has a counter for each thread's range, each on a line of its own
-STATIC, DYNAMIC, EACH = range(3)
-PASS_STEP = 1 << 16  # START_GEN counts passes in steps of this; the bits below are the players
+STATIC, DYNAMIC, REPLICATED = range(3)
+PASS_STEP = (
+    1 << 16
+)  # START_GEN counts passes in steps of this; the bits below are the active threads
 
 # Spin this many times longer with sched_yield before parking.
 _YIELD_FACTOR = 1
 
 
 class _Builder:
-    """Emits the player's functions into one module."""
+    """Emits the executor's functions into one module."""
 
     def __init__(self, target: CpuTarget) -> None:
-        self.module = ir.Module(name="player")
+        self.module = ir.Module(name="executor")
         self.module.triple = target.triple
         self.arch = target.arch if target.arch != "any" else host_arch()
 
@@ -132,13 +138,15 @@ class _Builder:
         parked = b.gep(address, [i64(1)], source_etype=i64)
         b.atomic_rmw("add", parked, i64(1), "seq_cst")
         between = b.icmp_unsigned("==", address, self.slot(b, pool, START_GEN))
-        b.atomic_rmw("add", self.slot(b, pool, NAPS), b.zext(between, i64), "monotonic")
-        sleep, nap, wake = (fn.append_basic_block(n) for n in ("sleep", "nap", "wake"))
+        b.atomic_rmw("add", self.slot(b, pool, PARKS), b.zext(between, i64), "monotonic")
+        sleep, count_park, wake = (
+            fn.append_basic_block(n) for n in ("sleep", "count_park", "wake")
+        )
         b.branch(sleep)
         b.position_at_end(sleep)
         slept = self.atomic_load(b, address)
-        b.cbranch(b.icmp_signed("!=", slept, old), wake, nap)
-        b.position_at_end(nap)
+        b.cbranch(b.icmp_signed("!=", slept, old), wake, count_park)
+        b.position_at_end(count_park)
         self.call_slot(b, pool, WAIT_FN, [cond, mutex])
         b.branch(sleep)
         b.position_at_end(wake)
@@ -198,10 +206,10 @@ class _Builder:
         b.ret(result)
         return fn
 
-    # --- playing
+    # --- running
 
-    def run(self, barrier: ir.Function):
-        """i64 run(pool, tid): play from START_OP; the index of the op to play next."""
+    def thread_run(self, barrier: ir.Function):
+        """i64 run(pool, tid): run ops from START_OP; returns the op to go on from."""
         fn, b = self.function("run", i64, [ptr, i64])
         pool, tid = fn.args
         # Taken once: after the last barrier the pool's block may already describe the next pass.
@@ -263,22 +271,22 @@ class _Builder:
         mode = self.get(b, op, OP_MODE)
         kind = ir.FunctionType(ir.VoidType(), [ptr, i64, i64, i64])
 
-        def play(begin: ir.Value, end: ir.Value) -> None:
+        def run_units(begin: ir.Value, end: ir.Value) -> None:
             _indirect(b, kernel, kind, [args, begin, end, tid])
 
         dynamic, fixed, done = (fn.append_basic_block(n) for n in ("dynamic", "fixed", "op_done"))
         b.cbranch(b.icmp_signed("==", mode, i64(DYNAMIC)), dynamic, fixed)
 
         b.position_at_end(fixed)
-        each = b.icmp_signed("==", mode, i64(EACH))
+        each = b.icmp_signed("==", mode, i64(REPLICATED))
         own_begin, own_end = self._range(b, units, tid, active)
         begin, end = b.select(each, i64(0), own_begin), b.select(each, units, own_end)
         with b.if_then(b.icmp_signed("<", begin, end)):
-            play(begin, end)
+            run_units(begin, end)
         b.branch(done)
 
         b.position_at_end(dynamic)
-        self._share(fn, b, op, (units, tid, active), play)
+        self._share(fn, b, op, (units, tid, active), run_units)
         b.branch(done)
         b.position_at_end(done)
 
@@ -288,7 +296,7 @@ class _Builder:
         b: ir.IRBuilder,
         op: ir.Value,
         who: tuple[ir.Value, ir.Value, ir.Value],
-        play: Callable[[Any, Any], None],
+        run_units: Callable[[Any, Any], None],
     ) -> None:
         """A thread's own range in chunks from its front, then the others' from their backs.
 
@@ -327,7 +335,7 @@ class _Builder:
         last = b.sub(b.sub(count, i64(1)), back)
         at = b.add(begin, b.mul(b.select(ours, front, last), chunk))
         upto = b.add(at, chunk)
-        play(at, b.select(b.icmp_signed("<", upto, end), upto, end))
+        run_units(at, b.select(b.icmp_signed("<", upto, end), upto, end))
         b.branch(take)
 
         b.position_at_end(following)
@@ -342,9 +350,9 @@ class _Builder:
         begin = b.sdiv(b.mul(units, tid), active)
         return begin, b.sdiv(b.mul(units, b.add(tid, i64(1))), active)
 
-    def play(self, run: ir.Function, release: ir.Function) -> None:
-        """i64 tp_play(pool, ops, n_ops, start, budget, stats, stats_stride)."""
-        fn, b = self.function("tp_play", i64, [ptr, ptr, i64, i64, i64, ptr, i64], public=True)
+    def pool_run(self, run: ir.Function, release: ir.Function) -> None:
+        """i64 tp_run(pool, ops, n_ops, start, budget, stats, stats_stride)."""
+        fn, b = self.function("tp_run", i64, [ptr, ptr, i64, i64, i64, ptr, i64], public=True)
         pool, ops, count, start, budget, stats, stride = fn.args
         for slot, value in ((N_OPS, count), (START_OP, start), (STATS_STRIDE, stride)):
             b.store(value, self.slot(b, pool, slot))
@@ -367,16 +375,16 @@ class _Builder:
         b.branch(head)
         b.position_at_end(go)
         with b.if_then(b.icmp_signed(">", self.get(b, pool, ACTIVE), i64(1))):
-            # The number of players is part of the word that starts the pass: a thread that wakes
-            # late must judge by the pass it woke for, not by one that is about to start.
+            # The number of active threads is part of the word that starts the pass: a thread that
+            # wakes late must judge by the pass it woke for, not by one that is about to start.
             gen = self.slot(b, pool, START_GEN)
             following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
             b.call(release, [pool, gen, b.or_(following, self.get(b, pool, ACTIVE))])
             # After the start, and not before: who has seen this word change will find that pass.
-            # A pass of the caller alone concerns no worker, so it leaves the crew as it is.
-            with b.if_then(b.icmp_signed(">", active, self.get(b, pool, CREW_SIZE))):
-                self._bump(b, pool, CREW, release)
-            b.store(active, self.slot(b, pool, CREW_SIZE))
+            # A pass of the caller alone concerns no worker, so the epoch stays.
+            with b.if_then(b.icmp_signed(">", active, self.get(b, pool, LAST_ACTIVE))):
+                self._bump(b, pool, ACTIVE_EPOCH, release)
+            b.store(active, self.slot(b, pool, LAST_ACTIVE))
         b.ret(b.call(run, [pool, i64(0)]))
 
     def _clear_counters(
@@ -401,7 +409,8 @@ class _Builder:
     def worker(self, run: ir.Function, await_change: ir.Function) -> None:
         """void tp_worker(pool, tid): serve passes until SHUTDOWN.
 
-        Who does not play in a pass sleeps until more threads do; a pass of no players only wakes.
+        A thread that has no part in a pass sleeps until more threads run; a pass of no threads only
+        wakes.
         """
         fn, b = self.function("tp_worker", ir.VoidType(), [ptr, i64], public=True)
         pool, tid = fn.args
@@ -414,18 +423,18 @@ class _Builder:
         seen = b.phi(i64)
         seen.add_incoming(i64(0), entry)
         idle = self.get(b, pool, SPIN_IDLE)
-        crew = self.atomic_load(b, self.slot(b, pool, CREW))
+        epoch = self.atomic_load(b, self.slot(b, pool, ACTIVE_EPOCH))
         now = b.call(await_change, [pool, self.slot(b, pool, START_GEN), seen, idle])
         over = self.atomic_load(b, self.slot(b, pool, SHUTDOWN))
         b.cbranch(b.icmp_signed("!=", over, i64(0)), done, awake)
         b.position_at_end(awake)
-        players = b.and_(now, i64(PASS_STEP - 1))
-        b.cbranch(b.icmp_signed("<", tid, players), serve, out)
+        active = b.and_(now, i64(PASS_STEP - 1))
+        b.cbranch(b.icmp_signed("<", tid, active), serve, out)
         b.position_at_end(out)
         seen.add_incoming(now, out)
-        b.cbranch(b.icmp_signed("!=", players, i64(0)), rest, head)
+        b.cbranch(b.icmp_signed("!=", active, i64(0)), rest, head)
         b.position_at_end(rest)
-        b.call(await_change, [pool, self.slot(b, pool, CREW), crew, i64(0)])
+        b.call(await_change, [pool, self.slot(b, pool, ACTIVE_EPOCH), epoch, i64(0)])
         seen.add_incoming(now, rest)
         b.branch(head)
         b.position_at_end(serve)
@@ -435,17 +444,17 @@ class _Builder:
         b.position_at_end(done)
         b.ret_void()
 
-    def wake(self, release: ir.Function) -> None:
-        """void tp_wake(pool): make workers look at SHUTDOWN."""
-        fn, b = self.function("tp_wake", ir.VoidType(), [ptr], public=True)
+    def shutdown(self, release: ir.Function) -> None:
+        """void tp_shutdown(pool): make workers look at SHUTDOWN."""
+        fn, b = self.function("tp_shutdown", ir.VoidType(), [ptr], public=True)
         (pool,) = fn.args
         self._bump(b, pool, START_GEN, release)
-        self._bump(b, pool, CREW, release)
+        self._bump(b, pool, ACTIVE_EPOCH, release)
         b.ret_void()
 
-    def rouse(self, release: ir.Function) -> None:
-        """void tp_rouse(pool): a pass of no players, so that who has parked wakes and spins."""
-        fn, b = self.function("tp_rouse", ir.VoidType(), [ptr], public=True)
+    def wake(self, release: ir.Function) -> None:
+        """void tp_wake(pool): a pass of no threads: parked workers wake and spin."""
+        fn, b = self.function("tp_wake", ir.VoidType(), [ptr], public=True)
         (pool,) = fn.args
         gen = self.slot(b, pool, START_GEN)
         following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
@@ -479,21 +488,21 @@ def _build(target: CpuTarget) -> ir.Module:
     await_change = builder.await_change()
     release = builder.release()
     barrier = builder.barrier(await_change, release)
-    run = builder.run(barrier)
-    builder.play(run, release)
+    run = builder.thread_run(barrier)
+    builder.pool_run(run, release)
     builder.worker(run, await_change)
+    builder.shutdown(release)
     builder.wake(release)
-    builder.rouse(release)
     builder.clock()
     return builder.module
 
 
-class _PlayerSource(KernelSource):
-    """The player as something the object cache can keep."""
+class _ExecutorSource(KernelSource):
+    """The executor as something the object cache can keep."""
 
     def build(self, target: CpuTarget, **constants: object) -> ir.Module:
         return _build(target)
 
 
-PLAYER = _PlayerSource("tp_play", lambda: None, {}, __name__)
-FUNCTIONS = ("tp_play", "tp_worker", "tp_wake", "tp_rouse", "tp_cycles")
+EXECUTOR = _ExecutorSource("tp_run", lambda: None, {}, __name__)
+FUNCTIONS = ("tp_run", "tp_worker", "tp_shutdown", "tp_wake", "tp_cycles")

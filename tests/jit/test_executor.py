@@ -1,4 +1,4 @@
-"""The native player for other machines: self-contained objects, and a run of aarch64 under qemu."""
+"""The native executor for other machines: self-contained objects, and a run of aarch64 under qemu."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import pytest
 from helpers.elf import undefined_symbols
 from helpers.runners import GCC, QEMU, emulation_lacks
 
-from triplepoint.jit import player
+from triplepoint.jit import executor
 from triplepoint.jit.compile import build_assembly, build_object, spec
 from triplepoint.jit.targets import TARGETS, CpuTarget
 
-PLAYER = spec(player.PLAYER)
+EXECUTOR = spec(executor.EXECUTOR)
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=str)
 def test_objects_are_self_contained(target: CpuTarget) -> None:
     """C library functions are called through the pool's block only; all entry points are there."""
-    data, text = build_object(PLAYER, target)
+    data, text = build_object(EXECUTOR, target)
 
     assert undefined_symbols(data) == []
-    for name in player.FUNCTIONS[1:]:
+    for name in executor.FUNCTIONS[1:]:
         assert f"@{name}(" in text
 
 
 def test_clocks_and_pauses() -> None:
     """Each architecture's own counter of constant rate, and its hint to a spinning core."""
-    x86 = build_assembly(PLAYER, TARGETS["avx2"])
-    arm = build_assembly(PLAYER, TARGETS["neon"])
+    x86 = build_assembly(EXECUTOR, TARGETS["avx2"])
+    arm = build_assembly(EXECUTOR, TARGETS["neon"])
 
     assert "rdtsc" in x86
     assert "pause" in x86
@@ -45,10 +45,10 @@ PROGRAM = r"""
 #include <stdio.h>
 #include <string.h>
 
-int64_t tp_play(int64_t *, int64_t *, int64_t, int64_t, int64_t, int64_t *, int64_t);
+int64_t tp_run(int64_t *, int64_t *, int64_t, int64_t, int64_t, int64_t *, int64_t);
 void tp_worker(int64_t *, int64_t);
 void tp_wake(int64_t *);
-void tp_rouse(int64_t *);
+void tp_wake(int64_t *);
 int64_t tp_cycles(void);
 
 enum { SIZE = 13, STEPS = 40, MOST = 3 };
@@ -67,8 +67,8 @@ static void step(int64_t *arg, int64_t begin, int64_t end, int64_t tid) {
 
 static void *serve(void *tid) { tp_worker(pool, (int64_t)tid); return 0; }
 
-static int64_t play(int64_t budget) {
-    return tp_play(pool, ops, STEPS, 0, budget, &stats[0][0][0], sizeof stats[0]);
+static int64_t run(int64_t budget) {
+    return tp_run(pool, ops, STEPS, 0, budget, &stats[0][0][0], sizeof stats[0]);
 }
 
 int main(void) {
@@ -103,21 +103,21 @@ int main(void) {
         pool[ACTIVE] = 1 + round % MOST;
         pool[SPIN_BARRIER] = pool[SPIN_IDLE] = round % 2 ? 0 : 20000;
         for (int i = 0; i < SIZE; i++) a[i] = i;
-        if (round % 3) tp_rouse(pool);
-        if (play(second) != STEPS) return 1;
+        if (round % 3) tp_wake(pool);
+        if (run(second) != STEPS) return 1;
         if (memcmp(a, want, sizeof want)) return 2;
     }
     pool[STOP] = 1;
-    if (play(second) != 1) return 3;
+    if (run(second) != 1) return 3;
     pool[STOP] = 0;
-    if (play(-second) != 1) return 4; /* a time slice that is over already */
-    if (play(second) != STEPS) return 5;
+    if (run(-second) != 1) return 4; /* a time slice that is over already */
+    if (run(second) != STEPS) return 5;
     pool[SHUTDOWN] = 1;
     tp_wake(pool);
     for (int t = 1; t < MOST; t++) pthread_join(threads[t], 0);
     int64_t now = tp_cycles();
     if (tp_cycles() < now || stats[0][0][0] <= 0) return 6;
-    puts("played");
+    puts("run");
     return 0;
 }
 """
@@ -129,17 +129,17 @@ def test_aarch64_plays(tmp_path: Path) -> None:
     if lacks:
         pytest.skip(lacks)
     target = TARGETS["neon"]
-    source, native = tmp_path / "program.c", tmp_path / "player.o"
+    source, native = tmp_path / "program.c", tmp_path / "executor.o"
     source.write_text(PROGRAM)
-    native.write_bytes(build_object(PLAYER, target)[0])
-    slots = {name: value for name, value in vars(player).items() if isinstance(value, int)}
+    native.write_bytes(build_object(EXECUTOR, target)[0])
+    slots = {name: value for name, value in vars(executor).items() if isinstance(value, int)}
     defines = [f"-D{name}={value}" for name, value in slots.items() if name.isupper()]
     program = tmp_path / "program"
-    linked = f"-Wl,--defsym,tp_play={PLAYER.symbol(target)}"
+    linked = f"-Wl,--defsym,tp_run={EXECUTOR.symbol(target)}"
     command = [GCC, "-O1", "-static", "-pthread", *defines, source, native, linked, "-o", program]
     subprocess.run([str(part) for part in command], check=True)
     ran = subprocess.run(
         [QEMU, "-cpu", "max", str(program)], capture_output=True, text=True, timeout=120
     )
 
-    assert (ran.returncode, ran.stdout) == (0, "played\n"), ran
+    assert (ran.returncode, ran.stdout) == (0, "run\n"), ran
