@@ -5,7 +5,7 @@
 
 A quantised block is 40 bytes: float32 d, int32 -zero_point * sum(q), 32 x int8. The second field
 is what an accumulator starts from, so the zero point of the weights costs nothing in the product.
-(K-quants have sums of their own there: see `Activation`.)
+(K-quants have sums of their own there: see `ActivationFormat`.)
 Blocks of a group have the same d: the product then multiplies by it once a group, where the
 multiplier is what it waits for (groups of one block make it 6 % slower on a Zen 5). That costs
 exactness: `weights/loader.py` says which matrices have fine groups, of one block, therefore.
@@ -28,7 +28,7 @@ TINY = 1e-36  # a block whose values are all smaller counts as zeros: 127 / d wo
 UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
 
-class Activation(NamedTuple):
+class ActivationFormat(NamedTuple):
     """How an activation must be prepared for a matrix.
 
     Attributes:
@@ -188,9 +188,9 @@ def _pair(low: Value, high: Value) -> Value:
     return (low & 0xFFFF) | (high << 16)
 
 
-def group_of(blocks: int, *, fine: bool = False) -> int:
-    """Blocks that share a scale in rows of `blocks` blocks; one has its own if they are `fine`."""
-    return 1 if fine else next(group for group in GROUPS if blocks % group == 0)
+def group_of(blocks: int, *, per_block_scale: bool = False) -> int:
+    """Blocks that share a scale in rows of `blocks` blocks; just one with `per_block_scale`."""
+    return 1 if per_block_scale else next(group for group in GROUPS if blocks % group == 0)
 
 
 def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:

@@ -15,7 +15,7 @@ merged into the running ones by the online softmax
 The chunks lie at fixed positions and masked scores count as exact zeros, so the result of a token
 does not depend on how many tokens were in the pass, bit for bit.
 
-Chunks may be computed apart and merged afterwards, with the same bits: `attention_split.py`.
+Chunks may be computed apart and merged afterwards, with the same bits: `split_kv.py`.
 The two products of each cache format are in `attention_float.py` and `attention_q8.py`.
 """
 
@@ -78,21 +78,21 @@ def attention(
     `q` as `rope_store` writes it; pages, tables and offsets as in `kvcache.py`; `out` float32
     [tokens, out_stride]; `scratch` is this thread's own.
     """
-    walk = Walk(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
+    reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
                 kv_heads=kv_heads, group=group, kv=kv, window=window, cap=cap)  # fmt: skip
-    running = Running(k, walk.sums, walk.stats, head_dim)
+    running = OnlineSoftmax(k, reader.sums, reader.stats, head_dim)
     with k.units() as unit:
-        tile = walk.tile(unit // kv_heads, unit % kv_heads)
+        tile = reader.tile(unit // kv_heads, unit % kv_heads)
         with k.range(0, tile.rows, name="row") as row:
             running.clear(row)
         with k.range(tile.lowest * CHUNK, tile.seen, step=CHUNK, name="chunk") as chunk:
-            tile.meet(chunk, running)
+            tile.attend_chunk(chunk, running)
         with k.range(0, tile.rows, name="row") as row:
             token, member = tile.first + row // group, row % group
             running.write(row, out.at(token * out_stride + (tile.head * group + member) * head_dim))
 
 
-class Into(Protocol):
+class ChunkSink(Protocol):
     """Where a chunk's result for a row goes: its maximum and sum, then its products."""
 
     def chunk(self, row: Value, most: Value, total: Value, unit: Callable[[], Value]) -> None:
@@ -104,7 +104,7 @@ class Into(Protocol):
         ...
 
 
-class Walk:
+class KVReader:
     """Rows of token tiles on their way through the cache, whoever puts the chunks together.
 
     `sums` and `stats` have room for the rows of a tile.
@@ -159,12 +159,12 @@ def lowest_chunk(k: Kernel, start: Value, window: int) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """See `Walk.tile`. Its tokens begin at position `start`; the last attends to `seen` ones.
+    """See `KVReader.tile`. Its tokens begin at position `start`; the last attends to `seen` ones.
 
     pages: the page table of its sequence.
     """
 
-    walk: Walk
+    reader: KVReader
     first: Value
     head: Value
     rows: Value
@@ -174,23 +174,23 @@ class Tile:
     queries: Ptr
     pages: Ptr
 
-    def meet(self, chunk: Value, into: Into) -> None:
+    def attend_chunk(self, chunk: Value, into: ChunkSink) -> None:
         """Scores, softmax and products of the chunk that begins at position `chunk`."""
-        walk, k, rows = self.walk, self.walk.k, self.rows
-        products, (k_offset, v_offset) = walk.products, walk.offsets
-        key_words, value_words = walk.words
+        reader, k, rows = self.reader, self.reader.k, self.rows
+        products, (k_offset, v_offset) = reader.products, reader.offsets
+        key_words, value_words = reader.words
         count, page = (self.seen - chunk).min(CHUNK), chunk // CHUNK
         keys = head_part(k, self.pages, page, k_offset, self.head, key_words)
         values = head_part(k, self.pages, page, v_offset, self.head, value_words)
-        products.score(self.queries, keys, walk.scores, rows, count, walk.kv_heads, values)
-        part = _Rows(rows, walk.group, self.start - chunk, count, walk.window, walk.cap)
-        _softmax(k, products, walk.scores, walk.probs, values, into, part)
+        products.qk(self.queries, keys, reader.scores, rows, count, reader.kv_heads, values)
+        part = _Rows(rows, reader.group, self.start - chunk, count, reader.window, reader.cap)
+        _softmax(k, products, reader.scores, reader.probs, values, into, part)
         # After these values come the keys of the next chunk, or of the next head.
         more = (chunk + CHUNK) < self.seen
         next_page = more.select(page + 1, self.lowest)
         next_head = more.select(self.head, self.head + 1)
         after = head_part(k, self.pages, next_page, k_offset, next_head, key_words)
-        products.weigh(walk.probs, values, rows, count, into, after)
+        products.pv(reader.probs, values, rows, count, into, after)
 
 
 def _products(k: Kernel, head_dim: int, group: int, kv: KVFormat) -> Products:
@@ -226,7 +226,13 @@ class _Rows:
 
 
 def _softmax(
-    k: Kernel, products: Products, scores: Ptr, probs: Ptr, values: Ptr, into: Into, part: _Rows
+    k: Kernel,
+    products: Products,
+    scores: Ptr,
+    probs: Ptr,
+    values: Ptr,
+    into: ChunkSink,
+    part: _Rows,
 ) -> None:
     """Scores of a chunk -> probabilities relative to the chunk's maximum, which `into` gets."""
     lanes = k.lanes
@@ -271,7 +277,7 @@ def _larger(a: Value, b: Value) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class OnlineSoftmax:
     """The running maximum, sum and products of rows, into which chunks are merged one by one.
 
     sums: float32 [rows, head_dim]; stats: float32 [rows, 4].

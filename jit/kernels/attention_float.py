@@ -39,7 +39,7 @@ class FloatProducts:
         # rows x vectors of sums: as many as leave room for the loads and one broadcast.
         self.rows_most, self.vectors_most = (6, 4) if k.target.registers >= 32 else (3, 3)
 
-    def score(
+    def qk(
         self,
         queries: Ptr,
         keys: Ptr,
@@ -81,10 +81,10 @@ class FloatProducts:
         return queries.at((token * (kv_heads * self.group) + member) * self.query_words)
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
-        """Takes one row's probabilities, in the form that `weigh` multiplies."""
+        """Takes one row's probabilities, in the form that `pv` multiplies."""
         return FloatRow(self.k, out, self.pairs)
 
-    def weigh(
+    def pv(
         self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Ptr
     ) -> None:
         """Probabilities [rows, count] . values [count, dims], to be merged into the sums.

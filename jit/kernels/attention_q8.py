@@ -116,7 +116,7 @@ class ByteProducts:
         self.score_rows, self.weigh_rows = 4, 3 if self.dots.halves == 2 else 4
         self.weigh_vectors = 4 if k.target.registers >= 32 else 2
 
-    def score(
+    def qk(
         self,
         queries: Ptr,
         keys: Ptr,
@@ -144,7 +144,7 @@ class ByteProducts:
                 with k.range(0, blocks, name="block") as b:
                     at = start + b * size
                     with k.if_(first_row.eq(0)):
-                        self._ask(keys, at, size, tiles * (blocks * size), after)
+                        self._prefetch(keys, at, size, tiles * (blocks * size), after)
                     here = [line.at(b * query_words(k.target)) for line in lines]
                     self._score_block(keys.at(at), here, sums)
                 for r, totals in enumerate(sums):
@@ -192,10 +192,10 @@ class ByteProducts:
         return [line.splat(at + n, self.k.lanes) for n in range(self.dots.words)]
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> ByteRow:
-        """Takes one row's probabilities, in the form that `weigh` multiplies."""
+        """Takes one row's probabilities, in the form that `pv` multiplies."""
         return ByteRow(self.k, scores, out, values, self.k.var(self.k.zeros(i32, self.k.lanes)))
 
-    def weigh(
+    def pv(
         self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Ptr
     ) -> None:
         """Probabilities [rows, count] . values [count, dims], to be merged into the sums.
@@ -226,7 +226,7 @@ class ByteProducts:
                     with k.range(0, (count + 3) // 4, name="quad") as n:
                         at = n * size + group * QUADS
                         with k.if_(first):
-                            self._ask(data, at, size, self.head_dim * QUADS, after)
+                            self._prefetch(data, at, size, self.head_dim * QUADS, after)
                         self._weigh_quad(data.at(at + within), lines, n, sums)
                     for r, mine in enumerate(sums):
                         add = merge.row(first_row + r)
@@ -254,7 +254,7 @@ class ByteProducts:
                 for p, total in zip(ps, halves, strict=True):
                     total.set(dots.with_probability(total.value, value, p))
 
-    def _ask(self, part: Ptr, at: Value, words: int, size: Value | int, after: Ptr) -> None:
+    def _prefetch(self, part: Ptr, at: Value, words: int, size: Value | int, after: Ptr) -> None:
         """Prefetch what comes `AHEAD` words after `at`; where `part` ends, `after` follows."""
         over = at + AHEAD - size
         inside = self.k.b.select((over < 0).value, part.at(at + AHEAD).value, after.at(over).value)

@@ -7,7 +7,7 @@ attention have to know whose they are:
     rows   int64 [rows, ROW_SLOTS]    position, page table and tile of each row
     tiles  int64 [tiles, TILE_SLOTS]  consecutive rows that are consecutive positions of a sequence
 
-A tile has `attention.token_tile` rows at most. PART is for `attention_split.py`. Page tables are
+A tile has `attention.token_tile` rows at most. PART is for `split_kv.py`. Page tables are
 named by their distance from a base address: see `kvcache.py`.
 """
 

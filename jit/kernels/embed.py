@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..simd import I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i16, i32, i64, kernel
+from .codebook import IQ4_NL, table_values
 from .embed_k import block_k
-from .lookup import IQ4_NL, table_values
 from .mathlib import f16_to_f32
 from .panels import FORMATS, Format
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..simd import Kernel, Ptr, Value, f32, i8, i16, i32
-from .lookup import IQ4_NL, table_values
+from .codebook import IQ4_NL, table_values
 from .mathlib import f16_to_f32
 from .panels_k import six_bits
 from .panels_small import q3_scales, xs_scales

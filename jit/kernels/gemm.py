@@ -25,12 +25,12 @@ from ..dot import Dot
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES, group_of
-from .ahead import Ahead, Turn
-from .lookup import IQ4_NL, table_bytes
+from .codebook import IQ4_NL, table_bytes
 from .mathlib import f16_to_f32, gelu, silu
 from .panels import FORMATS, Format
+from .prefetch import Prefetcher, TileIndex
 
-SILENT = 2  # tokens up to which the hardware fetches a panel best by itself: see `ahead.py`
+SILENT = 2  # tokens up to which the hardware fetches a panel best by itself: see `prefetch.py`
 Epilogue = Literal["store", "add", "silu_mul", "gelu_mul", "after_silu", "after_gelu"]
 GATES = {"silu_mul": silu, "gelu_mul": gelu}
 # For gates whose products are in `out` already: a type of weights of their own.
@@ -48,7 +48,7 @@ def tile_tokens(target: CpuTarget) -> int:
     return 2 if target.dot == "maddubs" else 3
 
 
-def whole_tokens(target: CpuTarget) -> int:
+def single_tile_tokens(target: CpuTarget) -> int:
     """Tokens up to which a pass is one tile, though not all of its sums fit into the registers.
 
     Measured on a Cascade Lake: one tile of 7, 8, 9 tokens in place of two runs 1.25, 1.17 and 1.11
@@ -71,17 +71,26 @@ def gemm_quant(
     fmt: str,
     epilogue: Epilogue,
     blocks: int,
-    fine: bool = False,
+    per_block_scale: bool = False,
     tile: int = 0,
-    whole: int = 0,
+    max_single_tile: int = 0,
 ) -> None:
     """int8 activation blocks `x` [tokens, blocks] times panels of that depth; unit = panel.
 
-    `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride]. `fine`: each block of
-    x has a scale of its own. `tile`: tokens of a register tile at most; 0: `tile_tokens`. Up to
-    `whole` tokens are one tile, though it does not fit into the registers; 0: `whole_tokens`.
+    `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride]. `per_block_scale`:
+    each block of x has a scale of its own. `tile`: tokens of a register tile at most; 0:
+    `tile_tokens`. Up to `max_single_tile` tokens are one tile, though it does not fit into the
+    registers; 0: `single_tile_tokens`.
     """
-    product = quant_product(k, fmt, epilogue, blocks, group_of(blocks, fine=fine), tile, whole)
+    product = quant_product(
+        k,
+        fmt,
+        epilogue,
+        blocks,
+        group_of(blocks, per_block_scale=per_block_scale),
+        tile,
+        max_single_tile,
+    )
     panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
     x_stride = blocks * BLOCK_BYTES
     with k.units() as unit:
@@ -113,15 +122,15 @@ def gemm_float(
         product(weights.at(unit * panel_bytes), panel_bytes, count.load(0), place, unit)
 
 
-Place = Callable[[Value, int], tuple[list[Ptr], list[Ptr]]]
+RowPointers = Callable[[Value, int], tuple[list[Ptr], list[Ptr]]]
 """Where rows first, first + 1, … (that many) of x are, and those of out."""
 
-Product = Callable[[Ptr, Value, Value, Place, Value], None]
+TileGemm = Callable[[Ptr, Value, Value, RowPointers, Value], None]
 """Emits one panel's product: (panel, bytes from there to the panel that comes next, number of rows,
 where they are, which columns of out counted in panels)."""
 
 
-def rows_in_order(x: Ptr, x_stride: Value | int, out: Ptr, out_stride: Value) -> Place:
+def rows_in_order(x: Ptr, x_stride: Value | int, out: Ptr, out_stride: Value) -> RowPointers:
     """Rows of x and out one after the other."""
 
     def place(first: Value, tokens: int) -> tuple[list[Ptr], list[Ptr]]:
@@ -149,45 +158,55 @@ def for_numbered_tiles(
     k: Kernel,
     count: Value,
     most: int,
-    body: Callable[[Value, int, Turn], None],
+    body: Callable[[Value, int, TileIndex], None],
     least: int = 1,
-    whole: int = 0,
+    max_single_tile: int = 0,
 ) -> None:
-    """As `for_tiles`, with `body(first, tokens, which tile)`; up to `whole` tokens are one tile."""
+    """As `for_tiles`, with `body(first, tokens, which tile)`; `max_single_tile` tokens are one."""
     # One division for all tiles: on some CPUs it takes as long as dozens of dot products.
     tiles = (count + (most - 1)) // most
-    if whole > most:
-        tiles = (count <= whole).select(count.min(1), tiles)
+    if max_single_tile > most:
+        tiles = (count <= max_single_tile).select(count.min(1), tiles)
     size = count // tiles.max(1)
     larger = count - size * tiles  # so many tiles, the first ones, have a token more
     next_first = k.var(k.i64(0))
     with k.range(0, tiles, name="tile") as n:
         first, tokens = next_first.value, size + (n < larger).select(k.i64(1), 0)
         next_first.set(first + tokens)
-        for size_here in range(least, max(most, whole) + 1):
+        for size_here in range(least, max(most, max_single_tile) + 1):
             with k.if_(tokens.eq(size_here)):
-                body(first, size_here, Turn(n, tiles))
+                body(first, size_here, TileIndex(n, tiles))
 
 
 def quant_product(
-    k: Kernel, fmt: str, epilogue: Epilogue, blocks: int, group: int, tile: int = 0, whole: int = 0
-) -> Product:
+    k: Kernel,
+    fmt: str,
+    epilogue: Epilogue,
+    blocks: int,
+    group: int,
+    tile: int = 0,
+    max_single_tile: int = 0,
+) -> TileGemm:
     """Products with quantised panels of depth `blocks`; `group` blocks of x share a scale."""
     lanes, most = k.lanes, tile or tile_tokens(k.target)
-    whole = whole or whole_tokens(k.target)
+    max_single_tile = max_single_tile or single_tile_tokens(k.target)
     form = FORMATS[fmt]
     block_bytes = form.panel_block_bytes(lanes)
     dot = Dot(k, form.most)
     has_zero = form.zero_point(k.target) != 0
 
-    def product(panel: Ptr, following: Value, count: Value, place: Place, unit: Value) -> None:
-        def one(first: Value, tokens: int, turn: Turn) -> None:
-            ahead = Ahead(k, panel, following, turn, asks=count > SILENT)
-            body(panel, ahead, *place(first, tokens), unit)
+    def product(
+        panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
+    ) -> None:
+        def one(first: Value, tokens: int, tile_index: TileIndex) -> None:
+            prefetcher = Prefetcher(k, panel, following, tile_index, asks=count > SILENT)
+            body(panel, prefetcher, *place(first, tokens), unit)
 
-        for_numbered_tiles(k, count, most, one, whole=whole)
+        for_numbered_tiles(k, count, most, one, max_single_tile=max_single_tile)
 
-    def body(panel: Ptr, ahead: Ahead, rows: list[Ptr], outs: list[Ptr], unit: Value) -> None:
+    def body(
+        panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], outs: list[Ptr], unit: Value
+    ) -> None:
         # The sums over groups are touched once a group: they may live in memory.
         sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
         parts = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
@@ -195,18 +214,18 @@ def quant_product(
             for part in (v for pair in parts for v in pair):
                 part.set(k.zeros(f32, lanes))
             with k.range(first, first + group, name="block") as block:
-                one_block(panel, ahead, rows, block, parts)
+                one_block(panel, prefetcher, rows, block, parts)
             for row, pair, totals in zip(rows, parts, sums, strict=True):
                 x_scale = row.at(first * BLOCK_BYTES).cast(f32).splat(0, lanes)
                 for part, total in zip(pair, totals, strict=True):
                     total.set(k.fma(part.value, x_scale, total.value))
-        finish(k, epilogue, sums, outs, unit)
+        apply_epilogue(k, epilogue, sums, outs, unit)
 
     def one_block(
-        panel: Ptr, ahead: Ahead, rows: list[Ptr], block: Value, parts: list[list[Var]]
+        panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], block: Value, parts: list[list[Var]]
     ) -> None:
         data = panel.at(block * block_bytes)
-        ahead.ask(block, block_bytes)
+        prefetcher.prefetch(block, block_bytes)
         xs = [row.at(block * BLOCK_BYTES) for row in rows]
         starts = [
             x.at(4).cast(i32).splat(0, lanes) if has_zero else k.zeros(i32, lanes) for x in xs
@@ -235,11 +254,13 @@ def quant_product(
 
 def float_product(
     k: Kernel, fmt: str, epilogue: Epilogue, depth: Value | int, tile: int = 0
-) -> Product:
+) -> TileGemm:
     """Products with panels of floats: tiles of twice as many tokens; they ask for nothing ahead."""
     lanes, most = k.lanes, 2 * (tile or tile_tokens(k.target))
 
-    def product(panel: Ptr, following: Value, count: Value, place: Place, unit: Value) -> None:
+    def product(
+        panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
+    ) -> None:
         def one(first: Value, tokens: int) -> None:
             rows, outs = place(first, tokens)
             sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in range(tokens)]
@@ -249,7 +270,7 @@ def float_product(
                     xs = row.splat(d, lanes)
                     for w, total in zip(ws, pair, strict=True):
                         total.set(k.fma(w, xs, total.value))
-            finish(k, epilogue, sums, outs, unit)
+            apply_epilogue(k, epilogue, sums, outs, unit)
 
         for_tiles(k, count, most, one)
 
@@ -295,7 +316,7 @@ def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: Value) -> Value:
     return (bits.to(i32, signed=False) << 16).bitcast(f32)
 
 
-def finish(
+def apply_epilogue(
     k: Kernel, epilogue: Epilogue, sums: list[list[Var]], outs: list[Ptr], unit: Value
 ) -> None:
     """Write a tile: as it is, added to what is there, or silu(gate) * up (or gelu).

@@ -21,19 +21,19 @@ from ..dot import Dot, dot_words
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
 from . import gemm_small, gemm_xs
 from .activations import BLOCK_BYTES
-from .ahead import LINE, Ahead, Turn
 from .gemm import (
     Epilogue,
-    Place,
-    Product,
-    finish,
+    RowPointers,
+    TileGemm,
+    apply_epilogue,
     for_numbered_tiles,
     rows_in_order,
+    single_tile_tokens,
     tile_tokens,
-    whole_tokens,
 )
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
+from .prefetch import LINE, Prefetcher, TileIndex
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
@@ -57,13 +57,14 @@ def gemm_k(
     epilogue: Epilogue,
     blocks: int,
     tile: int = 0,
-    whole: int = 0,
+    max_single_tile: int = 0,
 ) -> None:
     """int8 activations `x` [tokens, 8 * blocks] times panels of `blocks` blocks; unit = panel.
 
-    `scratch` is this thread's own, `scratch_bytes` of it; `tile`, `whole` as `gemm_quant` has them.
+    `scratch` is this thread's own, `scratch_bytes` of it; `tile`, `max_single_tile` as `gemm_quant`
+    has them.
     """
-    product = k_product(k, fmt, epilogue, blocks, scratch, tile, whole)
+    product = k_product(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)
     panel_bytes = blocks * offsets(fmt, k.lanes)["end"]
     x_stride = blocks * BLOCKS * BLOCK_BYTES
     with k.units() as unit:
@@ -85,21 +86,28 @@ def k_product(
     blocks: int,
     scratch: Ptr,
     tile: int = 0,
-    whole: int = 0,
-) -> Product:
+    max_single_tile: int = 0,
+) -> TileGemm:
     """Products with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
     tile_of = TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks)
-    most, whole = tile or tile_tokens(k.target), whole or whole_tokens(k.target)
+    most, max_single_tile = (
+        tile or tile_tokens(k.target),
+        max_single_tile or single_tile_tokens(k.target),
+    )
     many = UNPACK_FROM[fmt]
     least = min(n // -(-n // most) for n in range(many, many + most * most))
 
-    def product(panel: Ptr, following: Value, count: Value, place: Place, unit: Value) -> None:
-        def one(first: Value, tokens: int, turn: Turn, unpacked: Ptr | None = None) -> None:
-            ahead = Ahead(k, panel, following, turn)
-            tile_of.emit(panel, ahead, *place(first, tokens), unit, unpacked)
+    def product(
+        panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
+    ) -> None:
+        def one(
+            first: Value, tokens: int, tile_index: TileIndex, unpacked: Ptr | None = None
+        ) -> None:
+            prefetcher = Prefetcher(k, panel, following, tile_index)
+            tile_of.emit(panel, prefetcher, *place(first, tokens), unit, unpacked)
 
         with k.if_(count < many):
-            for_numbered_tiles(k, count, most, one, whole=min(whole, many - 1))
+            for_numbered_tiles(k, count, most, one, max_single_tile=min(max_single_tile, many - 1))
         with k.if_(count >= many):
             tile_of.unpack(panel, scratch)
             for_numbered_tiles(k, count, most, partial(one, unpacked=scratch), least)
@@ -147,7 +155,7 @@ class _Tile:
     def emit(
         self,
         panel: Ptr,
-        ahead: Ahead,
+        prefetcher: Prefetcher,
         rows: list[Ptr],
         outs: list[Ptr],
         unit: Value,
@@ -166,7 +174,7 @@ class _Tile:
             else:
                 self._mins(data, xs, parts)
             with k.range(0, 8, name="sub") as sub:
-                ahead.ask(block * 8 + sub, self.share)
+                prefetcher.prefetch(block * 8 + sub, self.share)
                 if unpacked is None:
                     self._sub_blocks(data, xs, sub, d, parts)
                 else:
@@ -175,7 +183,7 @@ class _Tile:
                 x_scale = x.cast(f32).splat(0, self.lanes)
                 for part, total in zip(pair, totals, strict=True):
                     total.set(k.fma(part.value, x_scale, total.value))
-        finish(k, self.epilogue, sums, outs, unit)
+        apply_epilogue(k, self.epilogue, sums, outs, unit)
 
     def _half_floats(self, data: Ptr, part: str, half: int) -> Value:
         bits = data.at(self.at[part]).cast(i16).load(half * self.lanes, self.lanes)

@@ -22,10 +22,10 @@ from itertools import islice
 from ..dot import Dot, dot_words
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
-from .ahead import LINE, Ahead
-from .gemm import Epilogue, finish
+from .gemm import Epilogue, apply_epilogue
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
+from .prefetch import LINE, Prefetcher
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 MOST = {"q2_k": 3, "q3_k": 7}
@@ -86,7 +86,7 @@ class Tile:
     def emit(
         self,
         panel: Ptr,
-        ahead: Ahead,
+        prefetcher: Prefetcher,
         rows: list[Ptr],
         outs: list[Ptr],
         unit: Value,
@@ -102,7 +102,7 @@ class Tile:
             for total in (v for pair in totals for v in pair):
                 total.set(k.zeros(i32, lanes))
             with k.range(0, 8, name="sub") as sub:
-                ahead.ask(block * 8 + sub, self.share)
+                prefetcher.prefetch(block * 8 + sub, self.share)
                 here = [x.at(sub * BLOCK_BYTES + 8).cast(i32) for x in xs]
                 if unpacked is None:
                     scales = [self._scales(data, sub, half) for half in range(2)]
@@ -110,7 +110,7 @@ class Tile:
                 else:
                     self._unpacked_products(unpacked, block, sub, here, totals)
             self._close(data, xs, totals, sums, folded=unpacked is not None and self.folded)
-        finish(k, self.epilogue, sums, outs, unit)
+        apply_epilogue(k, self.epilogue, sums, outs, unit)
 
     def _unpacked_products(
         self, unpacked: Ptr, block: Value, sub: Value, xs: list[Ptr], totals: list[list[Var]]

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from ..dot import Dot
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
-from .ahead import LINE, Ahead
-from .gemm import Epilogue, finish
-from .lookup import IQ4_NL, table_bytes
+from .codebook import IQ4_NL, table_bytes
+from .gemm import Epilogue, apply_epilogue
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
+from .prefetch import LINE, Prefetcher
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 
@@ -62,7 +62,7 @@ class Tile:
     def emit(
         self,
         panel: Ptr,
-        ahead: Ahead,
+        prefetcher: Prefetcher,
         rows: list[Ptr],
         outs: list[Ptr],
         unit: Value,
@@ -80,7 +80,7 @@ class Tile:
             for part in (v for pair in parts for v in pair):
                 part.set(zero)
             with k.range(0, 8, name="sub") as sub:
-                ahead.ask(block * 8 + sub, self.share)
+                prefetcher.prefetch(block * 8 + sub, self.share)
                 here = [x.at(sub * BLOCK_BYTES) for x in xs]
                 if unpacked is None:
                     weights = self._weights(data, sub)
@@ -97,7 +97,7 @@ class Tile:
                 scale = x.cast(f32).splat(0, lanes)
                 for part, total in zip(pair, totals, strict=True):
                     total.set(k.fma(part.value, scale, total.value))
-        finish(k, self.epilogue, sums, outs, unit)
+        apply_epilogue(k, self.epilogue, sums, outs, unit)
 
     def _products(
         self,

@@ -16,9 +16,9 @@ import numpy as np
 
 from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i32, i64, kernel
 from .gemm import Epilogue
+from .gemm_dispatch import tile_gemm
 from .mathlib import exp
 from .panels import FORMATS
-from .products import product_of
 
 NEVER = float("-inf")
 
@@ -147,19 +147,20 @@ def gemm_experts(
     epilogue: Epilogue,
     blocks: int,
     share: int,
-    fine: bool = False,
+    per_block_scale: bool = False,
     tile: int = 0,
-    whole: int = 0,
+    max_single_tile: int = 0,
 ) -> None:
     """Each active expert's panels times the rows of its pairs; unit = (active expert, panel).
 
     weights: the panels of all experts, `units_each` an expert. Pair p takes row p // share of x
     (rows of `x_bytes` bytes, prepared as the format asks) and gives row p of out. active, starts,
     pairs as `group` writes them; `active` has one entry more than there are. scratch: each
-    thread's own, for K-quants only; fine, tile, whole: as `gemm_quant` has them.
+    thread's own, for K-quants only; per_block_scale, tile, max_single_tile: as `gemm_quant` has
+    them.
     """
     panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
-    product = product_of(k, fmt, epilogue, blocks, fine, scratch, tile, whole)
+    product = tile_gemm(k, fmt, epilogue, blocks, per_block_scale, scratch, tile, max_single_tile)
     with k.units() as unit:
         slot, column = unit // units_each, unit % units_each
         at = _panel(active, unit, units_each)

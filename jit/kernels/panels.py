@@ -8,7 +8,7 @@ Lane = output row: no horizontal sums, and one layout serves GEMV (decode) and G
 |--------|--------------|-------------------------------|
 | q4_0   | 32 | 2 x [L fp16 scales], then 4 x 2 x [L x 4 bytes]: low nibbles K-group g, high g + 4 |
 | q5_0   | 32 | 2 x [L fp16 scales], 2 x [L int32 fifth bits], then nibbles as q4_0 |
-| iq4_nl | 32 | as q4_0; a nibble is a place in a table (`lookup.py`) |
+| iq4_nl | 32 | as q4_0; a nibble is a place in a table (`codebook.py`) |
 | q4_1, q5_1 | 32 | the same with 2 x [L fp16 mins] after the scales |
 | q8_0   | 32 | 2 x [L fp16 scales], then 8 x 2 x [L x 4 bytes], + 128 if target wants unsigned |
 | f32    | 1  | 2 x [L float32] |
@@ -31,7 +31,7 @@ import numpy as np
 
 from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, i16, i32, kernel
 from ..targets import CpuTarget
-from .activations import Activation, group_of
+from .activations import ActivationFormat, group_of
 from .panels_k import pack_block as pack_block_k
 from .panels_k import reference as pack_reference_k
 
@@ -105,20 +105,25 @@ class Format:
         whole_bytes = self.name in ("q8_0", "iq4_nl", "iq4_xs")
         return 128 if whole_bytes and not target.signed_bytes else 0
 
-    def activation(self, target: CpuTarget, depth: int, *, fine: bool = False) -> Activation:
+    def activation(
+        self, target: CpuTarget, depth: int, *, per_block_scale: bool = False
+    ) -> ActivationFormat:
         """How rows of `depth` values must be prepared to be multiplied by it.
 
-        `fine`: each block of 32 has a scale of its own where the format's product can do that.
+        `per_block_scale`: each block of 32 has a scale of its own where the format's product can do
+        that.
         """
         if self.family == "float":
-            return Activation("float", 1, 0)
+            return ActivationFormat("float", 1, 0)
         if self.name == "iq4_xs":
-            return Activation("zero", 8, self.zero_point(target))
+            return ActivationFormat("zero", 8, self.zero_point(target))
         if self.family == "k":
-            return Activation("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8, 0)
+            return ActivationFormat("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8, 0)
         # With -1 for a zero point the block's field is the plain sum of q: what a min meets.
         zero_point = -1 if self.has_min else self.zero_point(target)
-        return Activation("zero", group_of(depth // 32, fine=fine), zero_point)
+        return ActivationFormat(
+            "zero", group_of(depth // 32, per_block_scale=per_block_scale), zero_point
+        )
 
 
 FORMATS = {

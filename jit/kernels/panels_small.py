@@ -107,11 +107,11 @@ def xs_scales(high: Value, low: list[Value]) -> list[Value]:
     return scales
 
 
-Place = Callable[[str, np.ndarray], None]
+PanelWriter = Callable[[str, np.ndarray], None]
 """Writes [blocks, count, bytes] of one row as a part of its panel's blocks."""
 
 
-def reference(place: Place, data: np.ndarray, fmt: str, inside: bool) -> None:
+def reference(place: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> None:
     """What `pack_block` makes of one row: data uint8 [blocks, file bytes].
 
     A padding row (`inside` false) keeps what its scales multiply, but not the scales.

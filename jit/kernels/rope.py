@@ -81,7 +81,7 @@ def rope_store(
                 if norm:
                     query = form.normed(query, q_norm, eps)
                 at = (token * heads + h) * head_dim
-                _store_query(k, q_out, at, form.turned(query, angles), scale, kv)
+                _store_query(k, q_out, at, form.rotate(query, angles), scale, kv)
             at = token * kv_stride + head * head_dim
             own = biases.at((heads + head) * head_dim) if bias else None
             key = form.read(keys.at(at), own)
@@ -90,7 +90,7 @@ def rope_store(
             page, within = position // PAGE, position % PAGE
             k_part = head_part(k, table, page, k_offset, head, key_words)
             v_part = head_part(k, table, page, v_offset, head, value_words)
-            _store_key(k, k_part, within, form.turned(key, angles), head_dim, kv)
+            _store_key(k, k_part, within, form.rotate(key, angles), head_dim, kv)
             own = biases.at((heads + kv_heads + head) * head_dim) if bias else None
             lanes = min(k.lanes, head_dim)
             value = [_plus(values.at(at), own, d, lanes) for d in range(0, head_dim, lanes)]
@@ -160,7 +160,7 @@ class _Head:
         parts = ((x.low, w.low), (x.high, w.high), (x.rest, w.rest))
         return _Dims(*([a * wide * b for a, b in zip(*part, strict=True)] for part in parts))
 
-    def turned(self, x: _Dims, angles: tuple[Ptr, Ptr]) -> list[Value]:
+    def rotate(self, x: _Dims, angles: tuple[Ptr, Ptr]) -> list[Value]:
         """All dims after the rotation by this position's angles."""
         k, lanes = self.k, self.lanes
         low, high = [], []

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from ...jit.compile import spec
-from ...jit.kernels import attention, gemm, interventions
+from ...jit.kernels import attention, gemm, perturb
 from ...jit.kernels.batch import describe
 from ...jit.kernels.panels import FORMATS
 from ...jit.pool import aligned
@@ -38,7 +38,7 @@ Halved = Literal["", "control", "memory", "compute", "dispatch"]
 PIECE = 1 << 20  # bytes of a piece for each thread: it is near when it is read again
 FEW = 3.0  # tokens of an expert below which half of them cannot be left out
 # Which argument is the number of tokens.
-_COUNT = {"gemm_quant": 4, "gemm_k": 4, "gemm_float": 6, "gemm_listed": 5}
+_COUNT = {"gemm_quant": 4, "gemm_k": 4, "gemm_float": 6, "gemm_selected": 5}
 
 
 def halved(session: Session, name: Halved, tokens: int) -> Plan[HalvedGraph]:
@@ -112,7 +112,7 @@ class HalvedGraph(Graph):
         kernel = op.kernel.source.name
         again = self.half == "memory" and n % 2
         first, size = cuts[n - 1] if again else cuts[n], cuts[n + 1] - cuts[n]
-        args, head = list(op.args), kernel == "gemm_listed"
+        args, head = list(op.args), kernel == "gemm_selected"
         data = args[0].reshape(-1)[first * panel :]
         if head:
             args[6] = np.arange(first, first + size + 1, dtype=np.int32)
@@ -123,7 +123,7 @@ class HalvedGraph(Graph):
         units = self._head_part(size) if head else np.array([size], np.int64)
         kind = op.kernel
         if self.half == "compute" and self.decode and n % 2:
-            kind, args = spec(interventions.touch), [data, self._sinks(), panel]
+            kind, args = spec(perturb.touch), [data, self._sinks(), panel]
         elif self.half == "compute" and not head and not self.decode:
             args[_COUNT[kernel]] = self._half_of_tokens()
         chunk = max(1, size // (CHUNKS * self.tape.threads))
@@ -206,7 +206,7 @@ class HalvedGraph(Graph):
         args = [data[middle:], *args[1:]]
         kind = op.kernel
         if self.half == "compute" and self.expected < FEW:
-            kind = spec(interventions.touch_experts, fmt=name, blocks=constants["blocks"])
+            kind = spec(perturb.stream_experts_only, fmt=name, blocks=constants["blocks"])
             args = [args[0], self._sinks(), args[5], args[6]]
         upper = dataclasses.replace(op, kernel=kind, args=args, units=units, chunk=chunk)
         return [lower, upper]
@@ -218,14 +218,14 @@ class HalvedGraph(Graph):
         grouped = dataclasses.replace(op, args=args)
         divide = 2 if self.half == "compute" and self.expected >= FEW else 1
         one = self.units(ONE)
-        thin = Op(
-            f"{op.name}.thin", spec(interventions.thin, divide=divide),
+        subsample = Op(
+            f"{op.name}.thin", spec(perturb.subsample, divide=divide),
             [args[3], args[4], args[5]], one,
         )  # fmt: skip
         mask = -2 if self.half == "memory" else -1
-        kernel = spec(interventions.pair_up, count=dict(op.kernel.constants)["experts"], mask=mask)
-        pair_up = Op(f"{op.name}.pair_up", kernel, [args[2]], one, barrier=False)
-        return [grouped, pair_up, thin]
+        kernel = spec(perturb.alias, count=dict(op.kernel.constants)["experts"], mask=mask)
+        alias = Op(f"{op.name}.pair_up", kernel, [args[2]], one, barrier=False)
+        return [grouped, alias, subsample]
 
     # --- barriers
 

@@ -18,8 +18,8 @@ import numpy as np
 from ...errors import SettingError
 from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.kernels.kvcache import PAGE, KVFormat
+from ...jit.kernels.microbench import Peak
 from ...jit.kernels.panels import FORMATS, Format
-from ...jit.kernels.probe import Peak
 from ...jit.kernels.rope import tables
 from ...jit.pool import Pool
 from ...jit.tape import CompiledTape, Op, Tape

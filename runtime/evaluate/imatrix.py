@@ -19,7 +19,7 @@ import numpy as np
 
 from ...errors import ModelError
 from ...jit.compile import spec
-from ...jit.kernels.square_sums import (
+from ...jit.kernels.imatrix_accumulate import (
     COLUMNS,
     expert_square_sums,
     row_scales,

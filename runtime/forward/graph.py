@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...jit.compile import Spec, spec
-from ...jit.kernels import activations, argmax, attention, embed, gemm, gemm_k, head, rope
+from ...jit.kernels import activations, argmax, attention, embed, gemm, gemm_k, lm_head, rope
 from ...jit.kernels.batch import (
     COUNT,
     ROW_POSITION,
@@ -323,7 +323,7 @@ class Graph:
         self,
         name: str,
         x: Row,
-        form: activations.Activation,
+        form: activations.ActivationFormat,
         weight: np.ndarray | None,
         eps: float,
         outputs: bool,
@@ -384,7 +384,11 @@ class Graph:
             args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
         elif form.family == "blocks":
             kernel = spec(
-                gemm.gemm_quant, **sizes, **self.register_tiles, blocks=w.blocks, fine=w.fine
+                gemm.gemm_quant,
+                **sizes,
+                **self.register_tiles,
+                blocks=w.blocks,
+                per_block_scale=w.per_block_scale,
             )
             args = [w.panels, rows.data, out.data, out.stride, count]
         else:
@@ -401,8 +405,8 @@ class Graph:
             scratch = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
         args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUT_COUNT),
                 self.panels, self.scratch("unpack", scratch)]  # fmt: skip
-        sizes = {"fmt": form.name, "blocks": w.blocks, "fine": w.fine}
-        kernel = spec(head.gemm_listed, **sizes, **self.register_tiles)
+        sizes = {"fmt": form.name, "blocks": w.blocks, "fine": w.per_block_scale}
+        kernel = spec(lm_head.gemm_selected, **sizes, **self.register_tiles)
         self._shared("output", kernel, args, self.units(HEAD_UNITS), w.units, True)
 
     def _shared(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...jit.kernels.activations import Activation
+from ...jit.kernels.activations import ActivationFormat
 from ...jit.pool import aligned
 from ...jit.tape import PerThread
 
@@ -44,7 +44,7 @@ class Row:
 class Prepared:
     """An activation ready for products, in every form that its matrices ask for."""
 
-    forms: dict[Activation, PreparedRows]
+    forms: dict[ActivationFormat, PreparedRows]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import numpy as np
 
 from ...jit.compile import spec
 from ...jit.kernels.attention import scratch_bytes
-from ...jit.kernels.attention_split import attention_merge, attention_parts, entries_of
 from ...jit.kernels.kvcache import PAGE
+from ...jit.kernels.split_kv import attention_partial, attention_reduce, entries_of
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, STATIC
 from .batch import Span
@@ -27,7 +27,7 @@ MOST_BYTES = 64 << 20  # of parts' results; reserved at once, touched as the KV 
 
 
 class _Entries:
-    """What `attention_parts` does in layers of one window: entries, their number, units."""
+    """What `attention_partial` does in layers of one window: entries, their number, units."""
 
     def __init__(self, most: int) -> None:
         self.entries = aligned((most, 2), np.int64)
@@ -82,7 +82,7 @@ class SplitGraph(Graph):
         found = self._parts[window]
         self.tape.op(
             "attention",
-            spec(attention_parts, **sizes, window=window, cap=rule.cap),
+            spec(attention_partial, **sizes, window=window, cap=rule.cap),
             [*inputs, parts, stats, scratch, self.tiles, found.entries, found.count],
             found.units,
             mode=STATIC if self.decode else DYNAMIC,
@@ -90,7 +90,7 @@ class SplitGraph(Graph):
         shape = {key: value for key, value in sizes.items() if key != "kv"}
         self.tape.op(
             "attention.merge",
-            spec(attention_merge, **shape, window=window),
+            spec(attention_reduce, **shape, window=window),
             [parts, stats, out.data, out.stride, scratch, self.tiles, self.rows],
             self._merged,
         )

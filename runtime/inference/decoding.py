@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from ...errors import ContextOverflowError, EngineError
-from ...jit.kernels.head import count_panels, panels_of
+from ...jit.kernels.lm_head import count_panels, panels_of
 from ..physics.costs import PassCost, decode_cost
 from .guessing import Guesses
 from .runner import Logits, Rows

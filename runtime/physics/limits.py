@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...jit.compile import Library, spec
-from ...jit.kernels import probe
+from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned
 from ...jit.tape import CompiledTape, PerThread, Tape
 from ..memory import Arena
@@ -62,7 +62,7 @@ class Limits:
         data = self._arena.take(max(sizes.values()))
         data[::READ_UNIT] = 1  # a page that was never written may be one shared page of zeros
         self._reads = {level: self._read(data[:size]) for level, size in sizes.items()}
-        peaks: list[probe.Peak] = ["int8", "fp32"]
+        peaks: list[microbench.Peak] = ["int8", "fp32"]
         if library.target.has_bf16_dot:
             peaks.append("bf16")
         self._peaks = {peak: self._peak(peak) for peak in peaks}
@@ -72,8 +72,8 @@ class Limits:
     def sample(self) -> MachineProfile:
         """The limits now. The caches hold the probes' data afterwards."""
         # DRAM last: the smaller levels are then measured on caches that no sweep has just filled.
-        read = {level: probe.rate() / 1e9 for level, probe in self._reads.items()}
-        peak = {name: probe.rate() / 1e9 for name, probe in self._peaks.items()}
+        read = {level: one.rate() / 1e9 for level, one in self._reads.items()}
+        peak = {name: one.rate() / 1e9 for name, one in self._peaks.items()}
         found = MachineProfile(
             cpu=self._cpu,
             cores=self._cores,
@@ -100,23 +100,23 @@ class Limits:
         tape = Tape("read", self._pool.threads)
         for n in range(rounds):
             args = [data, self._sinks, READ_UNIT]
-            tape.op("read", spec(probe.read), args, units, barrier=n == rounds - 1)
+            tape.op("read", spec(microbench.read), args, units, barrier=n == rounds - 1)
         return _Probe(self._finish(tape), rounds * int(units[0]) * READ_UNIT)
 
-    def _peak(self, peak: probe.Peak) -> _Probe:
+    def _peak(self, peak: microbench.Peak) -> _Probe:
         lanes = self._library.target.lanes
-        operands = aligned(probe.OPERANDS * 4 * lanes, np.uint8)
+        operands = aligned(microbench.OPERANDS * 4 * lanes, np.uint8)
         operands[:] = 1
         units = np.array([PEAK_UNITS * self._pool.threads], np.int64)
         tape = Tape("peak", self._pool.threads)
-        tape.op(peak, spec(probe.multiply, peak=peak), [operands, self._sinks], units)
-        return _Probe(self._finish(tape), int(units[0]) * probe.operations(peak, lanes))
+        tape.op(peak, spec(microbench.multiply, peak=peak), [operands, self._sinks], units)
+        return _Probe(self._finish(tape), int(units[0]) * microbench.operations(peak, lanes))
 
     def _barrier(self) -> _Probe:
         tape = Tape("barrier", self._pool.threads)
         units = np.array([self._pool.threads], np.int64)
         for _ in range(BARRIERS):
-            tape.op("nothing", spec(probe.nothing), [self._sinks], units)
+            tape.op("nothing", spec(microbench.noop), [self._sinks], units)
         return _Probe(self._finish(tape), BARRIERS)
 
 

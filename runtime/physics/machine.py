@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ...jit.compile import Library, spec
-from ...jit.kernels import probe
+from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned
 from ...jit.tape import PerThread, Tape
 from ..files import write_file
@@ -248,17 +248,17 @@ class _Probes:
         for n in range(rounds):
             last = n == rounds - 1
             args = [data, self.sinks, unit]
-            tape.op("read", spec(probe.read), args, units, barrier=last)
+            tape.op("read", spec(microbench.read), args, units, barrier=last)
         return rounds * int(units[0]) * unit / self._best(f"read {len(data) >> 10} KiB", tape)
 
-    def peak(self, peak: probe.Peak) -> float:
+    def peak(self, peak: microbench.Peak) -> float:
         """Operations per second, registers only."""
-        operands = aligned(probe.OPERANDS * 4 * self.library.target.lanes, np.uint8)
+        operands = aligned(microbench.OPERANDS * 4 * self.library.target.lanes, np.uint8)
         operands[:] = 1
         units = np.array([4000 * self.pool.threads], np.int64)
         tape = Tape("peak", self.pool.threads)
-        tape.op(peak, spec(probe.multiply, peak=peak), [operands, self.sinks], units)
-        work = int(units[0]) * probe.operations(peak, self.library.target.lanes)
+        tape.op(peak, spec(microbench.multiply, peak=peak), [operands, self.sinks], units)
+        work = int(units[0]) * microbench.operations(peak, self.library.target.lanes)
         return work / self._best(peak, tape)
 
     def barrier(self) -> float:
@@ -266,5 +266,5 @@ class _Probes:
         tape = Tape("barrier", self.pool.threads)
         units = np.array([self.pool.threads], np.int64)
         for _ in range(500):
-            tape.op("nothing", spec(probe.nothing), [self.sinks], units)
+            tape.op("nothing", spec(microbench.noop), [self.sinks], units)
         return self._best("barrier", tape) / 500

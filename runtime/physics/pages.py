@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ...jit.compile import Library, spec
-from ...jit.kernels import probe
+from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned
 from ...jit.tape import CompiledTape, PerThread, Tape
 from ..memory import Arena
@@ -131,5 +131,5 @@ def _reading(library: Library, pool: Pool, arena: Arena) -> CompiledTape:
     sinks = PerThread([aligned(64, np.uint8) for _ in range(pool.threads)])
     tape = Tape("read", pool.threads)
     units = np.array([arena.nbytes // 4096], np.int64)
-    tape.op("read", spec(probe.read), [arena.bytes, sinks, 4096], units)
+    tape.op("read", spec(microbench.read), [arena.bytes, sinks, 4096], units)
     return tape.finish(library, pool)

@@ -26,7 +26,7 @@ import numpy as np
 
 from ...jit.compile import Library, source_hash, spec
 from ...jit.kernels.activations import BLOCK_BYTES
-from ...jit.kernels.gemm import gemm_quant, tile_tokens, whole_tokens
+from ...jit.kernels.gemm import gemm_quant, single_tile_tokens, tile_tokens
 from ...jit.kernels.panels import FORMATS
 from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, CompiledTape, Tape
@@ -63,20 +63,20 @@ class TilePlan:
 
 def usual(target: CpuTarget) -> TilePlan:
     """The plan of a machine where nothing was measured."""
-    return TilePlan(tile_tokens(target), whole_tokens(target), {})
+    return TilePlan(tile_tokens(target), single_tile_tokens(target), {})
 
 
 def constants(target: CpuTarget, tile: int, whole: int) -> dict[str, int]:
     """What to tell a product's kernel; nothing for the usual plan, so that it is the same one."""
     found = {} if tile == tile_tokens(target) else {"tile": tile}
     # Up to the larger of the two a pass is one tile.
-    same = max(tile, whole) == max(tile, whole_tokens(target))
+    same = max(tile, whole) == max(tile, single_tile_tokens(target))
     return found | ({} if same else {"whole": max(tile, whole)})
 
 
 def candidates(target: CpuTarget) -> tuple[list[int], list[int]]:
     """Tiles that may be better than the usual one; and numbers of tokens for `whole`."""
-    tile, whole = tile_tokens(target), whole_tokens(target)
+    tile, whole = tile_tokens(target), single_tile_tokens(target)
     return [tile + max(1, tile // 3)], [tile if whole > tile else tile + max(2, tile // 2)]
 
 

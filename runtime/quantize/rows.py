@@ -12,15 +12,15 @@ import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
 from ...jit.compile import Library, Spec, spec
-from ...jit.kernels import embed, quantise, quantise_k
+from ...jit.kernels import embed, quantize, quantize_k
 from ...jit.kernels.panels import FORMATS
-from ...jit.kernels.quantise_store import KTYPES
+from ...jit.kernels.quantize_store import KTYPES
 from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, Tape
 from ..gguf.types import GGMLType
 
 PIECE = 1 << 21  # weights that are made at a time: 8 MiB of float32
-_UNIT = 32 * quantise.LANES  # weights that a unit of the smallest kernel takes
+_UNIT = 32 * quantize.LANES  # weights that a unit of the smallest kernel takes
 _LARGEST = 60000.0  # of a weight, where it or its block's scale must fit fp16
 _WIDE = (GGMLType.F32, GGMLType.BF16)
 
@@ -102,14 +102,14 @@ class RowMaker:
             units = -(-len(values) // _UNIT)
             self._floats[len(values) : units * _UNIT] = 0
             out = np.empty(target.nbytes((units * _UNIT,)), np.uint8)
-            self._play(spec(quantise.quantise_blocks, fmt=name), [self._floats, out], units, 8)
+            self._play(spec(quantize.quantise_blocks, fmt=name), [self._floats, out], units, 8)
             return out[:nbytes]
         form, out = KTYPES[name], np.empty(nbytes, np.uint8)
         # Without an imatrix plain least squares are best, but for two bits.
         by_size = weights is None and target is GGMLType.Q2_K
         columns = np.ones(width, np.float32) if weights is None else weights
         args = [values, columns, np.array(form.grids, np.float32), out, width // 256]
-        kernel = spec(quantise_k.quantise_k, fmt=name, by_size=by_size)
+        kernel = spec(quantize_k.quantise_k, fmt=name, by_size=by_size)
         self._play(kernel, args, len(values) // 256, 32)
         return out
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import UnsupportedModelError
 from ...jit.compile import Library
-from ...jit.kernels.activations import Activation
+from ...jit.kernels.activations import ActivationFormat
 from ...jit.kernels.panels import FORMATS, Format
 from ...jit.pool import Pool
 from ...jit.targets import CpuTarget
@@ -51,11 +51,11 @@ class Matrix:
     panels: np.ndarray
     experts: int = 0
     up: Matrix | None = None
-    fine: bool = False
+    per_block_scale: bool = False
 
-    def activation(self, target: CpuTarget) -> Activation:
+    def activation(self, target: CpuTarget) -> ActivationFormat:
         """How its inputs must be prepared."""
-        return self.format.activation(target, self.depth, fine=self.fine)
+        return self.format.activation(target, self.depth, per_block_scale=self.per_block_scale)
 
     @property
     def parts(self) -> tuple[Matrix, ...]:
@@ -183,11 +183,11 @@ class WeightLoader:
         units = -(-rows // (self.lanes if fused else 2 * self.lanes))
         nothing = np.empty(0, np.uint8)
         matrix = Matrix(form, rows, depth, units, fused, names, nothing, experts)
-        matrix.fine = form.family == "blocks" and self._is_fine(names[0])
+        matrix.per_block_scale = form.family == "blocks" and self._has_per_block_scale(names[0])
         self._wanted.append(matrix)
         return matrix
 
-    def _is_fine(self, name: str) -> bool:
+    def _has_per_block_scale(self, name: str) -> bool:
         """Whether the inputs of a matrix are to be rounded as finely as can be.
 
         The inputs of W_down are products, with a few large ones among many small; the head stands

@@ -80,7 +80,7 @@ def test_sums_for_k_quants(runner: Runner, rng: np.random.Generator, kind: Kind)
 
 def test_which_blocks_share_a_scale() -> None:
     """As many as divide the row, at most four; fine ones share none."""
-    assert group_of(32, fine=True) == 1
+    assert group_of(32, per_block_scale=True) == 1
     assert [group_of(blocks) for blocks in (1, 2, 3, 4, 6, 32, 96, 99)] == [1, 2, 1, 4, 2, 4, 4, 1]
 
 

@@ -11,7 +11,6 @@ from helpers.runners import Native, Table
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import rope
 from triplepoint.jit.kernels.attention import attention, scratch_bytes, token_tile
-from triplepoint.jit.kernels.attention_split import attention_merge, attention_parts, entries_of
 from triplepoint.jit.kernels.batch import (
     COUNT,
     FIRST,
@@ -22,6 +21,7 @@ from triplepoint.jit.kernels.batch import (
     TABLE,
 )
 from triplepoint.jit.kernels.kvcache import PAGE
+from triplepoint.jit.kernels.split_kv import attention_partial, attention_reduce, entries_of
 from triplepoint.jit.targets import detect
 
 here = pytest.mark.parametrize("native", [detect().name], indirect=True)
@@ -109,10 +109,10 @@ class Sequences:
         out = np.full((len(rows), self.heads, self.dim), np.nan, np.float32)
         args = [self._queries(which), self._pages(which), *self.caches[0].offsets, parts, stats,
                 self._scratch(), tiles, entries, np.array([len(entries)])]  # fmt: skip
-        kernel = spec(attention_parts, **self.sizes, kv=self.kv, window=window)
+        kernel = spec(attention_partial, **self.sizes, kv=self.kv, window=window)
         self.native.call(kernel, args, 0, len(entries) * self.kv_heads)
         args = [parts, stats, out, self.heads * self.dim, self._scratch(), tiles, rows]
-        kernel = spec(attention_merge, **self.sizes, window=window)
+        kernel = spec(attention_reduce, **self.sizes, window=window)
         self.native.call(kernel, args, 0, len(rows) * self.heads)
         return out
 

@@ -11,9 +11,9 @@ from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import build_assembly, spec
 from triplepoint.jit.dot import KEY_INSTRUCTION
-from triplepoint.jit.kernels import embed, gemm, lookup
+from triplepoint.jit.kernels import codebook, embed, gemm
 from triplepoint.jit.kernels.activations import dequantise_reference, quantise_reference
-from triplepoint.jit.kernels.lookup import IQ4_NL, reference
+from triplepoint.jit.kernels.codebook import IQ4_NL, reference
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.targets import TARGETS
 
@@ -171,4 +171,4 @@ def test_key_instructions(name: str, fmt: str) -> None:
 
     assert KEY_INSTRUCTION[target.dot] in assembly
     if fmt == "iq4_nl":
-        assert lookup.KEY_INSTRUCTION.get(target.dot, "") in assembly
+        assert codebook.KEY_INSTRUCTION.get(target.dot, "") in assembly

@@ -45,9 +45,14 @@ class Product:
         weights: FileMatrix,
         up: FileMatrix | None = None,
         *,
-        fine: bool = False,
+        per_block_scale: bool = False,
     ) -> None:
-        self.runner, self.weights, self.up, self.fine = runner, weights, up, fine
+        self.runner, self.weights, self.up, self.per_block_scale = (
+            runner,
+            weights,
+            up,
+            per_block_scale,
+        )
         target = runner.target
         self.panels = fused_panels_of(weights, up, target) if up else panels_of(weights, target)
         self.units = len(self.panels)
@@ -58,7 +63,12 @@ class Product:
     def kernel(self, epilogue: str) -> Spec:
         sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, **self.tiles}
         if self.weights.form.quantised:
-            return spec(gemm_quant, **sizes, blocks=self.weights.blocks, fine=self.fine)
+            return spec(
+                gemm_quant,
+                **sizes,
+                blocks=self.weights.blocks,
+                per_block_scale=self.per_block_scale,
+            )
         return spec(gemm_float, **sizes)
 
     def run(
@@ -91,7 +101,7 @@ class Product:
 
     def quantised(self, x: np.ndarray) -> np.ndarray:
         """float32 activations as blocks."""
-        group = group_of(self.weights.blocks, fine=self.fine)
+        group = group_of(self.weights.blocks, per_block_scale=self.per_block_scale)
         return quantise_reference(x, self.zero_point, group)
 
     @property
@@ -116,7 +126,7 @@ def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
 @pytest.mark.parametrize("fmt", QUANTISED)
 def test_fine(native: Native, rng: np.random.Generator, fmt: str) -> None:
     """Where each block of activations has a scale of its own, it is the one that is used."""
-    product = Product(native, random_matrix(rng, 40, DEPTH, fmt), fine=True)
+    product = Product(native, random_matrix(rng, 40, DEPTH, fmt), per_block_scale=True)
     sizes = np.exp(rng.uniform(-5, 5, (70, DEPTH // 32))).repeat(32, axis=1)
     x = (rng.standard_normal((70, DEPTH)) * sizes).astype(np.float32)
     blocks, whole = product.quantised(x), product.run(x)

@@ -43,7 +43,7 @@ def distinct(ops: list[Op]) -> int:
     """How many different pieces of weights the products of a tape read."""
     starts = set()
     for op in products(ops):
-        first = int(op.args[6][0]) if op.kernel.source.name == "gemm_listed" else 0
+        first = int(op.args[6][0]) if op.kernel.source.name == "gemm_selected" else 0
         starts.add((op.args[0].ctypes.data, first))
     return len(starts)
 

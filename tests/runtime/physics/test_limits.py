@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from triplepoint.jit.compile import Library, ObjectCache, default_folder
-from triplepoint.jit.kernels import probe
+from triplepoint.jit.kernels import microbench
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.physics.limits import PEAK_UNITS, Limits
@@ -48,7 +48,7 @@ def test_probes_do_the_work_that_they_are_credited_with(limits: Limits) -> None:
             assert per_op <= caches[level] * 2, "does not fit the caches of two cores"
         if level == "DRAM":
             assert per_op >= 4 * caches["L3"]
-    assert limits._peaks["int8"].work == 2 * PEAK_UNITS * probe.operations("int8", lanes)
+    assert limits._peaks["int8"].work == 2 * PEAK_UNITS * microbench.operations("int8", lanes)
     barriers = limits._barrier()
     assert barriers.work == len(barriers.tape)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from triplepoint.errors import ModelError, UnsupportedModelError
-from triplepoint.jit.kernels.quantise_k_ref import reference
+from triplepoint.jit.kernels.quantize_k_ref import reference
 from triplepoint.runtime.gguf.types import GGMLType
 from triplepoint.runtime.quantize import rows as module
 from triplepoint.runtime.quantize.rows import RowMaker, bfloat16

@@ -70,12 +70,12 @@ def test_which_matrices_have_fine_activations(loader: WeightLoader) -> None:
     """W_down and the head in any model; all of a narrow one."""
     ffn_down, head = ("blk.0.ffn_down.weight", (96, 160)), ("token_embd.weight", (300, 96))
     tensors = [(Q, Q_SHAPE), ffn_down, head]
-    for width, fine in ((1023, [True, True, True]), (1024, [False, True, True])):
+    for width, per_block_scale in ((1023, [True, True, True]), (1024, [False, True, True])):
         loader.width = width
         matrices = [loader.matrix(name, *shape) for name, shape in tensors]
-        assert [m.fine for m in matrices] == fine
+        assert [m.per_block_scale for m in matrices] == per_block_scale
         groups = [m.activation(loader.library.target).group for m in matrices]
-        assert groups == [1 if m.fine else group_of(m.blocks) for m in matrices]
+        assert groups == [1 if m.per_block_scale else group_of(m.blocks) for m in matrices]
     assert group_of(160 // 32) == 1
 
 

@@ -11,7 +11,7 @@ from .panels import FORMATS
 
 
 @kernel
-def touch(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
+def stream_only(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
     """Read the units [begin, end) of `unit_bytes` bytes, a multiple of a vector, and no more."""
     vector = 4 * k.lanes
     total = k.var(k.zeros(i32, k.lanes))
@@ -21,7 +21,7 @@ def touch(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
 
 
 @kernel
-def touch_experts(
+def stream_experts_only(
     k: Kernel, data: I8s, sink: I8s, units_each: I64, active: I32s, *, fmt: str, blocks: int
 ) -> None:
     """Read what `gemm_experts` would: unit = (active expert, panel), `units_each` an expert."""
@@ -36,14 +36,14 @@ def touch_experts(
 
 
 @kernel
-def pair_up(k: Kernel, active: I32s, *, count: int, mask: int) -> None:
+def alias(k: Kernel, active: I32s, *, count: int, mask: int) -> None:
     """One unit: entry n becomes entry n & mask: with -2 neighbours are equal, -1 keeps all."""
     with k.units(), k.range(0, count, name="entry") as n:
         active.store(n, active.load(n & mask))
 
 
 @kernel
-def thin(k: Kernel, starts: I32s, pairs: I32s, units: I64s, *, divide: int) -> None:
+def subsample(k: Kernel, starts: I32s, pairs: I32s, units: I64s, *, divide: int) -> None:
     """One unit: of each active expert's pairs keep one in `divide`, and one at least.
 
     starts, pairs, units as `moe.group` leaves them, units[2] being the number of active experts.

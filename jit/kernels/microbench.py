@@ -63,6 +63,6 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
 
 
 @kernel
-def nothing(k: Kernel, sink: I8s) -> None:
+def noop(k: Kernel, sink: I8s) -> None:
     """An op that does nothing: what is left is dispatch and the barrier."""
     sink.store(0, k.const(0, i8))

@@ -9,7 +9,7 @@ from helpers.quantised import awkward_rows, cosine, total_error
 from helpers.runners import Runner
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import quantise
+from triplepoint.jit.kernels import quantize
 from triplepoint.jit.kernels.panels import FORMATS
 
 TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
@@ -17,8 +17,8 @@ TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 
 def made(runner: Runner, rows: np.ndarray, fmt: str) -> np.ndarray:
     out = np.full((rows.size // 32, FORMATS[fmt].file_bytes), 0xAA, np.uint8)
-    kernel = spec(quantise.quantise_blocks, fmt=fmt)
-    runner.call(kernel, [rows, out], 0, rows.size // (32 * quantise.LANES))
+    kernel = spec(quantize.quantise_blocks, fmt=fmt)
+    runner.call(kernel, [rows, out], 0, rows.size // (32 * quantize.LANES))
     return out
 
 
@@ -31,11 +31,11 @@ def test_bytes(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
         want = gguf.quants.quantize(rows, kind).reshape(-1, FORMATS[fmt].file_bytes)
 
     assert np.array_equal(made(runner, rows, fmt), want)
-    assert np.array_equal(quantise.reference(rows, fmt), want)
+    assert np.array_equal(quantize.reference(rows, fmt), want)
 
 
 @pytest.mark.parametrize("fmt", TYPES)
 def test_error(fmt: str) -> None:
     """Within the bound that llama.cpp's test-quantize-fns sets: 0.002 on its cosine."""
     rows = cosine()
-    assert total_error(quantise.reference(rows, fmt), rows, fmt) < 0.002
+    assert total_error(quantize.reference(rows, fmt), rows, fmt) < 0.002

@@ -6,7 +6,7 @@ import numpy as np
 from helpers.runners import Runner
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import interventions
+from triplepoint.jit.kernels import perturb
 from triplepoint.jit.kernels.panels import FORMATS
 
 
@@ -14,7 +14,7 @@ def test_pair_up(own: Runner) -> None:
     """With -2 every odd entry becomes its neighbour's; with -1 nothing changes."""
     for mask, want in ((-2, [7, 7, 3, 3, 5, 5]), (-1, [7, 1, 3, 9, 5, 2])):
         active = np.array([7, 1, 3, 9, 5, 2], np.int32)
-        kernel = spec(interventions.pair_up, count=6, mask=mask)
+        kernel = spec(perturb.alias, count=6, mask=mask)
         own.call(kernel, [active], 0, 1)
         assert active.tolist() == want
 
@@ -28,7 +28,7 @@ def test_thin(own: Runner) -> None:
     ):
         starts, pairs = (np.array(values, np.int32) for values in lists)
         units = np.array([0, 0, 3], np.int64)
-        own.call(spec(interventions.thin, divide=divide), [starts, pairs, units], 0, 1)
+        own.call(spec(perturb.subsample, divide=divide), [starts, pairs, units], 0, 1)
         assert starts.tolist() == starts_want
         assert pairs[: len(pairs_want)].tolist() == pairs_want
 
@@ -38,7 +38,7 @@ def test_touch(own: Runner, rng: np.random.Generator) -> None:
     lanes = own.target.lanes
     data = rng.integers(-(2**31), 2**31, (6, 2, lanes)).astype(np.int32)
     sink = np.zeros(lanes, np.int32)
-    own.call(spec(interventions.touch), [data, sink, 2 * 4 * lanes], 1, 5)
+    own.call(spec(perturb.touch), [data, sink, 2 * 4 * lanes], 1, 5)
     assert np.array_equal(sink, np.bitwise_xor.reduce(data[1:5].reshape(-1, lanes)))
 
 
@@ -48,7 +48,7 @@ def test_touch_experts(own: Runner, rng: np.random.Generator) -> None:
     words = FORMATS["q4_0"].panel_block_bytes(lanes) // (4 * lanes)
     data = rng.integers(-(2**31), 2**31, (4, 3, words, lanes)).astype(np.int32)
     active, sink = np.array([2, 0, 0], np.int32), np.zeros(lanes, np.int32)
-    kernel = spec(interventions.touch_experts, fmt="q4_0", blocks=1)
+    kernel = spec(perturb.stream_experts_only, fmt="q4_0", blocks=1)
     own.call(kernel, [data, sink, 3, active], 1, 6)  # all but the first panel of two experts
 
     want = np.bitwise_xor.reduce(np.concatenate([data[2, 1:], data[0]]).reshape(-1, lanes))

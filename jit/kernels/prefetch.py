@@ -21,14 +21,14 @@ NEAR = 8192  # bytes; of 4, 8, 12 and a panel's 18 KiB the best for all formats
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TileIndex:
     """Which of how many tiles of a panel this is."""
 
     number: Value
     tiles: Value
 
 
-class Ahead:
+class Prefetcher:
     """One tile's share of the questions."""
 
     def __init__(
@@ -36,19 +36,19 @@ class Ahead:
         k: Kernel,
         panel: Ptr,
         following: Value,
-        turn: Turn,
+        tile_index: TileIndex,
         asks: Value | None = None,
     ) -> None:
         """The next panel lies `following` bytes after this one. asks: whether to ask at all."""
         self.k = k
-        self.tiles = turn.tiles
+        self.tiles = tile_index.tiles
         self.panel = panel.at((self.tiles > 1).select(following, NEAR))
         # Pieces until the next of its own: counted down, as a division for each would cost more
         # than the questions.
-        left = turn.number + 1
+        left = tile_index.number + 1
         self.left = k.var(left if asks is None else asks.select(left, 0))
 
-    def ask(self, piece: Value, nbytes: int) -> None:
+    def prefetch(self, piece: Value, nbytes: int) -> None:
         """Ask for piece number `piece`, of `nbytes` bytes as all are, if it is this tile's.
 
         This tile's are its own number, that plus the number of tiles, ...; to be called for each

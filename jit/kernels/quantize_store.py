@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..simd import Kernel, Ptr, Value, i16, i32
 from .mathlib import f32_to_f16
-from .quantise import scatter
+from .quantize import scatter
 
 STEPS = 16  # grids that are tried for a sub-block
 

@@ -11,14 +11,14 @@ from helpers.tolerances import assert_close, error
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.attention import attention, reference, scratch_bytes, token_tile
-from triplepoint.jit.kernels.attention_split import (
-    attention_merge,
-    attention_parts,
+from triplepoint.jit.kernels.kvcache import PAGE
+from triplepoint.jit.kernels.rope import to_bf16
+from triplepoint.jit.kernels.split_kv import (
+    attention_partial,
+    attention_reduce,
     chunk_range,
     entries_of,
 )
-from triplepoint.jit.kernels.kvcache import PAGE
-from triplepoint.jit.kernels.rope import to_bf16
 from triplepoint.jit.targets import detect, runnable
 
 # head size, KV heads, query heads of each, cache format
@@ -87,13 +87,13 @@ class Case:
         stats = np.full((size, 4), np.nan, np.float32)
         out = np.full((tokens, self.heads, self.dim), np.nan, np.float32)
         inputs = self._inputs(start, tokens)
-        kernel = spec(attention_parts, **self.sizes, kv=self.kv, window=window, **rule)
+        kernel = spec(attention_partial, **self.sizes, kv=self.kv, window=window, **rule)
         units = len(entries) * self.kv_heads
         for at in reversed(range(0, units, step)):
             args = [*inputs, parts, stats, self._scratch(), tiles, entries,
                     np.array([len(entries)])]  # fmt: skip
             self.runner.call(kernel, args, at, min(at + step, units))
-        kernel = spec(attention_merge, **self.sizes, window=window)
+        kernel = spec(attention_reduce, **self.sizes, window=window)
         for at in reversed(range(0, tokens * self.heads, 3 * step)):
             args = [parts, stats, out, self.heads * self.dim, self._scratch(), tiles, rows]
             self.runner.call(kernel, args, at, min(at + 3 * step, tokens * self.heads))

@@ -15,16 +15,16 @@ over the sub-block's scale a, its min b >= 0 (Q3_K and Q6_K have none) and the i
 4. `REFITS` times: with A, B and q fixed, E is quadratic in d and e; the best ones, as fp16, with q
    anew for them, are kept where E falls.
 
-Nothing is contracted and every sum has one order, so that the numpy reference (`quantise_k_ref.py`)
-gives the same bytes on every target. `quantise_store.py` has the types and lays the bytes out.
+Nothing is contracted and every sum has one order, so that the numpy reference (`quantize_k_ref.py`)
+gives the same bytes on every target. `quantize_store.py` has the types and lays the bytes out.
 """
 
 from __future__ import annotations
 
 from ..simd import I64, F32s, I8s, Kernel, Ptr, Value, f32, kernel
 from .mathlib import f16_to_f32, f32_to_f16
-from .quantise import extremes, farthest, turn
-from .quantise_store import KTYPES, STEPS, STORE, KType
+from .quantize import extremes, farthest, transpose
+from .quantize_store import KTYPES, STEPS, STORE, KType
 
 ROUNDS, REFITS = 2, 2
 TINY = 1e-20  # a scale below this is none: fp16 could not hold it, and 1 / scale must be finite
@@ -52,8 +52,8 @@ def quantise_k(
     form = KTYPES[fmt]
     x, w, q = (k.scratch(f32, 256) for _ in range(3))
     with k.units() as unit:
-        turn(k, rows.at(unit * 256), x, form.size, form.lanes)
-        turn(k, weights.at((unit % blocks) * 256), w, form.size, form.lanes)
+        transpose(k, rows.at(unit * 256), x, form.size, form.lanes)
+        transpose(k, weights.at((unit % blocks) * 256), w, form.size, form.lanes)
         part = _Search(k, form, x, w, q, grids)
         if by_size:
             part.weigh_by_size()

@@ -32,11 +32,11 @@ def quantise_blocks(k: Kernel, rows: F32s, out: I8s, *, fmt: str) -> None:
     form = FORMATS[fmt]
     x = k.scratch(f32, 32 * LANES)
     with k.units() as unit:
-        turn(k, rows.at(unit * (32 * LANES)), x, 32, LANES)
+        transpose(k, rows.at(unit * (32 * LANES)), x, 32, LANES)
         _block(k, form, x, out.at(unit * (LANES * form.file_bytes)))
 
 
-def turn(k: Kernel, src: Ptr, x: Ptr, size: int, lanes: int) -> None:
+def transpose(k: Kernel, src: Ptr, x: Ptr, size: int, lanes: int) -> None:
     """x[i * lanes + lane] = src[lane * size + i]."""
     with k.range(0, size, name="turn") as i:
         for lane in range(lanes):

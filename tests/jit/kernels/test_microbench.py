@@ -7,7 +7,7 @@ import pytest
 from helpers.runners import CheckedCache, Native, Runner
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import probe
+from triplepoint.jit.kernels import microbench
 from triplepoint.jit.kernels.rope import to_bf16
 from triplepoint.jit.targets import CpuTarget, runnable
 
@@ -17,7 +17,7 @@ def test_read_touches_every_byte(runner: Runner, rng: np.random.Generator) -> No
     lanes, unit = runner.target.lanes, 16 * runner.target.lanes
     data = rng.integers(0, 256, 6 * unit, dtype=np.uint8)
     sink = np.zeros(4 * lanes, np.uint8)
-    runner.call(spec(probe.read), [data, sink, unit], 1, 5)
+    runner.call(spec(microbench.read), [data, sink, unit], 1, 5)
     words = data[unit : 5 * unit].view(np.int32).reshape(-1, lanes)
 
     assert np.array_equal(sink.view(np.int32), np.bitwise_xor.reduce(words, axis=0))
@@ -25,19 +25,19 @@ def test_read_touches_every_byte(runner: Runner, rng: np.random.Generator) -> No
 
 def _operands(runner: Runner, values: np.ndarray) -> np.ndarray:
     """The same vector of values in every place that the loop draws from."""
-    return np.tile(values, probe.OPERANDS * 4 * runner.target.lanes // values.nbytes)
+    return np.tile(values, microbench.OPERANDS * 4 * runner.target.lanes // values.nbytes)
 
 
 @pytest.mark.parametrize("peak", ["int8", "fp32"])
-def test_multiply_does_its_products(runner: Runner, peak: probe.Peak) -> None:
+def test_multiply_does_its_products(runner: Runner, peak: microbench.Peak) -> None:
     """Each lane ends at units x steps x chains x the product of one step."""
     lanes, units = runner.target.lanes, 3
     values = np.full(4, 1, np.int8) if peak == "int8" else np.full(1, 1.0, np.float32)
     sink = np.zeros(lanes, np.int32 if peak == "int8" else np.float32)
-    runner.call(spec(probe.multiply, peak=peak), [_operands(runner, values), sink], 0, units)
+    runner.call(spec(microbench.multiply, peak=peak), [_operands(runner, values), sink], 0, units)
 
     one = 4 if peak == "int8" else 1
-    assert (sink == units * probe.STEPS * probe.CHAINS * one).all()
+    assert (sink == units * microbench.STEPS * microbench.CHAINS * one).all()
 
 
 BF16_TARGETS = [target for target in runnable() if target.has_bf16_dot]
@@ -49,20 +49,20 @@ def test_multiply_bf16(target: CpuTarget) -> None:
     native, lanes = Native(target, CheckedCache(None)), target.lanes
     pair = to_bf16(np.full(1, 3.0, np.float32)).view(np.uint16)[[1, 1]]
     sink = np.zeros(lanes, np.float32)
-    native.call(spec(probe.multiply, peak="bf16"), [_operands(native, pair), sink], 0, 3)
+    native.call(spec(microbench.multiply, peak="bf16"), [_operands(native, pair), sink], 0, 3)
 
-    assert (sink == 3 * probe.STEPS * probe.CHAINS * 18).all()
+    assert (sink == 3 * microbench.STEPS * microbench.CHAINS * 18).all()
 
 
 def test_operations_count_both() -> None:
     """A multiply-add counts as two operations, an int8 dot product of four as eight."""
-    assert probe.operations("fp32", 16) == 2 * 16 * probe.CHAINS * probe.STEPS
-    assert probe.operations("bf16", 16) == 2 * probe.operations("fp32", 16)
-    assert probe.operations("int8", 16) == 4 * probe.operations("fp32", 16)
+    assert microbench.operations("fp32", 16) == 2 * 16 * microbench.CHAINS * microbench.STEPS
+    assert microbench.operations("bf16", 16) == 2 * microbench.operations("fp32", 16)
+    assert microbench.operations("int8", 16) == 4 * microbench.operations("fp32", 16)
 
 
 def test_nothing_is_an_op(native: Native) -> None:
     """The empty op writes its one byte and no more."""
     sink = np.full(2, 9, np.uint8)
-    native.call(spec(probe.nothing), [sink], 0, 1)
+    native.call(spec(microbench.noop), [sink], 0, 1)
     assert sink.tolist() == [0, 9]

@@ -1,4 +1,4 @@
-"""The numpy reference of `quantise_k.py`: the same sums in the same order, for many blocks at once.
+"""The numpy reference of `quantize_k.py`: the same sums in the same order, for many blocks at once.
 
 Arrays are float32 [i, block, lane]: weight i of sub-block `lane`.
 """
@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .quantise import half
-from .quantise_k import REFITS, ROUNDS, SAME, TINY
-from .quantise_store import KTYPES, KType
+from .quantize import half
+from .quantize_k import REFITS, ROUNDS, SAME, TINY
+from .quantize_store import KTYPES, KType
 
 Array = np.ndarray
 _f32 = np.float32

@@ -11,12 +11,12 @@ import numpy as np
 
 from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i64, kernel
 from .activations import BLOCK_BYTES
+from .gemm_dispatch import tile_gemm
 from .panels import FORMATS
-from .products import product_of
 
 
 @kernel
-def gemm_listed(
+def gemm_selected(
     k: Kernel,
     weights: I8s,
     x: I8s,
@@ -29,20 +29,20 @@ def gemm_listed(
     *,
     fmt: str,
     blocks: int,
-    fine: bool = False,
+    per_block_scale: bool = False,
     tile: int = 0,
-    whole: int = 0,
+    max_single_tile: int = 0,
 ) -> None:
     """Rows of `x`, prepared as the format asks, times the listed panels; unit = place in the list.
 
     `count[0]` is the number of rows, `out` float32 [rows, out_stride]: a panel's products go to its
     own columns, the others stay as they are. `panels` has one entry more than there are units: the
     panel to look ahead to. x_bytes: bytes of a row, for float formats. scratch: each thread's own,
-    for K-quants; fine, tile, whole: as `gemm_quant` has them.
+    for K-quants; per_block_scale, tile, max_single_tile: as `gemm_quant` has them.
     """
     form = FORMATS[fmt]
     panel_bytes = blocks * form.panel_block_bytes(k.lanes)
-    product = product_of(k, fmt, "store", blocks, fine, scratch, tile, whole)
+    product = tile_gemm(k, fmt, "store", blocks, per_block_scale, scratch, tile, max_single_tile)
     floats = form.family == "float"
     stride = x_bytes if floats else k.i64(blocks * (form.block // 32) * BLOCK_BYTES)
 

@@ -7,8 +7,8 @@ import pytest
 from helpers.runners import Runner
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import square_sums as module
-from triplepoint.jit.kernels.square_sums import COLUMNS, reference
+from triplepoint.jit.kernels import imatrix_accumulate as module
+from triplepoint.jit.kernels.imatrix_accumulate import COLUMNS, reference
 
 ROWS, STRIDE, EPS = 11, 128, 1e-5
 

@@ -16,9 +16,9 @@ from helpers.quantised import (
 from helpers.runners import Runner
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import quantise_k
-from triplepoint.jit.kernels.quantise_k_ref import reference
-from triplepoint.jit.kernels.quantise_store import KTYPES
+from triplepoint.jit.kernels import quantize_k
+from triplepoint.jit.kernels.quantize_k_ref import reference
+from triplepoint.jit.kernels.quantize_store import KTYPES
 
 WIDTH = 512
 
@@ -31,7 +31,7 @@ NORMAL = {"q2_k": 0.285, "q3_k": 0.1445, "q4_k": 0.0712, "q5_k": 0.0356, "q6_k":
 def made(runner: Runner, rows: np.ndarray, weights: np.ndarray, fmt: str, by_size: bool = False):
     form = KTYPES[fmt]
     out = np.full((rows.size // 256, form.nbytes), 0xAA, np.uint8)
-    kernel = spec(quantise_k.quantise_k, fmt=fmt, by_size=by_size)
+    kernel = spec(quantize_k.quantise_k, fmt=fmt, by_size=by_size)
     grids = np.array(form.grids, np.float32)
     runner.call(kernel, [rows, weights, grids, out, len(weights) // 256], 0, len(out))
     return out

@@ -1,9 +1,9 @@
 """Attention whose chunks are shared out too, for passes with fewer KV heads than threads.
 
-`attention_parts` computes what a chunk gives to the rows of a tile (m_c, l_c, o_c) and leaves it in
-memory; after a barrier `attention_merge` puts the chunks of a row together, in the same order and
-by the same operations as `attention` does on the way. So the bits are the same, whoever computed
-which chunk.
+`attention_partial` computes what a chunk gives to the rows of a tile (m_c, l_c, o_c) and leaves it
+in memory; after a barrier `attention_reduce` puts the chunks of a row together, in the same order
+and by the same operations as `attention` does on the way. So the bits are the same, whoever
+computed which chunk.
 
     parts        float32 [part row, head_dim], o_c before it is multiplied by its unit
     part_stats   float32 [part row, 4]: m_c, l_c, unit
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, kernel
-from .attention import CHUNK, Running, Tile, Walk, lowest_chunk
+from .attention import CHUNK, KVReader, OnlineSoftmax, Tile, lowest_chunk
 from .batch import COUNT, FIRST, PART, ROW_SLOTS, ROW_TILE, START, TILE_SLOTS
 from .kvcache import KVFormat
 
@@ -37,7 +37,7 @@ def entries_of(tiles: np.ndarray, heads: int, window: int = 0) -> tuple[int, np.
     """Give the tiles of a pass their part rows; how many there are, and the entries of all.
 
     tiles int64 [tiles, TILE_SLOTS]: slot PART is written, alike for every window. Entries int64
-    [count, 2], of a tile and a chunk each, as `attention_parts` wants them.
+    [count, 2], of a tile and a chunk each, as `attention_partial` wants them.
     """
     ends = -(-(tiles[:, START] + tiles[:, COUNT]) // CHUNK)
     rows = np.cumsum(ends * tiles[:, COUNT]) * heads
@@ -52,7 +52,7 @@ def entries_of(tiles: np.ndarray, heads: int, window: int = 0) -> tuple[int, np.
 
 
 @kernel
-def attention_parts(
+def attention_partial(
     k: Kernel,
     q: I8s,
     pages: I64s,
@@ -76,22 +76,22 @@ def attention_parts(
 
     entries int64 [count[0], 2]: a tile, and one of the chunks that it meets.
     """
-    walk = Walk(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
+    reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
                 kv_heads=kv_heads, group=group, kv=kv, window=window, cap=cap)  # fmt: skip
     total = count.load(0)
     with k.units() as unit:
         entry = entries.at(unit % total * 2)
         number, chunk = entry.load(0), entry.load(1)
-        tile = walk.tile(number, unit // total)
+        tile = reader.tile(number, unit // total)
         first = tiles.load(number * TILE_SLOTS + PART)
         rows = tiles.load(number * TILE_SLOTS + COUNT) * (kv_heads * group)
         line = first + (chunk - tile.lowest) * rows
-        tile.meet(chunk * CHUNK, _Apart(tile, line, parts, part_stats, head_dim))
+        tile.attend_chunk(chunk * CHUNK, _Apart(tile, line, parts, part_stats, head_dim))
 
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """A chunk's result, left for `attention_merge`."""
+    """A chunk's result, left for `attention_reduce`."""
 
     tile: Tile
     line: Value
@@ -100,7 +100,7 @@ class _Apart:
     head_dim: int
 
     def _at(self, row: Value) -> Value:
-        group, heads = self.tile.walk.group, self.tile.walk.kv_heads * self.tile.walk.group
+        group, heads = self.tile.reader.group, self.tile.reader.kv_heads * self.tile.reader.group
         token, member = row // group, row % group
         return self.line + token * heads + self.tile.head * group + member
 
@@ -115,7 +115,7 @@ class _Apart:
 
 
 @kernel
-def attention_merge(
+def attention_reduce(
     k: Kernel,
     parts: F32s,
     part_stats: F32s,
@@ -135,7 +135,7 @@ def attention_merge(
     rows, tiles: as `batch.py` has them.
     """
     heads = kv_heads * group
-    running = Running(k, scratch.cast(f32), scratch.cast(f32).at(head_dim), head_dim)
+    running = OnlineSoftmax(k, scratch.cast(f32), scratch.cast(f32).at(head_dim), head_dim)
     row = k.i64(0)
     with k.units() as unit:
         token, head = unit // heads, unit % heads

@@ -10,7 +10,7 @@ from helpers.runners import Native, Runner
 from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import spec
-from triplepoint.jit.kernels import gemm_k, head
+from triplepoint.jit.kernels import gemm_k, lm_head
 from triplepoint.jit.kernels.activations import dequantise_reference, quantise_reference
 
 ROWS = 500  # of the vocabulary: the last panel is not full
@@ -40,7 +40,7 @@ class Head:
         m = self.matrix
         out = np.full((tokens, len(self.panels) * self.rows), np.nan, np.float32)
         size = gemm_k.scratch_bytes(m.fmt, m.depth, self.runner.target.lanes)
-        kernel = spec(head.gemm_listed, fmt=m.fmt, blocks=m.blocks)
+        kernel = spec(lm_head.gemm_selected, fmt=m.fmt, blocks=m.blocks)
         units = np.append(listed, 0).astype(np.int32)
         args = [self.panels, self.prepared[:tokens], out, self.prepared[0].nbytes, out.shape[1],
                 np.array([tokens]), units, np.zeros(size, np.uint8)]  # fmt: skip
@@ -65,16 +65,16 @@ def _check_allowed(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     bits = np.zeros(512, np.uint8)
     bits[[0, 77, 78, 300, ROWS - 1]] = 1
     mask = np.packbits(bits, bitorder="little").view(np.uint32)
-    listed = head.panels_of(mask, one.rows)
+    listed = lm_head.panels_of(mask, one.rows)
     part = one.logits(listed)
     written = np.isin(np.arange(part.shape[1]) // one.rows, listed)
     allowed = bits[:ROWS].astype(bool)
 
     assert listed.tolist() == sorted({at // one.rows for at in np.flatnonzero(bits)})
-    assert head.count_panels(mask, one.rows) == len(listed)
+    assert lm_head.count_panels(mask, one.rows) == len(listed)
     assert np.array_equal(part[0, written], whole[0, written])
     assert np.isnan(part[0, ~written]).all()
-    want = head.reference(one.matrix.values, one.x[0], mask)
+    want = lm_head.reference(one.matrix.values, one.x[0], mask)
     assert_close(part[0, :ROWS][allowed], want[allowed], one.tolerance, fmt)
     assert np.isnan(want[~allowed]).all()
 
