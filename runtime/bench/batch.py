@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from ..forward.choice import ROWS
+from ..forward.logits import ROWS
 from ..inference.runner import Rows
 
 if TYPE_CHECKING:

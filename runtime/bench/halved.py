@@ -28,7 +28,7 @@ from ...jit.kernels.panels import FORMATS
 from ...jit.pool import aligned
 from ...jit.tape import Op, PerThread, Tape
 from ..forward.batch import Span
-from ..forward.graph import CHUNKS, ONE, Graph
+from ..forward.graph import CHUNKS, ONE, GraphBuilder
 from ..inference.plan import Plan
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def halved(session: Session, name: Halved, tokens: int) -> Plan[HalvedGraph]:
     return Plan(session.engine, label, tokens, Kind)
 
 
-class HalvedGraph(Graph):
+class HalvedGraph(GraphBuilder):
     """A graph whose ops are changed when its tape is finished.
 
     Attributes:

@@ -202,7 +202,7 @@ def _cost(
 ) -> PassCost:
     """Counts of the unchanged passes together."""
     tile, barriers = token_tile(engine.network.config.heads.group), whole.tape.barriers
-    counts = [int(count[0]) for count in whole.graph.touched]  # of the last pass
+    counts = [int(count[0]) for count in whole.graph.experts_hit]  # of the last pass
     read = float(sum(counts)) if counts and not whole.graph.decode else None
     total = PassCost()
     for tokens, start, outputs in todo:

@@ -1,8 +1,8 @@
 """Each kernel alone, at the shapes of a real model, beside the peaks of the same feature set.
 
-The ops are laid by the same `Graph` that lays a model's pass, and played by the same threads; the
-ones that are not measured are dropped. Few tokens read their weights or their KV cache from DRAM,
-as a pass does: the tape goes through copies that no cache holds.
+The ops are laid by the same `GraphBuilder` that lays a model's pass, and played by the same
+threads; the ones that are not measured are dropped. Few tokens read their weights or their KV cache
+from DRAM, as a pass does: the tape goes through copies that no cache holds.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ...jit.tape import CompiledTape, Op, Tape
 from ...jit.targets import CpuTarget
 from ..forward import experts
 from ..forward.batch import Span
-from ..forward.choice import Choice, choose_ops
-from ..forward.graph import Graph
+from ..forward.graph import GraphBuilder
 from ..forward.kv import KVCache, KVLayout
-from ..forward.rows import AttentionRule, Buffers, HeadShape, Row, padded
+from ..forward.logits import OutputBuffers, argmax_ops
+from ..forward.tensors import Activation, AttentionSpec, HeadShape, Workspace, padded
 from ..memory import Arena
 from ..physics.limits import Limits, play
 from ..physics.machine import MachineProfile, physical_cores
@@ -183,7 +183,7 @@ class _Bench:
         self.first = self.limits.sample()
         self.random = np.random.default_rng(1)
         self.stream_bytes = max(STREAM_BYTES, 4 * self.first.caches["L3"])
-        self.buffers = Buffers()
+        self.buffers = Workspace()
         self._bytes: np.ndarray | None = None
 
     def measure(self, laid: _Laid, repeat: int) -> KernelResult:
@@ -220,7 +220,7 @@ class _Bench:
             float(size + 4 * tokens * (rows + depth)), peak,
         )  # fmt: skip
         graph = self._graph(tokens)
-        x = Row(self._activations(tokens, padded(depth)), depth)
+        x = Activation(self._activations(tokens, padded(depth)), depth)
         matrices = [
             self._matrix(form, rows, depth, size, n) for n in range(self._copies(work, size))
         ]
@@ -248,13 +248,13 @@ class _Bench:
         panels = self._data(EXPERTS * size)[: EXPERTS * size]
         matrix = Matrix(form, EXPERT_ROWS, EXPERT_DEPTH, units, True, (), panels, EXPERTS)
         graph = self._graph(tokens)
-        x = Row(self._activations(tokens, EXPERT_DEPTH), EXPERT_DEPTH)
+        x = Activation(self._activations(tokens, EXPERT_DEPTH), EXPERT_DEPTH)
         ready = graph.norm(x, np.ones(EXPERT_DEPTH, np.float32), EPS, [matrix], "norm")
         times = max(1, int(self.stream_bytes / work.nbytes))
         for n in range(times):
             # Each time other experts: those of the last time are in the caches.
             scores = self.random.standard_normal((tokens, padded(EXPERTS)), np.float32)
-            to = experts.route(graph, Row(scores, EXPERTS), USED, matrix, matrix)
+            to = experts.route(graph, Activation(scores, EXPERTS), USED, matrix, matrix)
             experts.silu_mul(graph, matrix, ready, to, f"experts.{n}")
         return _Laid(work, self._keep(graph, "experts", "route", "group"), times, apart=True)
 
@@ -291,7 +291,7 @@ class _Bench:
         for form in _preparations(self.target):
             for tokens in (1, 252):
                 graph = self._graph(tokens)
-                x = Row(self._activations(tokens, WIDTH), WIDTH)
+                x = Activation(self._activations(tokens, WIDTH), WIDTH)
                 matrix = Matrix(form, 32, WIDTH, 1, False, (), np.empty(0, np.uint8))
                 for _ in range(TIMES):
                     graph.norm(x, np.ones(WIDTH, np.float32), EPS, [matrix], "prepare")
@@ -301,23 +301,25 @@ class _Bench:
 
     def argmax(self) -> Iterator[_Laid]:
         """The greedy choice; its few last candidates are counted with it."""
-        graph, choice = self._graph(1), Choice(VOCABULARY)
+        graph, choice = self._graph(1), OutputBuffers(VOCABULARY)
         choice.logits[:] = self.random.standard_normal(choice.logits.shape, np.float32)
         for _ in range(TIMES):
-            choose_ops(graph.tape, graph.state, choice)
+            argmax_ops(graph.tape, graph.state, choice)
         work = Work("argmax", "f32", str(VOCABULARY), 1, 0, 0.0, 4.0 * VOCABULARY, "fp32")
         yield _Laid(work, self._keep(graph, "argmax"), TIMES, apart=False)
 
     # --- how it is done
 
-    def _graph(self, tokens: int, cache: KVCache | None = None) -> Graph:
+    def _graph(self, tokens: int, cache: KVCache | None = None) -> GraphBuilder:
         cache = cache or KVCache(_layout("bf16", 1, 1), 1)
         threads = self.pool.threads
-        graph = Graph("bench", self.target, threads, tokens, self.buffers, HEADS, cache.layout)
+        graph = GraphBuilder(
+            "bench", self.target, threads, tokens, self.buffers, HEADS, cache.layout
+        )
         graph.set_pass([Span(cache.table, 0, [0] * tokens)])
         return graph
 
-    def _keep(self, graph: Graph, *names: str) -> list[Op]:
+    def _keep(self, graph: GraphBuilder, *names: str) -> list[Op]:
         """The ops called so; the others are played once, so that these have their inputs."""
 
         def wanted(op: Op) -> bool:
@@ -350,9 +352,9 @@ class _Bench:
         graph = self._graph(tokens, cache)
         graph.set_pass([Span(cache.table, work.depth, [0] * tokens)])
         ones = np.ones(HEADS.head_dim, np.float32)
-        rule = AttentionRule(HEADS.head_dim**-0.5)
-        q = Row(self._activations(tokens, HEADS.heads * HEADS.head_dim), 0)
-        k = Row(self._activations(tokens, HEADS.kv_heads * HEADS.head_dim), 0)
+        rule = AttentionSpec(HEADS.head_dim**-0.5)
+        q = Activation(self._activations(tokens, HEADS.heads * HEADS.head_dim), 0)
+        k = Activation(self._activations(tokens, HEADS.kv_heads * HEADS.head_dim), 0)
         for layer in range(layers):
             with graph.layer(layer):
                 graph.attend(q, k, k, rule, norms=(ones, ones), eps=EPS)

@@ -27,8 +27,8 @@ from ...jit.kernels.imatrix_accumulate import (
 )
 from ...jit.pool import aligned
 from ...jit.tape import PerThread
-from ..forward.graph import PAIRS, TOKENS, Graph
-from ..forward.rows import Prepared, Row, padded
+from ..forward.graph import PAIRS, TOKENS, GraphBuilder
+from ..forward.tensors import Activation, QuantizedActivation, padded
 from ..gguf.types import GGMLType
 from ..gguf.write import GGUFWriter
 from ..quantize.quantize import whole_file
@@ -76,12 +76,12 @@ class Seen:
 class _Input:
     """Where the input of a matrix lies before it is prepared."""
 
-    row: Row
+    row: Activation
     scales: np.ndarray
     norm: np.ndarray | None
 
 
-class WatchingGraph(Graph):
+class WatchingGraph(GraphBuilder):
     """A pass that sums up the squares of every product's input, but the output head's."""
 
     def __init__(self, *args, **named) -> None:
@@ -92,12 +92,12 @@ class WatchingGraph(Graph):
     def _prepare(
         self,
         name: str,
-        x: Row,
+        x: Activation,
         into: Sequence[Matrix],
         weight: np.ndarray | None,
         eps: float,
         outputs: bool,
-    ) -> Prepared:
+    ) -> QuantizedActivation:
         ready = super()._prepare(name, x, into, weight, eps, outputs)
         if outputs:
             return ready
@@ -129,7 +129,12 @@ class WatchingGraph(Graph):
         self.tape.op(f"{w.sources[0]}.squares", kernel, args, _units(x.row))
 
     def _see(
-        self, names: tuple[str, ...], x: Row, norm: np.ndarray | None, matrices: int, each: int
+        self,
+        names: tuple[str, ...],
+        x: Activation,
+        norm: np.ndarray | None,
+        matrices: int,
+        each: int,
     ) -> Seen:
         sums = aligned((matrices, padded(x.width)), np.float32)
         seen = Seen(names, x.width, norm, sums, np.zeros(matrices, np.float32), each)
@@ -137,7 +142,7 @@ class WatchingGraph(Graph):
         return seen
 
 
-def _units(x: Row) -> np.ndarray:
+def _units(x: Activation) -> np.ndarray:
     return np.array([padded(x.width) // COLUMNS], np.int64)
 
 

@@ -16,8 +16,8 @@ from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ..weights.loader import Matrix
-from .graph import CHUNKS, ONE, TOKENS, Graph
-from .rows import Prepared, Row
+from .graph import CHUNKS, ONE, TOKENS, GraphBuilder
+from .tensors import Activation, QuantizedActivation
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class Routing:
     units: np.ndarray
 
 
-def route(g: Graph, scores: Row, used: int, gate_up: Matrix, down: Matrix) -> Routing:
+def route(g: GraphBuilder, scores: Activation, used: int, gate_up: Matrix, down: Matrix) -> Routing:
     """Choose each token's `used` experts by `scores`; gate_up, down: what they will be used for."""
     experts, most = scores.width, g.most_tokens * used
     g.pairs = used
     units = aligned(8, np.int64)[:3]
-    g.touched.append(units[2:])
+    g.experts_hit.append(units[2:])
     kernel = spec(moe.route, experts=experts, used=used)
     if g.decode:
         ids, weights = _own(g, "expert_ids", used + 1, np.int32), _own(g, "expert_weights", used)
@@ -64,7 +64,9 @@ def route(g: Graph, scores: Row, used: int, gate_up: Matrix, down: Matrix) -> Ro
     return Routing(used, weights, (active, starts, pairs), units)
 
 
-def silu_mul(g: Graph, w: Matrix, h: Prepared, to: Routing, name: str) -> Row:
+def silu_mul(
+    g: GraphBuilder, w: Matrix, h: QuantizedActivation, to: Routing, name: str
+) -> Activation:
     """silu(gate h) * (up h) of each token's experts: a row for each pair."""
     y = g.row(name, w.rows, to.used)
     if w.up is None:
@@ -75,7 +77,9 @@ def silu_mul(g: Graph, w: Matrix, h: Prepared, to: Routing, name: str) -> Row:
     return y
 
 
-def add(g: Graph, x: Row, w: Matrix, y: Prepared, to: Routing, name: str) -> None:
+def add(
+    g: GraphBuilder, x: Activation, w: Matrix, y: QuantizedActivation, to: Routing, name: str
+) -> None:
     """x += the weighted sum of w y over each token's experts."""
     out = g.row(f"{name}_each", w.rows, to.used)
     _product(g, name, w, y, out, to, "store", to.units[1:2], share=1)
@@ -86,11 +90,11 @@ def add(g: Graph, x: Row, w: Matrix, y: Prepared, to: Routing, name: str) -> Non
 
 
 def _product(
-    g: Graph,
+    g: GraphBuilder,
     name: str,
     w: Matrix,
-    x: Prepared,
-    out: Row,
+    x: QuantizedActivation,
+    out: Activation,
     to: Routing,
     epilogue: gemm.Epilogue,
     units: np.ndarray,
@@ -109,7 +113,7 @@ def _product(
     g.tape.op(name, spec(moe.gemm_experts, **sizes), args, units, mode=mode, chunk=chunk)
 
 
-def _own(g: Graph, name: str, count: int, dtype: type = np.float32) -> PerThread:
+def _own(g: GraphBuilder, name: str, count: int, dtype: type = np.float32) -> PerThread:
     threads = range(g.tape.threads)
     return PerThread([g.buffers.get(f"{name}.{t}", 1, count, dtype) for t in threads])
 

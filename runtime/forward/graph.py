@@ -1,7 +1,7 @@
-"""Lays a forward pass on the tape, so that a model's code reads like its equations.
+"""Builds a forward pass on the tape, so that a model's code reads like its equations.
 
-A `Graph` is one pass of up to `most_tokens` tokens for one session. It decides which kernel, which
-buffer and which sharing of work each step gets; the model says only what is computed.
+A `GraphBuilder` is one pass of up to `most_tokens` tokens for one session. It decides which kernel,
+which buffer and which sharing of work each step gets; the model says only what is computed.
 
 Two plans come out of the same code. In *decode* (one token) every thread prepares the shared
 input of a product for itself, since that is cheaper than a barrier, and a KV head's rotation and
@@ -35,7 +35,16 @@ from ...jit.targets import CpuTarget
 from ..weights.loader import Matrix
 from .batch import Span
 from .kv import BASE, KVLayout
-from .rows import ALIGN, AttentionRule, Buffers, HeadShape, Prepared, PreparedRows, Row, padded
+from .tensors import (
+    ALIGN,
+    Activation,
+    AttentionSpec,
+    HeadShape,
+    QuantizedActivation,
+    QuantizedRows,
+    Workspace,
+    padded,
+)
 
 # Slots of a pass's state (int64), read by kernels while they run.
 TOKENS, OUT_COUNT, ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(5)
@@ -44,7 +53,7 @@ STATE_SLOTS = 16
 CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
 
 
-class Graph:
+class GraphBuilder:
     """One pass on its way to the tape.
 
     Attributes:
@@ -58,7 +67,7 @@ class Graph:
         target: CpuTarget,
         threads: int,
         most_tokens: int,
-        buffers: Buffers,
+        buffers: Workspace,
         heads: HeadShape,
         kv: KVLayout,
     ) -> None:
@@ -83,7 +92,7 @@ class Graph:
         self.panels = aligned(1, np.int32)  # of the output head, which of them the pass takes
         self._listed = 0  # how many of them a pass has taken, if it did not take all
         self.register_tiles: Mapping[str, int] = {}  # of the products, if not the usual ones
-        self.touched: list[np.ndarray] = []  # for each layer with experts, how many a pass took
+        self.experts_hit: list[np.ndarray] = []  # for each layer with experts, how many a pass took
         self._layer = 0
 
     # --- what is set before a pass
@@ -103,7 +112,7 @@ class Graph:
             self._list_panels(panels)
         state[CAP_UNITS] = outputs * argmax.PARTS
         state[PAIRS] = tokens * self.pairs
-        for count in self.touched:
+        for count in self.experts_hit:
             count[0] = 0
 
     def _one_row(self, span: Span) -> tuple[int, int, int]:
@@ -150,44 +159,46 @@ class Graph:
         width: int,
         scale: float = 1.0,
         *,
-        own: bool = False,
-    ) -> Row:
+        replicated: bool = False,
+    ) -> Activation:
         """Rows of the embedding table for the ids of this pass, times `scale`.
 
-        `own`: in decode every thread gets them for itself, for a model that adds to them by
+        `replicated`: in decode every thread gets them for itself, for a model that adds to them by
         `add_norm` only: what is done to them needs no barrier then.
         """
         form = embed.FORMATS[matrix_format]
-        own = own and self.decode
-        x = self.row("x", width, own=own)
+        replicated = replicated and self.decode
+        x = self.row("x", width, replicated=replicated)
         blocks = width // form.block
         args = [table, self.ids, x.data, blocks * form.file_bytes, blocks, x.stride]
         kernel = spec(embed.embed, fmt=matrix_format, **({"scale": scale} if scale != 1 else {}))
-        mode = REPLICATED if own else STATIC
-        self.tape.op("embed", kernel, args, self.units(TOKENS), mode=mode, barrier=not own)
+        mode = REPLICATED if replicated else STATIC
+        self.tape.op("embed", kernel, args, self.units(TOKENS), mode=mode, barrier=not replicated)
         return x
 
     def norm(
-        self, x: Row, weight: np.ndarray, eps: float, into: Sequence[Matrix], name: str
-    ) -> Prepared:
+        self, x: Activation, weight: np.ndarray, eps: float, into: Sequence[Matrix], name: str
+    ) -> QuantizedActivation:
         """RMSNorm of `x`, made ready to be multiplied by the matrices `into`."""
         return self._prepare(name, x, into, weight, eps, outputs=False)
 
-    def ready(self, x: Row, into: Sequence[Matrix], name: str) -> Prepared:
+    def quantize(self, x: Activation, into: Sequence[Matrix], name: str) -> QuantizedActivation:
         """`x` as it is, made ready to be multiplied by the matrices `into`."""
         return self._prepare(name, x, into, None, 0.0, outputs=False)
 
-    def matmul(self, w: Matrix, x: Prepared, name: str, *, last: bool = True) -> Row:
+    def matmul(
+        self, w: Matrix, x: QuantizedActivation, name: str, *, last: bool = True
+    ) -> Activation:
         """w x. `last` is False when another product of the same input follows: no barrier yet."""
         out = self.row(name, w.rows)
         self._product(name, w, x, out, "store", barrier=last)
         return out
 
-    def add_matmul(self, x: Row, w: Matrix, y: Prepared, name: str) -> None:
+    def add_matmul(self, x: Activation, w: Matrix, y: QuantizedActivation, name: str) -> None:
         """x += w y."""
         self._product(name, w, y, x, "add")
 
-    def silu_mul(self, w: Matrix, x: Prepared, name: str) -> Row:
+    def silu_mul(self, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
         """silu(gate x) * (up x) for a gate/up matrix."""
         out = self.row(name, w.rows)
         if w.up is None:
@@ -197,7 +208,7 @@ class Graph:
             self._product(name, w.up, x, out, "after_silu")
         return out
 
-    def gelu_mul(self, w: Matrix, x: Prepared, name: str) -> Row:
+    def gelu_mul(self, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
         """gelu(gate x) * (up x), gelu by tanh."""
         out = self.row(name, w.rows)
         if w.up is None:
@@ -207,26 +218,28 @@ class Graph:
             self._product(name, w.up, x, out, "after_gelu")
         return out
 
-    def add_norm(self, x: Row, y: Row, weight: np.ndarray, eps: float, name: str) -> None:
+    def add_norm(
+        self, x: Activation, y: Activation, weight: np.ndarray, eps: float, name: str
+    ) -> None:
         """x += rmsnorm(y). In prefill the next op must share out the tokens as this one does."""
-        own = isinstance(x.data, PerThread)
+        replicated = isinstance(x.data, PerThread)
         width = -(-y.width // ALIGN) * ALIGN
         args = [x.data, y.data, weight, x.stride, y.stride, y.width, width, float(eps)]
-        mode = REPLICATED if own else STATIC
+        mode = REPLICATED if replicated else STATIC
         kernel = spec(activations.add_norm)
         self.tape.op(name, kernel, args, self.units(TOKENS), mode=mode, barrier=False)
 
     def attend(
         self,
-        q: Row,
-        k: Row,
-        v: Row,
-        rule: AttentionRule,
+        q: Activation,
+        k: Activation,
+        v: Activation,
+        rule: AttentionSpec,
         *,
         norms: tuple[np.ndarray, np.ndarray] | None = None,
         biases: np.ndarray | None = None,
         eps: float = 0.0,
-    ) -> Row:
+    ) -> Activation:
         """Rotate q and k, append k and v to the cache, attend.
 
         Before that come the biases (of all query heads, keys and values, one after the other) and
@@ -261,7 +274,7 @@ class Graph:
         return out
 
     def _attention(
-        self, sizes: dict[str, Any], rule: AttentionRule, inputs: list[Any], out: Row
+        self, sizes: dict[str, Any], rule: AttentionSpec, inputs: list[Any], out: Activation
     ) -> None:
         """Attention on the queries and the cache of `inputs`."""
         scratch = self.scratch(
@@ -277,7 +290,7 @@ class Graph:
 
     def logits(
         self,
-        x: Row,
+        x: Activation,
         weight: np.ndarray,
         eps: float,
         w: Matrix,
@@ -304,12 +317,12 @@ class Graph:
     def _prepare(
         self,
         name: str,
-        x: Row,
+        x: Activation,
         into: Sequence[Matrix],
         weight: np.ndarray | None,
         eps: float,
         outputs: bool,
-    ) -> Prepared:
+    ) -> QuantizedActivation:
         parts = (part for w in into for part in w.parts)
         wanted = dict.fromkeys(w.activation(self.target) for w in parts)
         forms = {}
@@ -317,26 +330,26 @@ class Graph:
             last = n == len(wanted) - 1
             label = name if n == 0 else f"{name}.{form.kind}"
             forms[form] = self._prepare_form(label, x, form, weight, eps, outputs, last)
-        return Prepared(forms)
+        return QuantizedActivation(forms)
 
     def _prepare_form(
         self,
         name: str,
-        x: Row,
+        x: Activation,
         form: activations.ActivationFormat,
         weight: np.ndarray | None,
         eps: float,
         outputs: bool,
         last: bool,
-    ) -> PreparedRows:
+    ) -> QuantizedRows:
         quantise = form.kind != "float"
         if not quantise and weight is None:
-            return PreparedRows(x.data, x.stride)
+            return QuantizedRows(x.data, x.stride)
         width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantise else x.stride
         row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantise else 4 * width
         most = self.most_tokens * x.each
-        own = self.decode
-        if own:
+        replicated = self.decode
+        if replicated:
             data = PerThread(
                 [
                     self.buffers.get(f"{name}.{t}", most, row_bytes, np.uint8)
@@ -354,10 +367,10 @@ class Graph:
             kernel,
             args,
             self.units(OUT_COUNT if outputs else TOKENS if x.each == 1 else PAIRS),
-            mode=REPLICATED if own else STATIC,
-            barrier=last and not own,
+            mode=REPLICATED if replicated else STATIC,
+            barrier=last and not replicated,
         )
-        return PreparedRows(data, width)
+        return QuantizedRows(data, width)
 
     def before_experts(
         self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
@@ -368,8 +381,8 @@ class Graph:
         self,
         name: str,
         w: Matrix,
-        x: Prepared,
-        out: Row,
+        x: QuantizedActivation,
+        out: Activation,
         epilogue: gemm.Epilogue,
         *,
         barrier: bool = True,
@@ -397,7 +410,7 @@ class Graph:
             args = [w.panels, rows.data, out.data, out.stride, count, self.scratch("unpack", size)]
         self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
 
-    def _head(self, w: Matrix, x: Prepared, out: np.ndarray) -> None:
+    def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray) -> None:
         """The product with the output head, of the panels that the pass takes."""
         form, scratch = w.format, 64
         rows = x.forms[w.activation(self.target)]
@@ -430,13 +443,13 @@ class Graph:
         threads = range(self.tape.threads)
         return PerThread([self.buffers.get(f"{name}.{t}", 1, nbytes, np.uint8) for t in threads])
 
-    def row(self, name: str, width: int, each: int = 1, *, own: bool = False) -> Row:
+    def row(self, name: str, width: int, each: int = 1, *, replicated: bool = False) -> Activation:
         """A buffer for an activation, or one for each thread."""
         rows = self.most_tokens * each
-        if not own:
-            return Row(self.buffers.get(name, rows, padded(width)), width, each)
+        if not replicated:
+            return Activation(self.buffers.get(name, rows, padded(width)), width, each)
         names = [f"{name}.{t}" for t in range(self.tape.threads)]
-        return Row(
+        return Activation(
             PerThread([self.buffers.get(n, rows, padded(width)) for n in names]), width, each
         )
 

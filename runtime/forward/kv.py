@@ -33,17 +33,17 @@ class Page:
     Attributes:
         data: uint8 [page_bytes]; on a cache line.
         nbytes: memory that it takes.
-        holders: how many caches, and places of the prefix cache, have it.
+        refcount: how many caches, and places of the prefix cache, have it.
         writer: the table of the cache that may fill it up; 0: none.
         fixed: its first positions, which others rely on.
     """
 
-    __slots__ = ("data", "fixed", "holders", "memory", "nbytes", "writer")
+    __slots__ = ("data", "fixed", "refcount", "memory", "nbytes", "writer")
 
     def __init__(self, data: np.ndarray, nbytes: int, writer: int, memory: KVMemory) -> None:
         self.data = data
         self.nbytes = nbytes
-        self.holders = 1
+        self.refcount = 1
         self.writer, self.fixed = writer, 0
         self.memory = memory
         with _COUNTING:
@@ -52,14 +52,14 @@ class Page:
     def share(self, positions: int) -> None:
         """One more relies on its first positions."""
         with _COUNTING:
-            self.holders += 1
+            self.refcount += 1
             self.fixed = max(self.fixed, positions)
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """One less has it."""
         with _COUNTING:
-            self.holders -= 1
-            if not self.holders:
+            self.refcount -= 1
+            if not self.refcount:
                 self.memory.used -= self.nbytes
 
     @classmethod
@@ -74,7 +74,7 @@ class KVMemory:
     """Memory of all pages of an engine.
 
     Attributes:
-        used: bytes that pages take, those of several holders once.
+        used: bytes that pages take, those of several owners once.
         budget: what they should take at most; None: no matter.
     """
 
@@ -129,7 +129,7 @@ class KVCache:
         self.pages = aligned(max(8, self.capacity // PAGE), np.int64)
         self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
         self._held: list[Page] = []
-        weakref.finalize(self, _let_go, self._held).atexit = False
+        weakref.finalize(self, _release, self._held).atexit = False
 
     def reserve(self, positions: int) -> None:
         """Make sure that positions 0 … positions - 1 have a page."""
@@ -137,7 +137,7 @@ class KVCache:
             self._hold(len(self._held), Page.empty(self.page_bytes, self.table, self.layout.memory))
 
     def wants(self, start: int, end: int) -> int:
-        """Bytes of the pages that `own` would make."""
+        """Bytes of the pages that `make_writable` would make."""
         new = max(0, -(-end // PAGE) - len(self._held))
         for index in range(start // PAGE, min(-(-end // PAGE), len(self._held))):
             new += not self._writes(self._held[index], start - index * PAGE)
@@ -145,9 +145,9 @@ class KVCache:
 
     def _writes(self, page: Page, start: int) -> bool:
         """Whether this cache may write on a page from a position of it on."""
-        return page.holders == 1 or (page.writer == self.table and start >= page.fixed)
+        return page.refcount == 1 or (page.writer == self.table and start >= page.fixed)
 
-    def own(self, start: int, end: int) -> None:
+    def make_writable(self, start: int, end: int) -> None:
         """Make sure that positions start … end - 1 can be written without another's seeing.
 
         A page that others rely on is copied if positions before `start` lie on it.
@@ -155,14 +155,14 @@ class KVCache:
         self.reserve(end)
         for index in range(start // PAGE, -(-end // PAGE)):
             page = self._held[index]
-            if page.holders == 1:
+            if page.refcount == 1:
                 page.writer, page.fixed = self.table, 0
             elif not self._writes(page, start - index * PAGE):
                 mine = Page.empty(self.page_bytes, self.table, self.layout.memory)
                 if index * PAGE < start:
                     mine.data[:] = page.data
                 self._hold(index, mine)
-                page.let_go()
+                page.release()
 
     def fork(self, positions: int) -> KVCache:
         """Another cache whose first `positions` positions are those of this one.
@@ -187,7 +187,7 @@ class KVCache:
     def clear(self, keep: int = 0) -> None:
         """Let go of all pages but the first `keep`."""
         for index in reversed(range(keep, len(self._held))):
-            self._held.pop().let_go()
+            self._held.pop().release()
             self.pages[index] = 0
 
     def truncate(self, positions: int) -> None:
@@ -196,9 +196,9 @@ class KVCache:
         Pages of its own stay, to be written again.
         """
         for index in reversed(range(-(-positions // PAGE), len(self._held))):
-            if self._held[index].holders == 1:
+            if self._held[index].refcount == 1:
                 return
-            self._held.pop().let_go()
+            self._held.pop().release()
             self.pages[index] = 0
 
     def page(self, index: int) -> np.ndarray:
@@ -223,13 +223,13 @@ class KVCache:
     @property
     def shared_nbytes(self) -> int:
         """Bytes of those that other caches hold too."""
-        return sum(page.nbytes for page in self._held if page.holders > 1)
+        return sum(page.nbytes for page in self._held if page.refcount > 1)
 
     def _hold(self, index: int, page: Page) -> None:
         self._held[index : index + 1] = [page]
         self.pages[index] = page.data.ctypes.data
 
 
-def _let_go(pages: Sequence[Page]) -> None:
+def _release(pages: Sequence[Page]) -> None:
     for page in pages:
-        page.let_go()
+        page.release()

@@ -21,9 +21,9 @@ from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.pool import Pool
 from .. import memory, models
 from ..config import default_model
-from ..forward.choice import Choice
 from ..forward.kv import KVCache, KVLayout, KVMemory
-from ..forward.rows import Buffers
+from ..forward.logits import OutputBuffers
+from ..forward.tensors import Workspace
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
 from ..physics import calibration, thread_sweep, tiles
@@ -151,8 +151,8 @@ class Engine:
                 f"for {config.context}; ask for at most that"
             )
         self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
-        self.buffers = Buffers()
-        self.choice = Choice(config.n_vocab)
+        self.buffers = Workspace()
+        self.choice = OutputBuffers(config.n_vocab)
         self.lock = threading.RLock()
         self.shortcuts = Shortcuts()
         self.times = Times()

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import numpy as np
 
 from ...jit.tape import CompiledTape, Tape
-from ..forward.choice import ROWS, choose_ops, choose_rows_ops
-from ..forward.graph import Graph
-from ..forward.split import TOKENS as SPLIT_TOKENS
-from ..forward.split import SplitGraph
+from ..forward.graph import GraphBuilder
+from ..forward.logits import ROWS, argmax_ops, argmax_rows_ops
+from ..forward.split_kv import TOKENS as SPLIT_TOKENS
+from ..forward.split_kv import SplitKVGraph
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 _HEAVY = ("gemm", "attention", "touch")
-G = TypeVar("G", bound=Graph)
+G = TypeVar("G", bound=GraphBuilder)
 
 
 class Plan(Generic[G]):
@@ -44,7 +44,7 @@ class Plan(Generic[G]):
         self.graph.register_tiles = engine.tuning.tiles
         network.forward(self.graph, choice.logits)
         if most_tokens == 1:
-            choose_ops(self.graph.tape, self.graph.state, choice)
+            argmax_ops(self.graph.tape, self.graph.state, choice)
         self.tape: CompiledTape = self.graph.tape.finish(engine.library, engine.pool)
         self.name = name
         self.most_tokens = most_tokens
@@ -65,14 +65,14 @@ class Plans:
         self._built: dict[tuple[object, ...], Plan] = {}
 
     @property
-    def decode(self) -> Plan[Graph]:
+    def decode(self) -> Plan[GraphBuilder]:
         """One row: each thread prepares the inputs for itself, and the greedy choice follows."""
-        return self._plan("decode", 1, Graph)
+        return self._plan("decode", 1, GraphBuilder)
 
     @property
-    def prefill(self) -> Plan[Graph]:
+    def prefill(self) -> Plan[GraphBuilder]:
         """Up to a chunk of rows, and `choice.ROWS` of logits."""
-        return self._plan("prefill", self._most, Graph)
+        return self._plan("prefill", self._most, GraphBuilder)
 
     def build(self) -> None:
         """Build now what most phases need."""
@@ -83,14 +83,14 @@ class Plans:
         if plan is not self.decode and plan is not self.prefill:
             return plan
         most = min(plan.most_tokens, SPLIT_TOKENS)
-        found = self._plan(f"{plan.name}.split", most, SplitGraph, plan.name)
+        found = self._plan(f"{plan.name}.split", most, SplitKVGraph, plan.name)
         return found if found.graph.fits(spans) else plan
 
     @cached_property
     def choose(self) -> CompiledTape:
         """The greedy choice in the rows that `choice.rows` names."""
         engine, tape = self._engine, Tape("choose", self._engine.threads)
-        choose_rows_ops(tape, engine.choice)
+        argmax_rows_ops(tape, engine.choice)
         return tape.finish(engine.library, engine.pool)
 
     @property

@@ -111,7 +111,7 @@ class PrefixCache:
                     return
                 node = following
 
-    def let_go(self, wanted: int) -> int:
+    def evict(self, wanted: int) -> int:
         """Let go of leaves that no session has until `wanted` bytes are free; how many are."""
         freed = 0
         with self._lock:
@@ -129,7 +129,7 @@ class PrefixCache:
         with self._lock:
             for node in list(self._nodes()):
                 if node.page is not None:
-                    node.page.let_go()
+                    node.page.release()
             self._root = Node([], None, None)
             self.nbytes = 0
 
@@ -137,7 +137,7 @@ class PrefixCache:
         assert node.parent is not None, "the root is no leaf"
         assert node.page is not None, "only the root has no page"
         node.parent.children.remove(node)
-        node.page.let_go()
+        node.page.release()
         self.nbytes -= node.page.nbytes
         return node.page.nbytes
 
@@ -159,4 +159,4 @@ def _best(node: Node, ids: list[int]) -> tuple[Node | None, int]:
 
 
 def _unused(node: Node) -> bool:
-    return node.page is not None and node.page.holders == 1
+    return node.page is not None and node.page.refcount == 1

@@ -12,12 +12,12 @@ import numpy as np
 
 from ...errors import PassCancelledError
 from ..forward.batch import Span
-from ..forward.choice import greedy
-from ..forward.split import TOKENS as SPLIT_TOKENS
+from ..forward.logits import greedy
+from ..forward.split_kv import TOKENS as SPLIT_TOKENS
 
 if TYPE_CHECKING:
     from ...jit.tape import CompiledTape, TapeTimes
-    from ..forward.choice import Choice
+    from ..forward.logits import OutputBuffers
     from .engine import Engine
     from .plan import Plan
     from .session import Session
@@ -38,7 +38,7 @@ class Logits:
 
     __slots__ = ("_choice", "_copy", "count", "first", "released", "tokens")
 
-    def __init__(self, choice: Choice, first: int, count: int, tokens: list[int]) -> None:
+    def __init__(self, choice: OutputBuffers, first: int, count: int, tokens: list[int]) -> None:
         self._choice, self.first, self.count, self.tokens = choice, first, count, tokens
         self.released = False
 
@@ -137,7 +137,7 @@ class Runner:
         engine, tuning, session = self._engine, self._engine.tuning, rows.session
         choice, start = engine.choice, rows.start
         engine.check_files()
-        session.cache.own(start, start + count)
+        session.cache.make_writable(start, start + count)
         tuning.before(count, start)
         whole = count == len(rows.ids)
         outputs = rows.outputs if whole else 0
@@ -166,8 +166,8 @@ class Runner:
         engine.check_files()  # what was read of a file that was cut meanwhile are zeros
         tuning.after()
         rows.plan = plan
-        if plan.graph.touched:
-            rows.experts = [int(count[0]) for count in plan.graph.touched]
+        if plan.graph.experts_hit:
+            rows.experts = [int(count[0]) for count in plan.graph.experts_hit]
         if outputs:
             chosen: list[int] = []
             if rows.masks:  # else it is to be made later, under a mask that is not known yet
@@ -189,7 +189,7 @@ class Runner:
         total = behind = 0
         for rows, count in batch:
             session, start = rows.session, rows.start
-            session.cache.own(start, start + count)
+            session.cache.make_writable(start, start + count)
             outputs = rows.outputs if count == len(rows.ids) else 0
             spans.append(Span(session.cache.table, start, rows.ids[:count], outputs))
             if outputs:

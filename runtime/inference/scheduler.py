@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...errors import ContextOverflowError
-from ..forward.choice import ROWS
+from ..forward.logits import ROWS
 from .shortcuts import VERIFY_TOKENS
 
 if TYPE_CHECKING:
@@ -307,14 +307,14 @@ class Scheduler:
         if not needed or not memory.lacks(promised + needed):
             session.admitted = session.admitted or time.monotonic()
             return needed
-        self._engine.prefix_cache.let_go(memory.lacks(promised + needed))
+        self._engine.prefix_cache.evict(memory.lacks(promised + needed))
         here = {other.rows.session for other, _ in picked} | {session}
         for victim in self._victims(ticket):
             if not memory.lacks(promised + needed):
                 break
             if victim not in here:
                 self._take_back(victim)
-                self._engine.prefix_cache.let_go(memory.lacks(promised + needed))
+                self._engine.prefix_cache.evict(memory.lacks(promised + needed))
         if not memory.lacks(promised + needed):
             session.admitted = session.admitted or time.monotonic()
             return needed

@@ -13,7 +13,7 @@ from ...arguments import as_list, check_whole
 from ...errors import ContextOverflowError, EngineError, PassCancelledError
 from ...jit.tape import TapeTimes
 from ...traces.events import PhaseEvent
-from ..forward.graph import Graph
+from ..forward.graph import GraphBuilder
 from ..forward.kv import KVCache
 from ..physics.costs import PassCost
 from .accounts import Accounts
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SCORE_CHUNK = 32  # tokens of one pass that keeps every token's logits
 
-G = TypeVar("G", bound=Graph)
+G = TypeVar("G", bound=GraphBuilder)
 
 
 def _check_purpose(purpose: object) -> None:

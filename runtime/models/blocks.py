@@ -7,8 +7,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from ..forward.graph import Graph
-from ..forward.rows import AttentionRule, Row
+from ..forward.graph import GraphBuilder
+from ..forward.tensors import Activation, AttentionSpec
 from ..weights.loader import Matrix
 
 
@@ -25,7 +25,7 @@ class Attention:
     norm: np.ndarray
     qkv: tuple[Matrix, ...]
     o: Matrix
-    rule: AttentionRule
+    rule: AttentionSpec
     qk_norms: tuple[np.ndarray, np.ndarray] | None = None
     biases: np.ndarray | None = None
 
@@ -33,18 +33,18 @@ class Attention:
     def matrices(self) -> tuple[Matrix, ...]:
         return (*self.qkv, self.o)
 
-    def heads(self, g: Graph, x: Row, eps: float) -> Row:
+    def heads(self, g: GraphBuilder, x: Activation, eps: float) -> Activation:
         """What the heads make of norm(x): the input of W_o."""
         h = g.norm(x, self.norm, eps, self.qkv, "attn_norm")
         q, k, v = self._project(g, h)
         return g.attend(q, k, v, self.rule, norms=self.qk_norms, biases=self.biases, eps=eps)
 
-    def add(self, g: Graph, x: Row, eps: float) -> None:
+    def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         """x += W_o heads(x)."""
         a = self.heads(g, x, eps)
-        g.add_matmul(x, self.o, g.ready(a, [self.o], "attn_ready"), "attn_output")
+        g.add_matmul(x, self.o, g.quantize(a, [self.o], "attn_ready"), "attn_output")
 
-    def _project(self, g: Graph, h) -> tuple[Row, Row, Row]:
+    def _project(self, g: GraphBuilder, h) -> tuple[Activation, Activation, Activation]:
         if len(self.qkv) == 1:
             all_ = g.matmul(self.qkv[0], h, "qkv")
             rows, kv_rows = (n * g.heads.head_dim for n in (g.heads.heads, g.heads.kv_heads))
@@ -63,7 +63,7 @@ class FeedForward(Protocol):
     @property
     def matrices(self) -> tuple[Matrix, ...]: ...
 
-    def add(self, g: Graph, x: Row, eps: float) -> None:
+    def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         """x += what it makes of norm(x)."""
         ...
 
@@ -81,15 +81,15 @@ class GatedFFN:
     def matrices(self) -> tuple[Matrix, ...]:
         return self.gate_up, self.down
 
-    def inner(self, g: Graph, x: Row, eps: float) -> Row:
+    def inner(self, g: GraphBuilder, x: Activation, eps: float) -> Activation:
         """The input of W_down."""
         h = g.norm(x, self.norm, eps, [self.gate_up], "ffn_norm")
         multiply = g.silu_mul if self.gate == "silu" else g.gelu_mul
         return multiply(self.gate_up, h, "ffn_gate_up")
 
-    def add(self, g: Graph, x: Row, eps: float) -> None:
+    def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         y = self.inner(g, x, eps)
-        g.add_matmul(x, self.down, g.ready(y, [self.down], "ffn_ready"), "ffn_down")
+        g.add_matmul(x, self.down, g.quantize(y, [self.down], "ffn_ready"), "ffn_down")
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ...errors import UnsupportedModelError
-from ..forward.rows import HeadShape
+from ..forward.tensors import HeadShape
 from ..gguf.file import GGUFFile
 
 

@@ -15,8 +15,8 @@ from typing import ClassVar
 import numpy as np
 
 from ...errors import UnsupportedModelError
-from ..forward.graph import Graph
-from ..forward.rows import AttentionRule, Row, padded
+from ..forward.graph import GraphBuilder
+from ..forward.tensors import Activation, AttentionSpec, padded
 from ..gguf.file import GGUFFile
 from ..weights.loader import Matrix, WeightLoader
 from .blocks import Attention, Block, FeedForward, GatedFFN
@@ -83,9 +83,9 @@ class Decoder:
     def read_scales(self) -> None:
         """Read what multiplies this or that, if there is anything."""
 
-    def rule(self, layer: int) -> AttentionRule:
+    def rule(self, layer: int) -> AttentionSpec:
         """How layer `layer` attends."""
-        return AttentionRule(self.config.heads.head_dim**-0.5, adjacent=self.adjacent)
+        return AttentionSpec(self.config.heads.head_dim**-0.5, adjacent=self.adjacent)
 
     def load_feed_forward(self, name: Name) -> FeedForward:
         """Ask for one layer's; `name` makes a tensor's full name."""
@@ -100,7 +100,7 @@ class Decoder:
         """Rotary tables of `rotations`, cos and sin of each, for sessions of `context` tokens."""
         return [rotation.tables(positions) for rotation in self.rotations]
 
-    def block(self, g: Graph, x: Row, w: Block) -> None:
+    def block(self, g: GraphBuilder, x: Activation, w: Block) -> None:
         """Lay down one layer."""
         w.attention.add(g, x, self.eps)
         w.ffn.add(g, x, self.eps)
@@ -136,12 +136,14 @@ class Decoder:
         """The weights of a norm of x."""
         return self.weights.vector(name, self.config.width, padded(self.config.width))
 
-    def embed(self, g: Graph, *, own: bool = False) -> Row:
+    def embed(self, g: GraphBuilder, *, replicated: bool = False) -> Activation:
         """x of the pass's tokens."""
         c, form = self.config, self.embedding_format
-        return g.embedding(self.embedding, form, c.width, self.embedding_scale, own=own)
+        return g.embedding(
+            self.embedding, form, c.width, self.embedding_scale, replicated=replicated
+        )
 
-    def forward(self, g: Graph, out: np.ndarray) -> None:
+    def forward(self, g: GraphBuilder, out: np.ndarray) -> None:
         """Lay down one pass; logits go to `out`, float32 [rows, stride]."""
         x = self.embed(g)
         for n, w in enumerate(self.blocks):

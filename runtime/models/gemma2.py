@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..forward.rows import AttentionRule
+from ..forward.tensors import AttentionSpec
 from .gemma3 import GLOBAL, Gemma3
 from .rotary import Rotation, read_rotation
 
@@ -28,6 +28,6 @@ class Gemma2(Gemma3):
         """One, for all layers."""
         return [read_rotation(self.gguf, self.weights, "gemma2", self.config.heads.head_dim)]
 
-    def rule(self, layer: int) -> AttentionRule:
+    def rule(self, layer: int) -> AttentionSpec:
         cap = self.gguf.number("gemma2.attn_logit_softcapping", 0.0)
         return replace(super().rule(layer), table=GLOBAL, cap=cap)

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..forward.graph import Graph
-from ..forward.rows import AttentionRule, Row
+from ..forward.graph import GraphBuilder
+from ..forward.tensors import Activation, AttentionSpec
 from .blocks import Block, GatedFFN
 from .decoder import Decoder, Name
 from .rotary import Rotation, plain_rotation, read_rotation
@@ -63,14 +63,14 @@ class Gemma3(Decoder):
         self.embedding_scale = float(np.sqrt(np.float32(self.config.width)))
         self.cap = self._number("final_logit_softcapping")
 
-    def rule(self, layer: int) -> AttentionRule:
+    def rule(self, layer: int) -> AttentionSpec:
         c = self.config
         size = c.width // c.heads.heads if c.layers == self.layers_27b else c.heads.head_dim
         scale = self._number("attention.scale") or size**-0.5
         window = self.gguf.integer(f"{self.architecture}.attention.sliding_window", 0)
         if not window or not self._slides(layer):
-            return AttentionRule(scale, table=GLOBAL)
-        return AttentionRule(scale, table=LOCAL, window=window)
+            return AttentionSpec(scale, table=GLOBAL)
+        return AttentionSpec(scale, table=LOCAL, window=window)
 
     def _slides(self, layer: int) -> bool:
         """Whether a layer sees a window only, by a period or layer by layer."""
@@ -96,16 +96,16 @@ class Gemma3(Decoder):
             post_ffn=self.norm_weight(name("post_ffw_norm.weight")),
         )
 
-    def embed(self, g: Graph, *, own: bool = False) -> Row:
+    def embed(self, g: GraphBuilder, *, replicated: bool = False) -> Activation:
         # Nothing but norms is added to x, and each thread can do that for itself.
-        return super().embed(g, own=True)
+        return super().embed(g, replicated=True)
 
-    def block(self, g: Graph, x: Row, w: Block) -> None:
+    def block(self, g: GraphBuilder, x: Activation, w: Block) -> None:
         a, f, eps = w.attention, w.ffn, self.eps
         assert isinstance(f, GemmaFFN)
         h = a.heads(g, x, eps)
-        y = g.matmul(a.o, g.ready(h, [a.o], "attn_ready"), "attn_output")
+        y = g.matmul(a.o, g.quantize(h, [a.o], "attn_ready"), "attn_output")
         g.add_norm(x, y, f.post_attention, eps, "post_attention")
         h = f.inner(g, x, eps)
-        y = g.matmul(f.down, g.ready(h, [f.down], "ffn_ready"), "ffn_down")
+        y = g.matmul(f.down, g.quantize(h, [f.down], "ffn_ready"), "ffn_down")
         g.add_norm(x, y, f.post_ffn, eps, "post_ffw")

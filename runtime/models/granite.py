@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..forward.rows import AttentionRule
+from ..forward.tensors import AttentionSpec
 from .decoder import Decoder
 
 
@@ -36,7 +36,7 @@ class Granite(Decoder):
         weight = super().norm_weight(name)
         return weight / self._scale("logit_scale") if name == "output_norm.weight" else weight
 
-    def rule(self, layer: int) -> AttentionRule:
+    def rule(self, layer: int) -> AttentionSpec:
         plain = super().rule(layer)
         scale = self.gguf.number("granite.attention.scale", 0.0)
         rotates = self.gguf.boolean("granite.rope.scaling.finetuned", True)

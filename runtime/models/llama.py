@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..forward.rows import AttentionRule
+from ..forward.tensors import AttentionSpec
 from .decoder import Decoder
 
 
@@ -23,6 +23,6 @@ class Llama(Decoder):
     understands = frozenset({"attention.sliding_window"})
     adjacent = True
 
-    def rule(self, layer: int) -> AttentionRule:
+    def rule(self, layer: int) -> AttentionSpec:
         window = self.gguf.integer(f"{self.architecture}.attention.sliding_window", 0)
         return replace(super().rule(layer), window=window if window < self.config.context else 0)

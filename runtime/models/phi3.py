@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..forward.rows import AttentionRule
+from ..forward.tensors import AttentionSpec
 from .blocks import FeedForward, GatedFFN
 from .decoder import Decoder, Name
 from .rotary import Rotation, long_and_short, read_rotation
@@ -37,7 +37,7 @@ class Phi3(Decoder):
         long, short = self.rotations
         return [(long if context > original else short).tables(positions)]
 
-    def rule(self, layer: int) -> AttentionRule:
+    def rule(self, layer: int) -> AttentionSpec:
         window = self.gguf.integer("phi3.attention.sliding_window", 0)
         return replace(super().rule(layer), window=window if window < self.config.context else 0)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..forward import experts
-from ..forward.graph import Graph
-from ..forward.rows import Row
+from ..forward.graph import GraphBuilder
+from ..forward.tensors import Activation
 from ..weights.loader import Matrix
 from .config import Config
 from .decoder import Name
@@ -33,12 +33,12 @@ class Experts:
     def matrices(self) -> tuple[Matrix, ...]:
         return self.router, self.gate_up, self.down
 
-    def add(self, g: Graph, x: Row, eps: float) -> None:
+    def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         h = g.norm(x, self.norm, eps, (self.router, self.gate_up), "ffn_norm")
         scores = g.matmul(self.router, h, "ffn_router")
         chosen = experts.route(g, scores, self.used, self.gate_up, self.down)
         y = experts.silu_mul(g, self.gate_up, h, chosen, "ffn_gate_up")
-        experts.add(g, x, self.down, g.ready(y, [self.down], "ffn_ready"), chosen, "ffn_down")
+        experts.add(g, x, self.down, g.quantize(y, [self.down], "ffn_ready"), chosen, "ffn_down")
 
 
 class Qwen3MoE(Qwen3):

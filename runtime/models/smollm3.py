@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..forward.rows import AttentionRule
+from ..forward.tensors import AttentionSpec
 from .decoder import Decoder
 
 NO_ROPE_STEP = 4
@@ -19,6 +19,6 @@ class SmolLM3(Decoder):
     architecture = "smollm3"
     adjacent = True
 
-    def rule(self, layer: int) -> AttentionRule:
+    def rule(self, layer: int) -> AttentionSpec:
         rotates = (layer + 1) % NO_ROPE_STEP != 0
         return replace(super().rule(layer), table=0 if rotates else None)

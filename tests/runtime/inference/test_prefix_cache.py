@@ -116,11 +116,11 @@ def test_memory_is_let_go_by_age(engine: Engine) -> None:
     gc.collect()  # the sessions that are gone hold nothing
     cache = engine.prefix_cache
     before, page = cache.nbytes, kept.cache.page_bytes
-    assert cache.let_go(1) >= page
+    assert cache.evict(1) >= page
     assert cache.nbytes < before
     assert cache.find(texts[2])[1] == PAGE, "the oldest leaf is gone, its beginning is not"
     assert cache.find(texts[1])[1] == len(texts[1])
-    cache.let_go(1 << 40)
+    cache.evict(1 << 40)
     assert cache.find(texts[1])[1] == 0
     assert cache.find(texts[0])[1] == len(texts[0])
     kept.prefill([9])
@@ -151,6 +151,6 @@ def test_random_texts(engine: Engine) -> None:
             sessions.append(session)
         else:
             sessions.pop(chance.randrange(len(sessions)))
-            engine.prefix_cache.let_go(chance.choice((1, 1 << 22)))
+            engine.prefix_cache.evict(chance.choice((1, 1 << 22)))
             continue
         assert np.array_equal(session.logits, _logits(engine, list(session.tokens)))

@@ -11,7 +11,7 @@ import pytest
 
 from triplepoint.errors import EngineError
 from triplepoint.jit.pool import Pool
-from triplepoint.runtime.forward.split import SplitGraph
+from triplepoint.runtime.forward.split_kv import SplitKVGraph
 from triplepoint.runtime.inference import tuning as tuning_module
 from triplepoint.runtime.inference.choices import Choice
 from triplepoint.runtime.inference.engine import Engine
@@ -122,13 +122,13 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
     try:
         session.truncate(0)
         session.prefill(IDS[:250])
-        splits = [plan for plan in session.measured if isinstance(plan.graph, SplitGraph)]
+        splits = [plan for plan in session.measured if isinstance(plan.graph, SplitKVGraph)]
         assert not any(session.measured[plan].passes for plan in splits)
         assert list(session.decode(max_tokens=20)) == want
     finally:
         engine.tuning = old
         old.apply()
-    (split,) = (plan for plan in session.measured if isinstance(plan.graph, SplitGraph))
+    (split,) = (plan for plan in session.measured if isinstance(plan.graph, SplitKVGraph))
     phase = session.last_phase
     assert split.name == "decode"
     assert phase is not None

@@ -11,7 +11,7 @@ import pytest
 from helpers import tiny_models as tiny
 
 from triplepoint.errors import GGUFError, UnsupportedModelError
-from triplepoint.runtime.forward.split import SplitGraph
+from triplepoint.runtime.forward.split_kv import SplitKVGraph
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.session import Session
 
@@ -183,7 +183,7 @@ def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) ->
             first = session.logits.copy()
             tokens = list(session.decode(max_tokens=16))
             session.prefill([])
-            splits = [plan for plan in session.measured if isinstance(plan.graph, SplitGraph)]
+            splits = [plan for plan in session.measured if isinstance(plan.graph, SplitKVGraph)]
             assert bool(splits) == (split == "on")
             seen.append((first, tokens, session.logits.copy(), engine.session().score(ids[240:])))
     assert np.isfinite(seen[0][0]).all()

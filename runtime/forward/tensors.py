@@ -18,7 +18,7 @@ def padded(width: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Activation:
     """A float32 activation [most_tokens * each, stride], of which `width` values count.
 
     `each` is the number of rows of one token: more than one where experts have one each. A row that
@@ -34,21 +34,21 @@ class Row:
         data = self.data.buffers[0] if isinstance(self.data, PerThread) else self.data
         return data.strides[0] // data.itemsize
 
-    def part(self, first: int, width: int) -> Row:
+    def part(self, first: int, width: int) -> Activation:
         """Columns first … first + width of it."""
         assert isinstance(self.data, np.ndarray), "a part of what each thread has"
-        return Row(self.data[:, first : first + width], width, self.each)
+        return Activation(self.data[:, first : first + width], width, self.each)
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class QuantizedActivation:
     """An activation ready for products, in every form that its matrices ask for."""
 
-    forms: dict[ActivationFormat, PreparedRows]
+    forms: dict[ActivationFormat, QuantizedRows]
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedRows:
+class QuantizedRows:
     """int8 blocks or float32 rows, shared or one for each thread."""
 
     data: np.ndarray | PerThread
@@ -69,7 +69,7 @@ class HeadShape:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionRule:
+class AttentionSpec:
     """How the heads of a layer attend.
 
     Attributes:
@@ -87,7 +87,7 @@ class AttentionRule:
     cap: float = 0.0
 
 
-class Buffers:
+class Workspace:
     """Named scratch arrays that all passes of an engine share (one pass runs at a time)."""
 
     def __init__(self) -> None:

@@ -13,18 +13,18 @@ from .graph import ONE, PARTS
 ROWS = 64  # of logits that a pass gives at most
 
 
-def choose_ops(tape: Tape, state: np.ndarray, choice: Choice) -> None:
+def argmax_ops(tape: Tape, state: np.ndarray, choice: OutputBuffers) -> None:
     """Greedy choice in the first row of the logits, under the mask if there is one."""
     _ops(tape, choice, choice.zero, state[PARTS : PARTS + 1], state[ONE : ONE + 1])
 
 
-def choose_rows_ops(tape: Tape, choice: Choice) -> None:
+def argmax_rows_ops(tape: Tape, choice: OutputBuffers) -> None:
     """Greedy choice in some neighbouring rows of the logits: see `Choice.rows`."""
     _ops(tape, choice, choice.first, choice.parts, choice.count)
 
 
 def _ops(
-    tape: Tape, choice: Choice, first: np.ndarray, parts: np.ndarray, count: np.ndarray
+    tape: Tape, choice: OutputBuffers, first: np.ndarray, parts: np.ndarray, count: np.ndarray
 ) -> None:
     mask, logits = choice.masks, choice.logits
     args = [logits, first, logits.shape[1], mask, mask.shape[1], choice.use_mask, choice.best,
@@ -43,7 +43,7 @@ def greedy(logits: np.ndarray, mask: np.ndarray | None) -> int:
     return int(np.argmax(np.where(usable, logits, -np.inf))) if usable.any() else -1
 
 
-class Choice:
+class OutputBuffers:
     """Buffers of the output: logits of a pass, a grammar's mask for each, the chosen tokens.
 
     Attributes:
@@ -74,5 +74,5 @@ class Choice:
         return self.masks[row] if self.use_mask[row] else None
 
     def rows(self, first: int, count: int) -> None:
-        """The rows that the next run of `choose_rows_ops` looks at."""
+        """The rows that the next run of `argmax_rows_ops` looks at."""
         self.first[0], self.count[0], self.parts[0] = first, count, count * argmax.PARTS

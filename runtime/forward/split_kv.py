@@ -19,8 +19,8 @@ from ...jit.kernels.split_kv import attention_partial, attention_reduce, entries
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, STATIC
 from .batch import Span
-from .graph import ATTENTION_UNITS, Graph
-from .rows import AttentionRule, Row
+from .graph import ATTENTION_UNITS, GraphBuilder
+from .tensors import Activation, AttentionSpec
 
 TOKENS = 32  # of a pass at most: more have work for all threads
 MOST_BYTES = 64 << 20  # of parts' results; reserved at once, touched as the KV length grows
@@ -38,7 +38,7 @@ class _Entries:
         self.count[0], self.units[0] = len(entries), len(entries) * kv_heads
 
 
-class SplitGraph(Graph):
+class SplitKVGraph(GraphBuilder):
     """See above.
 
     Attributes:
@@ -69,7 +69,7 @@ class SplitGraph(Graph):
         self._merged[0] = sum(len(span.ids) for span in spans) * heads
 
     def _attention(
-        self, sizes: dict[str, Any], rule: AttentionRule, inputs: list[Any], out: Row
+        self, sizes: dict[str, Any], rule: AttentionSpec, inputs: list[Any], out: Activation
     ) -> None:
         # A head's keys are read by other threads than the one that rotated them.
         self.tape.ops[-1].barrier = True
