@@ -395,7 +395,7 @@ def test_what_is_closed(place: SimpleNamespace) -> None:
     uses: list[Callable[[], Any]] = [
         *(engine.close, engine.session, lambda: engine.load_session(place.root)),
         *(lambda: session.prefill([1]), lambda: list(session.decode(max_tokens=2))),
-        *(session.fork, lambda: session.truncate(1), lambda: session.score([1]), session.stop),
+        *(session.fork, lambda: session.truncate(1), lambda: session.logits_for([1]), session.stop),
         *(lambda: session.save(place.root / "saved"), lambda: agent.run("Hello"), agent.fork),
         *(agent.warm, agent.compact, agent.undo, agent.close, lambda: Agent(engine, trace=False)),
         *(trace.close, lambda: trace.write(event), lambda: trace.to_dataframe()),

@@ -75,7 +75,7 @@ class LocalTalk:
         )
         self.session = engine.session(context=config.context)
         self.session.shares = True
-        self.session.prepare()
+        self.session.warmup()
         self.ledger = TokenLedger()
         self.sampling = (config.sampling or Sampling()).over(engine.sampling)
         self.sampling.check(engine.tokenizer.n_vocab)
@@ -127,15 +127,15 @@ class LocalTalk:
         began = time.perf_counter()
         if not len(other.ledger):  # what `warm` has read is found when the first question is fed
             self.session = other.session.fork()
-            self.session.prepare()
+            self.session.warmup()
             return None
         changed = other.ledger.first_difference(other.session.tokens)
         self.session = other.session.fork(None if changed is None else changed.position)
-        self.session.prepare()
+        self.session.warmup()
         self.ledger.ids = list(other.ledger.ids)
         self.ledger.spans = list(other.ledger.spans)
         self._thoughts.cuts = list(other._thoughts.cuts)
-        return self.session.taken_over("fork", time.perf_counter() - began)
+        return self.session.adopted_phase("fork", time.perf_counter() - began)
 
     def warm(self) -> int:
         """Read what every conversation begins with; returns its tokens (see `Agent.warm`)."""
@@ -173,7 +173,7 @@ class LocalTalk:
             "context": self.session.context,
             "sampling": self.sampling.as_dict(),
             "format": self.chat.form.name,
-            **self.session.shortcuts.as_dict(),
+            **self.session.speculative.as_dict(),
         }
 
     def _sampling_notes(self) -> list[str]:
@@ -334,7 +334,9 @@ class LocalTalk:
             stops=self._stops,
         )
         before, last_phase = len(ledger), session.last_phase
-        session.sources = [(s.start, s.end) for s in ledger.spans if s.origin == "tool_result"]
+        session.draft_sources = [
+            (s.start, s.end) for s in ledger.spans if s.origin == "tool_result"
+        ]
         tokens = session.decode(
             max_tokens=min(left, room),
             stop=tokenizer.stop_ids,

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import AgentError
 from ..conversation.messages import Message
-from ..inference import snapshot
+from ..inference import kv_snapshot
 from .sessions import CONVERSATION, held, kept_folders, no_name, sessions_folder
 
 
@@ -85,7 +85,7 @@ def remove_session(session: SessionInfo) -> None:
 def _info(folder: Path, kept: float) -> SessionInfo:
     nbytes = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(folder))
     try:
-        state: dict[str, Any] = json.loads(snapshot.read_sealed(folder / CONVERSATION))
+        state: dict[str, Any] = json.loads(kv_snapshot.read_sealed(folder / CONVERSATION))
         return SessionInfo(
             folder.name,
             folder,

@@ -26,7 +26,7 @@ from ...jit.kernels.kvcache import PAGE
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
 from ..conversation.thoughts import Mark
-from ..inference import snapshot
+from ..inference import kv_snapshot
 from .header import run_start
 from .history import History
 from .local import LocalTalk
@@ -128,8 +128,8 @@ class KeptSession:
         made = talk.session
         try:
             talk.session = talk.engine.load_session(self.folder, made.context)
-            talk.session.profile, talk.session.shortcuts = made.profile, made.shortcuts
-            why = talk.session.lost
+            talk.session.profile, talk.session.speculative = made.profile, made.speculative
+            why = talk.session.restore_error
         except EngineError as error:
             why = str(error)
         talk.restore(state.ids, state.spans, why)
@@ -138,7 +138,7 @@ class KeptSession:
         seconds = time.perf_counter() - began
         reused = talk.session.n_cached
         if reused:
-            phase = talk.session.taken_over("session", seconds)
+            phase = talk.session.adopted_phase("session", seconds)
             phase.turn = agent.turn
             agent.trace.write(phase)
         said = [
@@ -170,8 +170,8 @@ class KeptSession:
             **vars(History.of(agent)),
         )
         try:
-            snapshot.make_folder(self.folder)
-            snapshot.write_sealed(self.folder / CONVERSATION, _plain(state))
+            kv_snapshot.make_folder(self.folder)
+            kv_snapshot.write_sealed(self.folder / CONVERSATION, _plain(state))
             if isinstance(talk, LocalTalk):
                 cache = talk.session.cache
                 _make_room(self.folder, -(-talk.session.n_cached // PAGE) * cache.page_bytes)
@@ -196,7 +196,7 @@ class KeptSession:
 
         path = self.folder / CONVERSATION
         try:
-            state = TypeAdapter(State).validate_json(snapshot.read_sealed(path), strict=False)
+            state = TypeAdapter(State).validate_json(kv_snapshot.read_sealed(path), strict=False)
         except ValidationError:
             problem = "is not what this version writes"
         except (OSError, ValueError) as error:
@@ -243,7 +243,7 @@ def open_session(name: str, root: str | Path | None = None) -> KeptSession:
         raise AgentError(problem)
     folder = sessions_folder(root) / name
     try:
-        snapshot.make_folder(folder)
+        kv_snapshot.make_folder(folder)
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         lock = os.open(folder / "lock", flags, 0o600)
     except OSError as error:
@@ -298,7 +298,7 @@ def _make_room(keep: Path, coming: int) -> None:
     for folder, _ in sorted(kept_folders(keep.parent), key=lambda one: -one[1]):
         if folder == keep:
             continue
-        files = [path for path in folder.glob(f"*{snapshot.SUFFIX}") if not path.is_symlink()]
+        files = [path for path in folder.glob(f"*{kv_snapshot.SUFFIX}") if not path.is_symlink()]
         room -= sum(path.lstat().st_size for path in files)
         if room < 0:
             with held(folder) as ours:

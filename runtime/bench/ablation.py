@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.reader import Trace
 from .. import memory
-from ..inference.choices import SPIN_MOST_S
+from ..inference.policy import SPIN_MOST_S
 from .runner import Case, Runner
 
 if TYPE_CHECKING:
+    from ..inference.autotune import Autotuner
     from ..inference.engine import Engine
-    from ..inference.tuning import Tuning
 
 POLICY = "policy"
 GROUPS: dict[str, Sequence[str]] = {
@@ -30,7 +30,7 @@ GROUPS: dict[str, Sequence[str]] = {
     "kv_split": ("on", "off"),
     "spin": ("0us", "50us", "300us", "5ms"),
     "tile": ("4", "6", "8"),
-    "whole": ("6", "9"),
+    "max_single_tile": ("6", "9"),
     "pages": ("on", "off"),
 }
 TESTS = "tg16,tg16@1024,tg16@3900,tg16@4096,pp4,pp13,pp36,pp461,pp1096"
@@ -149,7 +149,7 @@ class Ablation:
         self.cases = [case for case in cases if case.end <= policy.context]
         longest = max((case.end for case in self.cases), default=2)
         self._runners: dict[str, Runner] = {}
-        self._tunings: dict[str, Tuning] = {}
+        self._tunings: dict[str, Autotuner] = {}
         shared: dict[tuple[object, ...], Runner] = {}
         for name, given in variants(groups, policy.threads).items():
             engine = policy
@@ -157,8 +157,8 @@ class Ablation:
                 engine = load(given)
                 self._engines.append(engine)
             # Two engines take each other's cores; and a fixed setting is to stay as it is.
-            engine.crowding.on = False
-            tuning = engine.tuning if not given else engine.tuning.given(given)
+            engine.contention.on = False
+            tuning = engine.tuning if not given else engine.tuning.override(given)
             own, engine.tuning = engine.tuning, tuning
             key = id(engine), tuning.chunk, *tuning.tiles.items()
             if key not in shared:
@@ -171,7 +171,7 @@ class Ablation:
         return list(self._runners)
 
     @property
-    def policy(self) -> Tuning:
+    def policy(self) -> Autotuner:
         """The chosen settings."""
         return self._tunings[POLICY]
 

@@ -84,7 +84,7 @@ def measure(
             f"cache, and there are {memory.budget:,}; ask for a smaller batch, or more kv_memory"
         )
     chance = random.Random(1)
-    n_vocab = engine.choice.n_vocab
+    n_vocab = engine.outputs.n_vocab
     prompts = [[chance.randrange(n_vocab) for _ in range(prompt)] for _ in sessions]
     found = [Batched(batch, prompt, generate) for batch in batches]
     for round_ in range(repeat + 1):

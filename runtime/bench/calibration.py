@@ -160,7 +160,7 @@ class Sampler:
         phase = session.last_phase
         assert phase is not None, "a phase has just ended"
         each = 1.0 / phase.passes if case.generate else 1.0
-        active_threads = session.accounts.active_threads()
+        active_threads = session.metrics.active_threads()
         found = parts_of(session.measured, active_threads)
         parts = {name: seconds * each for name, seconds in found.items()}
         start = case.start + (case.generate - 1) // 2 if case.generate else case.start
@@ -213,7 +213,7 @@ def calibrated(engine: Engine, *, anew: bool = False, folder: Path | None = None
     if known is not None and not known.quick:
         return known
     found = calibrate(engine)
-    engine.learn(found)
+    engine.apply_calibration(found)
     if not busy(found, engine.machine):
         keep(found, path)
     return found
@@ -235,7 +235,7 @@ def quickly(engine: Engine, folder: Path | None = None) -> Calibration | None:
     if known is None or known == engine.calibration:
         engine.calibration = known
     else:  # the settings were chosen without it when the model was loaded
-        engine.learn(known)
+        engine.apply_calibration(known)
     return known
 
 

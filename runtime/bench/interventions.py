@@ -114,14 +114,14 @@ class _Turns:
             name: halved(session, name, tokens) for name in NAMES
         }
         self.measured = session.measured
-        session.accounts.reset()  # they count the experts of each layer
+        session.metrics.reset()  # they count the experts of each layer
         self.most = tokens
         self._session = session
         self._pages = session.cache.pages.copy()
         self._shared = self._pages.copy()  # neighbouring pages are one
         self._shared[1::2] = self._shared[: len(self._shared) - 1 : 2][: len(self._shared) // 2]
         chance = np.random.default_rng(1)
-        self._ids = chance.integers(0, session.engine.choice.n_vocab, tokens).tolist()
+        self._ids = chance.integers(0, session.engine.outputs.n_vocab, tokens).tolist()
 
     def play(self, name: Halved, todo: Sequence[tuple[int, int, int]]) -> float:
         """Seconds of passes of (tokens, start, outputs)."""
@@ -133,7 +133,7 @@ class _Turns:
         started = time.perf_counter()
         for tokens, start, outputs in todo:  # as `Session.compute` does, its accounts included
             session.n_cached = start
-            session.accounts.cost(session.run_pass(plan, self._ids[:tokens], outputs), start)
+            session.metrics.cost(session.run_pass(plan, self._ids[:tokens], outputs), start)
         seconds = time.perf_counter() - started
         return seconds / 2 if twice and todo[0][0] > 1 else seconds
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..inference.shortcuts import Shortcuts
+from ..inference.speculative_config import SpeculativeConfig
 from ..physics.costs import PassCost, Prediction, decode_cost, pass_cost, predict
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Runner:
         self.engine = engine
         self.session = engine.session(context=longest)
         # A decode here is one pass after the other, whatever there was to guess.
-        self.session.shortcuts = Shortcuts(jump=False, speculate=0)
+        self.session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
         self.ids = [chance.randrange(engine.tokenizer.n_vocab) for _ in range(longest)]
         self._known = 0  # tokens of the session that are the first of `ids`
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import EngineError
 from ..conversation.grammar import CallGrammar, TurnConstraint
 from ..conversation.toolcalls import ToolCall
-from ..inference.forced import decode_forced
+from ..inference.teacher_forcing import decode_teacher_forced
 from .speculation import OFF, ON, TOOLS, document, original, quoting
 
 if TYPE_CHECKING:
@@ -128,15 +128,15 @@ def _play(
     engine: Engine, parts: Sequence[Step], grammar: CallGrammar, on: bool
 ) -> list[PhaseEvent]:
     session, phases = engine.session(), []
-    session.shortcuts = ON if on else OFF
+    session.speculative = ON if on else OFF
     for part in parts:
         start = len(session.tokens)
         if not part.said:
             phases.append(_feed(session, part.ids, whole=not on))
-            session.sources = [(start, len(session.tokens))] if on else []
+            session.draft_sources = [(start, len(session.tokens))] if on else []
             continue
         constraint: TurnConstraint | None = grammar.constraint() if part.call else None
-        phases.append(decode_forced(session, part.ids, constraint=constraint))
+        phases.append(decode_teacher_forced(session, part.ids, constraint=constraint))
     return phases
 
 

@@ -24,8 +24,8 @@ import numpy as np
 from ...tools.tool import ToolSet, tool
 from ..conversation.grammar import CallGrammar, TurnConstraint
 from ..conversation.toolcalls import ToolCall
-from ..inference.forced import decode_forced
-from ..inference.shortcuts import Shortcuts
+from ..inference.speculative_config import SpeculativeConfig
+from ..inference.teacher_forcing import decode_teacher_forced
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..inference.session import Session
 
 TOKENS = 240  # of an answer
-OFF, ON = Shortcuts(jump=False, speculate=0), Shortcuts()
+OFF, ON = SpeculativeConfig(jump_forward=False, draft_tokens=0), SpeculativeConfig()
 
 
 # --- the texts
@@ -172,13 +172,13 @@ def answers(engine: Engine, repeat: int) -> list[Measured]:
         ids = engine.tokenizer.encode(answer)[:TOKENS]
         measured = Measured(name, len(ids))
         sessions = {}
-        for shortcuts in (OFF, ON):
-            session = sessions[shortcuts] = engine.session()
-            session.shortcuts, session.sources = shortcuts, [(0, len(prompt))]
+        for speculative in (OFF, ON):
+            session = sessions[speculative] = engine.session()
+            session.speculative, session.draft_sources = speculative, [(0, len(prompt))]
             session.prefill(prompt)
         for _ in range(repeat):
-            for shortcuts, into in ((OFF, measured.off), (ON, measured.on)):
-                into.append(_again(sessions[shortcuts], len(prompt), ids, None))
+            for speculative, into in ((OFF, measured.off), (ON, measured.on)):
+                into.append(_again(sessions[speculative], len(prompt), ids, None))
         found.append(measured)
     return found
 
@@ -191,12 +191,12 @@ def calls(engine: Engine, repeat: int) -> list[Measured]:
     text = document()
     edit = change(text.splitlines())
     found = [_call(engine, repeat, ToolSet([*TOOLS, edit_file]), edit, text, ON)]
-    alone = replace(ON, speculate=0)
+    alone = replace(ON, draft_tokens=0)
     return found + [_call(engine, repeat, TOOLS, call, text[:2000], alone) for call in CALLS]
 
 
 def _call(
-    engine: Engine, repeat: int, tools: ToolSet, call: ToolCall, file: str, on: Shortcuts
+    engine: Engine, repeat: int, tools: ToolSet, call: ToolCall, file: str, on: SpeculativeConfig
 ) -> Measured:
     grammar = CallGrammar(engine.tokenizer, tools.schemas(), "hermes")
     opening = engine.tokenizer.encode(grammar.form.opening, special=True)
@@ -207,9 +207,9 @@ def _call(
     ids = [*engine.tokenizer.encode(text, special=True)[len(opening) :], *end]
     measured = Measured(call.name, len(ids))
     turns = []
-    for shortcuts, into in ((OFF, measured.off), (on, measured.on)):
+    for speculative, into in ((OFF, measured.off), (on, measured.on)):
         session = engine.session()
-        session.shortcuts, session.sources = shortcuts, [(0, len(file_ids))]
+        session.speculative, session.draft_sources = speculative, [(0, len(file_ids))]
         session.prefill(prompt)
         turns.append((session, into))
     for _ in range(repeat):
@@ -230,7 +230,7 @@ def _again(
 ) -> PhaseEvent:
     session.truncate(start)
     session.prefill([])
-    return decode_forced(session, ids, constraint=constraint)
+    return decode_teacher_forced(session, ids, constraint=constraint)
 
 
 class Timed(TurnConstraint):
@@ -263,7 +263,7 @@ def grammar_cost(engine: Engine, repeat: int) -> list[tuple[str, float, float]]:
     grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
     opening = engine.tokenizer.encode(grammar.form.opening, special=True)
     session = engine.session()
-    session.shortcuts = OFF
+    session.speculative = OFF
     session.prefill([*engine.tokenizer.encode("Look. "), *opening])
     start, found = len(session.tokens), []
     for call in CALLS:

@@ -329,7 +329,7 @@ def _engine_options(
         type=setting,
         metavar="KEY=VALUE",
         help="fix a setting that is chosen automatically: chunk=512, kv_split=off, spin=300us, "
-        "tile=8, whole=9, pages=off, online=off; may be repeated",
+        "tile=8, max_single_tile=9, pages=off, adaptive=off; may be repeated",
     )
     verb.add_argument(
         "--kv-memory",
@@ -380,7 +380,7 @@ def positive(text: str) -> int:
 
 
 def guesses(text: str) -> int | str:
-    """``auto``, ``off`` or a number of tokens, as `Shortcuts` takes them."""
+    """``auto``, ``off`` or a number of tokens, as `SpeculativeConfig` takes them."""
     if text in ("auto", "off"):
         return text if text == "auto" else 0
     if not (text.isascii() and text.isdigit() and int(text) <= 16):

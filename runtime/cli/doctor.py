@@ -118,7 +118,7 @@ def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
     from ...jit.compile import Library, ObjectCache, default_folder
     from ...jit.pool import Pool
     from ...jit.targets import resolve
-    from ..inference.choices import choose_pages
+    from ..inference.policy import choose_pages
     from ..physics.machine import physical_cores
     from ..physics.pages import page_gain
 

@@ -64,13 +64,13 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             keep_packed=keep,
             kv_memory=getattr(args, "kv_memory", None),
             tune=dict(getattr(args, "tune", None) or ()),
-            jump=getattr(args, "jump", "on") == "on",
-            speculate=getattr(args, "speculate", "auto"),
+            jump_forward=getattr(args, "jump_forward", "on") == "on",
+            draft_tokens=getattr(args, "draft_tokens", "auto"),
         )
     finally:
         output.progress.clear()
-    if engine.kept and engine.kept.refused:
-        output.note(f"{engine.kept.refused}; it was packed again")
+    if engine.packed_cache and engine.packed_cache.refused:
+        output.note(f"{engine.packed_cache.refused}; it was packed again")
     return engine
 
 

@@ -200,7 +200,7 @@ def collect(
     seen = watch.graph.seen
     for n, chunk in enumerate(chunks):
         session.truncate(0)
-        for count in session.follow(watch, chunk):
+        for count in session.prefill_with(watch, chunk):
             for each in seen:
                 each.drain(count)
         if on_chunk:

@@ -22,10 +22,10 @@ import numpy as np
 from ...errors import ContextOverflowError, EngineError
 from ...jit.kernels.lm_head import count_panels, panels_of
 from ..physics.costs import PassCost, decode_cost
-from .guessing import Guesses
+from .drafting import Drafter
 from .runner import Logits, Rows
 from .sampling import Sampler, Sampling
-from .shortcuts import VERIFY_TOKENS
+from .speculative_config import VERIFY_TOKENS
 
 if TYPE_CHECKING:
     from .session import Session
@@ -48,7 +48,7 @@ class Constraint(Protocol):
 
 
 @runtime_checkable
-class Foreseeing(Protocol):
+class LookaheadConstraint(Protocol):
     """A constraint that can tell beforehand."""
 
     def forced(self) -> int | None:
@@ -83,8 +83,8 @@ class Decoding:
         self.constraint = constraint
         self.sampling = sampling
         self.purpose = purpose
-        self._foreseeing = constraint if isinstance(constraint, Foreseeing) else None
-        self._jump = session.shortcuts.jump and self._foreseeing is not None
+        self._lookahead = constraint if isinstance(constraint, LookaheadConstraint) else None
+        self._jump = session.speculative.jump_forward and self._lookahead is not None
         if sampling.stop:
             raise EngineError(
                 "a session has tokens, no text: stop texts are an agent's to look for"
@@ -92,11 +92,13 @@ class Decoding:
         self._sampler = None
         if not sampling.filled().plain:
             at = len(session.tokens)
-            self._sampler = Sampler(sampling, session.engine.ranking, at, constraint)
+            self._sampler = Sampler(sampling, session.engine.logit_ranker, at, constraint)
         self._ids: list[int] = []
         self._wall = 0.0
         self._passes = self._forced = 0
-        self._guesses = Guesses(session, self._escaped) if session.shortcuts.speculate else None
+        self._drafter = (
+            Drafter(session, self._escaped) if session.speculative.draft_tokens else None
+        )
         self._line_end: list[int] = []
         self._cost = PassCost()
         self._steps = 0, 0  # single-token passes that are not yet in `_cost`: from, number
@@ -111,9 +113,9 @@ class Decoding:
             # are still to be computed.
             session.compute("resume", 0)
         before, ids = session.n_cached, self._ids
-        session.rouse()  # beside the choice of the first token, and forced ones
+        session.wake()  # beside the choice of the first token, and forced ones
         with session.phase(decoding=True):
-            session.accounts.reset()
+            session.metrics.reset()
             try:
                 started = time.perf_counter()
                 for token in self._tokens():
@@ -141,13 +143,13 @@ class Decoding:
                 continue
             at = session.n_cached
             known = session.tokens[at:]
-            guesses = self._guess(len(known))
-            if len(known) + len(guesses) == 1:
+            drafts = self._draft(len(known))
+            if len(known) + len(drafts) == 1:
                 token = self._next(at, known)
                 if token is not None:
                     yield token
             elif len(known) <= VERIFY_TOKENS:
-                yield from self._verified(at, known, guesses)
+                yield from self._verified(at, known, drafts)
             else:
                 yield self._after_many(at, known)
 
@@ -196,14 +198,14 @@ class Decoding:
         self._passes += 1
         if rows.shared is not None:
             self._settle()
-            self._cost += session.accounts.cost(rows, at)
+            self._cost += session.metrics.cost(rows, at)
         else:
             self._step(rows, at, time.perf_counter() - began if panels is None else 0.0)
         token = forced
         if token is None:
             token = self._choose(_given(rows), 0, mask)
-            if self._guesses is not None:
-                self._guesses.chosen(token)
+            if self._drafter is not None:
+                self._drafter.chosen(token)
         if panels is None:
             session.keep_logits()
         return self._accepted(token)
@@ -211,7 +213,7 @@ class Decoding:
     def _step(self, rows: Rows, at: int, seconds: float) -> None:
         """Count a pass of one token; `seconds`: what it took, 0 where that says nothing."""
         if seconds:
-            self.session.engine.times.step(seconds)
+            self.session.engine.pass_latency.step(seconds)
         if rows.plan is not self._stepped:
             self._settle()
             assert rows.plan is not None, "a pass has computed them"
@@ -219,36 +221,36 @@ class Decoding:
         start, steps = self._steps if self._steps[1] else (at, 0)
         self._steps = start, steps + 1
 
-    def _verified(self, at: int, known: list[int], guesses: list[int]) -> Iterator[int]:
+    def _verified(self, at: int, known: list[int], drafts: list[int]) -> Iterator[int]:
         """The tokens after those still to be computed: guesses that were right, and one more.
 
         All are chosen at once: another session's pass may follow before the next is asked for.
         """
         session, mask = self.session, self._mask()
-        panels = None if guesses else self._panels(mask)
+        panels = None if drafts else self._panels(mask)
         # Without a grammar all rows are alike; with one, each mask follows from the token before.
         masks = self._masks(mask)
         if masks and self.constraint is None:
-            masks = masks * (len(guesses) + 1)
+            masks = masks * (len(drafts) + 1)
         began = time.perf_counter()
-        rows = self._compute(at, known + guesses, len(guesses) + 1, masks, panels)
+        rows = self._compute(at, known + drafts, len(drafts) + 1, masks, panels)
         if not rows.computed:
             return
         seconds = time.perf_counter() - began
-        if guesses and self._guesses is not None:
+        if drafts and self._drafter is not None:
             timed = None if rows.shared is not None else seconds
-            self._guesses.passed(len(known), len(guesses), timed)
+            self._drafter.passed(len(known), len(drafts), timed)
         logits, chosen = _given(rows), list[int]()
-        for row in range(len(guesses) + 1):
+        for row in range(len(drafts) + 1):
             token = self._only() if row else None
             if token is None:
                 token = self._choose(logits, row, self._mask() if row else mask)
             chosen.append(self._accepted(token))
-            if row == len(guesses):
+            if row == len(drafts):
                 break
-            right = token == guesses[row]
-            if self._guesses is not None:
-                self._guesses.judge(row, right)
+            right = token == drafts[row]
+            if self._drafter is not None:
+                self._drafter.judge(row, right)
             if not right or token in self.stop:
                 break
         logits.released = True
@@ -283,35 +285,35 @@ class Decoding:
             return rows
         self._passes += 1
         self._settle()
-        self._cost += session.accounts.cost(rows, start)
+        self._cost += session.metrics.cost(rows, start)
         return rows
 
-    def _guess(self, known: int) -> list[int]:
+    def _draft(self, known: int) -> list[int]:
         """What may come after the `known` tokens of a pass, if that is worth a guess."""
-        session, guesses = self.session, self._guesses
-        if guesses is None:
+        session, drafts = self.session, self._drafter
+        if drafts is None:
             return []
         left = self.max_tokens - len(self._ids)
-        found = guesses.after(known, min(left, session.context - len(session.tokens)) - 1)
-        if self._foreseeing is not None and found:
-            found = found[: self._foreseeing.allows(found)]
+        found = drafts.after(known, min(left, session.context - len(session.tokens)) - 1)
+        if self._lookahead is not None and found:
+            found = found[: self._lookahead.allows(found)]
             if not found:
-                guesses.refused()
+                drafts.refused()
         end = next((n for n, token in enumerate(found) if token in self.stop), len(found))
         return found[: end + 1]
 
     def _escaped(self) -> bool:
         """Whether no line may end here, as in a JSON string: there it is written with letters."""
-        if self._foreseeing is None:
+        if self._lookahead is None:
             return False
         self._line_end = self._line_end or self.session.engine.tokenizer.encode("\n")[-1:]
-        return not self._foreseeing.allows(self._line_end)
+        return not self._lookahead.allows(self._line_end)
 
     # --- choices
 
     def _only(self) -> int | None:
         """The token that the constraint forces, if there is one."""
-        return self._foreseeing.forced() if self._foreseeing is not None else None
+        return self._lookahead.forced() if self._lookahead is not None else None
 
     def _mask(self) -> np.ndarray | None:
         return self.constraint.mask() if self.constraint is not None else None
@@ -358,7 +360,7 @@ class Decoding:
         if passes:
             barriers = self._stepped.tape.barriers
             self._cost += decode_cost(session.engine.cost, start, passes, barriers)
-            session.accounts.add_steps(passes)
+            session.metrics.add_steps(passes)
         self._steps = 0, 0
 
     def _finish(self, before: int) -> None:
@@ -371,13 +373,13 @@ class Decoding:
             linear_flops=self._cost.linear_flops - 2.0 * self._spared * head.head_weights,
             weight_bytes=self._cost.weight_bytes - self._spared * head.head_bytes,
         )
-        phase = session.accounts.finish(
+        phase = session.metrics.finish(
             "decode",
             self.purpose,
             self._ids,
             before,
             self._wall,
-            session.accounts.kernel_seconds(),
+            session.metrics.kernel_seconds(),
             cost,
             self._passes,
             "decode",
@@ -387,6 +389,6 @@ class Decoding:
         phase.stop = sorted(self.stop)
         phase.constraint = type(self.constraint).__name__ if self.constraint is not None else None
         phase.forced_tokens = self._forced
-        if (guesses := self._guesses) is not None:
-            phase.drafted_tokens, phase.accepted_tokens = guesses.made, guesses.right
-            phase.saved_s = guesses.saved_s
+        if (drafts := self._drafter) is not None:
+            phase.drafted_tokens, phase.accepted_tokens = drafts.made, drafts.right
+            phase.saved_s = drafts.saved_s

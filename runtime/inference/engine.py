@@ -35,18 +35,18 @@ from ..physics.pages import page_gain
 from ..tokens.tokenizer import Tokenizer
 from ..weights.loader import WeightLoader
 from ..weights.packed_copy import Kept, pack_or_map
-from . import choices
-from .crowding import Crowding
-from .pace import Times
+from . import policy
+from .autotune import ActiveThreads, Autotuner, Overrides
+from .contention import ContentionMonitor
+from .draft_length import PassLatency
+from .logit_ranking import LogitRanker
 from .plan import Plans
 from .prefix_cache import PrefixCache
-from .ranking import Ranking
 from .runner import Runner
 from .sampling import file_sampling
 from .scheduler import Scheduler
 from .session import Session
-from .shortcuts import Shortcuts
-from .tuning import Crew, Fixed, Tuning
+from .speculative_config import SpeculativeConfig
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,13 +120,13 @@ class Engine:
         context: int | None,
         progress: Callable[[float], None] | None,
         keep_packed: bool,
-        fixed: Fixed,
+        fixed: Overrides,
         kv_memory: int | None = None,
     ) -> None:
         """Use `Engine.load`."""
         self.library, self.pool = library, pool
-        self.crew = Crew(pool)
-        self.crowding = Crowding(self.crew)
+        self.active_threads = ActiveThreads(pool)
+        self.contention = ContentionMonitor(self.active_threads)
         self.target = library.target
         self.threads = pool.threads
         self.kv: KVFormat = kv
@@ -134,12 +134,12 @@ class Engine:
         weights = WeightLoader(gguf, library)
         self.network = models.build(gguf, weights)
         # Measured first: what they read for that is free again before the weights need room.
-        pages = choices.given(fixed.pages) or choices.choose_pages(page_gain(library, pool))
+        pages = policy.override(fixed.pages) or policy.choose_pages(page_gain(library, pool))
         memory.advise_huge_pages(bool(pages.value))
         self.machine: MachineProfile = profile(library, pool)
-        self.kept: Kept | None = None
+        self.packed_cache: Kept | None = None
         if keep_packed:
-            self.weights, self.kept = pack_or_map(weights, pool, progress)
+            self.weights, self.packed_cache = pack_or_map(weights, pool, progress)
         else:
             self.weights = weights.pack_all(pool, progress)
         config = self.network.config
@@ -152,10 +152,10 @@ class Engine:
             )
         self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
         self.buffers = Workspace()
-        self.choice = OutputBuffers(config.n_vocab)
+        self.outputs = OutputBuffers(config.n_vocab)
         self.lock = threading.RLock()
-        self.shortcuts = Shortcuts()
-        self.times = Times()
+        self.speculative = SpeculativeConfig()
+        self.pass_latency = PassLatency()
         self._gguf = gguf  # the embedding table is read from its mapping
         self._looked, self._faults = 0.0, sigbus.faults()
         self._mapped = [gguf.held("token_embd.weight").check]
@@ -165,7 +165,9 @@ class Engine:
         tables = self.network.tables(capacity, self.context)
         room = KVMemory(budget=kv_memory or int(KV_SHARE * memory.available_bytes()))
         self.layout = KVLayout(kv, config.layers, h.kv_heads, h.head_dim, capacity, tables, room)
-        self.tuning = Tuning(pool, self.crew, self.crowding, self._known(), fixed, pages)
+        self.tuning = Autotuner(
+            pool, self.active_threads, self.contention, self._known(), fixed, pages
+        )
         self.plans = Plans(self)
         self.prefix_cache = PrefixCache()
         self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
@@ -183,8 +185,8 @@ class Engine:
         context: int | None = None,
         progress: Callable[[float], None] | None = None,
         keep_packed: bool = False,
-        jump: bool = True,
-        speculate: int | Literal["auto"] = "auto",
+        jump_forward: bool = True,
+        draft_tokens: int | Literal["auto"] = "auto",
         tune: Mapping[str, Any] | None = None,
         kv_memory: int | None = None,
     ) -> Engine:
@@ -205,9 +207,9 @@ class Engine:
             progress: hears the share of the weights that is packed, 0 to 1.
             keep_packed: keep the packed weights on disk, as large as the model's file, and map them
                 from there the next time; `Engine.kept` says what became of it.
-            jump: take tokens that a grammar forces without decoding them.
-            speculate: most tokens that a pass guesses from the context; 0: none, ``auto``: as many
-                as pay. Neither changes what is written.
+            jump_forward: take tokens that a grammar forces without decoding them.
+            draft_tokens: most tokens that a pass guesses from the context; 0: none, ``auto``: as
+                many as pay. Neither changes what is written.
             tune: settings of passes that are given instead of chosen: ``chunk`` (tokens), ``spin``
                 (seconds, or a text such as ``300us``), ``tile`` and ``whole`` (tokens of a register
                 tile), ``kv_split``, ``pages`` and ``online`` (on or off).
@@ -233,8 +235,8 @@ class Engine:
         if progress is not None and not callable(progress):
             raise SettingError(f"progress must be a function, not {progress!r}")
         tune = as_mapping(tune or {}, "tune must map settings to values", SettingError)
-        shortcuts = Shortcuts(jump, speculate)
-        fixed = Fixed.of({**tune, **({} if threads is None else {"threads": threads})})
+        shortcuts = SpeculativeConfig(jump_forward, draft_tokens)
+        fixed = Overrides.of({**tune, **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
         gguf = GGUFFile.open(resolve_model(default_model().value if model is None else model))
         models.architecture_of(gguf)
@@ -242,7 +244,7 @@ class Engine:
         pool = Pool(library, count)
         try:
             engine = cls(gguf, library, pool, kv, context, progress, keep_packed, fixed, kv_memory)  # pyright: ignore[reportArgumentType]
-            engine.shortcuts = shortcuts
+            engine.speculative = shortcuts
             return engine
         except BaseException:
             pool.close()
@@ -269,7 +271,7 @@ class Engine:
             EngineError: there is none, its index is damaged, it is of another model, KV format or
                 target, or it does not fit the context.
         """
-        from .snapshot import load
+        from .kv_snapshot import load
 
         return load(self, folder, context)
 
@@ -318,21 +320,21 @@ class Engine:
         )
 
     @cached_property
-    def ranking(self) -> Ranking:
+    def logit_ranker(self) -> LogitRanker:
         """What samplers look at logits with; of one session at a time, under `lock`."""
-        return Ranking(self.choice.n_vocab, self.library, self.pool)
+        return LogitRanker(self.outputs.n_vocab, self.library, self.pool)
 
     @cached_property
     def calibration(self) -> Calibration | None:
         """What this model's kernels reach on this machine; None where it was not measured yet."""
         return calibration.kept(calibration.path_of(self.cost, self.machine, self.kv))
 
-    def learn(self, found: Calibration) -> None:
+    def apply_calibration(self, found: Calibration) -> None:
         """Take what was measured of this model, and choose anew by it how passes are played."""
         self.calibration = found
         self.tuning = self.tuning.renewed(self._known())
 
-    def _known(self) -> choices.Known:
+    def _known(self) -> policy.TuningInputs:
         """What settings are chosen from: measured limits, and what kernels reach of them."""
         swept = thread_sweep.kept(self.library)
         profiles = swept.profiles if swept is not None else ()
@@ -341,9 +343,9 @@ class Engine:
         reached = Efficiency()
         if kept is not None:
             passes, reached = kept.passes, kept.efficiency
-        machines = choices.by_threads(self.machine, profiles)
+        machines = policy.by_threads(self.machine, profiles)
         plan = tiles.kept(self.library) or tiles.usual(self.target)
-        return choices.Known(self.cost, machines, reached, passes, self.target, plan)
+        return policy.TuningInputs(self.cost, machines, reached, passes, self.target, plan)
 
     def close(self) -> None:
         """End the threads; the engine runs no more passes."""

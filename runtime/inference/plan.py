@@ -31,7 +31,7 @@ class Plan(Generic[G]):
     """A graph, its native tape and what it is good for."""
 
     def __init__(self, engine: Engine, name: str, most_tokens: int, kind: type[G]) -> None:
-        network, choice = engine.network, engine.choice
+        network, choice = engine.network, engine.outputs
         self.graph = kind(
             name,
             engine.target,
@@ -90,7 +90,7 @@ class Plans:
     def choose(self) -> CompiledTape:
         """The greedy choice in the rows that `choice.rows` names."""
         engine, tape = self._engine, Tape("choose", self._engine.threads)
-        argmax_rows_ops(tape, engine.choice)
+        argmax_rows_ops(tape, engine.outputs)
         return tape.finish(engine.library, engine.pool)
 
     @property

@@ -135,7 +135,7 @@ class Runner:
             ModelError: the model's file was changed while in use.
         """
         engine, tuning, session = self._engine, self._engine.tuning, rows.session
-        choice, start = engine.choice, rows.start
+        choice, start = engine.outputs, rows.start
         engine.check_files()
         session.cache.make_writable(start, start + count)
         tuning.before(count, start)
@@ -228,7 +228,7 @@ class Runner:
         if logits.first < 0:
             return greedy(logits.rows[row], mask)
         at = logits.first + row
-        self._engine.choice.set_mask(at, mask)
+        self._engine.outputs.set_mask(at, mask)
         return self._run_choice(at, 1, 1)[0]
 
     def cancel(self, session: Session) -> None:
@@ -247,7 +247,7 @@ class Runner:
             self._engine.prefix_cache.add(session.cache, session.tokens, session.n_cached)
 
     def _give(self, rows: Rows, first: int, chosen: list[int]) -> None:
-        rows.logits = Logits(self._engine.choice, first, rows.outputs, chosen)
+        rows.logits = Logits(self._engine.outputs, first, rows.outputs, chosen)
         self._given.append(rows.logits)
 
     def _make_room(self) -> None:
@@ -267,12 +267,12 @@ class Runner:
     def _choose(self, masks: Sequence[np.ndarray | None], threads: int) -> list[int]:
         """The greedy choice in the first rows of the last pass."""
         for row, mask in enumerate(masks):
-            self._engine.choice.set_mask(row, mask)
+            self._engine.outputs.set_mask(row, mask)
         return self._run_choice(0, len(masks), threads)
 
     def _run_choice(self, first: int, count: int, threads: int) -> list[int]:
         engine, pool = self._engine, self._engine.pool
-        engine.choice.rows(first, count)
+        engine.outputs.rows(first, count)
         active, tape = pool.active, engine.plans.choose
         if active != threads:  # to wake a thread for one row would take longer
             pool.active = threads
@@ -281,7 +281,7 @@ class Runner:
         finally:
             if active != threads:
                 pool.active = active
-        return engine.choice.tokens[first : first + count].tolist()
+        return engine.outputs.tokens[first : first + count].tolist()
 
     def _play(self, tape: CompiledTape, times: TapeTimes) -> None:
         """Run a tape to its end, with a breath for Python's signal handlers now and then."""

@@ -20,7 +20,7 @@ from ...arguments import is_number
 from ...errors import EngineError, SettingError
 
 if TYPE_CHECKING:
-    from .ranking import Ranking
+    from .logit_ranking import LogitRanker
 
 MAX_STOP = 256  # characters of a stop string
 MAX_STOPS = 32
@@ -261,7 +261,7 @@ class Sampler:
     """
 
     def __init__(
-        self, settings: Sampling, ranking: Ranking, position: int = 0, constraint: Any = None
+        self, settings: Sampling, ranking: LogitRanker, position: int = 0, constraint: Any = None
     ) -> None:
         self.settings = settings.filled()
         self.position = position

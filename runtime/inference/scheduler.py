@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ContextOverflowError
 from ..forward.logits import ROWS
-from .shortcuts import VERIFY_TOKENS
+from .speculative_config import VERIFY_TOKENS
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -368,7 +368,7 @@ class Scheduler:
     def _part(self, rows: Rows, room: int) -> int:
         """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""
         most = min(room, rows.session.most_tokens)
-        return self._engine.tuning.part(len(rows.ids), most) if most > 0 else 0
+        return self._engine.tuning.next_chunk(len(rows.ids), most) if most > 0 else 0
 
     def _urgency(self, ticket: Ticket) -> float:
         """Short prompts first, but nobody for ever: seconds of work, less those of waiting."""

@@ -16,11 +16,11 @@ from ...traces.events import PhaseEvent
 from ..forward.graph import GraphBuilder
 from ..forward.kv import KVCache
 from ..physics.costs import PassCost
-from .accounts import Accounts
-from .copies import Copies
 from .decoding import Constraint, Decoding
-from .lookup import Lookup
-from .pace import Pace
+from .draft_length import DraftLengthPolicy
+from .draft_sources import NormalizedSources
+from .metrics import PhaseMetrics
+from .ngram_index import NgramIndex
 from .plan import Plan
 from .runner import Logits, Rows
 from .sampling import GREEDY, Sampling
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .engine import Engine
-    from .snapshot import Saved
+    from .kv_snapshot import Saved
 
 SCORE_CHUNK = 32  # tokens of one pass that keeps every token's logits
 
@@ -70,7 +70,7 @@ class Session:
         self.last_phase: PhaseEvent | None = None
         self.on_progress: Callable[[int, int, float], None] | None = None
         self.profile = False
-        self.lost = ""
+        self.restore_error = ""
         self.shares = False
         self._adopted = 0  # tokens of this phase that another session had computed
         self.decoding = False  # whether somebody waits for one token after the other
@@ -78,14 +78,14 @@ class Session:
         self._logits_at = -1  # number of tokens whose last one they belong to
         self._stopped = False
         self.measured: dict[Plan, TapeTimes] = {}
-        self.accounts = Accounts(self)
+        self.metrics = PhaseMetrics(self)
         self.used = time.monotonic()  # when it last had rows computed
         self.admitted = 0.0  # when it got its first pages, of those that it has; 0: it has none
         self.recomputed = 0  # tokens whose pages were taken back, since the last phase
-        self.shortcuts = engine.shortcuts
+        self.speculative = engine.speculative
         engine.sessions.add(self)
-        self.sources: Sequence[tuple[int, int]] = ()
-        self._guessing: tuple[Lookup, Pace, Copies] | None = None
+        self.draft_sources: Sequence[tuple[int, int]] = ()
+        self._drafting: tuple[NgramIndex, DraftLengthPolicy, NormalizedSources] | None = None
 
     # --- what callers do
 
@@ -98,7 +98,7 @@ class Session:
                 the next call.
             ModelError: the model's file was changed while in use.
         """
-        self.rouse()
+        self.wake()
         ids = self._ids(ids)
         _check_purpose(purpose)
         total = len(self.tokens) + len(ids)
@@ -145,8 +145,8 @@ class Session:
         """Forget every token after the first `n`."""
         if not (isinstance(n, int) and 0 <= n <= len(self.tokens)):
             raise EngineError(f"cannot keep {n!r} tokens of {len(self.tokens)}")
-        if self._guessing is not None:
-            self._guessing[0].truncate(n)
+        if self._drafting is not None:
+            self._drafting[0].truncate(n)
         with self.engine.lock:  # pages may be taken back meanwhile
             del self.tokens[n:]
             self.n_cached = min(self.n_cached, n)
@@ -171,7 +171,7 @@ class Session:
             cached = min(self.n_cached, n)
             other = Session(self.engine, self.cache.fork(cached), self.context)
             other.tokens, other.n_cached = self.tokens[:n], cached
-            other.profile, other.shortcuts = self.profile, self.shortcuts
+            other.profile, other.speculative = self.profile, self.speculative
             other.shares = self.shares
         return other
 
@@ -184,7 +184,7 @@ class Session:
         Raises:
             EngineError: they cannot be written; what was there before still is.
         """
-        from .snapshot import save
+        from .kv_snapshot import save
 
         return save(self, folder)
 
@@ -194,7 +194,7 @@ class Session:
         self.check_ids(tokens)
         self.tokens = list(tokens)
 
-    def taken_over(self, purpose: str, wall_s: float) -> PhaseEvent:
+    def adopted_phase(self, purpose: str, wall_s: float) -> PhaseEvent:
         """A phase for a trace: the tokens as they are, none of them computed here.
 
         Args:
@@ -203,7 +203,7 @@ class Session:
         """
         at, nothing = self.n_cached, PassCost()
         ids = list(self.tokens)
-        event = self.accounts.finish("prefill", purpose, ids, at, wall_s, 0.0, nothing, 0, "none")
+        event = self.metrics.finish("prefill", purpose, ids, at, wall_s, 0.0, nothing, 0, "none")
         event.tokens, event.predicted = 0, event.observed
         return event
 
@@ -241,17 +241,17 @@ class Session:
         return min(self.engine.tuning.chunk, self.context)
 
     @property
-    def guessing(self) -> tuple[Lookup, Pace, Copies]:
+    def drafting(self) -> tuple[NgramIndex, DraftLengthPolicy, NormalizedSources]:
         """Where tokens stood before, how many are worth a guess, and how texts are copied."""
-        if self._guessing is None or self._guessing[0].tokens is not self.tokens:
-            copies = Copies(self.engine.tokenizer)
-            self._guessing = Lookup(self.tokens), Pace(self), copies
-        return self._guessing
+        if self._drafting is None or self._drafting[0].tokens is not self.tokens:
+            copies = NormalizedSources(self.engine.tokenizer)
+            self._drafting = NgramIndex(self.tokens), DraftLengthPolicy(self), copies
+        return self._drafting
 
-    def score(self, ids: Sequence[int]) -> np.ndarray:
+    def logits_for(self, ids: Sequence[int]) -> np.ndarray:
         """Append `ids` and return the logits after each of them: float32 [len(ids), n_vocab]."""
         ids = self._ids(ids)
-        out = np.empty((len(ids), self.engine.choice.n_vocab), np.float32)
+        out = np.empty((len(ids), self.engine.outputs.n_vocab), np.float32)
         done = 0
         for rows in self.scores(ids):
             out[done : done + len(rows)] = rows
@@ -286,7 +286,7 @@ class Session:
         """A prefill built by another kind of graph, for `follow`."""
         return Plan(self.engine, name, self.most_tokens, kind)
 
-    def follow(self, plan: Plan[G], ids: Sequence[int]) -> Iterator[int]:
+    def prefill_with(self, plan: Plan[G], ids: Sequence[int]) -> Iterator[int]:
         """Append `ids` in passes of `plan`, without logits; yields each pass's number of tokens."""
         self.check_ids(ids)
         if len(self.tokens) + len(ids) > self.context:
@@ -297,16 +297,16 @@ class Session:
             self.run_pass(plan, part, 0)
             yield len(part)
 
-    def prepare(self) -> None:
+    def warmup(self) -> None:
         """Choose now what the first phases else would while somebody waits."""
         self.engine.tuning.prepare()
 
-    def rouse(self) -> None:
+    def wake(self) -> None:
         """A prefill will soon come: threads that sleep may as well wake up meanwhile."""
         # Not in the midst of another session's pass, which would lose its players.
         if self.engine.lock.acquire(blocking=False):
             try:
-                self.engine.pool.rouse()
+                self.engine.pool.wake()
             finally:
                 self.engine.lock.release()
 
@@ -326,21 +326,21 @@ class Session:
         return found
 
     def check_ids(self, ids: Sequence[int]) -> None:
-        most = self.engine.choice.n_vocab
+        most = self.engine.outputs.n_vocab
         bad = next((i for i in ids if not 0 <= i < most), None)
         if bad is not None:
             raise EngineError(f"token id {bad} is not in the vocabulary of {most}")
 
     def compute(self, purpose: str, new: int) -> PhaseEvent:
         """Prefill tokens[n_cached:] in chunks, logits for the last one."""
-        engine, accounts = self.engine, self.accounts
+        engine, metrics = self.engine, self.metrics
         cost, passes, plan_name = PassCost(), 0, engine.plans.prefill.name
         if self.tokens and not self.has_logits:
             # They come with the last token: it is computed again where all is cached.
             self.keep_cached(len(self.tokens) - 1)
         before, total = self.n_cached, len(self.tokens)
         with self.phase():
-            accounts.reset()
+            metrics.reset()
             started = time.perf_counter()
             self._adopted = 0
             while self.n_cached < total:
@@ -350,7 +350,7 @@ class Session:
                 rows = self.ask(at, self.tokens[at:total], 1)
                 if not rows.computed:
                     continue
-                cost += accounts.cost(rows, at)
+                cost += metrics.cost(rows, at)
                 if passes == 0 and rows.plan is not None:
                     # One token is not worth its own plan name unless it is all there was.
                     plan_name = rows.plan.name
@@ -361,9 +361,9 @@ class Session:
                     self.on_progress(done, total - before, rate)
             wall = time.perf_counter() - started
             self._logits_at = total or -1
-            kernel = accounts.kernel_seconds()
+            kernel = metrics.kernel_seconds()
         ids, adopted = self.tokens[before:total], self._adopted
-        return accounts.finish(
+        return metrics.finish(
             "prefill", purpose, ids, before, wall, kernel, cost, passes, plan_name, adopted
         )
 

@@ -71,7 +71,7 @@ def constants(target: CpuTarget, tile: int, whole: int) -> dict[str, int]:
     found = {} if tile == tile_tokens(target) else {"tile": tile}
     # Up to the larger of the two a pass is one tile.
     same = max(tile, whole) == max(tile, single_tile_tokens(target))
-    return found | ({} if same else {"whole": max(tile, whole)})
+    return found | ({} if same else {"max_single_tile": max(tile, whole)})
 
 
 def candidates(target: CpuTarget) -> tuple[list[int], list[int]]:

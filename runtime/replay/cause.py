@@ -53,14 +53,14 @@ def what_differs(header: RunStart, engine: Engine) -> list[Setting]:
     """Everything that a trace records of how tokens come about and that is another now."""
     from ..agent.header import versions
 
-    model, now, drafts = engine.model, versions(), engine.shortcuts.as_dict()
+    model, now, drafts = engine.model, versions(), engine.speculative.as_dict()
     pairs = [
         ("target", header.target, engine.target, "order"),
         ("KV cache format", header.kv, engine.kv, "numbers"),
         *((name, header.versions.get(name), now.get(name), "code") for name in _MAKERS),
         ("threads", header.threads or None, engine.threads, "none"),
-        ("draft tokens", header.config.get("speculate"), drafts["speculate"], "none"),
-        ("jump-forward", header.config.get("jump"), drafts["jump"], "none"),
+        ("draft tokens", header.config.get("draft_tokens"), drafts["draft_tokens"], "none"),
+        ("jump-forward", header.config.get("jump_forward"), drafts["jump_forward"], "none"),
     ]
     found = [
         Setting(name, str(was), str(is_now), effect)

@@ -77,7 +77,7 @@ class Execution:
         fits = isinstance(recorded, int) and needed <= recorded <= engine.context
         self._session = engine.session(context=recorded if fits else needed)
         # What is guessed depends on what has paid so far: here the recorded passes are made.
-        self._session.shortcuts = replace(self._session.shortcuts, speculate=0)
+        self._session.speculative = replace(self._session.speculative, draft_tokens=0)
         self._ids = TokenIds(engine.tokenizer.n_vocab)
         same = bool(header.model.sha256) and header.model.sha256 == engine.model.sha256
         # Of another vocabulary a grammar would refuse the tokens.
@@ -95,7 +95,7 @@ class Execution:
 
     def run(self, work: Work) -> PhaseEvent:
         """Do one phase; what is missing before it is filled in, on nobody's clock."""
-        from ..inference.forced import Pace, decode_forced
+        from ..inference.teacher_forcing import ForcedConstraint, decode_teacher_forced
 
         phase, session = work.recorded, self._session
         if phase.kv_before != session.n_cached:
@@ -111,8 +111,8 @@ class Execution:
                 grammar = self._grammars and self._grammars.of(phase, session.tokens)
                 unlike = grammar is None or phase.drafted_tokens  # the grammar alone knows less
                 if unlike and 0 < phase.passes < work.computed:
-                    grammar = Pace(work.computed, phase.passes, grammar)
-                now = decode_forced(
+                    grammar = ForcedConstraint(work.computed, phase.passes, grammar)
+                now = decode_teacher_forced(
                     session,
                     self._ids.of(phase),
                     stop=phase.stop,

@@ -54,10 +54,10 @@ class Company:
 
     def __init__(self, engine: Engine, seed: int = 5) -> None:
         self.engine = engine
-        n_vocab = engine.choice.n_vocab
+        n_vocab = engine.outputs.n_vocab
         rng = np.random.default_rng(seed)
         self.ids = rng.integers(0, n_vocab, (SEQUENCES, LENGTH)).tolist()
-        self.want = [engine.session().score(ids) for ids in self.ids]
+        self.want = [engine.session().logits_for(ids) for ids in self.ids]
 
     def run(self, schedule: list[Pass]) -> int:
         """Follow the schedule; rows of logits that were compared, bit for bit.

@@ -22,7 +22,7 @@ from triplepoint.runtime.gguf.file import GGUFFile
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.inference.sampling import Sampling
-from triplepoint.runtime.inference.shortcuts import Shortcuts
+from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces.events import PhaseEvent
 
@@ -130,7 +130,7 @@ class ScriptedSession:
         self.context = context
         self.last_phase: PhaseEvent | None = None
         self.on_progress = None
-        self.shortcuts, self.sources = Shortcuts(), []
+        self.speculative, self.draft_sources = SpeculativeConfig(), []
         self.prefills: list[list[int]] = []
         """What each prefill was given."""
         self.masks: list[bool] = []
@@ -196,7 +196,7 @@ class ScriptedSession:
         other.n_cached = min(self.n_cached, len(other.tokens))
         return other
 
-    def taken_over(self, purpose: str, wall_s: float) -> PhaseEvent:
+    def adopted_phase(self, purpose: str, wall_s: float) -> PhaseEvent:
         """A phase without a pass."""
         phase = self._phase("prefill", purpose, list(self.tokens), self.n_cached)
         phase.tokens, phase.wall_s = 0, wall_s
@@ -244,7 +244,7 @@ class ScriptedEngine:
             context_length=context,
         )
         self.target, self.threads, self.kv = "none", 1, "f32"
-        self.shortcuts = Shortcuts()
+        self.speculative = SpeculativeConfig()
         self.sampling, self.sampling_notes = Sampling(), []
         self.machine = SimpleNamespace(cpu="none", cores=1, as_dict=dict)
 

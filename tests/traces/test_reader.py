@@ -122,7 +122,7 @@ def test_unknown_events_and_fields_are_kept(file: Path) -> None:
     newer = [
         {"v": 1, "seq": 9, "ts": 1.5, "run": "r", "event": "approval", "self": 1, "who": ["me"]},
         {"v": 1, "event": "message", "role": "user", "content": "hi", "event_dict": {"a": None}},
-        {"v": 2, "event": "phase", "phase": "speculate", "name": "x"},
+        {"v": 2, "event": "phase", "phase": "draft_tokens", "name": "x"},
     ]
     with file.open("a") as out:
         out.writelines(json.dumps(event) + "\n" for event in newer)

@@ -192,7 +192,7 @@ def test_same_bits_with_any_tile(native: Native, rng: np.random.Generator, fmt: 
     x = rng.standard_normal((20, 192)).astype(np.float32)
     plans = [{"tile": 1}, {"tile": 4}, {"tile": 9}]
     if product.weights.form.quantised:
-        plans += [{"whole": 9}, {"tile": 2, "whole": 7}]
+        plans += [{"max_single_tile": 9}, {"tile": 2, "max_single_tile": 7}]
     for tokens in (1, 5, 9, 10, 20):
         product.tiles = {}
         usual = product.run(x[:tokens])

@@ -172,7 +172,7 @@ def test_same_bits_with_any_tile(native: Runner, rng: np.random.Generator, fmt: 
     for tokens in (1, 7, 9, 10, MANY + 3):
         product.tiles = {}
         usual = product.run(x[:tokens])
-        for product.tiles in ({"tile": 4}, {"tile": 8}, {"tile": 2, "whole": 9}):
+        for product.tiles in ({"tile": 4}, {"tile": 8}, {"tile": 2, "max_single_tile": 9}):
             found = product.run(x[:tokens])
             # Any bytes are a scale for Q3_K, among them some that are not a number.
             assert np.array_equal(found, usual, equal_nan=True), (product.tiles, tokens)

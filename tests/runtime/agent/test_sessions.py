@@ -19,7 +19,7 @@ from triplepoint.runtime.agent import sessions
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
 from triplepoint.runtime.agent.sessions import KeptSession, last_session, open_session
-from triplepoint.runtime.inference import snapshot
+from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces import Trace
@@ -145,7 +145,7 @@ def test_a_damaged_cache_costs_time_and_nothing_else(
     assert first.reuse is not None
     assert first.reuse.miss is not None
     assert says in first.reuse.miss.why
-    assert engine.load_session(root / "it").lost == ""  # mended by the save
+    assert engine.load_session(root / "it").restore_error == ""  # mended by the save
 
 
 def test_a_save_that_was_killed_between_its_files(engine: Engine, work: Path, root: Path) -> None:
@@ -173,9 +173,9 @@ def _rewrite(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], Non
     """Change the conversation and seal it again, as someone would who may write it."""
 
     def rewrite(path: Path) -> None:
-        body = json.loads(snapshot.read_sealed(path))
+        body = json.loads(kv_snapshot.read_sealed(path))
         change(body)
-        snapshot.write_sealed(path, body)
+        kv_snapshot.write_sealed(path, body)
 
     return rewrite
 

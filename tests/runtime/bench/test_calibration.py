@@ -10,7 +10,7 @@ import numpy as np
 from triplepoint import Engine
 from triplepoint.runtime.bench import calibration
 from triplepoint.runtime.bench.calibration import calibrated
-from triplepoint.runtime.inference.shortcuts import Shortcuts
+from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.physics.calibration import BUSY, Calibration, busy, keep, kept, path_of
 
 
@@ -97,7 +97,7 @@ def test_passes_are_played_by_what_was_just_measured(tmp_path: Path) -> None:
 def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibration) -> None:
     """With a calibration bound and seconds are its own; without one the roofline's."""
     session = engine.session(200)
-    session.shortcuts = Shortcuts(speculate=0)  # so many passes as tokens
+    session.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
     engine.calibration = found
     phase = session.prefill(list(range(40)))
     expected = found.expect(engine.cost, 40, 0)

@@ -97,7 +97,7 @@ def test_what_is_not_halved_is_the_pass(engine: Engine) -> None:
         other = engine.session()
         plan = halved(other, name, len(ids))
         other.run_pass(plan, ids, 1)
-        assert np.array_equal(engine.choice.logits[0, : engine.choice.n_vocab], want), name
+        assert np.array_equal(engine.outputs.logits[0, : engine.outputs.n_vocab], want), name
 
 
 def test_experts_are_the_same_in_all_passes(mixture: Engine) -> None:
@@ -123,7 +123,7 @@ def test_a_grid_is_measured(engine: Engine) -> None:
     for point in found:
         assert set(point.effects) == {"memory", "compute", "dispatch"}
         assert all(effect < 1 for effect in point.effects.values())
-        assert set(point.rounds) == {"whole", "control", "memory", "compute", "dispatch"}
+        assert set(point.rounds) == {"max_single_tile", "control", "memory", "compute", "dispatch"}
         assert point.seen.bound in point.effects
         assert interventions.as_fields(point)["agrees"] == point.agrees
 

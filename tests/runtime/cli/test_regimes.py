@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint.runtime.cli.regimes import ANEW, BUSY
-from triplepoint.runtime.inference.choices import CHUNKS
+from triplepoint.runtime.inference.policy import CHUNKS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

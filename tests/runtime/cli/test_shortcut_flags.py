@@ -26,7 +26,7 @@ def test_answers_are_the_same(triplepoint: Run, folder: Path, tmp_path: Path) ->
     for path in (off, on):
         header = Trace.load(path).header
         assert header is not None
-        settings.append((header.config["jump"], header.config["speculate"]))
+        settings.append((header.config["jump_forward"], header.config["draft_tokens"]))
     assert settings == [(False, 0), (True, 4)]
     forced = [sum(p.forced_tokens for p in Trace.load(path).phases) for path in (off, on)]
     assert forced[0] == 0 < forced[1]

@@ -107,7 +107,7 @@ def compare(folder: Path, model: Any, config: dict[str, Any]) -> None:
     with torch.no_grad():
         want = model(torch.tensor([ids])).logits[0].float().numpy()
     with Engine.load(folder / "out.gguf", threads=2, kv="f32", **config) as engine:
-        got = engine.session().score(ids)
+        got = engine.session().logits_for(ids)
 
     assert np.abs(got - want).max() <= 1e-3 * (want.max() - want.min())
 

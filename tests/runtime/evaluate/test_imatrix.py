@@ -141,6 +141,6 @@ def test_session_afterwards(tmp_path: Path) -> None:
     """Watching changes nothing: the engine's answers are what they were."""
     tiny_models.write_model(tmp_path / "model.gguf", "llama", "f32")
     with Engine.load(tmp_path / "model.gguf", threads=2) as engine:
-        before = engine.session().score(some_ids(20))
+        before = engine.session().logits_for(some_ids(20))
         collect(engine, some_ids(), SIZE)
-        assert np.array_equal(engine.session().score(some_ids(20)), before)
+        assert np.array_equal(engine.session().logits_for(some_ids(20)), before)

@@ -47,7 +47,7 @@ def test_windows(nano: Engine, text: Path) -> None:
     losses = []
     for n in range(3):
         chunk = ids[n * SIZE : (n + 1) * SIZE]
-        logits = nano.session(SIZE).score(chunk).astype(np.float64)
+        logits = nano.session(SIZE).logits_for(chunk).astype(np.float64)
         probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
         losses += [-np.log(probabilities[t - 1, chunk[t]]) for t in range(SIZE // 2 + 1, SIZE)]
 
@@ -100,7 +100,9 @@ def test_divergence(nano: Engine, text: Path, tmp_path: Path) -> None:
     with Engine.load(tmp_path / "q4.gguf", threads=2, kv="f32") as other:
         told = perplexity(other, ids, SIZE, base=nano, most=1)
         half = slice(SIZE // 2, SIZE - 1)
-        p, q = (log_probabilities(e.session(SIZE).score(ids[:SIZE])[half]) for e in (nano, other))
+        p, q = (
+            log_probabilities(e.session(SIZE).logits_for(ids[:SIZE])[half]) for e in (nano, other)
+        )
     kl = (np.exp(p) * (p - q)).sum(1)
 
     assert told.divergence is not None
@@ -147,7 +149,7 @@ def test_last_line_end(nano: Engine, tmp_path: Path) -> None:
 def test_scores_in_pieces(nano: Engine) -> None:
     """`scores` gives the rows of `score`, after a prefill too, and leaves the session in order."""
     ids = list(range(100, 180))
-    whole = nano.session(100).score(ids)
+    whole = nano.session(100).logits_for(ids)
     session = nano.session(100)
     session.prefill(ids[:30])
     pieces = [rows.copy() for rows in session.scores(ids[30:])]

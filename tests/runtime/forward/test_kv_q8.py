@@ -43,7 +43,7 @@ def _scores(
             text = "".join(LOG.format(name=f"app{n}.log", n=n) for n in range(4))
             ids = engine.tokenizer.encode(text, special=True)
             assert len(ids) > 500
-        return engine.session(context=len(ids) + 1).score(ids)
+        return engine.session(context=len(ids) + 1).logits_for(ids)
 
 
 def test_divergence_on_nano() -> None:

@@ -133,8 +133,8 @@ def test_a_packed_copy_that_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     tiny.write_tiny(path, "q8_0")
     Engine.load(path, threads=1, keep_packed=True).close()
     with Engine.load(path, threads=1, keep_packed=True) as engine:
-        assert engine.kept is not None
-        assert engine.kept.mapped
+        assert engine.packed_cache is not None
+        assert engine.packed_cache.mapped
         session = engine.session()
         session.prefill(PROMPT)
         (copy,) = default_folder().iterdir()

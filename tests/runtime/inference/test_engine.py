@@ -231,7 +231,7 @@ def test_mixed_types_in_one_layer(tmp_path: Path) -> None:
     tiny.write_tiny(path, "q4_0", kinds=kinds)
     ids = list(range(40))
     with Engine.load(path, threads=2, kv="f32") as engine:
-        got = engine.session().score(ids)
+        got = engine.session().logits_for(ids)
         want = tiny.numpy_logits(path, ids)
 
         assert engine.model.quant == "Q4_0"
@@ -294,13 +294,13 @@ def test_engines_side_by_side(tiny_model: MakeModel) -> None:
     alone = []
     for kind in kinds:
         with Engine.load(tiny_model(kind), threads=2) as engine:
-            alone.append(engine.session().score(ids))
+            alone.append(engine.session().logits_for(ids))
     engines = [Engine.load(tiny_model(kind), threads=2) for kind in kinds]
     sessions = [engine.session() for engine in engines]
     together: list[list[np.ndarray]] = [[], []]
     for at in range(0, 50, 10):
         for n, session in enumerate(sessions):
-            together[n].append(session.score(ids[at : at + 10]))
+            together[n].append(session.logits_for(ids[at : at + 10]))
     for engine in engines:
         engine.close()
 

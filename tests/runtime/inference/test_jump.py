@@ -45,7 +45,7 @@ ONE, THREE = ToolSet([set_mode]).schemas(), ToolSet([read_file, set_mode, no_arg
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     """The embedded model, loaded once."""
-    with Engine.load("nano", speculate=0) as engine:
+    with Engine.load("nano", draft_tokens=0) as engine:
         yield engine
 
 
@@ -64,7 +64,7 @@ def _call(
 ) -> tuple[list[int], PhaseEvent, Session]:
     """The tokens of a call, from after its opening on."""
     session = engine.session()
-    session.shortcuts = replace(session.shortcuts, jump=jump)
+    session.speculative = replace(session.speculative, jump_forward=jump)
     ids, constraint = _constraint(engine, tools, form)
     session.prefill(engine.tokenizer.encode("Look into app.log. ") + ids)
     stop = engine.tokenizer.stop_ids

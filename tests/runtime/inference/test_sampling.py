@@ -9,7 +9,7 @@ import pytest
 from helpers.pools import pool_of
 
 from triplepoint.errors import EngineError
-from triplepoint.runtime.inference.ranking import Ranking
+from triplepoint.runtime.inference.logit_ranking import LogitRanker
 from triplepoint.runtime.inference.sampling import GREEDY, Sampler, Sampling, uniform
 
 P = np.array([0.4, 0.1, 0.3, 0.05, 0.15])  # probabilities by hand
@@ -18,13 +18,15 @@ DRAWS = 4000
 
 
 @pytest.fixture(scope="module")
-def ranking() -> Iterator[Ranking]:
+def ranking() -> Iterator[LogitRanker]:
     """Of a vocabulary of five."""
     with pool_of(2) as (library, pool):
-        yield Ranking(len(LOGITS), library, pool)
+        yield LogitRanker(len(LOGITS), library, pool)
 
 
-def _drawn(ranking: Ranking, mask: np.ndarray | None = None, /, **settings: float) -> np.ndarray:
+def _drawn(
+    ranking: LogitRanker, mask: np.ndarray | None = None, /, **settings: float
+) -> np.ndarray:
     """Share of each token over many positions."""
     sampler = Sampler(Sampling(**settings), ranking)  # pyright: ignore[reportArgumentType]
     ids = np.zeros(DRAWS, np.int64)
@@ -46,25 +48,25 @@ def _near(shares: np.ndarray, want: list[float]) -> bool:
     return bool((np.abs(shares - p) <= 4 * np.sqrt(p * (1 - p) / DRAWS)).all())
 
 
-def test_temperature_one_draws_the_distribution(ranking: Ranking) -> None:
+def test_temperature_one_draws_the_distribution(ranking: LogitRanker) -> None:
     """At temperature 1 tokens come as often as the softmax says."""
     assert _near(_drawn(ranking, temperature=1.0, seed=1), P.tolist())
 
 
-def test_temperature_sharpens_and_flattens(ranking: Ranking) -> None:
+def test_temperature_sharpens_and_flattens(ranking: LogitRanker) -> None:
     """Temperature 1/2 squares the odds, 2 takes their root."""
     for temperature in (0.5, 2.0):
         q = P ** (1 / temperature)
         assert _near(_drawn(ranking, temperature=temperature, seed=2), (q / q.sum()).tolist())
 
 
-def test_a_tiny_temperature_is_greedy(ranking: Ranking) -> None:
+def test_a_tiny_temperature_is_greedy(ranking: LogitRanker) -> None:
     """Without overflow, the likeliest token is all that is left."""
     assert _drawn(ranking, temperature=1e-6).tolist() == [1, 0, 0, 0, 0]
     assert _drawn(ranking, temperature=5e-324).tolist() == [1, 0, 0, 0, 0]
 
 
-def test_top_k(ranking: Ranking) -> None:
+def test_top_k(ranking: LogitRanker) -> None:
     """Only the k likeliest, in their old proportions."""
     want = [0.4 / 0.7, 0, 0.3 / 0.7, 0, 0]
     assert _near(_drawn(ranking, temperature=1.0, top_k=2, seed=3), want)
@@ -75,7 +77,7 @@ def test_top_k(ranking: Ranking) -> None:
 @pytest.mark.parametrize(
     ("top_p", "kept"), [(0.39, [0]), (0.41, [0, 2]), (0.71, [0, 2, 4]), (0.96, [0, 2, 4, 1, 3])]
 )
-def test_top_p(ranking: Ranking, top_p: float, kept: list[int]) -> None:
+def test_top_p(ranking: LogitRanker, top_p: float, kept: list[int]) -> None:
     """The fewest of the likeliest that reach the probability together."""
     shares = _drawn(ranking, temperature=1.0, top_p=top_p, seed=4)
     want = np.where(np.isin(np.arange(5), kept), P, 0)
@@ -85,19 +87,19 @@ def test_top_p(ranking: Ranking, top_p: float, kept: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("min_p", "kept"), [(0.9, [0]), (0.7, [0, 2]), (0.2, [0, 1, 2, 4])])
-def test_min_p(ranking: Ranking, min_p: float, kept: list[int]) -> None:
+def test_min_p(ranking: LogitRanker, min_p: float, kept: list[int]) -> None:
     """Nothing less likely than this share of the likeliest."""
     shares = _drawn(ranking, temperature=1.0, min_p=min_p, seed=5)
     assert np.flatnonzero(shares).tolist() == kept
 
 
-def test_mask(ranking: Ranking) -> None:
+def test_mask(ranking: LogitRanker) -> None:
     """Only allowed tokens come, in their proportions; bits past the vocabulary do not count."""
     want = [0, 0.1 / 0.15, 0, 0.05 / 0.15, 0]
     assert _near(_drawn(ranking, _bits(1, 3, 20), temperature=1.0, seed=6), want)
 
 
-def test_a_draw_belongs_to_its_position(ranking: Ranking) -> None:
+def test_a_draw_belongs_to_its_position(ranking: LogitRanker) -> None:
     """A pick changes nothing; the same seed draws the same at a position, wherever it began."""
     a, b, c = (Sampler(Sampling(temperature=1.0, seed=seed), ranking) for seed in (7, 7, 8))
     first, other = [], []
@@ -141,7 +143,7 @@ def test_penalties(settings: dict[str, float], written: list[int], want: list[fl
     """By hand: what was written loses logits, once or for each time, in the last tokens."""
     logits = np.array([2.0, 1.0, -1.0, 0.0], np.float32)
     with pool_of(1) as (library, pool):
-        ranking = Ranking(4, library, pool)
+        ranking = LogitRanker(4, library, pool)
         sampler = Sampler(Sampling(**settings), ranking)  # pyright: ignore[reportArgumentType]
         for token in written:
             sampler.accept(token)
@@ -149,7 +151,7 @@ def test_penalties(settings: dict[str, float], written: list[int], want: list[fl
         assert ranking.logits.tolist() == want
 
 
-def test_penalties_look_back(ranking: Ranking) -> None:
+def test_penalties_look_back(ranking: LogitRanker) -> None:
     """Only at the last tokens, where that was asked for."""
     sampler = Sampler(Sampling(temperature=0, presence_penalty=5, penalty_last=2), ranking)
     picked = []
@@ -163,7 +165,7 @@ class _Calls:
     calling = False
 
 
-def test_penalties_leave_calls_alone(ranking: Ranking) -> None:
+def test_penalties_leave_calls_alone(ranking: LogitRanker) -> None:
     """In a call nothing is held against a token, and what it writes does not count later."""
     calls = _Calls()
     sampler = Sampler(Sampling(temperature=0, presence_penalty=5), ranking, 0, calls)
@@ -176,7 +178,7 @@ def test_penalties_leave_calls_alone(ranking: Ranking) -> None:
     assert sampler.pick(LOGITS, None) == 2
 
 
-def test_logit_bias(ranking: Ranking) -> None:
+def test_logit_bias(ranking: LogitRanker) -> None:
     """It is added to the logits; -inf forbids a token, unless it is the only one allowed."""
     forbid = Sampler(Sampling(temperature=0, logit_bias={0: -np.inf, 2: -9}), ranking)
     assert forbid.pick(LOGITS, None) == 4
@@ -192,7 +194,7 @@ def test_logit_bias(ranking: Ranking) -> None:
         Sampler(Sampling(logit_bias={5: 1}), ranking)
 
 
-def test_broken_logits(ranking: Ranking) -> None:
+def test_broken_logits(ranking: LogitRanker) -> None:
     """Logits of which none is finite, or none allowed, are an error and not a token."""
     for temperature in (0.0, 1.0):
         sampler = Sampler(Sampling(temperature=temperature, frequency_penalty=1), ranking)
@@ -206,7 +208,7 @@ def test_broken_logits(ranking: Ranking) -> None:
                 sampler.pick(logits, mask)
 
 
-def test_logits_are_left_as_they_are(ranking: Ranking) -> None:
+def test_logits_are_left_as_they_are(ranking: LogitRanker) -> None:
     """Picking does not write to the engine's logits."""
     logits = LOGITS.copy()
     settings = Sampling(temperature=0.5, top_k=2, top_p=0.5, repeat_penalty=2, logit_bias={1: 3})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers.pools import pool_of
 
-from triplepoint.runtime.inference.ranking import FEW, Ranking
+from triplepoint.runtime.inference.logit_ranking import FEW, LogitRanker
 from triplepoint.runtime.inference.sampling import Sampler, Sampling, uniform
 
 torch = pytest.importorskip("torch", reason="the torch extra is not installed")
@@ -19,10 +19,10 @@ SIZE = 30_011  # more than is ever sorted at once, and a multiple of nothing
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=["one-thread", "two-threads"])
-def ranking(request: pytest.FixtureRequest) -> Iterator[Ranking]:
+def ranking(request: pytest.FixtureRequest) -> Iterator[LogitRanker]:
     """Of a vocabulary that takes several looks."""
     with pool_of(request.param) as (library, pool):
-        yield Ranking(SIZE, library, pool)
+        yield LogitRanker(SIZE, library, pool)
 
 
 def _warped(logits: np.ndarray, settings: Sampling, written: list[int]) -> np.ndarray:
@@ -60,7 +60,7 @@ CHAINS = [
 @pytest.mark.parametrize("chain", CHAINS, ids=str)
 @pytest.mark.parametrize("spread", [1.0, 4.0])
 def test_the_same_tokens_are_kept_and_drawn(
-    ranking: Ranking, chain: dict[str, Any], spread: float, rng: np.random.Generator
+    ranking: LogitRanker, chain: dict[str, Any], spread: float, rng: np.random.Generator
 ) -> None:
     """What is kept is what transformers keeps; a draw is its inverse distribution, token by token.
 
@@ -91,7 +91,7 @@ def test_the_same_tokens_are_kept_and_drawn(
         assert rank == kept or edge.sum() < 1e-5
 
 
-def test_equal_logits(ranking: Ranking) -> None:
+def test_equal_logits(ranking: LogitRanker) -> None:
     """More equal ones than are sorted at once: the first ids come first."""
     logits = np.zeros(SIZE, np.float32)
     sampler = Sampler(Sampling(temperature=1.0, top_k=FEW * 2), ranking)
@@ -110,7 +110,7 @@ def test_threads_draw_the_same(rng: np.random.Generator) -> None:
     picked = []
     for threads in (1, 2):
         with pool_of(threads) as (library, pool):
-            ranking = Ranking(SIZE, library, pool)
+            ranking = LogitRanker(SIZE, library, pool)
             samplers = [Sampler(Sampling(**chain), ranking) for chain in CHAINS]
             picked.append([[s.pick(row, None) for row in logits] for s in samplers])
 

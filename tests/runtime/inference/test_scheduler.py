@@ -16,7 +16,7 @@ from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.runner import Runner
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.inference.session import Session
-from triplepoint.runtime.inference.shortcuts import Shortcuts
+from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 
 CHANCE = np.random.default_rng(11)
 PROMPTS = [CHANCE.integers(0, 2000, size).tolist() for size in (5, 40, 300, 90, 700, 33, 12, 150)]
@@ -83,7 +83,7 @@ def test_drafts_together(engine: Engine) -> None:
 
     def work(n: int) -> tuple[list[int], int]:
         session = engine.session()
-        session.shortcuts = Shortcuts(speculate=4 if n % 2 else 0)
+        session.speculative = SpeculativeConfig(draft_tokens=4 if n % 2 else 0)
         session.prefill([*text, n])
         ids = list(session.decode(max_tokens=STEPS))
         assert session.last_phase is not None
@@ -309,7 +309,7 @@ def test_a_prompt_in_common_is_computed_once(
 def test_accepted_drafts_are_not_computed_again(engine: Engine) -> None:
     """Positions of a draft that was accepted are cached: a pass begins behind all of them."""
     session = engine.session()
-    session.shortcuts = Shortcuts(speculate=8)
+    session.speculative = SpeculativeConfig(draft_tokens=8)
     text = [5, 6, 7, 8] * 10
     session.prefill(text)
     for count, _ in enumerate(session.decode(max_tokens=60), 1):

@@ -16,7 +16,7 @@ from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.plan import Plan
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.inference.session import Session
-from triplepoint.runtime.inference.shortcuts import Shortcuts
+from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 
 MakeModel = Callable[[str], Path]
 PROMPT = np.random.default_rng(2).integers(0, tiny.VOCAB, 40).tolist()
@@ -179,13 +179,13 @@ def test_an_empty_prefill_brings_the_logits(engine: Engine, session: Session) ->
 def test_score_appends(engine: Engine, session: Session) -> None:
     """`score` gives one row of logits a token, and the tokens stay."""
     session.prefill(PROMPT[:5])
-    rows = session.score(PROMPT[5:])
+    rows = session.logits_for(PROMPT[5:])
 
     assert rows.shape == (len(PROMPT) - 5, tiny.VOCAB)
     assert session.tokens == PROMPT
     assert session.n_cached == len(PROMPT)
     assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
-    assert session.score([]).shape == (0, tiny.VOCAB)
+    assert session.logits_for([]).shape == (0, tiny.VOCAB)
 
 
 # --- what is refused
@@ -199,7 +199,7 @@ def test_overflow_changes_nothing(engine: Engine) -> None:
     with pytest.raises(ContextOverflowError, match=said):
         session.prefill(PROMPT[:11])
     with pytest.raises(ContextOverflowError, match="50"):
-        session.score(PROMPT[:11])
+        session.logits_for(PROMPT[:11])
 
     assert session.tokens == PROMPT
     assert session.n_cached == len(PROMPT)
@@ -230,7 +230,7 @@ def test_the_whole_context_can_be_used(engine: Engine) -> None:
 @pytest.mark.parametrize("bad", [-1, tiny.VOCAB, 2**40])
 def test_ids_outside_the_vocabulary(session: Session, bad: int) -> None:
     """An id that does not exist is refused, and nothing of the prompt is kept."""
-    for call in (session.prefill, session.score):
+    for call in (session.prefill, session.logits_for):
         with pytest.raises(EngineError, match=rf"token id {bad} is not in the vocabulary of 300"):
             call([1, 2, bad])
     assert session.tokens == []
@@ -393,8 +393,8 @@ def test_what_was_prepared_is_not_laid_down_again(
     plain.prefill(text)
     want = list(plain.decode(max_tokens=60))
     session = engine.session()
-    session.shortcuts = Shortcuts(speculate=4)
-    session.prepare()
+    session.speculative = SpeculativeConfig(draft_tokens=4)
+    session.warmup()
     monkeypatch.setattr(Plan, "__init__", lambda *_, **__: pytest.fail("laid down too late"))
     session.prefill(text)
     got = list(session.decode(max_tokens=60))

@@ -159,7 +159,7 @@ def test_a_stop_that_comes_too_early_is_forgotten(engine: Engine, session: Sessi
     session.stop()
     session.prefill(PROMPT)
     session.stop()
-    assert session.score([1, 2]).shape == (2, tiny.VOCAB)
+    assert session.logits_for([1, 2]).shape == (2, tiny.VOCAB)
     session.truncate(len(PROMPT))
     session.stop()
     assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)

@@ -15,12 +15,12 @@ from helpers import tiny_qwen3 as tiny
 
 from triplepoint.errors import ContextOverflowError, EngineError
 from triplepoint.runtime.conversation.grammar import CallGrammar
+from triplepoint.runtime.inference.draft_length import DraftLengthPolicy
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.lookup import Lookup
-from triplepoint.runtime.inference.pace import Pace
+from triplepoint.runtime.inference.ngram_index import NgramIndex
 from triplepoint.runtime.inference.sampling import GREEDY, Sampling
 from triplepoint.runtime.inference.session import Session
-from triplepoint.runtime.inference.shortcuts import Shortcuts
+from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.tools import FileTools
 from triplepoint.traces.events import PhaseEvent
 
@@ -34,29 +34,29 @@ TEXT = (
 @pytest.fixture(scope="module")
 def random_engine(tiny_model: Any) -> Iterator[Engine]:
     """A model of random weights, which repeats itself soon."""
-    with Engine.load(tiny_model("q4_0"), threads=2, speculate=0) as engine:
+    with Engine.load(tiny_model("q4_0"), threads=2, draft_tokens=0) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def nano() -> Iterator[Engine]:
     """The embedded model."""
-    with Engine.load("nano", speculate=0) as engine:
+    with Engine.load("nano", draft_tokens=0) as engine:
         yield engine
 
 
 @pytest.fixture(autouse=True)
 def ready_to_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guesses are made whatever they cost on this machine: when they pay is `test_pace.py`'s."""
-    monkeypatch.setattr(Pace, "cheap", False)
-    monkeypatch.setattr(Pace, "count", lambda self, same, known, most: most)
+    """Guesses are made whatever they cost on this machine: when they pay is `test_draft_length.py`'s."""
+    monkeypatch.setattr(DraftLengthPolicy, "cheap", False)
+    monkeypatch.setattr(DraftLengthPolicy, "count", lambda self, same, known, most: most)
 
 
 def _decode(
     engine: Engine, most: Any, ids: list[int], steps: int = 60, **settings: Any
 ) -> tuple[list[int], PhaseEvent, Session]:
     session = engine.session()
-    session.shortcuts = Shortcuts(speculate=most)
+    session.speculative = SpeculativeConfig(draft_tokens=most)
     session.prefill(ids)
     out = list(session.decode(max_tokens=steps, **settings))
     assert session.last_phase is not None
@@ -72,8 +72,8 @@ def test_the_text_is_the_same(random_engine: Engine, nano: Engine, temperature: 
             sampling = Sampling(temperature, seed=seed) if temperature else GREEDY
             without, slow, _ = _decode(engine, 0, ids, sampling=sampling)
             for most in (1, 3, 8, 16):
-                guessed, phase, session = _decode(engine, most, ids, sampling=sampling)
-                assert guessed == without
+                with_drafts, phase, session = _decode(engine, most, ids, sampling=sampling)
+                assert with_drafts == without
                 assert session.tokens == ids + without
                 assert (phase.kv_before, phase.kv_after) == (slow.kv_before, slow.kv_after)
                 assert session.n_cached == len(session.tokens) - 1
@@ -90,14 +90,14 @@ def test_wrong_guesses_change_nothing(
     without, _, _ = _decode(random_engine, 0, PROMPT)
     for good in (0, 1, 4):
 
-        def guess(self: Lookup, place: Any, count: int, good: int = good) -> list[int]:
+        def draft(self: NgramIndex, place: Any, count: int, good: int = good) -> list[int]:
             done = len(self.tokens) - len(PROMPT)
             right = without[done : done + good]
             return [*right, *[(t + 1) % tiny.VOCAB for t in without[done + good :]]][:count]
 
-        monkeypatch.setattr(Lookup, "guess", guess)
-        guessed, phase, session = _decode(random_engine, 8, PROMPT)
-        assert guessed == without
+        monkeypatch.setattr(NgramIndex, "guess", draft)
+        with_drafts, phase, session = _decode(random_engine, 8, PROMPT)
+        assert with_drafts == without
         assert phase.drafted_tokens > phase.accepted_tokens
         assert (phase.accepted_tokens > 0) == (good > 0)
         session.prefill([1, 2, 3])
@@ -142,12 +142,12 @@ def test_any_end(random_engine: Engine) -> None:
     for at in (3, 20, 41):
         stop = {without[at]}
         plain, _, _ = _decode(random_engine, 0, PROMPT, stop=stop)
-        guessed, _, session = _decode(random_engine, 8, PROMPT, stop=stop)
-        assert guessed == plain
+        drafted, _, session = _decode(random_engine, 8, PROMPT, stop=stop)
+        assert with_drafts == plain
         assert session.n_cached == len(session.tokens) - 1
     for left in range(1, 30, 4):
         session = random_engine.session()
-        session.shortcuts = Shortcuts(speculate=8)
+        session.speculative = SpeculativeConfig(draft_tokens=8)
         session.prefill(PROMPT)
         decoding = session.decode(max_tokens=60)
         got = list(itertools.islice(decoding, left))
@@ -163,7 +163,7 @@ def test_a_full_context(random_engine: Engine) -> None:
         seen = []
         for most in (0, 16):
             session = random_engine.session(context=size)
-            session.shortcuts = Shortcuts(speculate=most)
+            session.speculative = SpeculativeConfig(draft_tokens=most)
             session.prefill(PROMPT)
             with pytest.raises(ContextOverflowError, match="the context is full"):
                 list(session.decode(max_tokens=100))
@@ -187,7 +187,7 @@ def test_a_fork_goes_on_alike(random_engine: Engine) -> None:
     """A fork in the middle of accepted guesses has what was yielded, and writes the same."""
     without, _, _ = _decode(random_engine, 0, PROMPT)
     session = random_engine.session()
-    session.shortcuts = Shortcuts(speculate=8)
+    session.speculative = SpeculativeConfig(draft_tokens=8)
     session.prefill(PROMPT)
     got, forks = [], []
     for token in session.decode(max_tokens=40):
@@ -236,6 +236,6 @@ def test_the_accounts_count_what_was_computed(random_engine: Engine) -> None:
 @pytest.mark.parametrize("wrong", [-1, 17, "some", 2.5])
 def test_settings_that_make_no_sense(wrong: Any) -> None:
     """What is no number of guesses is refused before anything is loaded."""
-    with pytest.raises(EngineError, match="speculate"):
-        Engine.load("nano", speculate=wrong)
-    assert replace(Shortcuts(), speculate=16).jump
+    with pytest.raises(EngineError, match="draft_tokens"):
+        Engine.load("nano", draft_tokens=wrong)
+    assert replace(SpeculativeConfig(), draft_tokens=16).jump_forward

@@ -34,7 +34,7 @@ def _ids(name: str) -> list[int]:
 
 def _ours(path: Path, name: str, ids: list[int]) -> np.ndarray:
     with Engine.load(path, kv="f32", context=tiny.CONTEXTS.get(name)) as engine:
-        return engine.session().score(ids)
+        return engine.session().logits_for(ids)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -73,7 +73,7 @@ def test_logits_and_greedy_tokens_equal_transformers(engine: Engine) -> None:
     session.prefill(IDS)
     ours = list(session.decode(max_tokens=STEPS))
     ids = [*IDS, *ours[:-1]]
-    got = engine.session().score(ids)
+    got = engine.session().logits_for(ids)
     want = tiny.torch_logits(_name(engine), ids)
 
     assert np.abs(got - want).max() / np.ptp(want) <= EXACT
@@ -157,7 +157,7 @@ def test_decoded_scored_and_prefilled_are_the_same(engine: Engine) -> None:
     other.prefill(ids)
 
     assert np.array_equal(other.logits, decoded)
-    assert np.array_equal(engine.session().score(ids)[-1], decoded)
+    assert np.array_equal(engine.session().logits_for(ids)[-1], decoded)
 
 
 def test_same_bits_on_any_threads(engine: Engine) -> None:
@@ -175,7 +175,7 @@ def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) ->
     seen = []
     for threads, split in ((1, "off"), (1, "on"), (2, "on"), (3, "on")):
         tune = {"kv_split": split}
-        with load(model(name), threads=threads, kv=kv, tune=tune, speculate=4) as engine:
+        with load(model(name), threads=threads, kv=kv, tune=tune, draft_tokens=4) as engine:
             session = engine.session()
             for at in range(0, 200, 25):
                 session.prefill(ids[at : at + 25])
@@ -185,7 +185,9 @@ def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) ->
             session.prefill([])
             splits = [plan for plan in session.measured if isinstance(plan.graph, SplitKVGraph)]
             assert bool(splits) == (split == "on")
-            seen.append((first, tokens, session.logits.copy(), engine.session().score(ids[240:])))
+            seen.append(
+                (first, tokens, session.logits.copy(), engine.session().logits_for(ids[240:]))
+            )
     assert np.isfinite(seen[0][0]).all()
     for other in seen[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(other, seen[0], strict=True))
@@ -244,7 +246,7 @@ def test_weight_types(tmp_path: Path, name: str, kind: str) -> None:
     want, got = [], []
     for path, logits in ((plain, want), (stored, got)):
         with load(path, threads=2, kv="f32") as engine:
-            logits.append(engine.session().score(IDS))
+            logits.append(engine.session().logits_for(IDS))
     far = np.std(got[0] - want[0]) / np.std(want[0])
 
     # Floats of 16 bits are multiplied as the float32 that they stand for.

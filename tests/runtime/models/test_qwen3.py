@@ -43,7 +43,7 @@ def _check(got: np.ndarray, want: np.ndarray, tolerance: float) -> None:
 
 def _score(path: Path, ids: list[int], **settings: object) -> np.ndarray:
     with Engine.load(path, **settings) as engine:  # pyright: ignore[reportArgumentType]
-        return engine.session().score(ids)
+        return engine.session().logits_for(ids)
 
 
 CASES = [
@@ -164,7 +164,7 @@ def test_same_bits_with_a_cached_prefix(tiny_model: MakeModel, kind: str) -> Non
 def test_scored_and_prefilled_are_the_same(tiny_model: MakeModel) -> None:
     """`score` gives at each position the bits that a prefill up to there gives."""
     with Engine.load(tiny_model("q8_0"), threads=2) as engine:
-        scored = engine.session().score(IDS[:70])
+        scored = engine.session().logits_for(IDS[:70])
         for length in (1, 2, 33, 70):
             session = engine.session()
             session.prefill(IDS[:length])

@@ -51,7 +51,7 @@ def test_logits_equal_transformers(model: MakeModel, target: str) -> None:
     reference = tiny.torch_model(path)
     want = tiny.torch_logits(reference, IDS)
     with Engine.load(path, kv="f32", target=target) as engine:
-        assert _range_error(engine.session().score(IDS), want).max() <= 1e-3
+        assert _range_error(engine.session().logits_for(IDS), want).max() <= 1e-3
         session = engine.session()
         session.prefill(IDS)
         ours = list(session.decode(max_tokens=CONTINUED))
@@ -67,7 +67,7 @@ def test_logits_equal_llama_cpp(model: MakeModel, peer: str) -> None:
     path = model("f32")
     want = peer_logits.theirs(peer, path, IDS)
     with Engine.load(path, kv="f32") as engine:
-        got = engine.session().score(IDS)
+        got = engine.session().logits_for(IDS)
 
     assert _range_error(got, want).max() <= 1e-4
     assert np.array_equal(got.argmax(-1), want.argmax(-1))
@@ -86,7 +86,7 @@ def test_quantised_logits(model: MakeModel, kind: str) -> None:
     path = model(kind, tiny.EXPERTS)
     want = tiny.torch_logits(tiny.torch_model(path, tiny.EXPERTS), IDS)
     with Engine.load(path, kv="f32") as engine:
-        far = _range_error(engine.session().score(IDS), want)
+        far = _range_error(engine.session().logits_for(IDS), want)
     assert far.max() <= (1e-3 if "bf16" in kind else 0.03)
 
 
@@ -102,7 +102,7 @@ def test_quantised_choices(model: MakeModel, kind: str) -> None:
     path = model(kind)
     want = tiny.torch_logits(tiny.torch_model(path), IDS)
     with Engine.load(path, kv="f32") as engine:
-        got = engine.session().score(IDS)
+        got = engine.session().logits_for(IDS)
     assert np.median(_range_error(got, want)) <= 0.03
     assert (got.argmax(axis=-1) == want.argmax(axis=-1)).mean() >= 0.75
 

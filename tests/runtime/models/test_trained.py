@@ -97,7 +97,7 @@ def scores(model: Make, talks: list[Talk]) -> Callable[..., list[np.ndarray]]:
         path = model(kind, plain=plain)
         if path not in known:
             with Engine.load(path, kv="f32", context=CONTEXT) as engine:
-                known[path] = [engine.session().score(talk.ids) for talk in talks]
+                known[path] = [engine.session().logits_for(talk.ids) for talk in talks]
         return known[path]
 
     return score

@@ -34,11 +34,11 @@ def test_the_usual_plan_is_the_usual_kernel() -> None:
         assert min(whole) >= plan.tile
     assert (usual(WIDE).tile, usual(WIDE).whole) == (6, 9)
     assert usual(TARGETS["avx512"]).whole == 6
-    assert constants(WIDE, 6, 6) == {"whole": 6}
+    assert constants(WIDE, 6, 6) == {"max_single_tile": 6}
     assert constants(WIDE, 8, 9) == {"tile": 8}
-    assert constants(WIDE, 8, 4) == {"tile": 8, "whole": 8}
+    assert constants(WIDE, 8, 4) == {"tile": 8, "max_single_tile": 8}
     assert constants(WIDE, 12, 9) == {"tile": 12}
-    assert constants(NARROW, 3, 4) == {"tile": 3, "whole": 4}
+    assert constants(NARROW, 3, 4) == {"tile": 3, "max_single_tile": 4}
 
 
 def test_a_plan_is_measured_and_kept(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_plan_is_measured_and_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage", ["", "{}", "[1]", '{"tile": 0, "whole": 6, "gains": {}, "date": ""}']
+    "damage", ["", "{}", "[1]", '{"tile": 0, "max_single_tile": 6, "gains": {}, "date": ""}']
 )
 def test_a_damaged_plan_is_none(tmp_path: Path, damage: str) -> None:
     """Whatever stands in the file: a tile of no token would never end."""

@@ -73,7 +73,7 @@ def test_nano_says_the_same(nano_f32: Path, tmp_path: Path) -> None:
 
 def log_probabilities(path: Path, ids: list[int]) -> np.ndarray:
     with Engine.load(path, threads=2, kv="f32", context=len(ids)) as engine:
-        logits = engine.session().score(ids).astype(np.float64)
+        logits = engine.session().logits_for(ids).astype(np.float64)
     logits -= logits.max(1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(1, keepdims=True))
 

@@ -253,7 +253,7 @@ def test_a_difference_has_its_context_and_margin(engine: Engine, folder: Path) -
     assert found is not None
     assert found.replayed is not None
     assert found.before == engine.tokenizer.decode(before[-16:], special=True)
-    logits = engine.session().score(before)[-1]
+    logits = engine.session().logits_for(before)[-1]
     margin = abs(logits[found.replayed] - logits[false]) / (logits.max() - logits.min())
     assert found.margin == pytest.approx(float(margin), rel=1e-3)
     assert found.cause.startswith("nothing that a trace records differs")
@@ -271,8 +271,11 @@ def test_a_difference_has_its_context_and_margin(engine: Engine, folder: Path) -
         (lambda h, p: h.versions.update(triplepoint="0.0"), "triplepoint: recorded with 0.0, now "),
         (lambda h, p: setattr(h.model, "sha256", ""), "model file: recorded with "),
         (lambda h, p: setattr(h, "threads", 99), "threads: recorded with 99, now "),
-        (lambda h, p: h.config.update(speculate=3), "draft tokens: recorded with 3, now auto"),
-        (lambda h, p: h.config.update(jump=False), "jump-forward: recorded with False, now True"),
+        (lambda h, p: h.config.update(draft_tokens=3), "draft tokens: recorded with 3, now auto"),
+        (
+            lambda h, p: h.config.update(jump_forward=False),
+            "jump-forward: recorded with False, now True",
+        ),
         (lambda h, p: p.sampling.update(temperature=0.01), "sampling: tokens are drawn"),
     ],
 )
@@ -337,7 +340,7 @@ def test_rounding_explains_a_difference_on_another_target_only(
     phase = phases(trace)[1]
     true = phase.token_ids[0]
     # The token whose logit is next: nano is sure of itself, so its margin is put beneath.
-    logits = engine.session().score(phases(trace)[0].token_ids)[-1]
+    logits = engine.session().logits_for(phases(trace)[0].token_ids)[-1]
     phase.token_ids[0] = int(np.argsort(logits)[-2])
     assert phase.token_ids[0] != true
 

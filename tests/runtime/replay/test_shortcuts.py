@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from triplepoint import Agent, Engine, Trace
-from triplepoint.runtime.inference.shortcuts import Shortcuts
+from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.traces import timeline
 
-OFF, ON = Shortcuts(jump=False, speculate=0), Shortcuts(jump=True, speculate=8)
+OFF, ON = (
+    SpeculativeConfig(jump_forward=False, draft_tokens=0),
+    SpeculativeConfig(jump_forward=True, draft_tokens=8),
+)
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +25,8 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
-def _record(engine: Engine, shortcuts: Shortcuts, path: Path) -> Trace:
-    engine.shortcuts = shortcuts
+def _record(engine: Engine, speculative: SpeculativeConfig, path: Path) -> Trace:
+    engine.speculative = speculative
     folder = path.parent / "work"
     folder.mkdir(exist_ok=True)
     (folder / "app.log").write_text("10:01 INFO up\n10:02 ERROR disk full on /data\n")
@@ -36,17 +39,17 @@ def _record(engine: Engine, shortcuts: Shortcuts, path: Path) -> Trace:
 
 @pytest.mark.parametrize(("first", "second"), [(ON, OFF), (OFF, ON)])
 def test_either_verifies_the_other(
-    engine: Engine, tmp_path: Path, first: Shortcuts, second: Shortcuts
+    engine: Engine, tmp_path: Path, first: SpeculativeConfig, second: SpeculativeConfig
 ) -> None:
     """The tokens are those of the other setting, and the header says which it was."""
     trace = _record(engine, first, tmp_path / "run.jsonl")
-    engine.shortcuts = second
+    engine.speculative = second
     report = verify(trace, engine)
 
     assert report.ok, report.first_difference
     assert trace.header is not None
-    assert trace.header.config["jump"] == first.jump
-    assert trace.header.config["speculate"] == first.speculate
+    assert trace.header.config["jump_forward"] == first.jump_forward
+    assert trace.header.config["draft_tokens"] == first.draft_tokens
 
 
 def test_the_summary_says_what_was_spared(engine: Engine, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from triplepoint import Agent, Engine, Trace, replay
 from triplepoint.errors import ContextOverflowError, ReplayError
-from triplepoint.runtime.inference.forced import Pace, decode_forced
+from triplepoint.runtime.inference.teacher_forcing import ForcedConstraint, decode_teacher_forced
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.expectation import Efficiency, Passes
 from triplepoint.runtime.replay.machines import read_machine
@@ -90,7 +90,7 @@ def test_a_forced_decode_leaves_what_a_free_one_would(engine: Engine) -> None:
     wanted = list(fed.decode(max_tokens=5))
     forced.prefill(ids[:4])
 
-    phase = decode_forced(forced, ids[4:], stop=[7])
+    phase = decode_teacher_forced(forced, ids[4:], stop=[7])
 
     assert (phase.phase, phase.tokens, phase.passes) == ("decode", len(ids) - 4, len(ids) - 5)
     assert phase.token_ids == ids[4:]
@@ -104,7 +104,7 @@ def test_forced_tokens_that_do_not_fit_are_refused(engine: Engine) -> None:
     session.prefill(range(1, 11))
 
     with pytest.raises(ContextOverflowError, match="7 tokens after 10 do not fit"):
-        decode_forced(session, [5] * 7)
+        decode_teacher_forced(session, [5] * 7)
 
     assert (len(session.tokens), session.n_cached) == (10, 10)
 
@@ -348,7 +348,9 @@ def test_a_pace_takes_as_many_passes(engine: Engine) -> None:
         session = engine.session()
         session.prefill([5, 6, 7])
 
-        phase = decode_forced(session, ids[:11], constraint=Pace(computed, passes))
+        phase = decode_teacher_forced(
+            session, ids[:11], constraint=ForcedConstraint(computed, passes)
+        )
 
         assert (phase.passes, phase.kv_after - phase.kv_before) == (passes, computed)
         assert phase.token_ids == ids[:11]

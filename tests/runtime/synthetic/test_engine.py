@@ -45,9 +45,9 @@ def test_through_the_engine(tmp_path: Path, few_tokens: int, quant: str) -> None
     SyntheticModel("small", quant, SHAPE).write(path)
     ids = np.random.default_rng(5).integers(0, few_tokens, 70).tolist()
     with Engine.load(path, threads=1, kv="f32", context=128) as engine:
-        whole = engine.session().score(ids)
+        whole = engine.session().logits_for(ids)
         session = engine.session()
-        pieces = [session.score(ids[a:b]) for a, b in ((0, 1), (1, 8), (8, 9), (9, 70))]
+        pieces = [session.logits_for(ids[a:b]) for a, b in ((0, 1), (1, 8), (8, 9), (9, 70))]
         last = engine.session()
         last.prefill(ids)
         prefilled = last.logits.copy()
@@ -105,7 +105,7 @@ def test_as_llama_cpp(tmp_path: Path, peer: str, quant: str) -> None:
     ids = np.random.default_rng(5).integers(0, 151_643, 128).tolist()
     want = theirs(peer, path, ids)
     with Engine.load(path, threads=1, kv="f32", context=128) as engine:
-        ours = engine.session().score(ids)
+        ours = engine.session().logits_for(ids)
 
     behind = want.max(-1) - np.take_along_axis(want, ours.argmax(-1)[:, None], axis=-1)[:, 0]
     print(f"{quant}: KL {divergence(want, ours).mean():.2e}, top-1 {np.mean(behind == 0):.3f}")

@@ -341,7 +341,7 @@ def test_llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(factors) == SMALL_LLAMA.head_dim // 2
         assert file.integer("tokenizer.ggml.eos_token_id") == 2002
     with Engine.load(path, threads=1, context=64) as engine:
-        scored = engine.session().score(engine.tokenizer.encode("a small model says noise"))
+        scored = engine.session().logits_for(engine.tokenizer.encode("a small model says noise"))
 
     assert np.isfinite(scored).all()
     assert scored.shape[1] == 2304
@@ -436,7 +436,7 @@ def test_gemma3(tmp_path: Path) -> None:
         assert file.integer("gemma3.attention.sliding_window") == 32
     with Engine.load(path, threads=1, context=64) as engine:
         assert engine.network.windows == [32] * 5 + [0]
-        scored = engine.session().score(list(range(50)))
+        scored = engine.session().logits_for(list(range(50)))
 
     assert np.isfinite(scored).all()
     assert scored.shape == (50, 2304)

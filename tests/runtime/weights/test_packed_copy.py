@@ -82,16 +82,16 @@ def test_through_the_engine(model: Path, tmp_path: Path, monkeypatch: pytest.Mon
         with Engine.load(
             model, threads=1, context=64, keep_packed=keep, progress=heard.append
         ) as engine:
-            assert (engine.kept.mapped if engine.kept else None) is mapped
+            assert (engine.packed_cache.mapped if engine.packed_cache else None) is mapped
             session = engine.session()
             session.prefill([1, 2, 3, 4, 5])
             found.append(session.logits.copy())
             assert heard[-1] == 1.0
             assert heard == sorted(heard)
             if mapped and sys.platform.startswith("linux"):
-                assert engine.kept is not None
+                assert engine.packed_cache is not None
                 lines = Path("/proc/self/maps").read_text().splitlines()
-                (line,) = [x for x in lines if x.endswith(engine.kept.copy.path.name)]
+                (line,) = [x for x in lines if x.endswith(engine.packed_cache.copy.path.name)]
                 assert line.split()[1] == "r--s"
 
     assert np.array_equal(found[0], found[1])

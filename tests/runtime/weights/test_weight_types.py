@@ -29,9 +29,9 @@ def test_logits(tmp_path: Path, kind: str) -> None:
         tiny.write_tiny(path, kind)
     ids = np.random.default_rng(5).integers(0, 256, 70).tolist()
     with Engine.load(path, threads=1, kv="f32", context=128) as engine:
-        got = engine.session().score(ids)
+        got = engine.session().logits_for(ids)
         session = engine.session()
-        pieces = np.concatenate([session.score(ids[:1]), session.score(ids[1:30])])
+        pieces = np.concatenate([session.logits_for(ids[:1]), session.logits_for(ids[1:30])])
     want = forward(
         tiny.dequantised(path),
         ids,

@@ -15,7 +15,7 @@ import pytest
 from helpers import tiny_qwen3 as tiny
 
 from triplepoint.errors import EngineError
-from triplepoint.runtime.inference import snapshot
+from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.session import Session
 
@@ -44,15 +44,15 @@ def _read(engine: Engine) -> Session:
 
 def _pages(folder: Path) -> list[Path]:
     """The page files in the order of their positions."""
-    body = json.loads(snapshot.read_sealed(folder / "index.json"))
+    body = json.loads(kv_snapshot.read_sealed(folder / "index.json"))
     return [folder / f"{name}.kv" for name, _ in body["pages"]]
 
 
 def _rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the index and seal it again, as someone would who may write it."""
-    body = json.loads(snapshot.read_sealed(folder / "index.json"))
+    body = json.loads(kv_snapshot.read_sealed(folder / "index.json"))
     change(body)
-    snapshot.write_sealed(folder / "index.json", body)
+    kv_snapshot.write_sealed(folder / "index.json", body)
 
 
 def test_goes_on_bit_for_bit(engine: Engine, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_goes_on_bit_for_bit(engine: Engine, tmp_path: Path) -> None:
     expected = list(session.decode(max_tokens=8))
 
     again = engine.load_session(tmp_path)
-    assert (again.tokens, again.n_cached, again.lost) == (session.tokens[:605], 604, "")
+    assert (again.tokens, again.n_cached, again.restore_error) == (session.tokens[:605], 604, "")
     phase = again.prefill([])
     assert phase.tokens == 1
     assert list(again.decode(max_tokens=8)) == expected
@@ -136,12 +136,12 @@ def test_a_page_that_is_not_as_it_was(
 
     again = one.load_session(tmp_path)
     assert again.n_cached == number * 256
-    assert f"page {number + 1} of 3 on disk" in again.lost
-    assert says in again.lost
+    assert f"page {number + 1} of 3 on disk" in again.restore_error
+    assert says in again.restore_error
     assert list(again.decode(max_tokens=6)) == expected
     again.truncate(600)
     again.save(tmp_path)  # writes it again
-    assert one.load_session(tmp_path).lost == ""
+    assert one.load_session(tmp_path).restore_error == ""
 
 
 def test_an_index_cut_anywhere_is_refused(one: Engine, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_other_tokens_find_no_page(one: Engine, tmp_path: Path) -> None:
     _rewrite(tmp_path, lambda body: body["tokens"].__setitem__(300, (IDS[300] + 1) % tiny.VOCAB))
     again = one.load_session(tmp_path)
     assert again.n_cached == 256
-    assert "page 2 of 3 on disk is missing" in again.lost
+    assert "page 2 of 3 on disk is missing" in again.restore_error
 
 
 def test_of_something_else(one: Engine, tiny_model: MakeModel, tmp_path: Path) -> None:
@@ -245,6 +245,6 @@ def test_not_through_a_link(one: Engine, tmp_path: Path) -> None:
 def test_the_hashes_are_sha256(one: Engine, tmp_path: Path) -> None:
     """What the index says of a page is the SHA-256 that any other program computes."""
     _read(one).save(tmp_path)
-    body = json.loads(snapshot.read_sealed(tmp_path / "index.json"))
+    body = json.loads(kv_snapshot.read_sealed(tmp_path / "index.json"))
     for name, digest in body["pages"]:
         assert hashlib.sha256((tmp_path / f"{name}.kv").read_bytes()).hexdigest() == digest

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-class Forced(Decoding):
+class TeacherForcedDecode(Decoding):
     """A decode that makes each choice, mask and all, and then takes the next of `ids` instead."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Forced(Decoding):
         return super()._accepted(token)
 
 
-class Pace:
+class ForcedConstraint:
     """A constraint that lets a decode jump so that it takes a given number of passes.
 
     Which tokens a recorded decode took without a pass is not in a trace, since a grammar forced
@@ -90,7 +90,7 @@ class Pace:
         return len(tokens)
 
 
-def decode_forced(
+def decode_teacher_forced(
     session: Session,
     ids: Sequence[int],
     *,
@@ -116,4 +116,4 @@ def decode_forced(
             f"{len(ids)} tokens after {len(session.tokens)} do not fit a context of "
             f"{session.context}"
         )
-    return Forced(session, ids, stop, constraint, sampling, purpose).run_all()
+    return TeacherForcedDecode(session, ids, stop, constraint, sampling, purpose).run_all()

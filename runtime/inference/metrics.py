@@ -9,7 +9,7 @@ from ...jit.kernels.attention import token_tile
 from ...traces.events import PhaseEvent
 from ..physics.costs import Bound, PassCost, Prediction, layer_cost, observe, pass_cost, predict
 from ..physics.expectation import Efficiency, attainable
-from .profile import layer_times
+from .layer_profile import layer_times
 
 if TYPE_CHECKING:
     from ..physics.machine import MachineProfile
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-class Accounts:
+class PhaseMetrics:
     """The accounts of one session's phases; `reset` begins one, `finish` ends it."""
 
     def __init__(self, session: Session) -> None:

@@ -12,11 +12,11 @@ import pytest
 from triplepoint.errors import EngineError
 from triplepoint.jit.pool import Pool
 from triplepoint.runtime.forward.split_kv import SplitKVGraph
-from triplepoint.runtime.inference import tuning as tuning_module
-from triplepoint.runtime.inference.choices import Choice
+from triplepoint.runtime.inference import autotune as tuning_module
+from triplepoint.runtime.inference.autotune import Autotuner, Overrides
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.shortcuts import Shortcuts
-from triplepoint.runtime.inference.tuning import Fixed, Tuning
+from triplepoint.runtime.inference.policy import Decision
+from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 
 IDS = [int(i) for i in np.random.default_rng(5).integers(0, 500, 700)]
 
@@ -24,25 +24,25 @@ IDS = [int(i) for i in np.random.default_rng(5).integers(0, 500, 700)]
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     with Engine.load("nano", threads=2, context=1024) as engine:
-        engine.crowding.on = False
+        engine.contention.on = False
         yield engine
 
 
-def made(engine: Engine, **given: object) -> Tuning:
+def made(engine: Engine, **given: object) -> Autotuner:
     """Another tuning of the same engine, as if nothing but `given` had been given."""
     old = engine.tuning
-    fixed, pages = Fixed.of(given), old._pages
-    return Tuning(engine.pool, engine.crew, engine.crowding, old.known, fixed, pages)
+    fixed, pages = Overrides.of(given), old._pages
+    return Autotuner(engine.pool, engine.active_threads, engine.contention, old.known, fixed, pages)
 
 
 def test_given_settings_are_understood() -> None:
     """Texts from a command line, and values from Python."""
-    assert Fixed.of(None) == Fixed()
-    texts = {"chunk": "256", "spin": "300us", "pages": "off", "online": "off", "kv_split": "on"}
-    fixed = Fixed(chunk=256, spin=300e-6, pages=False, online=False, kv_split=True)
-    assert Fixed.of(texts) == fixed
-    assert Fixed.of({"spin": "2ms", "pages": True}) == Fixed(spin=0.002, pages=True)
-    assert Fixed.of({"spin": 0, "threads": 3}) == Fixed(spin=0.0, threads=3)
+    assert Overrides.of(None) == Overrides()
+    texts = {"chunk": "256", "spin": "300us", "pages": "off", "adaptive": "off", "kv_split": "on"}
+    fixed = Overrides(chunk=256, spin=300e-6, pages=False, adaptive=False, kv_split=True)
+    assert Overrides.of(texts) == fixed
+    assert Overrides.of({"spin": "2ms", "pages": True}) == Overrides(spin=0.002, pages=True)
+    assert Overrides.of({"spin": 0, "threads": 3}) == Overrides(spin=0.0, threads=3)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_given_settings_are_understood() -> None:
     [
         ({"tiles": "3"}, "known: threads, chunk"),
         ({"tile": "0"}, "from 1 to 16"),
-        ({"whole": "17"}, "from 1 to 16"),
+        ({"max_single_tile": "17"}, "from 1 to 16"),
         ({"chunk": "0"}, "from 1 to 8192"),
         ({"chunk": "²"}, "from 1 to 8192"),
         ({"spin": "-1us"}, "such as 300us"),
@@ -63,7 +63,7 @@ def test_given_settings_are_understood() -> None:
 def test_wrong_settings_are_refused(given: dict[str, str], says: str) -> None:
     """The error names the setting and what it can be."""
     with pytest.raises(EngineError, match=says):
-        Fixed.of(given)
+        Overrides.of(given)
 
 
 def test_what_is_given_holds(engine: Engine) -> None:
@@ -75,11 +75,11 @@ def test_what_is_given_holds(engine: Engine) -> None:
     assert told["large pages"] == {"value": False, "why": "given"}
     assert told["tile"] == {"value": 4, "why": "given"}
     assert told["whole tile"] == {"value": 8, "why": "given"}
-    assert tuning.tiles == {"tile": 4, "whole": 8}
-    assert told["online"]["value"] is True
+    assert tuning.tiles == {"tile": 4, "max_single_tile": 8}
+    assert told["adaptive"]["value"] is True
     tuning.before(1, 0)
     assert engine.pool.active == 1
-    assert tuning.part(100, 512) == 64
+    assert tuning.next_chunk(100, 512) == 64
 
 
 def test_no_setting_changes_a_bit() -> None:
@@ -91,7 +91,7 @@ def test_no_setting_changes_a_bit() -> None:
         {"chunk": 512, "spin": "0us"},
         {"threads": "1", "pages": "off"},
         {"kv_split": "on"},
-        {"tile": "4", "whole": "9"},
+        {"tile": "4", "max_single_tile": "9"},
     ):
         with Engine.load("nano", threads=2, context=1024, tune=tune) as engine:
             session = engine.session()
@@ -110,10 +110,10 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
     """From some KV length on decode's attention is split: the tokens stay the same, and the phase
     in which it changed says so once, with the barriers of both plans."""
     session = engine.session()
-    session.shortcuts = Shortcuts(speculate=0)
+    session.speculative = SpeculativeConfig(draft_tokens=0)
     session.prefill(IDS[:250])
     want, plain = list(session.decode(max_tokens=20)), session.last_phase
-    monkeypatch.setattr(tuning_module, "choose_split", lambda k, tokens, start, n: Choice(
+    monkeypatch.setattr(tuning_module, "choose_split", lambda k, tokens, start, n: Decision(
         start >= 256 and n > 1, "as the test wants it"))  # fmt: skip
     old, engine.tuning = engine.tuning, made(engine)
     engine.tuning.known = dataclasses.replace(
@@ -142,7 +142,7 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
 def test_threads_change_within_a_decode(engine: Engine) -> None:
     """A trial plays other numbers of threads in the midst of a text; the tokens stay the same."""
     session = engine.session()
-    session.shortcuts = Shortcuts(speculate=0)  # so many passes as tokens
+    session.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
     session.prefill(IDS[:50])
     want = list(session.decode(max_tokens=300))
     old, engine.tuning = engine.tuning, made(engine)
@@ -189,7 +189,7 @@ def test_spinning_is_corrected_a_few_times_at_most(engine: Engine) -> None:
 
 def test_spinning_that_was_given_is_not_corrected(engine: Engine) -> None:
     """Nor is anything, when that was asked for."""
-    for given in ({"spin": "10us"}, {"online": "off"}):
+    for given in ({"spin": "10us"}, {"adaptive": "off"}):
         tuning = made(engine, **given)
         spin = tuning.spin
         for _ in range(20):
@@ -226,12 +226,12 @@ def test_phases_teach_it(engine: Engine) -> None:
 
 def test_crowding_is_told_with_the_phase(engine: Engine) -> None:
     """A change of the threads that have a core is a line of the phase in which it was made."""
-    engine.crowding._change(0.0, 1, 0.43)
+    engine.contention._change(0.0, 1, 0.43)
     session = engine.session()
     phase = session.prefill(IDS[:10])
     assert phase.tuning == ["threads: 1, 43% of the time without a core"]
     assert phase.threads == 1
-    engine.crowding._change(0.0, 2, 0.0)
+    engine.contention._change(0.0, 2, 0.0)
     assert session.prefill(IDS[:10]).tuning == ["threads: 2, again"]
     assert session.prefill(IDS[:10]).tuning == []
 
@@ -244,8 +244,8 @@ def test_a_short_pass_does_not_wait_for_a_thread_that_has_no_core(
     session.prefill(IDS[:20])
     want = session.logits.copy()
     monkeypatch.setattr(engine, "tuning", made(engine))
-    monkeypatch.setattr(engine.crowding, "on", True)
-    monkeypatch.setattr(engine.crowding, "look", lambda: None)
+    monkeypatch.setattr(engine.contention, "on", True)
+    monkeypatch.setattr(engine.contention, "look", lambda: None)
     tuning, active_threads = engine.tuning, []
     monkeypatch.setattr(Pool, "parked", True)
     monkeypatch.setattr(Pool, "await_workers", lambda *_: False)
@@ -261,13 +261,13 @@ def test_a_short_pass_does_not_wait_for_a_thread_that_has_no_core(
     assert not phase.tuning
 
 
-@pytest.mark.parametrize("given", [{"threads": 2}, {"online": "off"}])
+@pytest.mark.parametrize("given", [{"threads": 2}, {"adaptive": "off"}])
 def test_threads_that_were_given_are_waited_for(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, given: dict[str, object]
 ) -> None:
     """Where nothing may be corrected, all threads play whether they are late or not."""
-    monkeypatch.setattr(engine.crowding, "on", True)
-    monkeypatch.setattr(engine.crowding, "look", lambda: None)
+    monkeypatch.setattr(engine.contention, "on", True)
+    monkeypatch.setattr(engine.contention, "look", lambda: None)
     tuning = made(engine, **given)
     monkeypatch.setattr(tuning, "_always", 2)
     monkeypatch.setattr(Pool, "parked", True)

@@ -3,7 +3,7 @@
 | setting | chosen from | corrected by |
 |---|---|---|
 | threads of a pass | profiles by number of threads, the model, tokens and KV length | trials in \
-decode (`trials.py`); cores that others have (`crowding.py`); threads that wake late |
+decode (`online_ab.py`); cores that others have (`contention.py`); threads that wake late |
 | tokens of a prefill pass | profile and model | |
 | attention of a short pass split by parts of the KV cache | the model's KV heads, threads, KV \
 length and profile, before each pass | |
@@ -31,23 +31,23 @@ from ...errors import EngineError, SettingError
 from ...jit.pool import SPIN_BARRIER_S, Pool
 from ..physics.expectation import even_part
 from ..physics.tiles import MOST, constants
-from .choices import (
+from .contention import ContentionMonitor
+from .online_ab import OnlineABTest
+from .policy import (
     SPIN_MOST_S,
-    Choice,
-    Known,
+    Decision,
+    TuningInputs,
     choose_chunk,
+    choose_max_single_tile,
     choose_spin,
     choose_split,
     choose_threads,
     choose_tile,
-    choose_whole,
-    given,
     neighbours,
+    override,
 )
-from .crowding import Crowding
-from .trials import Trials
 
-KEYS = ("threads", "chunk", "kv_split", "spin", "tile", "whole", "pages", "online")
+KEYS = ("threads", "chunk", "kv_split", "spin", "tile", "max_single_tile", "pages", "adaptive")
 DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then each doubling
 RATIOS = 9  # observed times that correct an expected one
 RATIO_MOST = 4.0
@@ -56,7 +56,7 @@ LATE_S = 2e-3  # a pass that the caller plays alone in this time does not wait f
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class Overrides:
     """Settings that were given; None: chosen here.
 
     Attributes:
@@ -64,9 +64,10 @@ class Fixed:
         chunk: tokens of a prefill pass at most.
         kv_split: whether attention of short passes is shared out by parts of the KV cache.
         spin: seconds between two passes before a thread parks.
-        tile: tokens of a product's register tile; whole: up to which a pass is one tile.
+        tile: tokens of a product's register tile; max_single_tile: tokens up to which a pass is one
+            tile.
         pages: whether the system is asked for large pages.
-        online: whether choices are corrected by what is seen.
+        adaptive: whether choices are corrected by what is seen.
     """
 
     threads: int | None = None
@@ -74,12 +75,12 @@ class Fixed:
     kv_split: bool | None = None
     spin: float | None = None
     tile: int | None = None
-    whole: int | None = None
+    max_single_tile: int | None = None
     pages: bool | None = None
-    online: bool = True
+    adaptive: bool = True
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> Fixed:
+    def of(cls, given: Mapping[str, Any] | None) -> Overrides:
         """From values, or from texts such as ``512``, ``300us``, ``on``.
 
         Raises:
@@ -95,7 +96,7 @@ class Fixed:
 
 def _value(key: str, value: Any) -> int | float | bool:
     text = str(value).strip().lower()
-    if key in ("pages", "online", "kv_split"):
+    if key in ("pages", "adaptive", "kv_split"):
         if text not in ("on", "off", "true", "false"):
             raise EngineError(f"{key} is on or off, not {value!r}")
         return text in ("on", "true")
@@ -109,15 +110,15 @@ def _value(key: str, value: Any) -> int | float | bool:
             raise SettingError(f"spin must be a time up to 10 s, such as 300us, not {value!r}")
         return seconds
     number = int(text) if text.isascii() and text.isdigit() else 0
-    most = {"threads": 256, "tile": MOST, "whole": MOST}.get(key, 8192)
+    most = {"threads": 256, "tile": MOST, "max_single_tile": MOST}.get(key, 8192)
     if not 1 <= number <= most:
         raise SettingError(f"{key} must be from 1 to {most}, not {value!r}")
     return number
 
 
 @dataclass
-class Crew:
-    """The threads of a pool that have a core: what `Crowding` decides on.
+class ActiveThreads:
+    """The threads of a pool that have a core: what `ContentionMonitor` decides on.
 
     Attributes:
         active: so many of them may play.
@@ -143,7 +144,7 @@ class Crew:
             self.pool.swap_cores(worker, self.active - 2)
 
 
-class Tuning:
+class Autotuner:
     """The settings of one engine.
 
     Attributes:
@@ -154,16 +155,26 @@ class Tuning:
     """
 
     def __init__(
-        self, pool: Pool, crew: Crew, crowding: Crowding, known: Known, fixed: Fixed, pages: Choice
+        self,
+        pool: Pool,
+        thread_set: ActiveThreads,
+        contention: ContentionMonitor,
+        known: TuningInputs,
+        fixed: Overrides,
+        pages: Decision,
     ) -> None:
-        self.pool, self.crew, self.crowding = pool, crew, crowding
+        self.pool, self.active_threads, self.contention = pool, thread_set, contention
         self.known, self.fixed = known, fixed
-        self._chunk = given(fixed.chunk) or choose_chunk(known, 1 << 20)
-        self._spin = given(fixed.spin) or choose_spin(known)
-        self._pages = given(fixed.pages) or pages
-        self._tile = given(fixed.tile) or choose_tile(known)
-        self._whole = given(fixed.whole) or choose_whole(known, int(self._tile.value))
-        self.tiles = constants(known.target, int(self._tile.value), int(self._whole.value))
+        self._chunk = override(fixed.chunk) or choose_chunk(known, 1 << 20)
+        self._spin = override(fixed.spin) or choose_spin(known)
+        self._pages = override(fixed.pages) or pages
+        self._tile = override(fixed.tile) or choose_tile(known)
+        self._max_single_tile = override(fixed.max_single_tile) or choose_max_single_tile(
+            known, int(self._tile.value)
+        )
+        self.tiles = constants(
+            known.target, int(self._tile.value), int(self._max_single_tile.value)
+        )
         self.chunk, self.spin = int(self._chunk.value), float(self._spin.value)
         self._always = min(fixed.threads, pool.threads) if fixed.threads else None
         if fixed.threads is None and (len(known.machines) == 1 or pool.threads == 1):
@@ -171,27 +182,36 @@ class Tuning:
         alone = fixed.threads is not None or pool.threads == 1
         self._decode_always = self._always if alone else None
         self._prefill: dict[tuple[int, int], int] = {}
-        self._decode: dict[int, Trials] = {}
+        self._decode: dict[int, OnlineABTest] = {}
         self._ratios: dict[int, deque[float]] = {}
         self._expected: dict[tuple[int, int], float] = {}
-        self._splits: dict[tuple[int, int, int], Choice] = {}
+        self._splits: dict[tuple[int, int, int], Decision] = {}
         self._decode_split = False
         self._raised = 0  # times that spinning was raised; -1: given up
-        self._crowded = len(crowding.changes)
+        self._contended = len(contention.changes)
         self._lines: list[str] = []
-        self._trial: Trials | None = None
+        self._trial: OnlineABTest | None = None
         self._patience, self._late = AWAKE_S, 0  # passes that were not played by all
         self.apply()
 
-    def given(self, more: Mapping[str, Any]) -> Tuning:
+    def override(self, more: Mapping[str, Any]) -> Autotuner:
         """The same with more settings given, and nothing learned yet."""
         fixed = {key: getattr(self.fixed, key) for key in KEYS}
         known = {key: value for key, value in {**fixed, **more}.items() if value is not None}
-        return Tuning(self.pool, self.crew, self.crowding, self.known, Fixed.of(known), self._pages)
+        return Autotuner(
+            self.pool,
+            self.active_threads,
+            self.contention,
+            self.known,
+            Overrides.of(known),
+            self._pages,
+        )
 
-    def renewed(self, known: Known) -> Tuning:
+    def renewed(self, known: TuningInputs) -> Autotuner:
         """The settings that follow from new measurements; what was given stays given."""
-        return Tuning(self.pool, self.crew, self.crowding, known, self.fixed, self._pages)
+        return Autotuner(
+            self.pool, self.active_threads, self.contention, known, self.fixed, self._pages
+        )
 
     @property
     def large_pages(self) -> bool:
@@ -216,9 +236,9 @@ class Tuning:
 
     def before(self, tokens: int, start: int) -> None:
         """A pass of `tokens` tokens behind `start` cached ones is about to be played."""
-        self.crowding.look()
+        self.contention.look()
         want = self._decode_threads(start) if tokens == 1 else self._prefill_threads(tokens, start)
-        count = min(want, self.crew.active)
+        count = min(want, self.active_threads.active)
         if count > 1 and self.pool.parked:
             count = self._awake(count, tokens, start)
         if count != self._playing:
@@ -230,7 +250,7 @@ class Tuning:
         """That pass has been played to its end."""
         if self._trial is None:
             return
-        if self.crew.active < self.pool.threads:
+        if self.active_threads.active < self.pool.threads:
             self._trial.interrupted()
         else:
             self._trial.took(time.perf_counter() - self._began)
@@ -245,7 +265,7 @@ class Tuning:
         Where one does not come, a short pass is played by the caller alone: to wait for the end of
         another process's slice, 3 to 4 ms, would take longer. Whoever came late has the next one.
         """
-        if self.fixed.threads is not None or not (self.fixed.online and self.crowding.on):
+        if self.fixed.threads is not None or not (self.fixed.adaptive and self.contention.on):
             return count
         patience, self._patience = self._patience, AWAKE_S
         if self.pool.await_workers(patience) or count * self.pass_s(tokens, start) > LATE_S:
@@ -264,17 +284,17 @@ class Tuning:
         found = self._decode.get(kind)
         if found is None:
             found = self._decode[kind] = self._trials(start)
-        if found.over or self.crew.active < self.pool.threads:
+        if found.over or self.active_threads.active < self.pool.threads:
             return found.threads
         threads = found.next()
         self._trial = found if found.timed else None
         return threads
 
-    def _trials(self, start: int) -> Trials:
+    def _trials(self, start: int) -> OnlineABTest:
         threads = int(choose_threads(self.known, 1, start).value)
-        if not self.fixed.online:
-            return Trials(threads, [])
-        return Trials(threads, neighbours(self.known, start, threads, self.pool.threads))
+        if not self.fixed.adaptive:
+            return OnlineABTest(threads, [])
+        return OnlineABTest(threads, neighbours(self.known, start, threads, self.pool.threads))
 
     def _prefill_threads(self, tokens: int, start: int) -> int:
         if self._always:
@@ -305,7 +325,7 @@ class Tuning:
                 self._lines.append(line)
         return split
 
-    def part(self, tokens: int, most: int) -> int:
+    def next_chunk(self, tokens: int, most: int) -> int:
         """Tokens of the next pass when so many are left and a plan takes `most`."""
         return even_part(tokens, min(most, self.chunk))
 
@@ -313,7 +333,7 @@ class Tuning:
 
     def observe(self, tokens: int, start: int, seconds: float) -> None:
         """A pass of `tokens` tokens behind `start` cached ones took so long."""
-        if self.fixed.online and seconds > 0:
+        if self.fixed.adaptive and seconds > 0:
             ratio = seconds / self._expect(tokens, start)
             ratio = min(RATIO_MOST, max(1 / RATIO_MOST, ratio))
             self._ratios.setdefault(tokens.bit_length(), deque(maxlen=RATIOS)).append(ratio)
@@ -346,10 +366,10 @@ class Tuning:
         elif passes == 1 and tokens > 1:
             self.observe(tokens, start, wall_s)
         self._correct_spin(decode, passes)
-        for change in self.crowding.changes[self._crowded :]:
+        for change in self.contention.changes[self._contended :]:
             why = f"{change.starved:.0%} of the time without a core"
             self._lines.append(f"threads: {change.threads}, {why if change.starved else 'again'}")
-        self._crowded = len(self.crowding.changes)
+        self._contended = len(self.contention.changes)
         if self._late:
             count = "a pass" if self._late == 1 else f"{self._late} passes"
             self._lines.append(f"threads: 1 in {count}, where others had no core when woken")
@@ -361,7 +381,7 @@ class Tuning:
         """Within a decode, workers should not park: what comes between passes is our own work."""
         parks, self._naps = self.pool.parks - self._naps, self.pool.parks
         playing = self.pool.active - 1
-        if not (self.fixed.online and self.fixed.spin is None and decode and playing):
+        if not (self.fixed.adaptive and self.fixed.spin is None and decode and playing):
             return
         if self._raised < 0 or passes < 8 or parks < passes * playing / 2:
             return
@@ -389,25 +409,25 @@ class Tuning:
             "kv split": self._split_choice(),
             "spin_s": self._spin,
             "tile": self._tile,
-            "whole tile": self._whole,
+            "max single tile": self._max_single_tile,
             "large pages": self._pages,
-            "online": Choice(self.fixed.online, "corrected by what is seen"),
+            "adaptive": Decision(self.fixed.adaptive, "corrected by what is seen"),
         }
         return {name: {"value": c.value, "why": c.why} for name, c in found.items()}
 
-    def _threads_choice(self, tokens: int) -> Choice:
+    def _threads_choice(self, tokens: int) -> Decision:
         if self.fixed.threads:
-            return Choice(min(self.fixed.threads, self.pool.threads), "given")
+            return Decision(min(self.fixed.threads, self.pool.threads), "given")
         return choose_threads(self.known, tokens, 0)
 
-    def _split_choice(self) -> Choice:
+    def _split_choice(self) -> Decision:
         """The KV length from which on decode's attention is split; False: it never is."""
         if self.fixed.kv_split is not None:
-            return Choice(self.fixed.kv_split, "given")
+            return Decision(self.fixed.kv_split, "given")
         threads = int(self._threads_choice(1).value)
         lengths = [1 << n for n in range(8, 18)]
         found = [choose_split(self.known, 1, start, threads) for start in lengths]
         at = next((n for n, choice in enumerate(found) if choice.value), None)
         if at is None:
-            return Choice(False, found[-1].why)
-        return Choice(lengths[at], f"KV length from which decode is split: {found[at].why}")
+            return Decision(False, found[-1].why)
+        return Decision(lengths[at], f"KV length from which decode is split: {found[at].why}")

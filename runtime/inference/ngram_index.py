@@ -19,14 +19,14 @@ _BITS = 21  # of a token id in a key
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Match:
     """Where the last tokens stood before: what follows is at `at`, `same` tokens are in common."""
 
     at: int
     same: int
 
 
-class Lookup:
+class NgramIndex:
     """The index of a session's tokens."""
 
     def __init__(self, tokens: list[int]) -> None:
@@ -34,7 +34,7 @@ class Lookup:
         self._tokens = tokens
         self._latest: dict[int, int] = {}  # by the tokens before a position, the last such
         self._earlier: list[int] = [-1] * WIDTH  # by position, the one before it of that kind
-        self._last = Place(0, 0)
+        self._last = Match(0, 0)
         self._end = 0  # where `_last` was found
         self._starts: list[int] = []
         self._ends: list[int] = []
@@ -49,7 +49,7 @@ class Lookup:
         self._starts = [first for first, _ in sources]
         self._ends = [end for _, end in sources]
 
-    def find(self) -> Place | None:
+    def find(self) -> Match | None:
         """The best place for what comes after the last token, if there is any."""
         tokens = self._tokens
         end = len(tokens)
@@ -60,17 +60,17 @@ class Lookup:
         at, looked = self._latest.get(self._key(end), -1), 0
         value = -1 if best is None else self.value(best)
         while at >= 0 and looked < PLACES:
-            place = Place(at, common(tokens, at, tokens, end))
-            if (found := self.value(place)) > value:
-                best, value = place, found
+            match = Match(at, common(tokens, at, tokens, end))
+            if (found := self.value(match)) > value:
+                best, value = match, found
             at, looked = self._earlier[at], looked + 1
         if best is not None:
             self._last, self._end = best, end
         return best
 
-    def guess(self, place: Place, count: int) -> list[int]:
+    def draft(self, match: Match, count: int) -> list[int]:
         """The `count` tokens that followed; what repeats itself goes on doing so."""
-        found = self._tokens[place.at : place.at + count]
+        found = self._tokens[match.at : match.at + count]
         period = len(found)
         while len(found) < count:
             found.append(found[len(found) - period])
@@ -85,7 +85,7 @@ class Lookup:
             else:
                 self._latest[self._key(at)] = earlier
         if self._end > n:
-            self._last, self._end = Place(0, 0), 0
+            self._last, self._end = Match(0, 0), 0
 
     def _read(self, end: int) -> None:
         """Take in the positions that are new; the end itself has nothing after it yet."""
@@ -107,7 +107,7 @@ class Lookup:
             key = key << _BITS | token
         return key
 
-    def _continued(self, end: int) -> Place | None:
+    def _continued(self, end: int) -> Match | None:
         """The place that was found last, where what followed there has followed here too."""
         more = end - self._end
         at = self._last.at + more
@@ -115,15 +115,15 @@ class Lookup:
             return None
         if self._tokens[self._last.at : at] != self._tokens[self._end : end]:
             return None
-        return Place(at, min(LONG, self._last.same + more))
+        return Match(at, min(LONG, self._last.same + more))
 
-    def value(self, place: Place) -> int:
+    def value(self, match: Match) -> int:
         """What a place is worth; of equal ones the latest is met first."""
-        source = bisect_right(self._starts, place.at) - 1
-        return worth(place.same, source >= 0 and place.at < self._ends[source])
+        source = bisect_right(self._starts, match.at) - 1
+        return match_score(match.same, source >= 0 and match.at < self._ends[source])
 
 
-def worth(same: int, inside: bool) -> int:
+def match_score(same: int, inside: bool) -> int:
     """What a place with so many tokens in common is worth, inside of a tool's result or not."""
     return 2 * LONG * (2 * min(same, SURE) + inside) + same
 

@@ -10,14 +10,14 @@ import pytest
 
 from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.toolcalls import ToolCall
-from triplepoint.runtime.inference import guessing
-from triplepoint.runtime.inference.copies import Copies, Index, without_numbers
+from triplepoint.runtime.inference import drafting
+from triplepoint.runtime.inference.draft_length import DraftLengthPolicy
+from triplepoint.runtime.inference.draft_sources import Index, NormalizedSources, without_numbers
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.forced import decode_forced
-from triplepoint.runtime.inference.lookup import LONG, Place
-from triplepoint.runtime.inference.pace import Pace
+from triplepoint.runtime.inference.ngram_index import LONG, Match
 from triplepoint.runtime.inference.sampling import GREEDY, Sampling
-from triplepoint.runtime.inference.shortcuts import Shortcuts
+from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
+from triplepoint.runtime.inference.teacher_forcing import decode_teacher_forced
 from triplepoint.tools import EditTools, ToolSet
 from triplepoint.traces.events import PhaseEvent
 
@@ -34,7 +34,7 @@ NUMBERED = "\n".join(f"{n}\t{line}" for n, line in enumerate(LINES, 9))
 @pytest.fixture(scope="module")
 def nano() -> Iterator[Engine]:
     """The embedded model."""
-    with Engine.load("nano", speculate=0) as engine:
+    with Engine.load("nano", draft_tokens=0) as engine:
         yield engine
 
 
@@ -58,7 +58,7 @@ def test_numbers_of_lines_are_left_out(text: str, bare: str) -> None:
 def test_the_copy_is_the_text_as_json_writes_it(nano: Engine) -> None:
     """Cut into tokens as a model would; a text that is no different has no copy."""
     tokenizer = nano.tokenizer
-    copies = Copies(tokenizer)
+    copies = NormalizedSources(tokenizer)
     texts = [tokenizer.encode(one) for one in (NUMBERED, "one line")]
 
     copies.of(texts)
@@ -80,19 +80,19 @@ def test_places_are_found_and_followed() -> None:
     index.add([9, 1, 2, 3, 6, 7])
     assert index.find([8, 1, 2]) is None
 
-    assert index.find([8, 1, 2, 3]) == Place(10, 3)
-    assert index.guess(Place(10, 3), 9) == [6, 7]
-    assert index.find([9, 1, 2, 3]) == Place(10, 4)
-    assert index.find([9, 1, 2, 3, 6]) == Place(11, 5)
+    assert index.find([8, 1, 2, 3]) == Match(10, 3)
+    assert index.draft(Match(10, 3), 9) == [6, 7]
+    assert index.find([9, 1, 2, 3]) == Match(10, 4)
+    assert index.find([9, 1, 2, 3, 6]) == Match(11, 5)
     index.forget()
     assert index.find([0, 0, 0, 0, 6]) is None
 
     index.add(range(100, 200))
     tokens = list(range(100, 103))
     for n in range(103, 199):
-        place = index.find(tokens)
-        assert place is not None
-        assert (index.guess(place, 1), place.same) == ([n], min(LONG, n - 100))
+        match = index.find(tokens)
+        assert match is not None
+        assert (index.draft(match, 1), match.same) == ([n], min(LONG, n - 100))
         tokens.append(n)
 
 
@@ -105,15 +105,15 @@ def forced(engine: Engine, tools: ToolSet, sources: bool) -> PhaseEvent:
     opening = engine.tokenizer.encode("<tool_call>", special=True)
     file = engine.tokenizer.encode(NUMBERED)
     session = engine.session()
-    session.shortcuts = Shortcuts(jump=False, speculate=8)
-    session.sources = [(0, len(file))] if sources else []
+    session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=8)
+    session.draft_sources = [(0, len(file))] if sources else []
     session.prefill(file + opening)
     text = grammar.form.render([EDIT])
     ids = engine.tokenizer.encode(text, special=True)[len(opening) :]
     constraint = grammar.constraint()
     for token in opening:
         constraint.advance(token)
-    return decode_forced(session, ids, constraint=constraint)
+    return decode_teacher_forced(session, ids, constraint=constraint)
 
 
 def test_an_edit_is_guessed_past_the_ends_of_lines(nano: Engine, tmp_path: Any) -> None:
@@ -145,8 +145,8 @@ def test_the_text_is_the_same(nano: Engine, tmp_path: Any, output: bool) -> None
         for most in (0, 3, 16):
             constraint = grammar.constraint()
             session = nano.session()
-            session.shortcuts = Shortcuts(speculate=most)
-            session.sources = [(0, len(file))]
+            session.speculative = SpeculativeConfig(draft_tokens=most)
+            session.draft_sources = [(0, len(file))]
             given = [*opening, *encode(begun)]
             session.prefill(file + given)
             for token in given:
@@ -161,7 +161,7 @@ def test_the_text_is_the_same(nano: Engine, tmp_path: Any, output: bool) -> None
             )
             seen.append(out)
             assert session.tokens == file + given + out
-            copied += len(session.guessing[2].index(True).tokens)
+            copied += len(session.drafting[2].index(True).tokens)
         assert seen[0] == seen[1] == seen[2]
     assert copied
 
@@ -171,14 +171,14 @@ def test_a_short_answer_does_not_wait_for_copies(
     nano: Engine, monkeypatch: pytest.MonkeyPatch, cost_s: float, made: bool
 ) -> None:
     """Texts are written anew once the answer has taken as long as that does."""
-    monkeypatch.setattr(guessing, "COPY_S", cost_s)
-    monkeypatch.setattr(Pace, "cheap", False)
+    monkeypatch.setattr(drafting, "COPY_S", cost_s)
+    monkeypatch.setattr(DraftLengthPolicy, "cheap", False)
     file = nano.tokenizer.encode(NUMBERED)
     session = nano.session()
-    session.shortcuts = Shortcuts(speculate="auto")
-    session.sources = [(0, len(file))]
+    session.speculative = SpeculativeConfig(draft_tokens="auto")
+    session.draft_sources = [(0, len(file))]
     session.prefill(file)
-    copies = session.guessing[2]
+    copies = session.drafting[2]
     assert copies.missing([file]) == len(file)
     for _ in session.decode(max_tokens=8):
         pass

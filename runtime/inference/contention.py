@@ -24,7 +24,7 @@ STARVED = 0.2  # share of the time without a core that counts as starved
 PATIENCE_S, PATIENCE_MOST_S = 1.0, 30.0  # until all threads are tried again: first, at most
 
 
-class Crew(Protocol):
+class ThreadSet(Protocol):
     """What plays passes: see `jit.pool.Pool`."""
 
     @property
@@ -47,7 +47,7 @@ class Change:
     starved: float
 
 
-class Crowding:
+class ContentionMonitor:
     """Watches one pool's threads and sets how many of them play.
 
     Attributes:
@@ -57,7 +57,7 @@ class Crowding:
 
     def __init__(
         self,
-        pool: Crew,
+        pool: ThreadSet,
         *,
         delay: Callable[[int], int | None] | None = None,
         clock: Callable[[], float] = time.perf_counter,

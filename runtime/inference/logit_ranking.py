@@ -30,7 +30,7 @@ _MOST_LOOKS = 12  # by then what is left in between is equal, or as good as
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RankedToken:
     """A token's place among all.
 
     Attributes:
@@ -55,7 +55,7 @@ class _Level:
     mass: float
 
 
-class Ranking:
+class LogitRanker:
     """Ranks the tokens of one row of logits at a time.
 
     Attributes:
@@ -144,20 +144,20 @@ class Ranking:
             self._look_at(np.full(sample.LEVELS, gap))
         return next(level for level in self._known if level.gap == np.float32(gap))
 
-    def at_rank(self, rank: int) -> Place:
+    def at_rank(self, rank: int) -> RankedToken:
         """The token of this rank, 1 to all of them."""
         above, below = self._between(lambda level: level.rank >= rank)
         ids, gaps, mass = self._bucket(above, below)
         at = min(max(rank - above.rank - 1, 0), len(ids) - 1)
-        return Place(int(ids[at]), float(gaps[at]), above.rank + at + 1, float(mass[at]))
+        return RankedToken(int(ids[at]), float(gaps[at]), above.rank + at + 1, float(mass[at]))
 
-    def at_mass(self, mass: float, *, past: bool = False) -> Place:
+    def at_mass(self, mass: float, *, past: bool = False) -> RankedToken:
         """The first token at which the weight reaches `mass`, or is past it."""
         above, below = self._between(lambda at: at.mass > mass if past else at.mass >= mass)
         ids, gaps, sums = self._bucket(above, below)
         at = int(np.searchsorted(sums, mass, "right" if past else "left"))
         at = min(at, len(ids) - 1)
-        return Place(int(ids[at]), float(gaps[at]), above.rank + at + 1, float(sums[at]))
+        return RankedToken(int(ids[at]), float(gaps[at]), above.rank + at + 1, float(sums[at]))
 
     def _between(self, reaches: Callable[[_Level], bool]) -> tuple[_Level, _Level]:
         """Two levels with few tokens between them, the second one the first that `reaches`."""

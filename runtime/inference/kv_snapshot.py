@@ -83,7 +83,7 @@ def save(session: Session, folder: str | Path) -> Saved:
                 done = list(pool.map(put, range(len(names))))
         body = {
             "version": VERSION,
-            "of": binding(session.engine),
+            "of": fingerprint(session.engine),
             "tokens": tokens,
             "cached": cached,
             "pages": [[name, digest] for name, (digest, _) in zip(names, done, strict=True)],
@@ -103,7 +103,7 @@ def load(engine: Engine, folder: str | Path, context: int | None = None) -> Sess
     """
     where = as_path(folder, _FOLDER, EngineError)
     body = _read_index(where)
-    of, here = body["of"], binding(engine)
+    of, here = body["of"], fingerprint(engine)
     if of != here:
         what = [
             f"{key}: {of.get(key)} there, {here[key]} here"
@@ -134,14 +134,14 @@ def load(engine: Engine, folder: str | Path, context: int | None = None) -> Sess
     with ThreadPoolExecutor(READERS) as pool:
         for number, page in enumerate(pool.map(get, range(len(names)))):
             if isinstance(page, str):  # what follows it is of no use: this has to be read first
-                session.lost = f"page {number + 1} of {len(names)} on disk {page}"
+                session.restore_error = f"page {number + 1} of {len(names)} on disk {page}"
                 break
             session.cache.append(page)
             session.n_cached = min(cached, (number + 1) * PAGE)
     return session
 
 
-def binding(engine: Engine) -> dict[str, Any]:
+def fingerprint(engine: Engine) -> dict[str, Any]:
     """What the bytes of a page depend on, tokens aside."""
     cfg = engine.network.config
     rotary = hashlib.sha256()
@@ -307,7 +307,7 @@ def _digests(folder: Path) -> dict[str, str]:
 
 def _keys(engine: Engine, tokens: list[int]) -> Iterator[str]:
     """The key of each page of these tokens."""
-    running = hashlib.sha256(json.dumps(binding(engine), sort_keys=True).encode())
+    running = hashlib.sha256(json.dumps(fingerprint(engine), sort_keys=True).encode())
     for at in range(0, len(tokens), PAGE):
         running.update(np.array(tokens[at : at + PAGE], np.int64).tobytes())
         yield running.hexdigest()

@@ -7,18 +7,18 @@ import dataclasses
 import pytest
 
 from triplepoint.jit.targets import TARGETS
-from triplepoint.runtime.inference.choices import (
+from triplepoint.runtime.inference.policy import (
     SPIN_LONG_S,
-    Known,
+    TuningInputs,
     at_best,
     by_threads,
     choose_chunk,
+    choose_max_single_tile,
     choose_pages,
     choose_spin,
     choose_split,
     choose_threads,
     choose_tile,
-    choose_whole,
     neighbours,
     worth_trying,
 )
@@ -69,9 +69,9 @@ def machine(threads: int, dram: float, barrier_s: float = 1e-7) -> MachineProfil
     )
 
 
-def known(millions: int, *machines: MachineProfile) -> Known:
+def known(millions: int, *machines: MachineProfile) -> TuningInputs:
     by_number = {m.threads: m for m in machines}
-    return Known(model(millions), by_number, Efficiency(), PASSES, WIDE, usual(WIDE))
+    return TuningInputs(model(millions), by_number, Efficiency(), PASSES, WIDE, usual(WIDE))
 
 
 def test_all_threads_where_each_brings_something() -> None:
@@ -187,7 +187,7 @@ def test_large_pages(reading: float, touching: float, helps: bool) -> None:
     assert better.samples == 2
 
 
-def shaped(kv_heads: int, *machines: MachineProfile) -> Known:
+def shaped(kv_heads: int, *machines: MachineProfile) -> TuningInputs:
     found = known(100, *machines)
     cost = dataclasses.replace(found.model, kv_heads=kv_heads, kv_bytes=kv_heads * 28 * 256.0)
     return dataclasses.replace(found, model=cost)
@@ -231,13 +231,13 @@ def test_one_thread_that_draws_all_the_memory_gives() -> None:
 def test_tiles_are_the_usual_ones_unless_others_were_measured_faster() -> None:
     """The plan of the machine, with what was measured of it as the reason."""
     plain = known(600, machine(1, 15))
-    assert (choose_tile(plain).value, choose_whole(plain, 6).value) == (6, 9)
+    assert (choose_tile(plain).value, choose_max_single_tile(plain, 6).value) == (6, 9)
     assert "no other was measured" in choose_tile(plain).why
 
-    gains = {"tile=8": [0.98, 1.05], "whole=6": [1.31, 1.39]}
+    gains = {"tile=8": [0.98, 1.05], "max_single_tile=6": [1.31, 1.39]}
     found = dataclasses.replace(plain, tiles=TilePlan(6, 6, gains, "2026-11-21"))
     assert choose_tile(found).value == 6
     assert choose_tile(found).why == "as usual: no other was clearly faster (8: 0.98 to 1.05 ×)"
-    assert choose_whole(found, 6).value == 6
-    assert choose_whole(found, 6).why == "clearly faster (6: 1.31 to 1.39 ×)"
-    assert choose_whole(found, 12).value == 12
+    assert choose_max_single_tile(found, 6).value == 6
+    assert choose_max_single_tile(found, 6).why == "clearly faster (6: 1.31 to 1.39 ×)"
+    assert choose_max_single_tile(found, 12).value == 12

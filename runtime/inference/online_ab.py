@@ -18,7 +18,7 @@ ROUNDS = 3  # of two blocks; all have to be won
 MARGIN = 0.97  # of the time that it took before: to win a round
 
 
-class Trials:
+class OnlineABTest:
     """Chooses the threads of one kind of pass.
 
     Attributes:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from .lookup import Lookup, Place, worth
-from .shortcuts import VERIFY_ROWS, VERIFY_TOKENS
+from .ngram_index import Match, NgramIndex, match_score
+from .speculative_config import VERIFY_ROWS, VERIFY_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .copies import Index
+    from .draft_sources import Index
     from .session import Session
 
 
 COPY_S = 4e-6  # to write a token of a text as it would be copied, and to cut that into tokens
 
 
-class Guesses:
+class Drafter:
     """What a decode guesses before its passes.
 
     Attributes:
@@ -29,15 +29,15 @@ class Guesses:
     def __init__(self, session: Session, escaped: Callable[[], bool]) -> None:
         """`escaped` tells whether what comes next is a part of a JSON string."""
         self._session, self._escaped = session, escaped
-        self._lookup, self._pace, self._copies = session.guessing
-        self._lookup.prefer(session.sources)
+        self._ngrams, self._length_policy, self._normalized = session.drafting
+        self._ngrams.prefer(session.draft_sources)
         self._fresh = True
         self._began, self._ready_at = time.perf_counter(), -1.0
-        most = session.shortcuts.speculate
+        most = session.speculative.draft_tokens
         self._measured = most == "auto"
         self._most = VERIFY_ROWS - 1 if most == "auto" else most
-        self._place: Place | None = None
-        self._where: Lookup | Index = self._lookup  # what the place is one of
+        self._match: Match | None = None
+        self._where: NgramIndex | Index = self._ngrams  # what the place is one of
         self.made = self.right = 0
         self.saved_s = 0.0
 
@@ -46,70 +46,72 @@ class Guesses:
 
         known: tokens that the pass computes in any case.
         """
-        self._place = None
-        if self._measured and self._pace.cheap:
+        self._match = None
+        if self._measured and self._length_policy.cheap:
             return []
         room = min(room, self._most, VERIFY_TOKENS - known)
         if room < 1:
             return []
-        self._place = place = self._find()
-        if place is None:
+        self._match = match = self._find()
+        if match is None:
             return []
-        count = self._pace.count(place.same, known, room) if self._measured else room
-        return self._where.guess(place, count)
+        count = self._length_policy.count(match.same, known, room) if self._measured else room
+        return self._where.draft(match, count)
 
-    def _find(self) -> Place | None:
+    def _find(self) -> Match | None:
         """The best place for what comes next: in the session, or in a copy of one of its texts."""
-        tokens, place = self._session.tokens, self._lookup.find()
-        self._where = self._lookup
-        if not self._session.sources:
-            return place
+        tokens, match = self._session.tokens, self._ngrams.find()
+        self._where = self._ngrams
+        if not self._session.draft_sources:
+            return match
         if self._fresh and not self._prepare(tokens):
-            return place
-        index = self._copies.index(self._escaped())
+            return match
+        index = self._normalized.index(self._escaped())
         copy = index.find(tokens)
         if copy is None:
-            return place
-        if place is None or worth(copy.same, True) >= self._lookup.value(place):
-            self._where, place = index, copy
-        return place
+            return match
+        if match is None or match_score(copy.same, True) >= self._ngrams.value(match):
+            self._where, match = index, copy
+        return match
 
     def _prepare(self, tokens: list[int]) -> bool:
         """Write the texts as they would be copied, once the decode has lasted as long as that."""
         if self._measured and time.perf_counter() < self._ready_at:
             return False
-        texts = [tokens[first:end] for first, end in self._session.sources]
+        texts = [tokens[first:end] for first, end in self._session.draft_sources]
         if self._measured and self._ready_at < 0:
-            self._ready_at = self._began + COPY_S * self._copies.missing(texts)
+            self._ready_at = self._began + COPY_S * self._normalized.missing(texts)
             return self._prepare(tokens)
-        self._copies.of(texts)
+        self._normalized.of(texts)
         self._fresh = False
         return True
 
     def refused(self) -> None:
         """What was guessed cannot come, so nothing is to be learnt from it."""
-        self._place = None
+        self._match = None
 
-    def passed(self, known: int, guesses: int, seconds: float | None) -> None:
+    def passed(self, known: int, drafts: int, seconds: float | None) -> None:
         """A pass has computed so many guesses behind `known` tokens.
 
         seconds: what it took; None: others had rows in it, so that says nothing.
         """
-        self.made += guesses
+        self.made += drafts
         if seconds is None:
             return
-        self._session.engine.times.several(known + guesses, seconds)
-        self.saved_s += self._pace.saved(known, 0, seconds)
+        self._session.engine.pass_latency.several(known + drafts, seconds)
+        self.saved_s += self._length_policy.saved(known, 0, seconds)
 
     def judge(self, number: int, right: bool) -> None:
         """Guess `number` of a pass was what is chosen, or was not."""
-        if self._place is not None:
-            self._pace.compare(self._place.same + number, right)
+        if self._match is not None:
+            self._length_policy.compare(self._match.same + number, right)
         if right:
             self.right += 1
-            self.saved_s += self._session.engine.times.step_s
+            self.saved_s += self._session.engine.pass_latency.step_s
 
     def chosen(self, token: int) -> None:
         """This came where nothing had been guessed."""
-        if self._place is not None:
-            self._pace.compare(self._place.same, token == self._where.tokens[self._place.at])
+        if self._match is not None:
+            self._length_policy.compare(
+                self._match.same, token == self._where.tokens[self._match.at]
+            )

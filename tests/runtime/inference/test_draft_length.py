@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
+from triplepoint.runtime.inference.draft_length import PATIENCE_MOST, DraftLengthPolicy, PassLatency
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.pace import PATIENCE_MOST, Pace, Times
 from triplepoint.runtime.inference.session import Session
 
 
@@ -20,16 +20,18 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
-def _pace(engine: Engine, ratios: dict[int, float], step_s: float = 0.010) -> Pace:
+def _length_policy(
+    engine: Engine, ratios: dict[int, float], step_s: float = 0.010
+) -> DraftLengthPolicy:
     """A pace on a machine on which passes take so much longer by their number of tokens."""
     session: Session = engine.session(context=64)
-    engine.times = Times()
+    engine.pass_latency = PassLatency()
     for _ in range(10):
-        engine.times.step(step_s)
+        engine.pass_latency.step(step_s)
     for tokens, ratio in ratios.items():
         for _ in range(40):
-            engine.times.several(tokens, ratio * step_s)
-    return Pace(session)
+            engine.pass_latency.several(tokens, ratio * step_s)
+    return DraftLengthPolicy(session)
 
 
 FLAT = {n: 1.0 + 0.02 * n for n in range(2, 18)}  # memory bounds a pass
@@ -38,7 +40,7 @@ STEEP = {n: float(n) for n in range(2, 18)}  # arithmetic does
 
 def test_cheap_passes_are_filled(engine: Engine) -> None:
     """Where a pass of many costs little, sure guesses fill it, and doubtful ones a part of it."""
-    pace = _pace(engine, FLAT)
+    pace = _length_policy(engine, FLAT)
     assert pace.count(32, 1, 16) == 16
     assert 1 <= pace.count(3, 1, 16) < 16
     assert pace.count(32, 1, 5) == 5
@@ -46,13 +48,13 @@ def test_cheap_passes_are_filled(engine: Engine) -> None:
 
 def test_dear_passes_have_no_guesses(engine: Engine) -> None:
     """Where each token of a pass costs as much as a pass, nothing is guessed, however sure."""
-    pace = _pace(engine, STEEP)
+    pace = _length_policy(engine, STEEP)
     assert pace.count(32, 1, 16) == 0
 
 
 def test_wrong_guesses_end_guessing(engine: Engine) -> None:
     """After many guesses that were wrong none is made; right ones bring them back."""
-    pace = _pace(engine, FLAT)
+    pace = _length_policy(engine, FLAT)
     for _ in range(300):
         pace.compare(3, False)
     assert pace.count(3, 1, 16) == 0
@@ -66,27 +68,27 @@ def test_steps_that_take_no_time_are_left_alone(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a step takes less than the thought of guessing, nothing is thought."""
-    assert _pace(engine, FLAT, step_s=50e-6).cheap
-    assert not _pace(engine, FLAT).cheap
+    assert _length_policy(engine, FLAT, step_s=50e-6).cheap
+    assert not _length_policy(engine, FLAT).cheap
     # Before the first step it is told from the limits: what reading nano's weights takes.
     for gbps, cheap in ((1000.0, True), (1.0, False)):
         rates = dict.fromkeys(engine.machine.read_gbps, gbps)
         monkeypatch.setattr(
             engine, "machine", dataclasses.replace(engine.machine, read_gbps=rates, barrier_s=1e-7)
         )
-        engine.times = Times()
-        assert Pace(engine.session(context=64)).cheap == cheap
+        engine.pass_latency = PassLatency()
+        assert DraftLengthPolicy(engine.session(context=64)).cheap == cheap
 
 
 def test_a_cost_is_tried_again_ever_more_seldom(engine: Engine) -> None:
     """A pass that was dear once is tried again, and after each failure twice as long after."""
-    pace, tries = _pace(engine, STEEP), []
+    pace, tries = _length_policy(engine, STEEP), []
     for step in range(4 * PATIENCE_MOST):
         if pace.count(32, 1, 16):
             tries.append(step)
             for n, ratio in STEEP.items():
                 for _ in range(40):
-                    engine.times.several(n, ratio * 0.010)
+                    engine.pass_latency.several(n, ratio * 0.010)
     gaps = [b - a for a, b in pairwise(tries)]
     assert 2 <= len(tries) <= 12
     assert gaps == sorted(gaps)
@@ -94,7 +96,7 @@ def test_a_cost_is_tried_again_ever_more_seldom(engine: Engine) -> None:
 
 def test_a_step_that_was_held_up_does_not_count_whole(engine: Engine) -> None:
     """One step a hundred times as long moves the mean by a tenth at most."""
-    pace = _pace(engine, FLAT)
-    engine.times.step(1.0)
-    assert engine.times.step_s < 0.0111
-    assert pace.saved(1, 4, 0.02) == pytest.approx(5 * engine.times.step_s - 0.02)
+    pace = _length_policy(engine, FLAT)
+    engine.pass_latency.step(1.0)
+    assert engine.pass_latency.step_s < 0.0111
+    assert pace.saved(1, 4, 0.02) == pytest.approx(5 * engine.pass_latency.step_s - 0.02)

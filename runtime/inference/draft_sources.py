@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .lookup import LONG, PLACES, WIDTH, Place, common
+from .ngram_index import LONG, PLACES, WIDTH, Match, common
 
 if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer
@@ -28,7 +28,7 @@ class Index:
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self._places: dict[tuple[int, ...], list[int]] = {}
-        self._last = Place(0, 0)
+        self._last = Match(0, 0)
         self._end = 0  # length of what `_last` was found for
 
     def forget(self) -> None:
@@ -42,33 +42,33 @@ class Index:
             self._places.setdefault(key, []).append(len(self.tokens) + at)
         self.tokens += [*text, _END]
 
-    def find(self, tokens: Sequence[int]) -> Place | None:
+    def find(self, tokens: Sequence[int]) -> Match | None:
         """The place here with the most before it that these tokens end with, the latest of such."""
         best = self._continued(tokens)
         for at in reversed(self._places.get(tuple(tokens[-WIDTH:]), ())[-PLACES:]):
             same = common(self.tokens, at, tokens, len(tokens))
             if best is None or same > best.same:
-                best = Place(at, same)
+                best = Match(at, same)
         if best is not None:
             self._last, self._end = best, len(tokens)
         return best
 
-    def guess(self, place: Place, count: int) -> list[int]:
+    def draft(self, match: Match, count: int) -> list[int]:
         """At most `count` of the tokens that follow."""
-        found = self.tokens[place.at : place.at + count]
+        found = self.tokens[match.at : match.at + count]
         return found[: found.index(_END)] if _END in found else found
 
-    def _continued(self, tokens: Sequence[int]) -> Place | None:
+    def _continued(self, tokens: Sequence[int]) -> Match | None:
         """The place that was found last, where what follows it has followed here too."""
         at, more = self._last.at, len(tokens) - self._end
         if not self._end or not 0 <= more <= LONG or at + more >= len(self.tokens):
             return None
         if self.tokens[at : at + more] != tokens[self._end :] or self.tokens[at + more] == _END:
             return None
-        return Place(at + more, min(LONG, self._last.same + more))
+        return Match(at + more, min(LONG, self._last.same + more))
 
 
-class Copies:
+class NormalizedSources:
     """The texts of a session that are likely to be copied, as they would be written.
 
     Args:

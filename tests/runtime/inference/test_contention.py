@@ -1,4 +1,4 @@
-"""Crowding: which threads play while another process has a core."""
+"""ContentionMonitor: which threads play while another process has a core."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from triplepoint.runtime.inference.crowding import LOOK_S, PATIENCE_S, Crowding, delay_of
+from triplepoint.runtime.inference.contention import LOOK_S, PATIENCE_S, ContentionMonitor, delay_of
 from triplepoint.runtime.inference.engine import Engine
 
 
-class Crew:
+class ThreadSet:
     """Three threads: the caller and two workers, of which the listed ones wait for a core."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Crew:
         if here in self.starved and there not in self.starved:
             self.starved = self.starved - {here} | {there}
 
-    def passes(self, crowding: Crowding, seconds: float) -> None:
+    def passes(self, contention: ContentionMonitor, seconds: float) -> None:
         """Passes for so long; starved players lose half of their time."""
         end = self.now + seconds
         while self.now < end:
@@ -37,80 +37,90 @@ class Crew:
             active_threads = [self.caller, *self.worker_ids[: self.active - 1]]
             for tid in self.starved.intersection(active_threads):
                 self.lost[tid] += int(LOOK_S / 8 * 1e9)
-            crowding.look()
+            contention.look()
 
 
 @pytest.fixture
-def crew() -> Crew:
-    return Crew()
+def thread_set() -> ThreadSet:
+    return ThreadSet()
 
 
 @pytest.fixture
-def crowding(crew: Crew) -> Crowding:
-    return Crowding(crew, delay=lambda tid: crew.lost[tid], clock=lambda: crew.now)
+def contention(thread_set: ThreadSet) -> ContentionMonitor:
+    return ContentionMonitor(
+        thread_set, delay=lambda tid: thread_set.lost[tid], clock=lambda: thread_set.now
+    )
 
 
-def test_nothing_changes_while_all_have_cores(crew: Crew, crowding: Crowding) -> None:
+def test_nothing_changes_while_all_have_cores(
+    thread_set: ThreadSet, contention: ContentionMonitor
+) -> None:
     """Without anyone starved, all threads play on."""
-    crew.passes(crowding, 60)
-    assert crew.active == 3
-    assert crowding.changes == []
+    thread_set.passes(contention, 60)
+    assert thread_set.active == 3
+    assert contention.changes == []
 
 
-def test_a_starved_worker_is_left_out(crew: Crew, crowding: Crowding) -> None:
+def test_a_starved_worker_is_left_out(thread_set: ThreadSet, contention: ContentionMonitor) -> None:
     """The core that another process has goes to the last worker, and that one rests."""
-    crew.starved = {-1}
-    crew.passes(crowding, 4 * LOOK_S)
-    assert crew.active == 2
-    assert crew.starved == {-2}
-    assert crowding.changes[-1].starved == pytest.approx(0.5, abs=0.1)
+    thread_set.starved = {-1}
+    thread_set.passes(contention, 4 * LOOK_S)
+    assert thread_set.active == 2
+    assert thread_set.starved == {-2}
+    assert contention.changes[-1].starved == pytest.approx(0.5, abs=0.1)
 
 
-def test_a_starved_caller_gets_a_workers_core(crew: Crew, crowding: Crowding) -> None:
+def test_a_starved_caller_gets_a_workers_core(
+    thread_set: ThreadSet, contention: ContentionMonitor
+) -> None:
     """The caller cannot rest: one worker does, and so the caller may move."""
-    crew.starved = {crew.caller}
-    crew.passes(crowding, 4 * LOOK_S)
-    assert crew.active == 2
+    thread_set.starved = {thread_set.caller}
+    thread_set.passes(contention, 4 * LOOK_S)
+    assert thread_set.active == 2
 
 
-def test_one_blink_changes_nothing(crew: Crew, crowding: Crowding) -> None:
+def test_one_blink_changes_nothing(thread_set: ThreadSet, contention: ContentionMonitor) -> None:
     """A thread must starve for two looks in a row."""
-    crew.passes(crowding, 1)
+    thread_set.passes(contention, 1)
     for _ in range(20):
-        crew.starved = {-2}
-        crew.passes(crowding, LOOK_S)
-        crew.starved = set()
-        crew.passes(crowding, 2 * LOOK_S)
-    assert crowding.changes == []
+        thread_set.starved = {-2}
+        thread_set.passes(contention, LOOK_S)
+        thread_set.starved = set()
+        thread_set.passes(contention, 2 * LOOK_S)
+    assert contention.changes == []
 
 
-def test_all_threads_return_when_the_core_is_free(crew: Crew, crowding: Crowding) -> None:
+def test_all_threads_return_when_the_core_is_free(
+    thread_set: ThreadSet, contention: ContentionMonitor
+) -> None:
     """After its patience all play again, and stay."""
-    crew.starved = {-2}
-    crew.passes(crowding, 0.5)
-    assert crew.active == 2
-    crew.starved = set()
-    crew.passes(crowding, PATIENCE_S + 1)
-    assert crew.active == 3
-    changes = len(crowding.changes)
-    crew.passes(crowding, 30)
-    assert len(crowding.changes) == changes
+    thread_set.starved = {-2}
+    thread_set.passes(contention, 0.5)
+    assert thread_set.active == 2
+    thread_set.starved = set()
+    thread_set.passes(contention, PATIENCE_S + 1)
+    assert thread_set.active == 3
+    changes = len(contention.changes)
+    thread_set.passes(contention, 30)
+    assert len(contention.changes) == changes
 
 
-def test_the_number_of_threads_does_not_swing(crew: Crew, crowding: Crowding) -> None:
+def test_the_number_of_threads_does_not_swing(
+    thread_set: ThreadSet, contention: ContentionMonitor
+) -> None:
     """While the core stays taken, attempts become rare: under 15 in five minutes."""
-    crew.starved = {-2}
-    crew.passes(crowding, 300)
-    attempts = [change for change in crowding.changes if change.threads == 3]
+    thread_set.starved = {-2}
+    thread_set.passes(contention, 300)
+    attempts = [change for change in contention.changes if change.threads == 3]
     assert 3 <= len(attempts) < 15
-    assert crew.active == 2
+    assert thread_set.active == 2
 
 
-def test_one_thread_always_plays(crew: Crew, crowding: Crowding) -> None:
+def test_one_thread_always_plays(thread_set: ThreadSet, contention: ContentionMonitor) -> None:
     """With every core taken, the caller still plays."""
-    crew.starved = {crew.caller, -1, -2}
-    crew.passes(crowding, 0.9)
-    assert crew.active == 1
+    thread_set.starved = {thread_set.caller, -1, -2}
+    thread_set.passes(contention, 0.9)
+    assert thread_set.active == 1
 
 
 @pytest.mark.skipif(delay_of(threading.get_native_id()) is None, reason="no schedstat here")
@@ -128,7 +138,7 @@ def test_fewer_threads_give_the_same_bits() -> None:
     """A pass in the middle of a text may be played by fewer threads; its accounts say so."""
     ids = list(range(40, 90))
     with Engine.load("nano", threads=2) as engine:
-        engine.crowding.on = False
+        engine.contention.on = False
         session = engine.session(256)
         session.prefill(ids)
         want = list(session.decode(max_tokens=8))
@@ -138,7 +148,7 @@ def test_fewer_threads_give_the_same_bits() -> None:
         logits = session.logits.copy()
         session.truncate(0)
         session.prefill(ids[:20])
-        engine.crew.active = 1
+        engine.active_threads.active = 1
         session.prefill(ids[20:])
         assert list(session.decode(max_tokens=8)) == want
         assert session.last_phase.threads == 1
@@ -153,5 +163,5 @@ def test_put_last_swaps_cores() -> None:
     with Engine.load("nano", threads=3) as engine:
         pool = engine.pool
         before = [os.sched_getaffinity(tid) for tid in pool.worker_ids]
-        engine.crew.put_last(0)
+        engine.active_threads.put_last(0)
         assert [os.sched_getaffinity(tid) for tid in pool.worker_ids] == before[::-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from triplepoint.runtime.inference.lookup import LONG, PLACES, WIDTH, Lookup, Place
+from triplepoint.runtime.inference.ngram_index import LONG, PLACES, WIDTH, Match, NgramIndex
 
 
 def _common(tokens: list[int], at: int) -> int:
@@ -21,16 +21,16 @@ def test_the_longest_place_is_found() -> None:
     found = 0
     for _ in range(300):
         tokens = [chance.randrange(3) for _ in range(chance.randrange(60))]
-        place = Lookup(tokens).find()
+        match = NgramIndex(tokens).find()
         fits = [at for at in range(WIDTH, len(tokens)) if _common(tokens, at) >= WIDTH]
         if not fits:
-            assert place is None
+            assert match is None
             continue
         found += 1
-        assert place is not None
-        assert place.same == _common(tokens, place.at)
+        assert match is not None
+        assert match.same == _common(tokens, match.at)
         best = max(fits[-PLACES:], key=lambda at: (min(_common(tokens, at), 8), at))
-        assert min(place.same, 8) == min(_common(tokens, best), 8)
+        assert min(match.same, 8) == min(_common(tokens, best), 8)
     assert found > 100
 
 
@@ -38,7 +38,7 @@ def test_it_grows_and_shrinks_with_the_tokens() -> None:
     """After any growing and truncating it finds what an index of the same tokens finds anew."""
     chance = random.Random(2)
     tokens: list[int] = []
-    lookup = Lookup(tokens)
+    lookup = NgramIndex(tokens)
     for _ in range(400):
         if chance.random() < 0.3:
             n = chance.randrange(len(tokens) + 1)
@@ -46,37 +46,37 @@ def test_it_grows_and_shrinks_with_the_tokens() -> None:
             del tokens[n:]
         else:
             tokens += [chance.randrange(4) for _ in range(chance.randrange(12))]
-        place, fresh = lookup.find(), Lookup(list(tokens)).find()
-        if place != fresh:  # it may go on where it was before, which is as good
-            assert place is not None
-            assert place.same == min(LONG, _common(tokens, place.at))
+        match, fresh = lookup.find(), NgramIndex(list(tokens)).find()
+        if match != fresh:  # it may go on where it was before, which is as good
+            assert match is not None
+            assert match.same == min(LONG, _common(tokens, match.at))
 
 
 def test_what_followed_is_the_guess() -> None:
     """The tokens that followed; a repetition that reaches the end goes on."""
     tokens = [1, 2, 3, 4, 5, 6, 9, 1, 2, 3]
-    lookup = Lookup(tokens)
-    place = lookup.find()
-    assert place is not None
-    assert place == Place(3, 3)
-    assert lookup.guess(place, 3) == [4, 5, 6]
+    lookup = NgramIndex(tokens)
+    match = lookup.find()
+    assert match is not None
+    assert match == Match(3, 3)
+    assert lookup.draft(match, 3) == [4, 5, 6]
     tokens[:] = [7, 8, 7, 8, 7, 8]
-    again = Lookup(tokens)
-    place = again.find()
-    assert place is not None
-    assert again.guess(place, 5) == [7, 8, 7, 8, 7]
+    again = NgramIndex(tokens)
+    match = again.find()
+    assert match is not None
+    assert again.draft(match, 5) == [7, 8, 7, 8, 7]
 
 
 def test_a_place_is_followed() -> None:
     """While what followed there follows here, the place is kept whatever else there is."""
     text = list(range(100, 140))
     tokens = [*text, 1, *text[:4]]
-    lookup = Lookup(tokens)
+    lookup = NgramIndex(tokens)
     for n in range(4, 38):
-        place = lookup.find()
-        assert place is not None
-        assert lookup.guess(place, 1) == [text[n]]
-        assert place.same == min(n, LONG)
+        match = lookup.find()
+        assert match is not None
+        assert lookup.draft(match, 1) == [text[n]]
+        assert match.same == min(n, LONG)
         tokens.append(text[n])
 
 
@@ -84,17 +84,17 @@ def test_results_of_tools_go_first() -> None:
     """Of places with much in common those in a tool's result are taken, though others are later."""
     line = list(range(50, 62))
     tokens = [*line, 1, 2, *line, 3, 4, *line]
-    lookup = Lookup(tokens)
-    place = lookup.find()
-    assert place is not None
-    assert lookup.guess(place, 1) == [3]
+    lookup = NgramIndex(tokens)
+    match = lookup.find()
+    assert match is not None
+    assert lookup.draft(match, 1) == [3]
     lookup.prefer([(0, 13)])
-    place = lookup.find()
-    assert place is not None
-    assert lookup.guess(place, 1) == [1]
+    match = lookup.find()
+    assert match is not None
+    assert lookup.draft(match, 1) == [1]
 
 
 def test_nothing_to_find() -> None:
     """Short and fresh texts have no place."""
     for tokens in ([], [1], [1, 2, 3], list(range(50))):
-        assert Lookup(tokens).find() is None
+        assert NgramIndex(tokens).find() is None

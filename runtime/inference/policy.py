@@ -1,7 +1,7 @@
 """How passes are to be played, as far as profile and model tell: pure functions, each with a why.
 
 Times come from the cost model with what kernels reach (`physics/expectation.py`), once for each
-number of threads that the machine was measured with. `tuning.py` puts the choices to work and
+number of threads that the machine was measured with. `autotune.py` puts the choices to work and
 corrects them.
 """
 
@@ -32,20 +32,20 @@ SPIN_MOST_S = 5e-3
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class Decision:
     """A value, and why it was taken."""
 
     value: int | float | bool
     why: str
 
 
-def given(value: int | float | bool | None) -> Choice | None:
+def override(value: int | float | bool | None) -> Decision | None:
     """The choice of whoever gave a value; None if nobody did."""
-    return None if value is None else Choice(value, "given")
+    return None if value is None else Decision(value, "given")
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TuningInputs:
     """What choices are made from.
 
     Attributes:
@@ -114,29 +114,29 @@ def _rates_of_fewer(fewer: MachineProfile, more: MachineProfile) -> MachineProfi
     return dataclasses.replace(fewer.merged(more), barrier_s=more.barrier_s)
 
 
-def choose_threads(known: Known, tokens: int, start: int) -> Choice:
+def choose_threads(known: TuningInputs, tokens: int, start: int) -> Decision:
     """All threads for a pass of `tokens` tokens, unless fewer are expected to be clearly faster."""
     seconds = {n: known.seconds(tokens, start, n) for n in known.machines}
     if len(seconds) == 1:
-        return Choice(known.most, "all; no other number was measured")
+        return Decision(known.most, "all; no other number was measured")
     told = ", ".join(f"{n}: {s * 1e3:.3g} ms" for n, s in sorted(seconds.items()))
     best = min(seconds.values())
     if best > FASTER * seconds[known.most]:
-        return Choice(known.most, f"all: fewer are not expected to be faster ({told})")
+        return Decision(known.most, f"all: fewer are not expected to be faster ({told})")
     fewest = min(n for n, s in seconds.items() if s <= best / FASTER)
-    return Choice(fewest, f"fewer are expected to be faster ({told})")
+    return Decision(fewest, f"fewer are expected to be faster ({told})")
 
 
-def worth_trying(known: Known, start: int, threads: int, other: int) -> bool:
+def worth_trying(known: TuningInputs, start: int, threads: int, other: int) -> bool:
     """Whether a decode pass might be faster with `other` threads, with doubts about the model."""
-    guesses = {
+    drafts = {
         n: at_best(known.machines[known.most], n)
         for n in (threads, other)
         if n not in known.machines
     }
-    guess = dataclasses.replace(known, machines={**known.machines, **guesses})
+    draft = dataclasses.replace(known, machines={**known.machines, **drafts})
     doubt = DOUBT if other in known.machines else 1.0  # the other is at its best already
-    return doubt * guess.seconds(1, start, other) <= guess.seconds(1, start, threads)
+    return doubt * draft.seconds(1, start, other) <= draft.seconds(1, start, threads)
 
 
 def at_best(machine: MachineProfile, threads: int) -> MachineProfile:
@@ -158,7 +158,7 @@ def at_best(machine: MachineProfile, threads: int) -> MachineProfile:
     )
 
 
-def neighbours(known: Known, start: int, threads: int, most: int) -> list[list[int]]:
+def neighbours(known: TuningInputs, start: int, threads: int, most: int) -> list[list[int]]:
     """Numbers of threads to be tried in decode: below and above, nearest first."""
     counts = set(known.machines) | {n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n < most}
     below = [n for n in sorted(counts, reverse=True) if n < threads]
@@ -171,17 +171,17 @@ def neighbours(known: Known, start: int, threads: int, most: int) -> list[list[i
     return [numbers for numbers in found if numbers]
 
 
-def choose_chunk(known: Known, context: int) -> Choice:
+def choose_chunk(known: TuningInputs, context: int) -> Decision:
     """The smallest prefill pass that is as fast as any: less memory, and sooner to be stopped."""
     prompt = min(PROMPT, context)
     seconds = {n: known.seconds(prompt, 0, chunk=n) for n in CHUNKS}
     best = min(seconds.values())
     chunk = min(n for n, s in seconds.items() if s <= SLACK * best)
     slower = ", ".join(f"{n}: {s / best - 1:+.1%}" for n, s in seconds.items())
-    return Choice(chunk, f"the smallest as fast as any for {prompt} tokens ({slower})")
+    return Decision(chunk, f"the smallest as fast as any for {prompt} tokens ({slower})")
 
 
-def choose_split(known: Known, tokens: int, start: int, threads: int) -> Choice:
+def choose_split(known: TuningInputs, tokens: int, start: int, threads: int) -> Decision:
     """Whether a short pass's attention is shared out by parts of the cache, not by KV heads alone.
 
     What threads wait for each other at the end of the heads, against more barriers and the parts'
@@ -192,7 +192,7 @@ def choose_split(known: Known, tokens: int, start: int, threads: int) -> Choice:
     units = tiles * model.kv_heads
     parts = -(-int(model.seen(start, tokens) / tokens) // PAGE)
     if threads == 1 or units % threads == 0 or parts == 1:
-        return Choice(False, f"{units} units of attention come out even on {threads} threads")
+        return Decision(False, f"{units} units of attention come out even on {threads} threads")
 
     def alone_s(count: int) -> float:
         return known.attention_s(tokens, start, count)
@@ -207,44 +207,44 @@ def choose_split(known: Known, tokens: int, start: int, threads: int) -> Choice:
         f"{units} units of attention on {threads} threads: {saved * 1e6:.0f} µs of waiting at "
         f"context {start}, against {cost * 1e6:.0f} µs of barriers and merging"
     )
-    return Choice(DOUBT * saved > cost, why)
+    return Decision(DOUBT * saved > cost, why)
 
 
-def choose_spin(known: Known) -> Choice:
+def choose_spin(known: TuningInputs) -> Decision:
     """Seconds that a thread spins between two passes before it parks."""
     step = known.seconds(1, 0)
     share = WAKE_S / step
     if share < WAKE_SHARE:
-        return Choice(SPIN_IDLE_S, f"waking up is {share:.1%} of a decode pass")
-    return Choice(SPIN_LONG_S, f"waking up would be {share:.0%} of a decode pass")
+        return Decision(SPIN_IDLE_S, f"waking up is {share:.1%} of a decode pass")
+    return Decision(SPIN_LONG_S, f"waking up would be {share:.0%} of a decode pass")
 
 
-def choose_pages(gain: PageGain) -> Choice:
+def choose_pages(gain: PageGain) -> Decision:
     """Whether the system is asked for large pages."""
     why = f"reading {gain.reading:.2f} ×, first touch {gain.touching:.1f} × as fast with large ones"
-    return Choice(gain.helps, why)
+    return Decision(gain.helps, why)
 
 
-def choose_tile(known: Known) -> Choice:
+def choose_tile(known: TuningInputs) -> Decision:
     """Tokens of a register tile at most, in a pass of many."""
     return _tile_choice(known, "tile", known.tiles.tile, usual(known.target).tile)
 
 
-def choose_whole(known: Known, tile: int) -> Choice:
+def choose_max_single_tile(known: TuningInputs, tile: int) -> Decision:
     """Tokens up to which a pass is one tile, where a tile takes `tile` of them otherwise."""
     return _tile_choice(
-        known, "whole", max(tile, known.tiles.whole), max(tile, usual(known.target).whole)
+        known, "max_single_tile", max(tile, known.tiles.whole), max(tile, usual(known.target).whole)
     )
 
 
-def _tile_choice(known: Known, name: str, value: int, default: int) -> Choice:
+def _tile_choice(known: TuningInputs, name: str, value: int, default: int) -> Decision:
     gains = {
         told.partition("=")[2]: found
         for told, found in known.tiles.gains.items()
         if told.startswith(f"{name}=")
     }
     if not gains:
-        return Choice(value, f"as usual for {known.target}; no other was measured")
+        return Decision(value, f"as usual for {known.target}; no other was measured")
     times = ", ".join(f"{n}: {min(g):.2f} to {max(g):.2f} ×" for n, g in gains.items())
     why = "as usual: no other was clearly faster" if value == default else "clearly faster"
-    return Choice(value, f"{why} ({times})")
+    return Decision(value, f"{why} ({times})")

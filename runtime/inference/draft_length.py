@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from ...jit.kernels.attention import token_tile
 from ..physics.costs import pass_cost, predict
-from .lookup import LONG
-from .shortcuts import VERIFY_TOKENS
+from .ngram_index import LONG
+from .speculative_config import VERIFY_TOKENS
 
 if TYPE_CHECKING:
     from .session import Session
@@ -36,7 +36,7 @@ PATIENCE, PATIENCE_MOST = 256, 4096  # steps until a cost that forbids guesses i
 FIRST = (0.2, 0.4, 0.65, 0.8, 0.9)  # p by the length in common, before any comparison
 
 
-class Times:
+class PassLatency:
     """What passes of an engine take, by their number of tokens."""
 
     def __init__(self) -> None:
@@ -93,16 +93,16 @@ def _prior(session: Session) -> list[float]:
         cost = pass_cost(engine.cost, tokens, len(session.tokens), tokens, barriers, tile)
         bound = predict(cost, engine.cost, engine.machine)
         times.append(bound.limit_s)
-    session.engine.times.least_s = times[0]
+    session.engine.pass_latency.least_s = times[0]
     return [1.0, 1.0, *(SLOWER * max(1.0, time / times[0]) for time in times[1:])]
 
 
-class Pace:
+class DraftLengthPolicy:
     """How many tokens the decodes of one session guess."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._times = session.engine.times
+        self._times = session.engine.pass_latency
         self._right = list(FIRST)
         self._seen = [DOUBT] * len(FIRST)
         self._waited, self._patience = 0, PATIENCE
