@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     )
     from .runtime.agent.remote import RemoteEngine
     from .runtime.agent.result import RunResult, Usage
-    from .runtime.agent.sessions import KeptSession, open_session
+    from .runtime.agent.session_store import SavedSession, open_session
     from .runtime.inference.engine import Engine
     from .runtime.inference.sampling import Sampling
     from .runtime.inference.session import Session
@@ -89,7 +89,7 @@ _PLACES = {
     ),
     "runtime.agent.remote": ("RemoteEngine",),
     "runtime.agent.result": ("RunResult", "Usage"),
-    "runtime.agent.sessions": ("KeptSession", "open_session"),
+    "runtime.agent.session_store": ("SavedSession", "open_session"),
     "runtime.inference.sampling": ("Sampling",),
     "runtime.inference.session": ("Session",),
     "tools": (
@@ -125,7 +125,7 @@ __all__ = [
     "FindTools",
     "GGUFError",
     "GrammarError",
-    "KeptSession",
+    "SavedSession",
     "LimitReachedError",
     "ModelError",
     "Notice",

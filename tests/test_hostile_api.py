@@ -26,11 +26,11 @@ from triplepoint import (
     FetchTools,
     FileTools,
     FindTools,
-    KeptSession,
     Policy,
     RemoteEngine,
     Rule,
     Sampling,
+    SavedSession,
     Session,
     Tool,
     ToolSet,
@@ -66,7 +66,7 @@ EXEMPT = {
     "Engine.close": "ends the engine of all these tests; test_what_is_closed has it",
     "Engine.learn": "between the bench and the engine",
     "Engine.check_files": "takes no argument, and is called by every phase",
-    "KeptSession": "open_session makes them",
+    "SavedSession": "open_session makes them",
     "Session": "Engine.session makes them",
     **{
         f"Session.{name}": PASSES
@@ -227,7 +227,7 @@ SELVES: dict[type, Callable[[SimpleNamespace], Any]] = {
     FetchTools: lambda place: FetchTools(max_seconds=1),
     FileTools: lambda place: FileTools(place.work),
     FindTools: lambda place: FindTools(place.work),
-    KeptSession: lambda place: open_session("kept"),
+    SavedSession: lambda place: open_session("kept"),
     Policy: lambda place: Policy(),
     RemoteEngine: lambda place: RemoteEngine("http://127.0.0.1:1/v1", model="m"),
     Rule: lambda place: Rule("read_file", "allow"),
@@ -244,15 +244,15 @@ GOOD: dict[str, Callable[[SimpleNamespace], Any]] = {
     "Agent.run_async.task": lambda place: "Hello",
     "Agent.stream.task": lambda place: "Hello",
     "Agent.stream_async.task": lambda place: "Hello",
-    "Agent.seed.turns": lambda place: [("a", "b")],
+    "Agent.load_history.turns": lambda place: [("a", "b")],
     "Agent.as_tool.name": lambda place: "helper",
     "Agent.as_tool.description": lambda place: "Helps.",
     "Session.decode.max_tokens": lambda place: 2,
     "Session.save.folder": lambda place: place.root / "saved",
     "Session.truncate.n": lambda place: 1,
     "Engine.load_session.folder": lambda place: place.root / "saved",
-    "KeptSession.resume.agent": _agent,
-    "KeptSession.save.agent": _agent,
+    "SavedSession.resume.agent": _agent,
+    "SavedSession.save.agent": _agent,
     "Policy.load.path": lambda place: place.root / "policy.toml",
     "Rule.tool": lambda place: "read_file",
     "Rule.then": lambda place: "allow",
@@ -332,7 +332,7 @@ def _self(name: str, place: SimpleNamespace) -> Any:
 
 
 def _end(self: Any) -> None:
-    if isinstance(self, Agent | KeptSession | RemoteEngine | Trace):
+    if isinstance(self, Agent | SavedSession | RemoteEngine | Trace):
         self.close()
 
 
@@ -397,7 +397,13 @@ def test_what_is_closed(place: SimpleNamespace) -> None:
         *(lambda: session.prefill([1]), lambda: list(session.decode(max_tokens=2))),
         *(session.fork, lambda: session.truncate(1), lambda: session.logits_for([1]), session.stop),
         *(lambda: session.save(place.root / "saved"), lambda: agent.run("Hello"), agent.fork),
-        *(agent.warm, agent.compact, agent.undo, agent.close, lambda: Agent(engine, trace=False)),
+        *(
+            agent.prefill_system,
+            agent.compact,
+            agent.undo,
+            agent.close,
+            lambda: Agent(engine, trace=False),
+        ),
         *(trace.close, lambda: trace.write(event), lambda: trace.to_dataframe()),
         *(kept.close, lambda: kept.save(agent), lambda: kept.resume(agent)),
     ]

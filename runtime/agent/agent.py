@@ -23,16 +23,7 @@ from ...tools.errand import when_left
 from ...tools.policy import Mode
 from ..conversation.chat import Message
 from .compaction import dropped_text, moved
-from .events import AgentEvent, RunFinished
-from .header import begin_trace, prepare, run_start
-from .history import History
-from .local import LocalTalk
-from .loop import Run
-from .output import OutputType
-from .prompt import LEFT_BY_STOP, SYSTEM_PROMPT, WORKING_PROMPT
-from .result import RunResult
-from .results import Results
-from .settings import (
+from .config import (
     MAX_STEPS,
     MAX_TOKENS,
     AgentConfig,
@@ -40,10 +31,19 @@ from .settings import (
     check_count,
     check_engine,
     check_task,
-    flat,
-    result_tokens_of,
-    share,
+    flatten_tools,
+    max_result_chars,
+    max_result_tokens,
 )
+from .events import AgentEvent, RunFinished
+from .history import History
+from .local_conversation import LocalConversation
+from .loop import Run
+from .prompt import LEFT_BY_STOP, SYSTEM_PROMPT, WORKING_PROMPT
+from .result import RunResult
+from .run_metadata import begin_trace, prepare, run_start
+from .structured_output import OutputType
+from .tool_output import ToolOutputStore
 
 if TYPE_CHECKING:
     from ...tools import Effect
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..inference.sampling import Sampling
     from ..inference.session import Session
+    from .conversation import Conversation
     from .remote import RemoteEngine
-    from .talk import Talk
 
 Output = TypeVar("Output", default=str)
 
@@ -142,12 +142,14 @@ class Agent(Generic[Output]):
                 raise SettingError(f"{name} must be a text, not {value!r}")
         self.engine = engine
         size = engine.context if context is None else context
-        self.results = Results(result_tokens or result_tokens_of(size), self._count)
-        looking = None if workspace is None else FileTools(workspace, max_chars=share(size))
+        self.results = ToolOutputStore(result_tokens or max_result_tokens(size), self._count)
+        looking = (
+            None if workspace is None else FileTools(workspace, max_chars=max_result_chars(size))
+        )
         self._looking: Iterable[Tool] = () if looking is None else looking
         self.files = None if looking is None else looking.workspace
         self.workspace = None if self.files is None else self.files.root
-        self._given = [one if isinstance(one, Tool) else Tool(one) for one in flat(tools)]
+        self._given = [one if isinstance(one, Tool) else Tool(one) for one in flatten_tools(tools)]
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         self.output = None if output_type is None else OutputType(output_type)
         self._output_type = output_type
@@ -165,8 +167,8 @@ class Agent(Generic[Output]):
             compact,
             repetition_stop,
         )
-        self.tools, self.talk = self._begin()
-        self._marks: list[tuple[Any, int]] = []
+        self.tools, self.conversation = self._begin()
+        self._checkpoints: list[tuple[Any, int]] = []
         self.messages: list[Message] = []
         self.on_progress: Callable[[int, int, float], None] | None = None
         """Called during a long prefill with tokens done, tokens in all and tokens a second."""
@@ -213,7 +215,7 @@ class Agent(Generic[Output]):
             made = make_tool(name=name, effect=effect, preview=preview, timeout=timeout)(decorated)
             self._given.append(made)
             try:
-                self.tools, self.talk = self._begin()
+                self.tools, self.conversation = self._begin()
             except BaseException:
                 self._given.remove(made)
                 raise
@@ -287,7 +289,7 @@ class Agent(Generic[Output]):
 
     async def stream_async(self, task: str) -> AsyncIterator[AgentEvent]:
         """As `stream`, in an event loop; leaving it ends the run and keeps the conversation."""
-        from .asynchronous import in_thread
+        from .aio import in_thread
 
         async for event in in_thread(lambda: self.stream(task), self.stop):
             yield event
@@ -301,15 +303,15 @@ class Agent(Generic[Output]):
         Raises:
             AgentError: there is none, or a run goes on.
         """
-        if self._running or not self._marks:
+        if self._running or not self._checkpoints:
             raise AgentError("there is no question to take back" if not self._running else _BUSY)
-        mark, messages = self._marks.pop()
+        mark, messages = self._checkpoints.pop()
         asked = [one.content for one in self.messages[messages:] if one.role == "user"]
-        self.talk.rewind(mark)
+        self.conversation.rewind(mark)
         self.messages = self.messages[:messages]
         return asked[0] if asked else ""
 
-    def seed(self, turns: Iterable[tuple[str, str]]) -> None:
+    def load_history(self, turns: Iterable[tuple[str, str]]) -> None:
         """Begin with questions and answers of another conversation, as if they were this one's.
 
         Raises:
@@ -325,7 +327,7 @@ class Agent(Generic[Output]):
             self.messages.append(Message("system", self.config.system))
         for question, answer in pairs:
             self.messages += [Message("user", question), Message("assistant", answer)]
-        self.talk.seed(self.messages)
+        self.conversation.load_history(self.messages)
 
     def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
         """Another agent that goes on from here, with the same tools; this one stays as it is.
@@ -362,22 +364,26 @@ class Agent(Generic[Output]):
         other.on_progress = self.on_progress
         if self.messages:
             other.messages, other.turn = list(self.messages), self.turn
-            other._marks = list(self._marks)
+            other._checkpoints = list(self._checkpoints)
             start = run_start(other, "")
             start.parent = self.trace.events[0].run
             other.trace.write(start)
             other.trace.write(History.of(self).event())
-        if (phase := other.talk.adopt(self.talk)) is not None:
+        if (phase := other.conversation.fork_from(self.conversation)) is not None:
             phase.turn = other.turn
             other.trace.write(phase)
         return other
 
-    def warm(self) -> int:
+    def prefill_system(self) -> int:
         """Read the system message and the tools before the first question; returns their tokens.
 
         Neither this agent nor its forks read them again. 0 where there was nothing to do.
         """
-        return self.talk.warm() if isinstance(self.talk, LocalTalk) and not self._running else 0
+        return (
+            self.conversation.prefill_system()
+            if isinstance(self.conversation, LocalConversation) and not self._running
+            else 0
+        )
 
     def as_tool(self, name: str, description: str, *, effect: Effect = "read") -> Tool[..., Any]:
         """This agent as a tool of another: each call asks a fork of it, which is then forgotten.
@@ -393,7 +399,7 @@ class Agent(Generic[Output]):
         """
 
         def ask(question: str) -> str:
-            self.warm()
+            self.prefill_system()
             with self.fork(trace=False) as helper, when_left(helper.stop):
                 return helper.run(question).answer
 
@@ -410,46 +416,46 @@ class Agent(Generic[Output]):
         """
         if self._running:
             raise AgentError(_BUSY)
-        phase = self.make_room(None)
+        phase = self.compact_to_fit(None)
         if phase is None:
             raise AgentError("there is no older result of a tool to take out")
         phase.turn = self.turn
         self.trace.write(phase)
         return dropped_text(phase)
 
-    def make_room(self, room: int | None) -> PhaseEvent | None:
+    def compact_to_fit(self, room: int | None) -> PhaseEvent | None:
         """Compact the conversation for so many tokens (None: as far as it goes); for runs."""
         asked = [i for i, one in enumerate(self.messages) if one.role == "user"]
         # Within a run the results so far are old too: the model has answered to them.
         before = len(self.messages) if self._running or not asked else asked[-1]
-        marks = [(self._local.current(mark), n) for mark, n in self._marks]
+        marks = [(self._local.current(mark), n) for mark, n in self._checkpoints]
         lengths = [(mark, n, mark.tokens) for mark, n in marks]
         spans = list(self._local.ledger.spans)
         phase = self._local.compact(before, room)
         if phase is not None:
-            self._marks = [
+            self._checkpoints = [
                 (replace(mark, tokens=moved(at, spans, phase.dropped)), n)
                 for mark, n, at in lengths
             ]
         return phase
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """An empty conversation, as before the first question."""
-        self.tools, self.talk = self._begin()
-        self.messages, self._marks, self.turn = [], [], 0
+        self.tools, self.conversation = self._begin()
+        self.messages, self._checkpoints, self.turn = [], [], 0
 
     def use_trace(self, trace: Trace | None) -> None:
         """Record into this one; None begins the agent's own when it is next needed."""
         self._trace = trace
 
-    def mark(self) -> None:
+    def checkpoint(self) -> None:
         """Remember where a question begins, for `undo`; a run does so."""
-        self._marks.append((self.talk.mark(), len(self.messages)))
+        self._checkpoints.append((self.conversation.checkpoint(), len(self.messages)))
 
     def stop(self) -> None:
         """End the running phase, from any thread; the run ends as cancelled."""
         self.stopping = True  # also between two phases, where there is no pass to end
-        self.talk.stop()
+        self.conversation.stop()
         if (errand := self.errand) is not None:
             errand.leave(LEFT_BY_STOP)
 
@@ -467,7 +473,7 @@ class Agent(Generic[Output]):
     @property
     def notes(self) -> list[str]:
         """What had to be done because the model file or a tool's schema lack something."""
-        notes = list(self.talk.notes)
+        notes = list(self.conversation.notes)
         if refused := self.policy.refused(self.tools):
             notes.append(
                 f"the policy is {self.policy.mode}, so no call of {', '.join(refused)} will run"
@@ -497,12 +503,12 @@ class Agent(Generic[Output]):
         return self._local.grammar
 
     @property
-    def _local(self) -> LocalTalk:
-        if not isinstance(self.talk, LocalTalk):
+    def _local(self) -> LocalConversation:
+        if not isinstance(self.conversation, LocalConversation):
             raise AgentError("the model runs in another server: its tokens are not known here")
-        return self.talk
+        return self.conversation
 
-    def _begin(self) -> tuple[ToolSet, Talk]:
+    def _begin(self) -> tuple[ToolSet, Conversation]:
         """The tools and an empty conversation in which the model is told of them."""
         from .remote import RemoteEngine
 
@@ -518,12 +524,14 @@ class Agent(Generic[Output]):
             system = f"{system}\n\n{self.output.prompt}".lstrip()
         self.config = replace(self.config, system=system)
         if isinstance(self.engine, RemoteEngine):
-            from .remote.talk import RemoteTalk
+            from .remote.conversation import RemoteConversation
 
-            return tools, RemoteTalk(self.engine, self.config, tools.schemas())
-        talk = LocalTalk(self.engine, self.config, tools.schemas(), self._chat_template)
-        talk.session.profile = self._profile
-        return tools, talk
+            return tools, RemoteConversation(self.engine, self.config, tools.schemas())
+        conversation = LocalConversation(
+            self.engine, self.config, tools.schemas(), self._chat_template
+        )
+        conversation.session.profile = self._profile
+        return tools, conversation
 
     def _count(self, text: str) -> int:
-        return self.talk.count(text)
+        return self.conversation.count(text)

@@ -14,7 +14,7 @@ from ...traces.events import HistoryEvent
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
 from ..conversation.thoughts import Mark
-from .local import LocalTalk
+from .local_conversation import LocalConversation
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -36,11 +36,13 @@ class History:
     @classmethod
     def of(cls, agent: Agent[Any]) -> History:
         """The conversation of an agent as it is now."""
-        talk = agent.talk
-        if not isinstance(talk, LocalTalk) or not len(talk.ledger):
+        conversation = agent.conversation
+        if not isinstance(conversation, LocalConversation) or not len(conversation.ledger):
             return cls(agent.turn, agent.messages)
-        marks = [(replace(talk.current(mark), cuts=0), n) for mark, n in agent._marks]
-        return cls(agent.turn, agent.messages, talk.ledger.ids, talk.ledger.spans, marks)
+        marks = [(replace(conversation.current(mark), cuts=0), n) for mark, n in agent._checkpoints]
+        return cls(
+            agent.turn, agent.messages, conversation.ledger.ids, conversation.ledger.spans, marks
+        )
 
     @classmethod
     def read(cls, event: HistoryEvent) -> History:
@@ -74,11 +76,11 @@ class History:
 
     def give(self, agent: Agent[Any]) -> None:
         """Let an agent on an engine of ours have said and heard this; nothing is read yet."""
-        talk = agent.talk
-        assert isinstance(talk, LocalTalk)
+        conversation = agent.conversation
+        assert isinstance(conversation, LocalConversation)
         agent.messages, agent.turn = list(self.messages), self.turn
-        agent._marks = list(self.marks)
-        talk.ledger.ids, talk.ledger.spans = list(self.ids), list(self.spans)
+        agent._checkpoints = list(self.marks)
+        conversation.ledger.ids, conversation.ledger.spans = list(self.ids), list(self.spans)
 
     def steps(self) -> dict[tuple[int, int], tuple[History, list[Message]]]:
         """By turn and step: the conversation before it, and what it was fed."""

@@ -33,7 +33,7 @@ from .events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from .header import run_start
+from .loop_detector import LoopDetector
 from .prompt import (
     DENIED,
     LEFT_BY_STOP,
@@ -44,8 +44,8 @@ from .prompt import (
     TOOK_LONGER,
     counted,
 )
-from .repeats import Repeats
 from .result import RunResult, Usage
+from .run_metadata import run_start
 
 if TYPE_CHECKING:
     from ...tools import Tool
@@ -81,7 +81,7 @@ class Run:
         self.task = task
         self._new, self._first = list(new), first
         if not self._new:  # else the question was asked, and marked, before
-            agent.mark()
+            agent.checkpoint()
         self.turn = agent.turn = agent.turn + 1
         self.usage = Usage()
         self.answer = ""
@@ -91,7 +91,7 @@ class Run:
         self._misfits = 0
         self._expired = False
         self._told_of_repetition = False
-        self._repeats = Repeats()
+        self._loop_detector = LoopDetector()
         self._refused: Counter[str] = Counter()
         self._repaired: Counter[str] = Counter()
 
@@ -141,8 +141,10 @@ class Run:
         for step in range(self._first, last + 1):
             self.usage.steps = step
             self.check_stop()
-            yield from agent.talk.feed(self, new, "prompt" if step == 1 else "tool_result")
-            reply = yield from agent.talk.ask(self)
+            yield from agent.conversation.append(
+                self, new, "prompt" if step == 1 else "tool_result"
+            )
+            reply = yield from agent.conversation.generate(self)
             if reply.repeated:
                 new = self._read_repetition(reply)
                 if not new:
@@ -226,7 +228,7 @@ class Run:
             )
         return most - self.usage.output_tokens
 
-    def note(self, role: str, content: str, thinking: str = "") -> None:
+    def log_message(self, role: str, content: str, thinking: str = "") -> None:
         """Put a message into the trace."""
         step = self.usage.steps
         event = MessageEvent(role=role, content=content, turn=self.turn, step=step)
@@ -235,12 +237,14 @@ class Run:
             event.attached = dict(self.agent.files.attached)
         self.agent.trace.write(event)
 
-    def record(self, phase: PhaseEvent, purpose: str) -> PhaseEvent:
+    def log_phase(self, phase: PhaseEvent, purpose: str) -> PhaseEvent:
         """Put a phase into the trace."""
         phase.turn, phase.step, phase.purpose = self.turn, self.usage.steps, purpose
         return self.agent.trace.write(phase)
 
-    def keep(self, message: Message, reply: Reply, tokens: int, aloud: str | None = None) -> None:
+    def commit_reply(
+        self, message: Message, reply: Reply, tokens: int, aloud: str | None = None
+    ) -> None:
         """Take what the model said into the conversation.
 
         Args:
@@ -250,7 +254,7 @@ class Run:
             aloud: of the message, what was not thinking; all of it if not given.
         """
         self.agent.messages = [*self.agent.messages, message]
-        self.note("assistant", message.content if aloud is None else aloud, reply.thinking)
+        self.log_message("assistant", message.content if aloud is None else aloud, reply.thinking)
         self.answer, self.thinking = reply.answer, reply.thinking
         self.usage.output_tokens += tokens
 
@@ -295,7 +299,7 @@ class Run:
 
     def call(self, call: ToolCall) -> Outcome:
         """Validate, decide, run: what the model is told, and what the trace says of it."""
-        if self._repeats.too_often(call):
+        if self._loop_detector.too_often(call):
             return Outcome(REPEATED_CALL, REPEATED_CALL.removeprefix("error: "))
         outcome = Outcome("")
         try:
@@ -308,7 +312,7 @@ class Run:
             outcome.decision = decision
             if decision.allowed:
                 result = self._run_tool(tool, arguments)
-                outcome.result = result if tool.fits else self.agent.results.fit(result)
+                outcome.result = result if tool.fits else self.agent.results.truncate(result)
             else:
                 outcome.error = DENIED.format(reason=decision.reason)
         except ToolError as problem:
@@ -319,8 +323,8 @@ class Run:
         ) as problem:  # a tool's own bug: the model may find another way
             outcome.error = f"{type(problem).__name__}: {problem}"[:MAX_ERROR]
         if outcome.error is not None:
-            outcome.result = self.agent.results.fit(f"error: {outcome.error}")
-        self._repeats.saw(call, outcome.result)
+            outcome.result = self.agent.results.truncate(f"error: {outcome.error}")
+        self._loop_detector.record(call, outcome.result)
         return outcome
 
     def _run_tool(self, tool: Tool[..., Any], arguments: dict[str, Any]) -> str:
@@ -351,7 +355,7 @@ class Run:
 
         def expire() -> None:
             self._expired = True
-            self.agent.talk.stop()
+            self.agent.conversation.stop()
             if (errand := self.agent.errand) is not None:
                 errand.leave(self._left())
 

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import AgentError
 from ..conversation.messages import Message
 from ..inference import kv_snapshot
-from .sessions import CONVERSATION, held, kept_folders, no_name, sessions_folder
+from .session_store import CONVERSATION, held, kept_folders, no_name, sessions_folder
 
 
 @dataclass(frozen=True)

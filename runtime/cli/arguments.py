@@ -398,7 +398,7 @@ def setting(text: str) -> tuple[str, str]:
 
 def session(text: str) -> str:
     """A name that a session can have."""
-    from ..agent.sessions import no_name
+    from ..agent.session_store import no_name
 
     if problem := no_name(text):
         raise argparse.ArgumentTypeError(problem)

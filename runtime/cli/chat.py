@@ -18,7 +18,7 @@ from .suggesting import suggest_model
 from .traces import check_place
 
 if TYPE_CHECKING:
-    from ..agent.sessions import KeptSession
+    from ..agent.session_store import SavedSession
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         return _chat(args, output, kept)
 
 
-def _chat(args: argparse.Namespace, output: Output, kept: KeptSession | None) -> int:
+def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -> int:
     engine = load_model(args, output)
     chats = Chats(args, output, engine)
     reader = Reader(output, list(COMMANDS), args.dir)

@@ -155,7 +155,7 @@ def _model(chats: Chats, rest: str) -> None:
     engine = load_model(asked, chats.output)
     try:
         agent = begin(engine, asked, chats.output, chats.agent.files)
-        agent.seed(said(chats.agent))
+        agent.load_history(said(chats.agent))
     except BaseException:
         engine.close()
         raise

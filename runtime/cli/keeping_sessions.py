@@ -16,12 +16,12 @@ from ...traces.text import printable
 if TYPE_CHECKING:
     from ..agent.agent import Agent
     from ..agent.session_list import SessionInfo
-    from ..agent.sessions import KeptSession
+    from ..agent.session_store import SavedSession
     from .output import Output
 
 
 @contextmanager
-def opened(args: argparse.Namespace) -> Iterator[KeptSession | None]:
+def opened(args: argparse.Namespace) -> Iterator[SavedSession | None]:
     """The session that the arguments name, for this process alone; None where they name none.
 
     Where the arguments name no folder and no model, those of the session count.
@@ -33,7 +33,7 @@ def opened(args: argparse.Namespace) -> Iterator[KeptSession | None]:
         args.dir = args.dir or "."
         yield None
         return
-    from ..agent.sessions import last_session, open_session
+    from ..agent.session_store import last_session, open_session
 
     with open_session(args.session or last_session()) as kept:
         if kept.exists:
@@ -67,7 +67,7 @@ def _model_of(kept: SessionInfo) -> str | None:
 
 
 def resume(
-    kept: KeptSession | None, agent: Agent[Any], output: Output, *, quiet: bool = False
+    kept: SavedSession | None, agent: Agent[Any], output: Output, *, quiet: bool = False
 ) -> None:
     """Go on where it ended, and say so."""
     for line in kept.resume(agent) if kept is not None else ():
@@ -75,7 +75,7 @@ def resume(
             output.line(line, "dim")
 
 
-def keep(kept: KeptSession | None, agent: Agent[Any], output: Output) -> bool:
+def keep(kept: SavedSession | None, agent: Agent[Any], output: Output) -> bool:
     """Keep the conversation; what prevents it is told, and ends nothing: False then."""
     if kept is None:
         return True

@@ -39,7 +39,7 @@ def kept() -> list[Kept]:
     """Everything that is kept: our caches, the traces, and the models that were pulled."""
     import platformdirs
 
-    from ..agent.sessions import sessions_folder
+    from ..agent.session_store import sessions_folder
     from ..hub.settings import Settings
     from .traces import default_folder
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import AgentError
 from ...traces.text import printable
 from ..agent.session_list import SessionInfo, find_session, list_sessions, remove_session
-from ..agent.sessions import sessions_folder
+from ..agent.session_store import sessions_folder
 from ..hub.watch import size_text
 from .commands import transcript
 from .output import Output

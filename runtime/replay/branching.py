@@ -18,10 +18,10 @@ from ...errors import LimitReachedError, ReplayError, TriplepointError
 from ...traces.events import MessageEvent, PhaseEvent, RunStart, ToolEvent
 from ...traces.reader import Trace
 from ..agent.events import AgentEvent, Notice
-from ..agent.header import run_start
 from ..agent.history import History
-from ..agent.local import LocalTalk
+from ..agent.local_conversation import LocalConversation
 from ..agent.loop import Run
+from ..agent.run_metadata import run_start
 from ..conversation.messages import Message
 from ..conversation.toolcalls import ToolCall
 from .paper import PaperSession
@@ -231,9 +231,9 @@ def _take_over(
         phase, other = _played(past, agent, turn, step)
         if not other:
             return phase, ""
-    agent.begin_anew()
+    agent.reset()
     agent.messages = _rendered(past, agent, turn, step)
-    agent.talk.seed(agent.messages)
+    agent.conversation.load_history(agent.messages)
     agent.turn = turn - 1
     if not agent.messages:
         return None, ""
@@ -242,7 +242,7 @@ def _take_over(
 
 def _other(agent: Agent[Any], header: RunStart) -> str:
     """Why the recorded tokens are not this agent's; empty if they are."""
-    if not isinstance(agent.talk, LocalTalk) or header.config.get("server"):
+    if not isinstance(agent.conversation, LocalConversation) or header.config.get("server"):
         return "the model runs in another server"
     if not header.model.sha256 or agent.engine.model.sha256 != header.model.sha256:
         return f"the model is {agent.engine.model.name} and was {header.model.name}"
@@ -260,10 +260,10 @@ def _played(past: Past, agent: Agent[Any], turn: int, step: int) -> tuple[PhaseE
 
     Gives why the tokens are not the recorded ones, if that is what came out.
     """
-    talk = agent.talk
-    assert isinstance(talk, LocalTalk)
-    session = talk.session
-    paper = talk.session = PaperSession(session.context)  # pyright: ignore[reportAttributeAccessIssue]
+    conversation = agent.conversation
+    assert isinstance(conversation, LocalConversation)
+    session = conversation.session
+    paper = conversation.session = PaperSession(session.context)  # pyright: ignore[reportAttributeAccessIssue]
     agent.use_trace(Trace())  # what happened is in the parent's
     start, own = past.start(turn, step), past.before(turn, step)
     try:
@@ -282,7 +282,7 @@ def _played(past: Past, agent: Agent[Any], turn: int, step: int) -> tuple[PhaseE
     except TriplepointError as error:
         return None, f"the recorded tokens cannot be taken over ({error})"
     finally:
-        talk.session = session
+        conversation.session = session
         agent.use_trace(None)
     if own and paper.tokens != past.tokens(turn, step):
         return None, "the recorded tokens are not what these messages make now"
@@ -296,15 +296,15 @@ def _played(past: Past, agent: Agent[Any], turn: int, step: int) -> tuple[PhaseE
 
 def _play_step(run: Run, past: Past, paper: PaperSession, turn: int, step: int) -> None:
     """Feed what was fed, and have the model say what it said."""
-    talk = run.agent.talk
+    conversation = run.agent.conversation
     run.usage.steps, run.usage.output_tokens = step, 0
-    for _ in talk.feed(run, past.fed(turn, step), "prompt"):
+    for _ in conversation.append(run, past.fed(turn, step), "prompt"):
         pass
     paper.script = past.decoded(turn, step)
     if not paper.script:  # stopped before its first token
         return
     try:
-        for _ in talk.ask(run):
+        for _ in conversation.generate(run):
             pass
     except LimitReachedError:
         pass  # it was cut there

@@ -51,7 +51,7 @@ class Setting:
 
 def what_differs(header: RunStart, engine: Engine) -> list[Setting]:
     """Everything that a trace records of how tokens come about and that is another now."""
-    from ..agent.header import versions
+    from ..agent.run_metadata import versions
 
     model, now, drafts = engine.model, versions(), engine.speculative.as_dict()
     pairs = [

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
 from ...traces.reader import Trace
 from ..agent.agent import Agent
-from ..agent.header import run_start
+from ..agent.run_metadata import run_start
 from ..inference.engine import Engine
 from .library import SUFFIX, folder, root
 

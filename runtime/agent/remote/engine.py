@@ -140,7 +140,7 @@ class RemoteEngine:
 
     def _first_model(self) -> str:
         """The first model that the server lists."""
-        from .exchange import fetch_json
+        from .sse_client import fetch_json
 
         try:
             answer = fetch_json(self, "/models", timeout=CONNECT)

@@ -388,8 +388,8 @@ def test_what_all_forks_begin_with_is_read_once() -> None:
         cold = Agent(engine, trace=False, system="word " * 600, max_tokens=8)
         (alone,) = prompts(cold, 1)
         warm = Agent(engine, trace=False, system="word " * 600, max_tokens=8)
-        read = warm.warm()
-        again = warm.warm()
+        read = warm.prefill_system()
+        again = warm.prefill_system()
         first, second = prompts(warm, 2)
         for agent in (cold, warm):
             list(agent.stream("hello"))

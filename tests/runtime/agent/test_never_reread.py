@@ -36,7 +36,7 @@ def test_a_turn_of_200_tokens_after_20_000(tmp_path: Path) -> None:
     with Engine.load(long_nano(tmp_path / "long.gguf", 24576)) as engine:
         agent = Agent(engine, trace=False, max_tokens=1)
         word = "sensor"
-        each = agent.talk.count(f" {word}")
+        each = agent.conversation.count(f" {word}")
         list(agent.stream(word + f" {word}" * (20_000 // each)))
         assert len(agent.session.tokens) >= 20_000
         question = word + f" {word}" * (180 // each)

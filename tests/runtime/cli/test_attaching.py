@@ -139,7 +139,7 @@ def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 def test_a_name_that_was_used_is_not_used_again(agent: Agent, pipe: Any, folder: Path) -> None:
     """Neither that of a file nor that of a document that the conversation has read before."""
     (folder / "stdin.txt").write_text("the folder's own\n")
-    agent.seed([("What is in stdin-2.txt?", "A log.")])
+    agent.load_history([("What is in stdin-2.txt?", "A log.")])
     pipe(LOG)
 
     assert with_attachments("What now?", agent, Output(), piped=True) == "What now in stdin-3.txt?"

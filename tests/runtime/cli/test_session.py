@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from triplepoint.runtime.agent.sessions import open_session
+from triplepoint.runtime.agent.session_store import open_session
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -11,7 +11,7 @@ MAX_KEPT = 32 * 2**20  # characters of cut results that can be read on
 _CHARS = 16  # characters a token, at most, that are looked at: more would not fit anyhow
 
 
-class Results:
+class ToolOutputStore:
     """What tools of one conversation returned, as far as it was cut.
 
     Args:
@@ -29,7 +29,7 @@ class Results:
         self._kept: dict[str, str] = {}
         self._made = 0
 
-    def fit(self, text: str) -> str:
+    def truncate(self, text: str) -> str:
         """The text, or what fits of it and a note of what does not."""
         if self._fits(text):
             return text

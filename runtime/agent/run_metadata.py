@@ -98,7 +98,7 @@ def run_start(agent: Agent[Any], task: str) -> RunStart:
             "result_tokens": agent.results.budget,
             "system": config.system,
             "options": dict(config.options),
-            **agent.talk.settings(),
+            **agent.conversation.settings(),
             "output": config.output,
             "policy": agent.policy.describe(),
             "notes": agent.notes,

@@ -20,8 +20,8 @@ from ...inference.sampling import GREEDY
 from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
 from ..prompt import counted
 from ..repetition import RepetitionStop, Words
-from .exchange import BusyError, Exchange
 from .reply import StreamedReply
+from .sse_client import BusyError, Exchange
 
 if TYPE_CHECKING:
     from ..agent import AgentConfig
@@ -44,7 +44,7 @@ class _Times:
     first_clock: float = 0.0
 
 
-class RemoteTalk:
+class RemoteConversation:
     """See `Talk`.
 
     Attributes:
@@ -78,20 +78,20 @@ class RemoteTalk:
     def stop(self) -> None:
         """Nothing to do: `ask` looks at the run all the time, and closes the connection."""
 
-    def mark(self) -> int:
-        """See `Talk.mark`."""
+    def checkpoint(self) -> int:
+        """See `Conversation.checkpoint`."""
         return len(self.wire)
 
     def rewind(self, mark: int) -> None:
         """See `Talk.rewind`."""
         del self.wire[mark:]
 
-    def seed(self, messages: Sequence[Message]) -> None:
-        """Begin with these messages (see `Talk.seed`)."""
+    def load_history(self, messages: Sequence[Message]) -> None:
+        """Begin with these messages (see `Conversation.load_history`)."""
         self.wire = [{"role": one.role, "content": one.content} for one in messages]
 
-    def adopt(self, other: RemoteTalk) -> None:
-        """Take over what was sent so far (see `Talk.adopt`)."""
+    def fork_from(self, other: RemoteConversation) -> None:
+        """Take over what was sent so far (see `Conversation.fork_from`)."""
         self.wire = [dict(message) for message in other.wire]
 
     def settings(self) -> dict[str, Any]:
@@ -103,21 +103,21 @@ class RemoteTalk:
             "server": self.engine.base_url,
         }
 
-    def feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
-        """Put the messages in line; they are sent when the model is asked (see `Talk.feed`)."""
+    def append(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+        """Queue the messages; `generate` sends them (see `Conversation.append`)."""
         self._settle(new)
         if self.wire and self.wire[-1]["role"] == "user":  # it was stopped before it spoke
             self.wire.append({"role": "assistant", "content": _SILENT})
         for message in new:
-            run.note(message.role, message.content)
+            run.log_message(message.role, message.content)
             if message.role != "tool":
                 self.wire.append({"role": message.role, "content": message.content})
         run.agent.messages = [*run.agent.messages, *new]
         self._purpose = purpose
         yield from ()
 
-    def ask(self, run: Run) -> Generator[AgentEvent, None, Reply]:
-        """Send the conversation and read what streams back (see `Talk.ask`)."""
+    def generate(self, run: Run) -> Generator[AgentEvent, None, Reply]:
+        """Send the conversation and read what streams back (see `Conversation.generate`)."""
         left = run.tokens_left()
         for attempt in range(1, self.engine.tries + 1):
             try:
@@ -248,9 +248,9 @@ class RemoteTalk:
             [said.answer, *(f"\n{call.name} {call.text}" for call in said.tool_calls())]
         )
         made = Message("assistant", shown, calls=tuple(reply.calls), said=reply.answer)
-        run.keep(made, reply, decode.tokens)
-        run.record(prefill, self._purpose)
-        run.record(decode, "tool_call" if said.calls else "answer")
+        run.commit_reply(made, reply, decode.tokens)
+        run.log_phase(prefill, self._purpose)
+        run.log_phase(decode, "tool_call" if said.calls else "answer")
         reuse = Reuse(prefill.cached_tokens, prefill.kv_after)
         return [PhaseFinished(prefill, reuse), PhaseFinished(decode)]
 

@@ -27,9 +27,9 @@ from ..conversation.ledger import Span
 from ..conversation.messages import Message
 from ..conversation.thoughts import Mark
 from ..inference import kv_snapshot
-from .header import run_start
 from .history import History
-from .local import LocalTalk
+from .local_conversation import LocalConversation
+from .run_metadata import run_start
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -64,7 +64,7 @@ class State:
     spans: list[Span] = field(default_factory=list)
 
 
-class KeptSession:
+class SavedSession:
     """One conversation on disk, held by this process until it is closed.
 
     Attributes:
@@ -106,39 +106,44 @@ class KeptSession:
         return f"session {self.name} was about {state.workspace}; the tools look at {now or 'none'}"
 
     def _resume(self, agent: Agent[Any], state: State) -> list[str]:
-        talk = agent.talk
+        conversation = agent.conversation
         same = state.model == agent.engine.model.sha256 and state.told == _told(agent)
-        if isinstance(talk, LocalTalk) and same and state.ids:
-            if not all(0 <= token < talk.engine.tokenizer.n_vocab for token in state.ids):
+        if isinstance(conversation, LocalConversation) and same and state.ids:
+            if not all(0 <= token < conversation.engine.tokenizer.n_vocab for token in state.ids):
                 raise self._refusal("has tokens that the model has not")
             agent.messages, agent.turn = list(state.messages), state.turn
-            return self._go_on(agent, talk, state)
+            return self._go_on(agent, conversation, state)
         agent.messages = _with_system(state.messages, agent.config.system)
         agent.turn = state.turn
         _begin(agent, state)
-        if not isinstance(talk, LocalTalk):
-            talk.seed([one for one in agent.messages if one.role != "tool" and not one.calls])
+        if not isinstance(conversation, LocalConversation):
+            conversation.load_history(
+                [one for one in agent.messages if one.role != "tool" and not one.calls]
+            )
             return [f"session {self.name}: the server is sent questions and answers, not calls"]
         what = "another model" if state.model != agent.engine.model.sha256 else "other tools"
         return [f"session {self.name} was kept with {what}: it is read once more"]
 
-    def _go_on(self, agent: Agent[Any], talk: LocalTalk, state: State) -> list[str]:
+    def _go_on(self, agent: Agent[Any], conversation: LocalConversation, state: State) -> list[str]:
         """The same tokens, and as much of their KV cache as there is."""
         began = time.perf_counter()
-        made = talk.session
+        made = conversation.session
         try:
-            talk.session = talk.engine.load_session(self.folder, made.context)
-            talk.session.profile, talk.session.speculative = made.profile, made.speculative
-            why = talk.session.restore_error
+            conversation.session = conversation.engine.load_session(self.folder, made.context)
+            conversation.session.profile, conversation.session.speculative = (
+                made.profile,
+                made.speculative,
+            )
+            why = conversation.session.restore_error
         except EngineError as error:
             why = str(error)
-        talk.restore(state.ids, state.spans, why)
-        agent._marks = list(state.marks)
+        conversation.restore(state.ids, state.spans, why)
+        agent._checkpoints = list(state.marks)
         _begin(agent, state)
         seconds = time.perf_counter() - began
-        reused = talk.session.n_cached
+        reused = conversation.session.n_cached
         if reused:
-            phase = talk.session.adopted_phase("session", seconds)
+            phase = conversation.session.adopted_phase("session", seconds)
             phase.turn = agent.turn
             agent.trace.write(phase)
         said = [
@@ -158,7 +163,7 @@ class KeptSession:
         _check_agent(agent)
         if not agent.messages:
             return
-        talk = agent.talk
+        conversation = agent.conversation
         state = State(
             VERSION,
             agent.engine.model.sha256,
@@ -172,10 +177,12 @@ class KeptSession:
         try:
             kv_snapshot.make_folder(self.folder)
             kv_snapshot.write_sealed(self.folder / CONVERSATION, _plain(state))
-            if isinstance(talk, LocalTalk):
-                cache = talk.session.cache
-                _make_room(self.folder, -(-talk.session.n_cached // PAGE) * cache.page_bytes)
-                talk.session.save(self.folder)
+            if isinstance(conversation, LocalConversation):
+                cache = conversation.session.cache
+                _make_room(
+                    self.folder, -(-conversation.session.n_cached // PAGE) * cache.page_bytes
+                )
+                conversation.session.save(self.folder)
         except (OSError, EngineError) as error:
             raise AgentError(f"session {self.name} could not be kept: {error}") from error
 
@@ -185,7 +192,7 @@ class KeptSession:
             os.close(self._lock)
             self._lock = -1
 
-    def __enter__(self) -> KeptSession:
+    def __enter__(self) -> SavedSession:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -229,7 +236,7 @@ def no_name(name: str) -> str:
     )
 
 
-def open_session(name: str, root: str | Path | None = None) -> KeptSession:
+def open_session(name: str, root: str | Path | None = None) -> SavedSession:
     """The conversation of that name, for this process alone; a new one if there is none.
 
     Args:
@@ -256,7 +263,7 @@ def open_session(name: str, root: str | Path | None = None) -> KeptSession:
     if not _take(lock):
         os.close(lock)
         raise AgentError(f"session {name} is in use by another process; end that, or name another")
-    return KeptSession(name, folder, lock)
+    return SavedSession(name, folder, lock)
 
 
 def last_session(root: str | Path | None = None) -> str:
@@ -342,7 +349,9 @@ def _begin(agent: Agent[Any], state: State) -> None:
 
 def _told(agent: Agent[Any]) -> str:
     """SHA-256 of the system message, the tools and the template."""
-    template = agent.talk.chat.source if isinstance(agent.talk, LocalTalk) else ""
+    template = (
+        agent.conversation.chat.source if isinstance(agent.conversation, LocalConversation) else ""
+    )
     told = [agent.config.system, agent.tools.schemas(), template]
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 

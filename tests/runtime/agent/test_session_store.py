@@ -15,10 +15,10 @@ import pytest
 from helpers.agents import END, MakeEngine
 
 from triplepoint.errors import AgentError
-from triplepoint.runtime.agent import sessions
+from triplepoint.runtime.agent import session_store
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished
-from triplepoint.runtime.agent.sessions import KeptSession, last_session, open_session
+from triplepoint.runtime.agent.session_store import SavedSession, last_session, open_session
 from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.replay.replay import verify
@@ -243,7 +243,7 @@ def test_not_through_links(engine: Engine, work: Path, root: Path) -> None:
 
 def test_one_process_at_a_time(root: Path) -> None:
     """Who comes second is told; after the first has closed it, it can be had."""
-    code = "import sys; from triplepoint.runtime.agent.sessions import open_session; "
+    code = "import sys; from triplepoint.runtime.agent.session_store import open_session; "
     code += "open_session('it', sys.argv[1])"
     command = [sys.executable, "-c", code, str(root)]
     with open_session("it", root):
@@ -310,8 +310,8 @@ def test_the_oldest_caches_make_room(
     """Beyond the limit the KV cache that was used longest ago goes; what was said stays."""
     agent = _agent(engine, work)
     _ask(agent, FIRST)
-    monkeypatch.setattr(sessions, "MOST_BYTES", 2 * agent.session.cache.page_bytes)
-    held: KeptSession | None = None
+    monkeypatch.setattr(session_store, "MOST_BYTES", 2 * agent.session.cache.page_bytes)
+    held: SavedSession | None = None
     for at, name in enumerate(("oldest", "old", "held", "new")):
         with open_session(name, root) as kept:
             kept.save(agent)

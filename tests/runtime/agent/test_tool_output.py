@@ -7,7 +7,7 @@ import re
 import pytest
 
 from triplepoint.errors import ToolError
-from triplepoint.runtime.agent.results import Results
+from triplepoint.runtime.agent.tool_output import ToolOutputStore
 
 
 def words(text: str) -> int:
@@ -17,17 +17,17 @@ def words(text: str) -> int:
 
 def test_what_fits_stays_as_it_is() -> None:
     """Up to the budget nothing is added or taken."""
-    results = Results(100, words)
+    results = ToolOutputStore(100, words)
 
     for text in ("", "short", "word " * 100, "x" * 1500):
-        assert results.fit(text) == text
+        assert results.truncate(text) == text
 
 
 def test_what_is_cut_is_said() -> None:
     """Without a way to read on the note says to ask for less."""
     text = "\n".join(f"line {number}" for number in range(1000))
 
-    cut = Results(100, words).fit(text)
+    cut = ToolOutputStore(100, words).truncate(text)
 
     body, note = cut.rsplit("\n", 1)
     assert text.startswith(body)
@@ -39,9 +39,9 @@ def test_what_is_cut_is_said() -> None:
 @pytest.mark.parametrize("text", ["word " * 3000, "x" * 30_000, "ä\n" * 5000, "😀" * 9000])
 def test_a_cut_result_can_be_read_to_its_end(text: str) -> None:
     """Following the notes gives every character, each page within the budget."""
-    results = Results(200, lambda part: len(part.encode()) // 2)
+    results = ToolOutputStore(200, lambda part: len(part.encode()) // 2)
     read = results.tool()
-    page = results.fit(text)
+    page = results.truncate(text)
     seen, pages = 0, 1
     whole = ""
     while found := re.search(r'\n\[cut: .*read_result\(id="(r1)", start=(\d+)\)\]$', page):
@@ -66,18 +66,18 @@ def test_a_huge_result_is_cut_quickly() -> None:
         counted += len(text)
         return len(text) // 4
 
-    Results(1000, count).fit("x" * 50_000_000)
+    ToolOutputStore(1000, count).truncate("x" * 50_000_000)
 
     assert counted < 500_000
 
 
 def test_old_results_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded; a result that is gone is named as such."""
-    monkeypatch.setattr("triplepoint.runtime.agent.results.MAX_KEPT", 5000)
-    results = Results(10, words)
+    monkeypatch.setattr("triplepoint.runtime.agent.tool_output.MAX_KEPT", 5000)
+    results = ToolOutputStore(10, words)
     read = results.tool()
     for _ in range(3):
-        results.fit("word " * 500)
+        results.truncate("word " * 500)
 
     with pytest.raises(ToolError, match="no such result: r1; there are r2, r3"):
         read.call({"id": "r1", "start": 0})

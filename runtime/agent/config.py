@@ -83,7 +83,7 @@ def check_task(task: object) -> None:
         raise AgentError("the question is empty; give a text")
 
 
-def share(context: int) -> int:
+def max_result_chars(context: int) -> int:
     """Characters that one result of a file tool may have where `context` tokens fit.
 
     Half as many characters as tokens: a few results fit even where a token is little more than a
@@ -92,12 +92,14 @@ def share(context: int) -> int:
     return min(formats.MAX_CHARS, max(1024, context // 2))
 
 
-def result_tokens_of(context: int) -> int:
+def max_result_tokens(context: int) -> int:
     """Tokens that one result of any other tool may have."""
     return min(4096, max(256, context // 4))
 
 
-def flat(tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None) -> Iterator[ToolLike]:
+def flatten_tools(
+    tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None,
+) -> Iterator[ToolLike]:
     """The tools in order: one, many, or groups of them such as `FileTools`."""
     if tools is None:
         return
@@ -109,4 +111,4 @@ def flat(tools: ToolLike | Iterable[ToolLike | Iterable[ToolLike]] | None) -> It
     for item in as_list(tools, "tools must be functions, Tool objects or groups", AgentError):
         if isinstance(item, str):  # what iterates over itself
             raise AgentError(f"{item!r} is a name, not a tool: give the function itself")
-        yield from flat(item)
+        yield from flatten_tools(item)

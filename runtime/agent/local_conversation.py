@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 ANSWER_ROOM = 256  # tokens that a compaction leaves free for the answer
 
 
-class LocalTalk:
+class LocalConversation:
     """See `Talk`.
 
     Attributes:
@@ -104,8 +104,8 @@ class LocalTalk:
         """See `Talk.stop`."""
         self.session.stop()
 
-    def mark(self) -> Mark:
-        """See `Talk.mark`."""
+    def checkpoint(self) -> Mark:
+        """See `Conversation.checkpoint`."""
         return self._thoughts.mark()
 
     def rewind(self, mark: Mark) -> None:
@@ -119,11 +119,11 @@ class LocalTalk:
         """The same place now, after thinking before it was taken out."""
         return self._thoughts.current(mark)
 
-    def seed(self, messages: Sequence[Message]) -> None:
+    def load_history(self, messages: Sequence[Message]) -> None:
         """Nothing to do: `feed` renders the whole conversation while the ledger is empty."""
 
-    def adopt(self, other: LocalTalk) -> PhaseEvent | None:
-        """Share the other's tokens: nothing is read again (see `Talk.adopt`)."""
+    def fork_from(self, other: LocalConversation) -> PhaseEvent | None:
+        """Share the other's tokens: nothing is read again (see `Conversation.fork_from`)."""
         began = time.perf_counter()
         if not len(other.ledger):  # what `warm` has read is found when the first question is fed
             self.session = other.session.fork()
@@ -137,8 +137,8 @@ class LocalTalk:
         self._thoughts.cuts = list(other._thoughts.cuts)
         return self.session.adopted_phase("fork", time.perf_counter() - began)
 
-    def warm(self) -> int:
-        """Read what every conversation begins with; returns its tokens (see `Agent.warm`)."""
+    def prefill_system(self) -> int:
+        """Prefill what each conversation begins with; returns tokens (see `Agent.prefill_system`)."""
         if len(self.ledger) or self.session.tokens:
             return 0
         system, chat = self.config.system, self.chat
@@ -225,24 +225,24 @@ class LocalTalk:
         text = f"[dropped to make room: {span.tokens:,} tokens; call {name} again if needed]"
         return self.engine.tokenizer.encode(text)
 
-    def feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
-        """Prefill the new messages, and nothing else (see `Talk.feed`).
+    def append(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+        """Prefill the new messages, and nothing else (see `Conversation.append`).
 
         Where that was asked for, a context that is full is compacted first, and it is said.
         """
         try:
-            yield from self._feed(run, new, purpose)
+            yield from self._append(run, new, purpose)
             return
         except ContextOverflowError as error:
             full = error
-        phase = run.agent.make_room(self._wanted) if self.config.compact else None
+        phase = run.agent.compact_to_fit(self._wanted) if self.config.compact else None
         if phase is None:
             raise full
         yield Notice(f"the context was full: {dropped_text(phase)}")
-        yield PhaseFinished(run.record(phase, "compaction"))
-        yield from self._feed(run, new, purpose)
+        yield PhaseFinished(run.log_phase(phase, "compaction"))
+        yield from self._append(run, new, purpose)
 
-    def _feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+    def _append(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         agent, session, ledger, chat = run.agent, self.session, self.ledger, self.chat
         session.on_progress = agent.on_progress
         changed = ledger.first_difference(session.tokens)
@@ -267,7 +267,7 @@ class LocalTalk:
         try:
             self._check_room(before)
             for message in new:  # before the long part, so that a kill does not lose the question
-                run.note(message.role, message.content)
+                run.log_message(message.role, message.content)
         except BaseException:
             ledger.truncate(before)
             if start is not None:
@@ -300,7 +300,7 @@ class LocalTalk:
             run.usage.reread_s += miss.seconds
             if miss.why != DROPPED_THOUGHTS:
                 yield Notice(str(miss))
-        yield PhaseFinished(run.record(phase, purpose), reuse)
+        yield PhaseFinished(run.log_phase(phase, purpose), reuse)
 
     def _miss(self, changed: Miss | None, start: int | None) -> Miss | None:
         """Why the session is not what the conversation now begins with, if it is not.
@@ -319,8 +319,8 @@ class LocalTalk:
         found = tokens[start] if start < len(tokens) else None
         return Miss(start, expected, found, was, DROPPED_THOUGHTS)
 
-    def ask(self, run: Run) -> Generator[AgentEvent, None, Reply]:
-        """Decode one turn of the model (see `Talk.ask`)."""
+    def generate(self, run: Run) -> Generator[AgentEvent, None, Reply]:
+        """Decode one turn of the model (see `Conversation.generate`)."""
         session, ledger = self.session, self.ledger
         tokenizer = self.engine.tokenizer
         left = run.tokens_left()
@@ -405,7 +405,7 @@ class LocalTalk:
         )
         silent = set(thought)
         aloud = tokenizer.decode([token for n, token in enumerate(ids) if n not in silent])
-        run.keep(message, reply, len(ids), aloud)
+        run.commit_reply(message, reply, len(ids), aloud)
 
     def _measure(self, run: Run, phase: PhaseEvent, reply: Reply, ttft: float | None) -> None:
         """Put a decode into the sums and the trace."""
@@ -415,7 +415,7 @@ class LocalTalk:
         phase.constraint = self.grammar.name
         phase.finish_reason = "repetition" if reply.repeated else ""
         called = reply.calls or reply.cut_call is not None
-        run.record(phase, "tool_call" if called else "answer")
+        run.log_phase(phase, "tool_call" if called else "answer")
 
     def _check_room(self, before: int) -> None:
         session, ledger = self.session, self.ledger

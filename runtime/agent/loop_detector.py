@@ -9,7 +9,7 @@ SAME_CALLS = 2
 """Times that one call may give one result; after that it is not run again."""
 
 
-class Repeats:
+class LoopDetector:
     """The calls of one run, and how often each gave the same result."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Repeats:
         self._warned = True
         return True
 
-    def saw(self, call: ToolCall, result: str) -> None:
+    def record(self, call: ToolCall, result: str) -> None:
         """The call has given this result; a new result makes it a new call."""
         times, before = self._seen.get(call.key, (0, result))
         self._seen[call.key] = (times + 1 if before == result else 1, result)

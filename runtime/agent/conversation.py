@@ -1,6 +1,7 @@
 """What an agent's loop asks of a model: take in messages, then speak.
 
-`LocalTalk` does it token by token on an engine of ours, `RemoteTalk` through another server.
+`LocalConversation` does it token by token on an engine of ours, `RemoteConversation` through
+another server.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .loop import Run
 
 
-class Talk(Protocol):
+class Conversation(Protocol):
     """One conversation, as one model has it."""
 
     @property
@@ -30,7 +31,7 @@ class Talk(Protocol):
         """Tokens that the conversation may hold."""
         ...
 
-    def feed(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+    def append(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         """Take in the new messages; they are in ``run.agent.messages`` afterwards.
 
         Raises:
@@ -39,7 +40,7 @@ class Talk(Protocol):
         """
         ...
 
-    def ask(self, run: Run) -> Generator[AgentEvent, None, Reply]:
+    def generate(self, run: Run) -> Generator[AgentEvent, None, Reply]:
         """Let the model speak; what it said is in ``run.agent.messages``, also when it was cut.
 
         Raises:
@@ -57,7 +58,7 @@ class Talk(Protocol):
         """End what is running, from any thread."""
         ...
 
-    def mark(self) -> Any:
+    def checkpoint(self) -> Any:
         """A place in the conversation that `rewind` can go back to."""
         ...
 
@@ -65,11 +66,11 @@ class Talk(Protocol):
         """Forget everything since the mark."""
         ...
 
-    def seed(self, messages: Sequence[Message]) -> None:
+    def load_history(self, messages: Sequence[Message]) -> None:
         """Begin with these messages; they are read with the first new one."""
         ...
 
-    def adopt(self, other: Any) -> PhaseEvent | None:
+    def fork_from(self, other: Any) -> PhaseEvent | None:
         """Take over the conversation of another talk of the same kind, which stays as it is.
 
         Returns what that cost, for the trace.
