@@ -13,7 +13,7 @@ from ...errors import TraceError
 from ...traces.events import HistoryEvent
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
-from ..conversation.thoughts import Mark
+from ..conversation.reasoning_spans import Mark
 from .local_conversation import LocalConversation
 
 if TYPE_CHECKING:

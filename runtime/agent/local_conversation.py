@@ -22,13 +22,13 @@ from ..conversation.grammar import CallGrammar
 from ..conversation.ledger import (
     CHANGED_SESSION,
     DROPPED_THOUGHTS,
-    Miss,
+    PrefixMismatch,
     Reuse,
     Span,
     TokenLedger,
 )
+from ..conversation.reasoning_spans import Mark, Thoughts
 from ..conversation.reply import Reply, ReplyReader
-from ..conversation.thoughts import Mark, Thoughts
 from ..inference.sampling import Sampling
 from .compaction import compacted, dropped_text
 from .events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
@@ -302,7 +302,7 @@ class LocalConversation:
                 yield Notice(str(miss))
         yield PhaseFinished(run.log_phase(phase, purpose), reuse)
 
-    def _miss(self, changed: Miss | None, start: int | None) -> Miss | None:
+    def _miss(self, changed: PrefixMismatch | None, start: int | None) -> PrefixMismatch | None:
         """Why the session is not what the conversation now begins with, if it is not.
 
         Args:
@@ -317,7 +317,7 @@ class LocalConversation:
         ids, tokens = self.ledger.ids, self.session.tokens
         expected = ids[start] if start < len(ids) else None
         found = tokens[start] if start < len(tokens) else None
-        return Miss(start, expected, found, was, DROPPED_THOUGHTS)
+        return PrefixMismatch(start, expected, found, was, DROPPED_THOUGHTS)
 
     def generate(self, run: Run) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Conversation.generate`)."""
@@ -400,7 +400,7 @@ class LocalConversation:
             "assistant",
             text,
             calls=tuple(reply.calls),
-            said=reply.answer,
+            text=reply.answer,
             thinking=reply.thinking,
         )
         silent = set(thought)

@@ -25,7 +25,7 @@ from ...errors import AgentError, EngineError
 from ...jit.kernels.kvcache import PAGE
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
-from ..conversation.thoughts import Mark
+from ..conversation.reasoning_spans import Mark
 from ..inference import kv_snapshot
 from .history import History
 from .local_conversation import LocalConversation

@@ -181,7 +181,7 @@ def said(agent: Agent) -> list[tuple[str, str]]:
         if message.role == "user":
             pairs.append((message.content, ""))
         elif message.role == "assistant" and pairs:
-            answer = message.content if message.said is None else message.said
+            answer = message.content if message.text is None else message.text
             pairs[-1] = pairs[-1][0], "" if message.calls else answer
     return [(question, answer) for question, answer in pairs if answer]
 
@@ -208,7 +208,7 @@ def transcript(messages: Sequence[Message], title: str) -> str:
             parts.append(f"- `{name}`: {outcome}")
         elif message.role == "assistant":
             waiting = [short(call_text(call.name, call.arguments), 200) for call in message.calls]
-            answer = message.content if message.said is None else message.said
+            answer = message.content if message.text is None else message.text
             if answer.strip():
                 parts.append(printable(answer, block=True))
                 answered = not message.calls

@@ -9,8 +9,8 @@ else. Words are still cut as in the joined text (`Tokenizer.encode_parts`), so a
 the ids that it would give as one text.
 
 History is never read again. What the model has generated stays as it is; a later turn renders the
-end of the conversation with marks (`window.py`), and only what follows the last assistant's mark is
-new.
+end of the conversation with marks (`incremental_render.py`), and only what follows the last
+assistant's mark is new.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ...errors import TemplateError
 from ..tokens.segments import Marks, Segment
 from ..tokens.tokenizer import Tokenizer
 from .formats import FALLBACK, format_for, format_of
+from .incremental_render import Window
 from .messages import Message, call_shown, results_as_user, shown_to_template, whole_answer
 from .proof import written_by
+from .reasoning_tags import Thinking, thinking_of
 from .template import ChatTemplate, TemplateRefusalError
-from .thinking import Thinking, thinking_of
 from .toolcalls import ToolCall, ToolFormat
-from .window import Window
 
 CHATML = """\
 {%- for message in messages %}
@@ -406,7 +406,7 @@ class Chat:
         there = {segment.message for segment in segments}
         for i, message in enumerate(messages[since:], since):
             # Of an assistant's calls the template may have written all itself, names and all.
-            text = message.said if message.calls else message.content
+            text = message.text if message.calls else message.content
             if text and i not in there:
                 raise TemplateError(
                     f"the chat template leaves out message {i} ({message.role}); "

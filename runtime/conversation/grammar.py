@@ -24,7 +24,7 @@ from ...errors import GrammarError
 from ..gguf.types import TokenType
 from ..tokens.foreign import translated
 from .formats import FORMATS
-from .thinking import Thinking, thinking_of
+from .reasoning_tags import Thinking, thinking_of
 from .toolcalls import ToolFormat, json_rule, quoted, strict
 
 if TYPE_CHECKING:

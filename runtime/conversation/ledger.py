@@ -59,7 +59,7 @@ class Reuse:
     """Tokens that were read again, mostly because thinking before them was dropped."""
     reread_s: float = 0.0
     """What that took."""
-    miss: Miss | None = None
+    miss: PrefixMismatch | None = None
     """Where the reading began, and why."""
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Reuse:
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
+class PrefixMismatch:
     """The first token at which a sequence leaves the ledger."""
 
     position: int
@@ -89,7 +89,7 @@ class Miss:
     seconds: float = 0.0
     """What that took."""
 
-    def cost(self, tokens: int, phase: PhaseEvent) -> Miss:
+    def cost(self, tokens: int, phase: PhaseEvent) -> PrefixMismatch:
         """With its cost: of a prefill the share that these tokens of the old ones have."""
         seconds = phase.wall_s * tokens / max(1, phase.tokens)
         return replace(self, tokens=tokens, seconds=seconds)
@@ -184,7 +184,7 @@ class TokenLedger:
             last = self.spans[-1]
             self.spans[-1] = Span(last.start, length, last.origin, last.message, last.label)
 
-    def first_difference(self, tokens: Sequence[int]) -> Miss | None:
+    def first_difference(self, tokens: Sequence[int]) -> PrefixMismatch | None:
         """Where a session's tokens stop being exactly the ledger; None when they are the ledger.
 
         Only then can a turn extend the session; else it has to be read again from there on.
@@ -194,7 +194,7 @@ class TokenLedger:
         both = enumerate(zip(self.ids, tokens, strict=False))
         shorter = min(len(self.ids), len(tokens))
         position = next((i for i, (ours, theirs) in both if ours != theirs), shorter)
-        return Miss(
+        return PrefixMismatch(
             position,
             self.ids[position] if position < len(self.ids) else None,
             tokens[position] if position < len(tokens) else None,

@@ -26,7 +26,7 @@ class Message:
     call_id: str = ""
     calls: tuple[ToolCall, ...] = ()
     """Of an assistant: the calls that it made, which a template may want apart."""
-    said: str | None = None
+    text: str | None = None
     """Of an assistant: what it said beside them; its content where it is not given."""
     thinking: str = ""
     """Of an assistant: what it thought before."""
@@ -63,7 +63,7 @@ def whole_answer(
         marks: where its texts are kept.
         form: how its calls are written into the text; None for a template that writes them.
     """
-    text = message.content if message.said is None else message.said
+    text = message.content if message.text is None else message.text
     shown: dict[str, Any] = {"role": "assistant", "content": ""}
     if text:
         shown["content"] = marks.put(text, "model", index)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import TemplateError
 from .formats import FORMATS
 from .template import ChatTemplate
-from .toolcalls import Opening, ToolCall, ToolFormat, quoted
+from .toolcalls import CallPrefix, ToolCall, ToolFormat, quoted
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
@@ -131,7 +131,7 @@ def _reads(form: ToolFormat, turn: str, prompt: str) -> bool:
     return False
 
 
-def _places(opening: Opening, turn: str, prompt: str) -> list[int]:
+def _places(opening: CallPrefix, turn: str, prompt: str) -> list[int]:
     """Where an opening stands in a turn at a place where it counts."""
     found = [match.start() for match in re.finditer(re.escape(opening.text), turn)]
     if opening.place == "anywhere":

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from ..tokens.tokenizer import Tokenizer
 from .formats.json_text import calls_in
 from .grammar import tag_ids
-from .stops import StopTexts, overlap
-from .thinking import Thinking, thinking_of
-from .toolcalls import Opening, ToolCall, ToolFormat
+from .reasoning_tags import Thinking, thinking_of
+from .stop_strings import StopTexts, overlap
+from .toolcalls import CallPrefix, ToolCall, ToolFormat
 
 Mode = Literal["answer", "thinking", "call"]
 
@@ -177,7 +177,7 @@ class ReplyReader:
             if self.stopped:
                 return pieces
             self._turn(tag)
-            text = text[place:] if isinstance(tag, Opening) else text[place + len(tag) :]
+            text = text[place:] if isinstance(tag, CallPrefix) else text[place + len(tag) :]
         if not ends:
             keep = max((overlap(text, tag) for tag in self._sought()), default=0)
             text, self._held = text[: len(text) - keep], text[len(text) - keep :]
@@ -188,9 +188,9 @@ class ReplyReader:
         tags = [tag for tag in self._text_tags if self._counts(tag)]
         return tags + ([o.text for o in self._kept] if self._mode == "answer" else [])
 
-    def _next(self, text: str) -> tuple[int, str | Opening] | None:
+    def _next(self, text: str) -> tuple[int, str | CallPrefix] | None:
         """The first tag or opening in a text, and where it is."""
-        places: list[tuple[int, str | Opening]] = []
+        places: list[tuple[int, str | CallPrefix]] = []
         for tag in self._text_tags:
             if self._counts(tag) and (place := text.find(tag)) >= 0:
                 places.append((place, tag))
@@ -198,7 +198,7 @@ class ReplyReader:
             places += [(p, o) for o in self._kept if (p := self._find(o, text)) is not None]
         return min(places, key=lambda found: found[0], default=None)
 
-    def _find(self, opening: Opening, text: str) -> int | None:
+    def _find(self, opening: CallPrefix, text: str) -> int | None:
         """Where an opening stands at a place where it counts."""
         place = text.find(opening.text)
         while place >= 0:
@@ -237,14 +237,14 @@ class ReplyReader:
         self._texts[mode].append(said)
         return [(mode, said)]
 
-    def _turn(self, tag: str | Opening) -> None:
+    def _turn(self, tag: str | CallPrefix) -> None:
         """A tag was met."""
         if tag == self._form.closing:
             self._parse("".join(self._texts["call"]))
         self._texts["call"].clear()
         self._blank = self._line = ""
-        self._bare = isinstance(tag, Opening)
-        self._mode = "call" if isinstance(tag, Opening) else self._modes[tag]
+        self._bare = isinstance(tag, CallPrefix)
+        self._mode = "call" if isinstance(tag, CallPrefix) else self._modes[tag]
 
     def _parse(self, body: str) -> None:
         try:

@@ -39,7 +39,7 @@ from jinja2.tests import TESTS
 from jinja2.utils import Namespace, pass_context
 
 from ..tokens.segments import HTML
-from .metering import Generation, Metered
+from .template_budget import Generation, Metered
 
 MAX_TEXT = 1 << 20  # characters; the schemas of a few hundred tools fit
 MAX_ITEMS = 20_000

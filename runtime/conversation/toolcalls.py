@@ -49,7 +49,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class CallPrefix:
     """A text that begins a call."""
 
     text: str
@@ -63,7 +63,7 @@ class ToolFormat(ABC):
     """A way to write tool calls."""
 
     name: str
-    openings: tuple[Opening, ...]
+    openings: tuple[CallPrefix, ...]
     """Texts that begin calls; from there on the grammar holds."""
     closing: str = ""
     """Text that ends one call; empty where the end of the turn ends all calls."""

@@ -322,7 +322,7 @@ def _rendered(past: Past, agent: Agent[Any], turn: int, step: int) -> list[Messa
         made = tuple(ToolCall(call.name, call.arguments, id=call.call_id) for call in calls)
         said = event.content if not made else _beside(event.content, calls)
         content = said if made else event.content
-        found.append(Message("assistant", content, calls=made, said=said, thinking=event.thinking))
+        found.append(Message("assistant", content, calls=made, text=said, thinking=event.thinking))
     if found and agent.config.system:
         found.insert(0, Message("system", agent.config.system))
     return found

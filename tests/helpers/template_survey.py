@@ -193,7 +193,7 @@ def _talk(chat: Chat) -> str:
     messages = [Message("system", "Be brief."), Message("user", "What's in it?")]
     opened = chat.open(messages)
     said = chat.form.render([CALL])
-    messages += [Message("assistant", said, calls=(CALL,), said="")]
+    messages += [Message("assistant", said, calls=(CALL,), text="")]
     messages += [Message("tool", "1\tdisk full", "read_file", CALL.id)]
     chat.extend(messages)
     messages += [Message("assistant", "It is full."), Message("user", "And now?")]

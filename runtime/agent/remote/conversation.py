@@ -247,7 +247,7 @@ class RemoteConversation:
         shown = "".join(
             [said.answer, *(f"\n{call.name} {call.text}" for call in said.tool_calls())]
         )
-        made = Message("assistant", shown, calls=tuple(reply.calls), said=reply.answer)
+        made = Message("assistant", shown, calls=tuple(reply.calls), text=reply.answer)
         run.commit_reply(made, reply, decode.tokens)
         run.log_phase(prefill, self._purpose)
         run.log_phase(decode, "tool_call" if said.calls else "answer")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import Opening, Tag, ToolCall, ToolFormat, any_of, arguments_rules, quoted
+from ..toolcalls import CallPrefix, Tag, ToolCall, ToolFormat, any_of, arguments_rules, quoted
 
 _HEAD = re.compile(r"\s*(?:<function=)?([^>\s]+)>\s*")
 _END = re.compile(r"\s*</function>\s*")
@@ -24,7 +24,7 @@ class Functionary(ToolFormat):
     """
 
     name = "functionary"
-    openings = (Opening("<function="),)
+    openings = (CallPrefix("<function="),)
     example = "<function=NAME><arguments></function>"
     asked = True
 

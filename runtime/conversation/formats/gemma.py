@@ -16,7 +16,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..toolcalls import (
-    Opening,
+    CallPrefix,
     Tag,
     ToolCall,
     ToolFormat,
@@ -54,7 +54,7 @@ class FunctionGemma(ToolFormat):
     """Calls in Gemma's notation, one after the other."""
 
     name = "functiongemma"
-    openings = (Opening("<start_function_call>"),)
+    openings = (CallPrefix("<start_function_call>"),)
     closing = "<end_function_call>"
     quote = "<escape>"
     inner = (quote,)
@@ -113,7 +113,7 @@ class Gemma4(FunctionGemma):
     """The same notation with the tokens of Gemma 4."""
 
     name = "gemma4"
-    openings = (Opening("<|tool_call>"),)
+    openings = (CallPrefix("<|tool_call>"),)
     closing = "<tool_call|>"
     quote = '<|"|>'
     inner = (quote,)

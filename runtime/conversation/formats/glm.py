@@ -14,7 +14,7 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import Opening, Tag, ToolCall, any_of, quoted
+from ..toolcalls import CallPrefix, Tag, ToolCall, any_of, quoted
 from .tagged import Tagged, in_a_row, plain, typed
 
 _NAME = re.compile(r'\s*([^\s<>(){}\[\]:,"]+)\s*')
@@ -26,7 +26,7 @@ class Glm(Tagged):
     """One function between two tags; its arguments follow its name."""
 
     name = "glm"
-    openings = (Opening("<tool_call>"),)
+    openings = (CallPrefix("<tool_call>"),)
     closing = "</tool_call>"
     end = "</arg_value>"
     after_end = _BREAK

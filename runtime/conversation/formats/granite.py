@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..toolcalls import Opening, ToolCall, written
+from ..toolcalls import CallPrefix, ToolCall, written
 from .mistral import Mistral
 
 
@@ -15,7 +15,7 @@ class Granite(Mistral):
     """A list of calls after another tag than Mistral's."""
 
     name = "granite"
-    openings = (Opening("<|tool_call|>"),)
+    openings = (CallPrefix("<|tool_call|>"),)
     reserved = ("<|start_of_role|>", "<|end_of_role|>")
     example = '<|tool_call|>[{"name": <name>, "arguments": <arguments>}]'
 

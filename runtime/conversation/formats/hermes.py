@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ..toolcalls import (
-    Opening,
+    CallPrefix,
     Tag,
     ToolCall,
     ToolFormat,
@@ -28,7 +28,7 @@ class Hermes(ToolFormat):
     """``<tool_call>`` around a JSON object; several calls stand on lines of their own."""
 
     name = "hermes"
-    openings = (Opening("<tool_call>"),)
+    openings = (CallPrefix("<tool_call>"),)
     closing = "</tool_call>"
     reserved = ("<tool_response>", "</tool_response>")
     example = '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'

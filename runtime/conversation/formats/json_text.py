@@ -11,7 +11,7 @@ from typing import Any
 
 from ..toolcalls import (
     MAX_CALLS,
-    Opening,
+    CallPrefix,
     Tag,
     ToolCall,
     ToolFormat,
@@ -32,8 +32,8 @@ class JsonText(ToolFormat):
 
     name = "json"
     openings = (
-        Opening('{"name": "', "line", kept=True),
-        Opening('[{"name": "', "line", kept=True),
+        CallPrefix('{"name": "', "line", kept=True),
+        CallPrefix('[{"name": "', "line", kept=True),
     )
     example = '{"name": <name>, "arguments": <arguments>}'
 

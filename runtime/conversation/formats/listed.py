@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import Opening, Tag, ToolCall, any_of, quoted, written
+from ..toolcalls import CallPrefix, Tag, ToolCall, any_of, quoted, written
 from .json_text import JsonText
 from .mistral import call_rules
 
@@ -20,7 +20,7 @@ class Listed(JsonText):
     """All calls of a turn between two tags."""
 
     name = "tool_calls"
-    openings = (Opening("<tool_calls>"),)
+    openings = (CallPrefix("<tool_calls>"),)
     closing = "</tool_calls>"
     around = ("[", ", ", "]")
     """What stands before, between and after the calls."""
@@ -60,6 +60,6 @@ class Nemotron(Listed):
     """The same with the tags of Nemotron Nano."""
 
     name = "nemotron"
-    openings = (Opening("<TOOLCALL>"),)
+    openings = (CallPrefix("<TOOLCALL>"),)
     closing = "</TOOLCALL>"
     example = '<TOOLCALL>[{"name": <name>, "arguments": <arguments>}]</TOOLCALL>'

@@ -12,7 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ..toolcalls import (
-    Opening,
+    CallPrefix,
     Tag,
     ToolCall,
     ToolFormat,
@@ -31,9 +31,9 @@ class Llama(ToolFormat):
 
     name = "llama"
     openings = (
-        Opening("<|python_tag|>"),
-        Opening('{"name": "', "turn", kept=True),
-        Opening('{"type": "function", "name": "', "turn", kept=True),
+        CallPrefix("<|python_tag|>"),
+        CallPrefix('{"name": "', "turn", kept=True),
+        CallPrefix('{"type": "function", "name": "', "turn", kept=True),
     )
     example = '{"name": <name>, "parameters": <arguments>}'
     single = True

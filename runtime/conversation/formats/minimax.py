@@ -13,7 +13,7 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import Opening, Tag, ToolCall, any_of, quoted
+from ..toolcalls import CallPrefix, Tag, ToolCall, any_of, quoted
 from .tagged import Tagged, in_a_row, plain, typed
 
 _INVOKE = re.compile(r'\s*<invoke name="([^"\n]+)">\n?')
@@ -28,7 +28,7 @@ class MiniMax(Tagged):
     """Each function on lines of its own, and each of its arguments."""
 
     name = "minimax"
-    openings = (Opening("<minimax:tool_call>"),)
+    openings = (CallPrefix("<minimax:tool_call>"),)
     closing = "</minimax:tool_call>"
     end = "</parameter>\n"
     example = (

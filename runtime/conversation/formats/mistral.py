@@ -11,7 +11,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ..toolcalls import (
-    Opening,
+    CallPrefix,
     Tag,
     ToolCall,
     ToolFormat,
@@ -30,7 +30,7 @@ class Mistral(ToolFormat):
     """A list of calls, up to the end of the turn."""
 
     name = "mistral"
-    openings = (Opening("[TOOL_CALLS]"),)
+    openings = (CallPrefix("[TOOL_CALLS]"),)
     reserved = (
         *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
         *("[INST]", "[/INST]"),

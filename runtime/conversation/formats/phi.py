@@ -10,7 +10,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from ..toolcalls import (
-    Opening,
+    CallPrefix,
     Tag,
     ToolCall,
     ToolFormat,
@@ -27,7 +27,7 @@ class Phi(ToolFormat):
     """A list of calls, or one call, between two tags."""
 
     name = "phi"
-    openings = (Opening("<|tool_call|>"), Opening("functools[", "turn", kept=True))
+    openings = (CallPrefix("<|tool_call|>"), CallPrefix("functools[", "turn", kept=True))
     closing = "<|/tool_call|>"
     reserved = ("<|tool|>", "<|/tool|>", "<|tool_response|>")
     example = '<|tool_call|>[{"name": <name>, "arguments": <arguments>}]<|/tool_call|>'

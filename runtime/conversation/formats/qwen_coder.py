@@ -15,7 +15,7 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import Opening, Tag, ToolCall, any_of, quoted
+from ..toolcalls import CallPrefix, Tag, ToolCall, any_of, quoted
 from .tagged import Tagged, in_a_row, plain, typed
 
 _FUNCTION = re.compile(r"\s*<function=([^>\n]+)>\n?(.*?)</function>\s*", re.DOTALL)
@@ -29,7 +29,7 @@ class QwenCoder(Tagged):
     """One function between two tags, each of its arguments on lines of its own."""
 
     name = "qwen3-coder"
-    openings = (Opening("<tool_call>"),)
+    openings = (CallPrefix("<tool_call>"),)
     closing = "</tool_call>"
     reserved = ("<tool_response>", "</tool_response>")
     example = (

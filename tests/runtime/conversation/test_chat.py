@@ -285,7 +285,7 @@ def test_a_template_that_refuses_a_result_of_no_call(tokenizer: Tokenizer) -> No
         "{% endfor %}{{ tools | tojson }}<|im_start|>assistant\n"
     )
     chat = Chat(tokenizer, tools=[TOOL], template=source)
-    called = replace(CALL, calls=(ToolCall("read_file", {"path": "x"}, id="c00010100"),), said="")
+    called = replace(CALL, calls=(ToolCall("read_file", {"path": "x"}, id="c00010100"),), text="")
 
     opened = text_of(chat.open([QUESTION, replace(called, content=""), RESULT]))
     extended = text_of(chat.extend([QUESTION, called, RESULT]))
@@ -311,7 +311,7 @@ def test_results_that_stand_before_what_was_said(
     )
     chat = Chat(make_tokenizer(), tools=[TOOL], template=source)
     call = ToolCall("read_file", dict(arguments), id="c00010100")
-    answer = Message("assistant", said + chat.form.render([call]), calls=(call,), said=said)
+    answer = Message("assistant", said + chat.form.render([call]), calls=(call,), text=said)
     chat.open([QUESTION])
 
     assert chat.notes == []

@@ -84,7 +84,7 @@ def test_a_round_of_calls_reads_as_the_reference(open_chat: Open, name: str) -> 
     said = chat.form.render([CALL])
     messages = [USER]
     pieces = [text_of(chat.open(messages)), said]
-    messages += [Message("assistant", said + stop, calls=(CALL,), said=""), RESULT]
+    messages += [Message("assistant", said + stop, calls=(CALL,), text=""), RESULT]
     pieces += [text_of(chat.extend(messages)).replace("<|im_end|>", stop), "It is full."]
 
     called = {"role": "assistant", "content": "", "tool_calls": [function(CALL)]}
@@ -113,7 +113,7 @@ def test_a_conversation_goes_on(open_chat: Open, name: str) -> None:
     """Two rounds of calls and two more questions: each extension holds what is new, and only it."""
     chat, stop = open_chat(name)
     said = chat.form.render([CALL])
-    called = Message("assistant", said + stop, calls=(CALL,), said="")
+    called = Message("assistant", said + stop, calls=(CALL,), text="")
     messages = [Message("system", "Be brief."), USER]
     opened = text_of(chat.open(messages))
     messages += [called, RESULT]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.reasoning_tags import Thinking
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
-from triplepoint.runtime.conversation.thinking import Thinking
 from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 

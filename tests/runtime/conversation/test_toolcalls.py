@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from triplepoint.runtime.conversation.formats import FORMATS, Hermes, format_of, register
-from triplepoint.runtime.conversation.toolcalls import MAX_INTEGER, Opening, ToolCall, strict
+from triplepoint.runtime.conversation.toolcalls import MAX_INTEGER, CallPrefix, ToolCall, strict
 
 
 def test_hermes_reads_what_json_dumps_writes() -> None:
@@ -40,7 +40,7 @@ def test_a_template_names_its_format() -> None:
 
     class Other(Hermes):
         name = "other"
-        openings = (Opening("[CALL]"),)
+        openings = (CallPrefix("[CALL]"),)
 
     register(Other())
     try:

@@ -6,7 +6,7 @@ import itertools
 
 from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.reply import ReplyReader
-from triplepoint.runtime.conversation.stops import StopTexts
+from triplepoint.runtime.conversation.stop_strings import StopTexts
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
 

@@ -15,8 +15,8 @@ from triplepoint.errors import ContextOverflowError, PassCancelledError
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import PhaseFinished, TextDelta, ThinkingDelta
 from triplepoint.runtime.conversation.chat import Chat, Message
-from triplepoint.runtime.conversation.thinking import Thinking, thinking_of
-from triplepoint.runtime.conversation.thoughts import THOUGHT
+from triplepoint.runtime.conversation.reasoning_spans import THOUGHT
+from triplepoint.runtime.conversation.reasoning_tags import Thinking, thinking_of
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.traces import Trace
