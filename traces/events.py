@@ -77,7 +77,7 @@ class RunStart(Event):
     """OpenAI-style schemas of the tools; the grammar of tool calls is made from them."""
     semconv: str = SEMCONV
     tuning: dict[str, Any] = Field(default_factory=dict)
-    """How passes are played: for each setting its ``value`` and ``why``; see docs/policy.md."""
+    """How passes are run: for each setting its ``value`` and ``why``; see docs/policy.md."""
     regime_map: dict[str, Any] = Field(default_factory=dict)
     """Bounds that the cost model names over tokens in a pass and KV length; see docs/trace.md."""
     redacted: bool = False
@@ -208,7 +208,7 @@ class PhaseEvent(Event):
     predicted_s: dict[str, float] = Field(default_factory=dict)
     """Least seconds by bound that the cost model gave before the pass."""
     tuning: list[str] = Field(default_factory=list)
-    """What was corrected in how passes are played, a line each; see docs/policy.md."""
+    """What was corrected in how passes are run, a line each; see docs/policy.md."""
     predicted_by: str = ""
     """``calibration``, ``quick calibration``, or ``roofline``: the limits alone."""
     predicted_wall_s: float = 0.0

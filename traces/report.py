@@ -137,7 +137,7 @@ def by_layer(trace: Trace) -> list[tuple[str, Table]]:
 
 
 def of_tuning(trace: Trace) -> list[str]:
-    """How passes were played and why, and what was corrected in which phase."""
+    """How passes were run and why, and what was corrected in which phase."""
     settings = trace.header.tuning if trace.header is not None else {}
     if not settings:
         return ["the execution policy was not recorded"]

@@ -120,7 +120,7 @@ def _regime_map(agent: Agent) -> dict[str, Any]:
 
 
 def _tuning(engine: Engine | RemoteEngine) -> dict[str, Any]:
-    """How passes are played, and why; empty for an engine on another machine."""
+    """How passes are run, and why; empty for an engine on another machine."""
     tuning = getattr(engine, "tuning", None)
     return {} if tuning is None else tuning.describe()
 

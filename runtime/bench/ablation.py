@@ -2,7 +2,7 @@
 
 All variants run in turns in one process, a round of all of them for each repetition, and a time is
 compared with the policy's of the same round: what moves the machine moves both. A whole run of an
-agent is played too: its phases' numbers of tokens, with random ids, and its tools as pauses.
+agent is run too: its phases' numbers of tokens, with random ids, and its tools as pauses.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from .runner import Case, Result, Runner, Samples
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
-    from ..physics.limits import Limits
+    from ..physics.roofline_probe import RooflineProbe
 
 SCRIPT = Path(__file__).with_name("peer.py")
 GOODBYE_S = 10.0  # patience with a peer that has been asked to end
@@ -186,18 +186,18 @@ class Contest:
         todo: Sequence[Case],
         *,
         repeat: int = 5,
-        limits: Limits | None = None,
+        limits: RooflineProbe | None = None,
     ) -> None:
         """Load the model in the peer.
 
         Raises:
             EngineError: a case is too long, or the peer cannot load the model.
         """
-        from ..physics.limits import Limits
+        from ..physics.roofline_probe import RooflineProbe
 
         self.engine, self.peer, self.todo, self.repeat = engine, peer, todo, repeat
         self._runner = Runner(engine, todo)
-        self._limits = limits or Limits(engine.library, engine.pool)
+        self._limits = limits or RooflineProbe(engine.library, engine.pool)
         longest = max(case.end for case in todo)
         peer.load(engine.model.path, longest, engine.threads)
 

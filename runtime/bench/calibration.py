@@ -28,18 +28,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...jit.kernels.attention import token_tile
-from ..physics.calibration import Calibration, busy, keep, kept, path_of
+from ..physics.calibration import Calibration, busy, load, path_of, save
 from ..physics.costs import attention_s, linear_s, pass_cost
-from ..physics.expectation import (
+from ..physics.latency_model import (
     ATTENTION_OVERLAP,
     PRODUCTS_OVERLAP,
     Efficiency,
-    Expectation,
+    LatencyEstimate,
     Passes,
-    expect,
+    estimate,
 )
-from ..physics.limits import Limits
 from ..physics.machine import MachineProfile
+from ..physics.roofline_probe import RooflineProbe
 from .runner import Case, Runner, part_of
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Sample:
 
 @contextlib.contextmanager
 def all_threads(engine: Engine) -> Iterator[None]:
-    """Every pass is played by all threads, and nothing is corrected meanwhile."""
+    """Every pass is run by all threads, and nothing is corrected meanwhile."""
     tuning, fixed = engine.tuning, engine.tuning.fixed
     always = tuning._always
     tuning.fixed = dataclasses.replace(fixed, threads=engine.threads, online=False)
@@ -101,10 +101,12 @@ def all_threads(engine: Engine) -> Iterator[None]:
 class Sampler:
     """Times passes of an engine and takes the limits beside them."""
 
-    def __init__(self, engine: Engine, cases: Sequence[Case], limits: Limits | None = None) -> None:
+    def __init__(
+        self, engine: Engine, cases: Sequence[Case], limits: RooflineProbe | None = None
+    ) -> None:
         """Raises `EngineError` if a case does not fit the context."""
         self.engine = engine
-        self.limits = limits or Limits(engine.library, engine.pool)
+        self.limits = limits or RooflineProbe(engine.library, engine.pool)
         self._runner = Runner(engine, cases)
 
     @staticmethod
@@ -179,7 +181,7 @@ _PARTS = ("products", "head", "attention", "rows")
 
 
 def parts_of(measured: Mapping[Plan[Any], TapeTimes], active_threads: float) -> dict[str, float]:
-    """Seconds that each of `players` threads was in each part, in a session's passes."""
+    """Seconds that each of `active threads` threads was in each part, in a session's passes."""
     parts: dict[str, float] = dict.fromkeys(_PARTS, 0.0)
     for plan, times in measured.items():
         work = times.work_seconds().sum(axis=0) / active_threads
@@ -189,7 +191,7 @@ def parts_of(measured: Mapping[Plan[Any], TapeTimes], active_threads: float) -> 
 
 
 def _part(kernel: str, op: str) -> str:
-    """The part of an `Expectation` that an op belongs to."""
+    """The part of an `LatencyEstimate` that an op belongs to."""
     part = part_of(kernel)
     if part == "products":
         return "products" if op.startswith("blk.") else "head"
@@ -209,13 +211,13 @@ def calibrated(engine: Engine, *, anew: bool = False, folder: Path | None = None
     What was measured on a busy machine is not kept.
     """
     path = path_of(engine.cost, engine.machine, engine.kv, folder)
-    known = None if anew else kept(path)
+    known = None if anew else load(path)
     if known is not None and not known.quick:
         return known
     found = calibrate(engine)
     engine.apply_calibration(found)
     if not busy(found, engine.machine):
-        keep(found, path)
+        save(found, path)
     return found
 
 
@@ -226,12 +228,12 @@ def quickly(engine: Engine, folder: Path | None = None) -> Calibration | None:
     serves for a few minutes.
     """
     path = path_of(engine.cost, engine.machine, engine.kv, folder)
-    known = kept(path)
+    known = load(path)
     if known is not None and busy(known, engine.machine):
         known = known if _age_s(known) < RETRY_S else None
     if known is None and _roughly_s(engine) < CHEAP_S:
         known = dataclasses.replace(calibrate(engine, repeat=QUICK_REPEATS), quick=True)
-        keep(known, path)
+        save(known, path)
     if known is None or known == engine.calibration:
         engine.calibration = known
     else:  # the settings were chosen without it when the model was loaded
@@ -248,14 +250,16 @@ def _roughly_s(engine: Engine) -> float:
     model, usual = engine.cost, Passes(512, 16, 5 * engine.cost.layers, 10 * engine.cost.layers)
     points = [(1, DEPTH)] * 2 * DECODES + [(4, 0), (16, 0), (128, DEPTH), (256, 0)]
     once = sum(
-        expect(model, engine.machine, Efficiency(), usual, *point).seconds for point in points
+        estimate(model, engine.machine, Efficiency(), usual, *point).seconds for point in points
     )
-    return (QUICK_REPEATS + 2) * once + expect(
+    return (QUICK_REPEATS + 2) * once + estimate(
         model, engine.machine, Efficiency(), usual, DEPTH, 0
     ).seconds
 
 
-def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEATS) -> Calibration:
+def calibrate(
+    engine: Engine, limits: RooflineProbe | None = None, repeat: int = REPEATS
+) -> Calibration:
     """Measure; a few seconds for a model of half a billion parameters."""
     room = engine.context - DECODES - 2
     depth = min(DEPTH, room // 2)
@@ -270,7 +274,7 @@ def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEAT
     ]
     sampler = Sampler(engine, points, limits)
     spread = sampler.spread(case(min(16, many), 0)) if engine.cost.experts else 1.0
-    model = dataclasses.replace(engine.cost, spread=spread)
+    model = dataclasses.replace(engine.cost, expert_diversity=spread)
     taken: dict[Case, list[Sample]] = {}
     for point in sorted(points, key=lambda c: -c.depth):  # the cache is filled once
         taken[point] = sampler.take(point, repeat, TRIES if repeat > QUICK_REPEATS else 1)
@@ -279,7 +283,7 @@ def calibrate(engine: Engine, limits: Limits | None = None, repeat: int = REPEAT
     return Calibration(
         model=engine.model.name,
         efficiency=fit(model, sampler.passes, found),
-        spread=spread,
+        expert_diversity=spread,
         passes=sampler.passes,
         machine=_together(machines),
         date=time.strftime(DATE, time.gmtime()),
@@ -296,8 +300,8 @@ def fit(model: ModelCost, passes: Passes, taken: Sequence[Sequence[Sample]]) -> 
     single, deep, few, more, tens, many = taken
     ideal = Efficiency(1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
-    def least(s: Sample) -> Expectation:
-        return expect(model, s.machine, ideal, passes, s.tokens, s.start)
+    def least(s: Sample) -> LatencyEstimate:
+        return estimate(model, s.machine, ideal, passes, s.tokens, s.start)
 
     read = _median(single, lambda s: _weights_s(model, s) / s.parts["products"])
     attention_read = _median(deep, lambda s: least(s).attention_s / s.parts["attention"])
@@ -377,7 +381,7 @@ def _weights_s(model: ModelCost, s: Sample) -> float:
 def _attention_share(model: ModelCost, passes: Passes, s: Sample, read: float) -> float:
     """Share of the arithmetic peak, once what reading takes is taken off."""
     ideal = Efficiency(1.0, read, 1.0, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    reading = expect(model, s.machine, ideal, passes, s.tokens, s.start).attention_s
+    reading = estimate(model, s.machine, ideal, passes, s.tokens, s.start).attention_s
     cost = pass_cost(model, s.tokens, s.start, 1, 0, s.tokens)
     rest = _without(s.parts["attention"], reading, ATTENTION_OVERLAP)
     return attention_s(cost, model, s.machine) / rest

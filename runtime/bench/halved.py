@@ -7,7 +7,7 @@
     compute   the same bytes, half of the products: of many tokens the products and attention take
               half, of one token every second piece is read and not multiplied, and attention takes
               half of its heads. Of experts with few tokens each, half of the panels are only read
-    dispatch  the ops as they are, two passes in one play, and every second barrier left out
+    dispatch  the ops as they are, two passes in one run, and every second barrier left out
 
 So the tape of a pass really does less of one thing. Its results mean nothing: use a session of its
 own. Times of `memory` and `compute` stand against `control`, which has as many ops and barriers.

@@ -23,8 +23,8 @@ from ...errors import EngineError
 from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE
 from ..physics.costs import Bound, Observation, PassCost, observe, pass_cost, predict
-from ..physics.expectation import Efficiency, attainable
-from ..physics.limits import Limits
+from ..physics.latency_model import Efficiency, attainable
+from ..physics.roofline_probe import RooflineProbe
 from .calibration import all_threads, parts_of
 from .halved import Halved, HalvedGraph, halved
 
@@ -79,7 +79,7 @@ class Point:
 
 
 def measure(
-    engine: Engine, points: Sequence[tuple[int, int]], limits: Limits | None = None
+    engine: Engine, points: Sequence[tuple[int, int]], limits: RooflineProbe | None = None
 ) -> Iterator[Point]:
     """Time each of `points`, tokens and positions in the cache, with all that is halved.
 
@@ -91,7 +91,7 @@ def measure(
     most = max(tokens + start for tokens, start in points) + SINGLES
     if most > engine.context:
         raise EngineError(f"{most} positions do not fit a context of {engine.context}")
-    limits = limits or Limits(engine.library, engine.pool)
+    limits = limits or RooflineProbe(engine.library, engine.pool)
     session = engine.session(context=most)
     _fill(session, most)
     with engine.lock, all_threads(engine):
@@ -102,7 +102,7 @@ def measure(
 
 
 class _Turns:
-    """The passes of one size, played in turns.
+    """The passes of one size, run in turns.
 
     Attributes:
         most: tokens of a pass at most.
@@ -123,7 +123,7 @@ class _Turns:
         chance = np.random.default_rng(1)
         self._ids = chance.integers(0, session.engine.outputs.n_vocab, tokens).tolist()
 
-    def play(self, name: Halved, todo: Sequence[tuple[int, int, int]]) -> float:
+    def run_tape(self, name: Halved, todo: Sequence[tuple[int, int, int]]) -> float:
         """Seconds of passes of (tokens, start, outputs)."""
         session, plan = self._session, self.plans[name]
         session.cache.pages[:] = self._shared if name == "memory" else self._pages
@@ -138,7 +138,7 @@ class _Turns:
         return seconds / 2 if twice and todo[0][0] > 1 else seconds
 
 
-def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Limits) -> Point:
+def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: RooflineProbe) -> Point:
     todo = _passes(tokens, start, turns.most)
     before = limits.sample()
     first = {name: turns.play(name, todo) for name in NAMES}

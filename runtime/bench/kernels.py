@@ -1,6 +1,6 @@
 """Each kernel alone, at the shapes of a real model, beside the peaks of the same feature set.
 
-The ops are laid by the same `GraphBuilder` that lays a model's pass, and played by the same
+The ops are laid by the same `GraphBuilder` that lays a model's pass, and run by the same
 threads; the ones that are not measured are dropped. Few tokens read their weights or their KV cache
 from DRAM, as a pass does: the tape goes through copies that no cache holds.
 """
@@ -31,8 +31,8 @@ from ..forward.kv import KVCache, KVLayout
 from ..forward.logits import OutputBuffers, argmax_ops
 from ..forward.tensors import Activation, AttentionSpec, HeadShape, Workspace, padded
 from ..memory import Arena
-from ..physics.limits import Limits, play
 from ..physics.machine import MachineProfile, physical_cores
+from ..physics.roofline_probe import RooflineProbe, run_tape
 from ..weights.loader import Matrix
 
 KERNELS = ("gemm", "experts", "attention", "prepare", "rope", "argmax")
@@ -46,8 +46,8 @@ VOCABULARY = 151936
 WIDTH = 1024
 STREAM = 16  # up to so many tokens the weights come from DRAM
 STREAM_BYTES = 128 << 20  # what is streamed at least; more where L3 is large
-TIMES = 32  # ops of one play, for kernels that work in the caches
-PLAY_S = 0.02  # about how long one play of a tape that works in the caches should take
+TIMES = 32  # ops of one run, for kernels that work in the caches
+RUN_S = 0.02  # about how long one run of a tape that works in the caches should take
 EPS = 1e-6
 
 
@@ -175,11 +175,11 @@ class _Laid:
 
 
 class _Bench:
-    """Lays the ops of each kernel, and plays them."""
+    """Lays the ops of each kernel, and runs them."""
 
     def __init__(self, library: Library, pool: Pool) -> None:
         self.library, self.pool, self.target = library, pool, library.target
-        self.limits = Limits(library, pool)
+        self.limits = RooflineProbe(library, pool)
         self.first = self.limits.sample()
         self.random = np.random.default_rng(1)
         self.stream_bytes = max(STREAM_BYTES, 4 * self.first.caches["L3"])
@@ -190,12 +190,12 @@ class _Bench:
         """Play the ops between samples of the limits."""
         work, tape = laid.work, self._tape(laid.ops)
         level = self.first.level_of(work.nbytes * (laid.times if laid.apart else 1))
-        play(tape)
+        run_tape(tape)
         seconds, limits, before = [], [], self.limits.sample()
         for _ in range(repeat):
             if level != "DRAM":
-                play(tape)  # the limits' probes have had the caches
-            seconds.append(play(tape) / laid.times)
+                run_tape(tape)  # the limits' probes have had the caches
+            seconds.append(run_tape(tape) / laid.times)
             after = self.limits.sample()
             limits.append(before.merged(after))
             before = after
@@ -320,14 +320,14 @@ class _Bench:
         return graph
 
     def _keep(self, graph: GraphBuilder, *names: str) -> list[Op]:
-        """The ops called so; the others are played once, so that these have their inputs."""
+        """The ops called so; the others are run once, so that these have their inputs."""
 
         def wanted(op: Op) -> bool:
             return op.name.rpartition(".")[2] in names or op.name.startswith(names)
 
         rest = [op for op in graph.tape.ops if not wanted(op)]
         if rest:
-            play(self._tape(rest))
+            run_tape(self._tape(rest))
         return [op for op in graph.tape.ops if wanted(op)]
 
     def _tape(self, ops: list[Op]) -> CompiledTape:
@@ -336,11 +336,11 @@ class _Bench:
         return tape.finish(self.library, self.pool)
 
     def _copies(self, work: Work, size: int) -> int:
-        """Ops on data of their own that make one play."""
+        """Ops on data of their own that make one run."""
         if work.tokens <= STREAM:
             return max(1, self.stream_bytes // size)
         at_half_peak = work.operations / (0.5 * peak_rate(self.first, work.peak))
-        return max(1, min(self.stream_bytes // size, int(PLAY_S / at_half_peak)))
+        return max(1, min(self.stream_bytes // size, int(RUN_S / at_half_peak)))
 
     def _attend(self, work: Work, layers: int, *, apart: bool) -> _Laid:
         """Attention in so many layers, of which the ops of the work's kernel are kept."""

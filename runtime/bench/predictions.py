@@ -18,9 +18,9 @@ from .calibration import TRIES, Sampler, case
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..physics.calibration import Calibration
-    from ..physics.expectation import Expectation
-    from ..physics.limits import Limits
+    from ..physics.latency_model import LatencyEstimate
     from ..physics.machine import MachineProfile
+    from ..physics.roofline_probe import RooflineProbe
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,8 @@ class Checked:
 
     tokens: int
     start: int
-    expected: Expectation
-    kept: Expectation
+    expected: LatencyEstimate
+    kept: LatencyEstimate
     seconds: float
     bound: str
     dram_gbps: float = 0.0
@@ -60,7 +60,7 @@ def check(
     found: Calibration,
     points: Sequence[tuple[int, int]],
     repeat: int = 3,
-    limits: Limits | None = None,
+    limits: RooflineProbe | None = None,
 ) -> Iterator[Checked]:
     """Measure tokens and KV lengths `points` and hold them against what is predicted.
 
@@ -73,8 +73,8 @@ def check(
         samples = sampler.take(todo, repeat, TRIES)
         middle = sorted(samples, key=lambda s: s.wall_s)[len(samples) // 2]
         before = middle.before or middle.machine
-        kept_expectation = found.expect(engine.cost, middle.tokens, middle.start)
-        expected = found.expect(engine.cost, middle.tokens, middle.start, probed(found, before))
+        kept_expectation = found.estimate(engine.cost, middle.tokens, middle.start)
+        expected = found.estimate(engine.cost, middle.tokens, middle.start, probed(found, before))
         rows_s = middle.parts["rows"]
         seen = observe(expected.least, middle.wall_s, middle.kernel_s, expected.attained, rows_s)
         yield Checked(

@@ -19,7 +19,7 @@ from ...jit.targets import TARGETS
 from ..hub.aliases import KnownModel, known_models
 from ..physics import calibration
 from ..physics.costs import ModelCost
-from ..physics.expectation import Efficiency, Expectation, Passes, expect
+from ..physics.latency_model import Efficiency, LatencyEstimate, Passes, estimate
 from ..physics.machine import MachineProfile
 from ..synthetic.shapes import Shape
 from ..synthetic.write import SyntheticModel
@@ -120,14 +120,14 @@ def here() -> MachineProfile:
 
 def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
     cost = cost_of(model, TARGETS[machine.target].lanes)
-    known = calibration.kept(calibration.path_of(cost, machine, KV))
+    known = calibration.load(calibration.path_of(cost, machine, KV))
     tile = token_tile(cost.heads // cost.kv_heads)
     usual = Passes(_CHUNK, tile, 5 * cost.layers + 4, 8 * cost.layers + 4)
 
-    def expected(tokens: int, start: int) -> Expectation:
+    def expected(tokens: int, start: int) -> LatencyEstimate:
         if known is not None:
-            return known.expect(cost, tokens, start, machine)
-        return expect(cost, machine, Efficiency(), usual, tokens, start)
+            return known.estimate(cost, tokens, start, machine)
+        return estimate(cost, machine, Efficiency(), usual, tokens, start)
 
     memory = cost.body_bytes + cost.expert_bytes + cost.head_bytes + _OVERHEAD
     memory += round(CONTEXT * cost.kv_bytes)

@@ -22,8 +22,8 @@ from ..physics.costs import PassCost, Prediction, decode_cost, pass_cost, predic
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
-    from ..physics.limits import Limits
     from ..physics.machine import MachineProfile
+    from ..physics.roofline_probe import RooflineProbe
 
 
 LEAST_PASS = 512  # tokens for each read of the weights in the least time, however they are cut
@@ -236,19 +236,19 @@ class Samples:
 
 
 def run(
-    engine: Engine, todo: Sequence[Case], *, repeat: int = 5, limits: Limits | None = None
+    engine: Engine, todo: Sequence[Case], *, repeat: int = 5, limits: RooflineProbe | None = None
 ) -> Iterator[Result]:
     """Measure the cases one after another, each with a first repetition that does not count.
 
     Raises:
         EngineError: a case is longer than the model's context.
     """
-    from ..physics.limits import Limits
+    from ..physics.roofline_probe import RooflineProbe
 
     if not todo:
         return
     runner = Runner(engine, todo)
-    limits = limits or Limits(engine.library, engine.pool)
+    limits = limits or RooflineProbe(engine.library, engine.pool)
     for case in todo:
         samples = Samples(case)
         runner.measure(case)

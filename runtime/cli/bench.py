@@ -108,9 +108,9 @@ def _speed(
     args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
 ) -> None:
     from ..bench import runner as bench
-    from ..physics.limits import Limits
+    from ..physics.roofline_probe import RooflineProbe
 
-    limits = Limits(engine.library, engine.pool)
+    limits = RooflineProbe(engine.library, engine.pool)
     results = bench.run(engine, todo, repeat=args.repetitions, limits=limits)
     columns = [
         Column("model", max(len(_model(engine)), 24), is_text=True),
@@ -184,9 +184,9 @@ def _against(
     args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
 ) -> None:
     from ..bench.against import Contest, Peer
-    from ..physics.limits import Limits
+    from ..physics.roofline_probe import RooflineProbe
 
-    limits = Limits(engine.library, engine.pool)
+    limits = RooflineProbe(engine.library, engine.pool)
     with Peer(args.peer_python or sys.executable) as peer:
         contest = Contest(engine, peer, todo, repeat=args.repetitions, limits=limits)
         columns = [

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Do the work so many times and print a row for each phase, then the sums."""
-    from ..physics.limits import Limits
+    from ..physics.roofline_probe import RooflineProbe
     from ..replay import schedule
     from ..replay.measured import measure
     from .bench import notes
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     try:
         for remark in remarks:
             output.note(remark)
-        limits = Limits(engine.library, engine.pool)
+        limits = RooflineProbe(engine.library, engine.pool)
         found = measure(trace, engine, repeat=args.repetitions, between=limits.sample)
         columns = [
             Column("phase", 18, is_text=True),

@@ -105,22 +105,22 @@ def sweep_report(target: str, threads: int | None, *, anew: bool) -> ThreadSweep
 
     library = Library(resolve(target), ObjectCache(default_folder()))
     if not anew:
-        return thread_sweep.kept(library)
+        return thread_sweep.load(library)
     _measure_tiles(library, threads)
     found = thread_sweep.sweep(library, None if threads is None else [threads])
     if threads is None:
-        thread_sweep.keep(found)
+        thread_sweep.save(found)
     return found
 
 
 def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
-    """What of the way passes are played depends on the machine alone, and why."""
+    """What of the way passes are run depends on the machine alone, and why."""
     from ...jit.compile import Library, ObjectCache, default_folder
     from ...jit.pool import Pool
     from ...jit.targets import resolve
     from ..inference.policy import choose_pages
+    from ..physics.huge_pages import page_gain
     from ..physics.machine import physical_cores
-    from ..physics.pages import page_gain
 
     library = Library(resolve(target), ObjectCache(default_folder()))
     most = threads or physical_cores()
@@ -135,11 +135,11 @@ def tuning_report(target: str, threads: int | None) -> dict[str, Any]:
 def _measure_tiles(library: Library, threads: int | None) -> None:
     """Whether other register tiles are faster here; engines that are loaded from now on know."""
     from ...jit.pool import Pool
-    from ..physics import machine, tiles
+    from ..physics import machine, register_tiles
 
     pool = Pool(library, threads or machine.physical_cores())
     try:
-        tiles.keep(tiles.measure(library, pool), library)
+        register_tiles.save(register_tiles.measure(library, pool), library)
     finally:
         pool.close()
 

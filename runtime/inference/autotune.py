@@ -1,4 +1,4 @@
-"""How passes are played: chosen when a model is loaded, corrected by what is seen, written down.
+"""How passes are run: chosen when a model is loaded, corrected by what is seen, written down.
 
 | setting | chosen from | corrected by |
 |---|---|---|
@@ -29,8 +29,8 @@ from typing import Any
 
 from ...errors import EngineError, SettingError
 from ...jit.pool import SPIN_BARRIER_S, Pool
-from ..physics.expectation import even_part
-from ..physics.tiles import MOST, constants
+from ..physics.latency_model import even_part
+from ..physics.register_tiles import MOST, constants
 from .contention import ContentionMonitor
 from .online_ab import OnlineABTest
 from .policy import (
@@ -52,7 +52,7 @@ DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then
 RATIOS = 9  # observed times that correct an expected one
 RATIO_MOST = 4.0
 AWAKE_S = 100e-6  # in which a thread that was woken has its core, unless another process is there
-LATE_S = 2e-3  # a pass that the caller plays alone in this time does not wait for the others
+LATE_S = 2e-3  # a pass that the caller runs alone in this time does not wait for the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class ActiveThreads:
     """The threads of a pool that have a core: what `ContentionMonitor` decides on.
 
     Attributes:
-        active: so many of them may play.
+        active: so many of them may run.
     """
 
     pool: Pool
@@ -139,7 +139,7 @@ class ActiveThreads:
         return self.pool.worker_ids
 
     def put_last(self, worker: int) -> None:
-        """Swap the core of a worker with that of the last one that may play."""
+        """Swap the core of a worker with that of the last one that may run."""
         if 0 <= worker < self.active - 2:
             self.pool.swap_cores(worker, self.active - 2)
 
@@ -191,7 +191,7 @@ class Autotuner:
         self._contended = len(contention.changes)
         self._lines: list[str] = []
         self._trial: OnlineABTest | None = None
-        self._patience, self._late = AWAKE_S, 0  # passes that were not played by all
+        self._patience, self._late = AWAKE_S, 0  # passes that were not run by all
         self.apply()
 
     def override(self, more: Mapping[str, Any]) -> Autotuner:
@@ -235,7 +235,7 @@ class Autotuner:
     # --- before and after each pass
 
     def before(self, tokens: int, start: int) -> None:
-        """A pass of `tokens` tokens behind `start` cached ones is about to be played."""
+        """A pass of `tokens` tokens behind `start` cached ones is about to be run."""
         self.contention.look()
         want = self._decode_threads(start) if tokens == 1 else self._prefill_threads(tokens, start)
         count = min(want, self.active_threads.active)
@@ -247,7 +247,7 @@ class Autotuner:
             self._began = time.perf_counter()
 
     def after(self) -> None:
-        """That pass has been played to its end."""
+        """That pass has been run to its end."""
         if self._trial is None:
             return
         if self.active_threads.active < self.pool.threads:
@@ -260,9 +260,9 @@ class Autotuner:
         self._trial = None
 
     def _awake(self, count: int, tokens: int, start: int) -> int:
-        """How many of `count` threads play a pass when some of them sleep.
+        """How many of `count` threads run a pass when some of them sleep.
 
-        Where one does not come, a short pass is played by the caller alone: to wait for the end of
+        Where one does not come, a short pass is run by the caller alone: to wait for the end of
         another process's slice, 3 to 4 ms, would take longer. Whoever came late has the next one.
         """
         if self.fixed.threads is not None or not (self.fixed.adaptive and self.contention.on):

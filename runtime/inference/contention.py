@@ -6,7 +6,7 @@ that is what two threads are worth then. A pass on the cores that are left is fa
 
 The kernel of Linux counts for each thread the time that it was ready and had no core (`schedstat`).
 A thread that lost more than `STARVED` of two looks in a row is left out of the passes that follow.
-Later all of them play again; where that fails, the next attempt waits twice as long. So the cost
+Later all of them run again; where that fails, the next attempt waits twice as long. So the cost
 of looking is bounded, and the number of threads cannot swing.
 """
 
@@ -25,7 +25,7 @@ PATIENCE_S, PATIENCE_MOST_S = 1.0, 30.0  # until all threads are tried again: fi
 
 
 class ThreadSet(Protocol):
-    """What plays passes: see `jit.pool.Pool`."""
+    """What runs passes: see `jit.pool.Pool`."""
 
     @property
     def threads(self) -> int: ...
@@ -48,7 +48,7 @@ class Change:
 
 
 class ContentionMonitor:
-    """Watches one pool's threads and sets how many of them play.
+    """Watches one pool's threads and sets how many of them run.
 
     Attributes:
         changes: the last of them, newest at the end.

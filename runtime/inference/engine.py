@@ -26,12 +26,12 @@ from ..forward.logits import OutputBuffers
 from ..forward.tensors import Workspace
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
-from ..physics import calibration, thread_sweep, tiles
+from ..physics import calibration, register_tiles, thread_sweep
 from ..physics.calibration import Calibration
 from ..physics.costs import ModelCost
-from ..physics.expectation import Efficiency, Passes
+from ..physics.huge_pages import page_gain
+from ..physics.latency_model import Efficiency, Passes
 from ..physics.machine import MachineProfile, physical_cores, profile
-from ..physics.pages import page_gain
 from ..tokens.tokenizer import Tokenizer
 from ..weights.loader import WeightLoader
 from ..weights.packed_copy import Kept, pack_or_map
@@ -95,9 +95,9 @@ class Engine:
         tokenizer: text to ids and back.
         target: the CPU feature set that the kernels were generated for.
         machine: measured limits of this machine.
-        threads: threads that play a pass.
+        threads: threads that run a pass.
         crew, crowding: the threads that have a core; leaves out those whose core another has.
-        tuning: how passes are played.
+        tuning: how passes are run.
         shortcuts: how new sessions need fewer passes than tokens.
         times: what its passes take, as they were measured.
         plans: its passes, as they were built; runner: runs them.
@@ -327,16 +327,16 @@ class Engine:
     @cached_property
     def calibration(self) -> Calibration | None:
         """What this model's kernels reach on this machine; None where it was not measured yet."""
-        return calibration.kept(calibration.path_of(self.cost, self.machine, self.kv))
+        return calibration.load(calibration.path_of(self.cost, self.machine, self.kv))
 
     def apply_calibration(self, found: Calibration) -> None:
-        """Take what was measured of this model, and choose anew by it how passes are played."""
+        """Take what was measured of this model, and choose anew by it how passes are run."""
         self.calibration = found
         self.tuning = self.tuning.renewed(self._known())
 
     def _known(self) -> policy.TuningInputs:
         """What settings are chosen from: measured limits, and what kernels reach of them."""
-        swept = thread_sweep.kept(self.library)
+        swept = thread_sweep.load(self.library)
         profiles = swept.profiles if swept is not None else ()
         h, layers, kept = self.network.config.heads, self.network.config.layers, self.calibration
         passes = Passes(1, token_tile(h.group), 5 * layers + 4, 8 * layers + 4)
@@ -344,7 +344,7 @@ class Engine:
         if kept is not None:
             passes, reached = kept.passes, kept.efficiency
         machines = policy.by_threads(self.machine, profiles)
-        plan = tiles.kept(self.library) or tiles.usual(self.target)
+        plan = register_tiles.load(self.library) or register_tiles.default(self.target)
         return policy.TuningInputs(self.cost, machines, reached, passes, self.target, plan)
 
     def close(self) -> None:

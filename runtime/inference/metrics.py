@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...jit.kernels.attention import token_tile
 from ...traces.events import PhaseEvent
 from ..physics.costs import Bound, PassCost, Prediction, layer_cost, observe, pass_cost, predict
-from ..physics.expectation import Efficiency, attainable
+from ..physics.latency_model import Efficiency, attainable
 from .layer_profile import layer_times
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class PhaseMetrics:
         return own / self.active_threads() + sum(n / p.rows * p.seconds for n, p in self._shared)
 
     def active_threads(self) -> float:
-        """Threads that played a pass since `reset`, on average."""
+        """Threads that run a pass since `reset`, on average."""
         all_ = self._session.measured.values()
         passes = sum(times.passes for times in all_) + len(self._shared)
         if not passes:
@@ -195,10 +195,10 @@ class PhaseMetrics:
         if known is None:
             return least.bound, least.limit_s
         if phase == "prefill":
-            expected = known.expect(engine.cost, max(1, tokens), start)
+            expected = known.estimate(engine.cost, max(1, tokens), start)
             return expected.seen.bound, expected.seconds
         # Time grows with the cache in a straight line: the pass in the middle stands for all.
-        expected = known.expect(engine.cost, 1, start + passes // 2)
+        expected = known.estimate(engine.cost, 1, start + passes // 2)
         return expected.seen.bound, passes * expected.seconds
 
     def _judge_layers(

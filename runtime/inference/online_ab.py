@@ -1,7 +1,7 @@
 """Whether another number of threads decodes faster: tried in earnest, a few times, with an end.
 
 A profile may not know: one core may draw all that the memory gives, or a hundred barriers may cost
-more than a second thread brings. So after a while a few passes are played with the next number of
+more than a second thread brings. So after a while a few passes are run with the next number of
 threads. It is kept only if it wins every round by a margin; then the next one in that direction is
 tried, else that direction is given up for good. So the number only ever moves one way, and at most
 once for each number that there is.

@@ -1,4 +1,4 @@
-"""How passes are to be played, as far as profile and model tell: pure functions, each with a why.
+"""How passes are to be run, as far as profile and model tell: pure functions, each with a why.
 
 Times come from the cost model with what kernels reach (`physics/expectation.py`), once for each
 number of threads that the machine was measured with. `autotune.py` puts the choices to work and
@@ -15,10 +15,10 @@ from ...jit.kernels.kvcache import PAGE
 from ...jit.pool import SPIN_IDLE_S
 from ...jit.targets import CpuTarget
 from ..physics.costs import ModelCost
-from ..physics.expectation import Efficiency, Passes, expect, shared_s
+from ..physics.huge_pages import PageGain
+from ..physics.latency_model import Efficiency, Passes, estimate, shared_s
 from ..physics.machine import MachineProfile
-from ..physics.pages import PageGain
-from ..physics.tiles import TilePlan, usual
+from ..physics.register_tiles import TilePlan, default
 
 FASTER = 0.9  # of a predicted time: what counts as less, as the model errs by some per cent itself
 DOUBT = 0.8  # of a predicted time: what it may really be
@@ -82,12 +82,12 @@ class TuningInputs:
             waiting=self.reached.waiting if threads > 1 else 0.0,
         )
         passes = dataclasses.replace(self.passes, chunk=chunk or max(CHUNKS))
-        return expect(self.model, machine, reached, passes, tokens, start).seconds
+        return estimate(self.model, machine, reached, passes, tokens, start).seconds
 
     def attention_s(self, tokens: int, start: int, threads: int) -> float:
         """Seconds of a pass's attention on so many threads that are all busy to its end."""
         machine = self.machines.get(threads) or at_best(self.machines[self.most], threads)
-        return expect(self.model, machine, self.reached, self.passes, tokens, start).attention_s
+        return estimate(self.model, machine, self.reached, self.passes, tokens, start).attention_s
 
 
 def by_threads(
@@ -190,7 +190,7 @@ def choose_split(known: TuningInputs, tokens: int, start: int, threads: int) -> 
     model, reached = known.model, known.reached
     tiles = 1 if tokens == 1 else -(-tokens // known.passes.tile)
     units = tiles * model.kv_heads
-    parts = -(-int(model.seen(start, tokens) / tokens) // PAGE)
+    parts = -(-int(model.attended_positions(start, tokens) / tokens) // PAGE)
     if threads == 1 or units % threads == 0 or parts == 1:
         return Decision(False, f"{units} units of attention come out even on {threads} threads")
 
@@ -227,13 +227,16 @@ def choose_pages(gain: PageGain) -> Decision:
 
 def choose_tile(known: TuningInputs) -> Decision:
     """Tokens of a register tile at most, in a pass of many."""
-    return _tile_choice(known, "tile", known.tiles.tile, usual(known.target).tile)
+    return _tile_choice(known, "tile", known.tiles.tile, default(known.target).tile)
 
 
 def choose_max_single_tile(known: TuningInputs, tile: int) -> Decision:
     """Tokens up to which a pass is one tile, where a tile takes `tile` of them otherwise."""
     return _tile_choice(
-        known, "max_single_tile", max(tile, known.tiles.whole), max(tile, usual(known.target).whole)
+        known,
+        "max_single_tile",
+        max(tile, known.tiles.max_single_tile),
+        max(tile, default(known.target).max_single_tile),
     )
 
 

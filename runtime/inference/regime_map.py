@@ -42,7 +42,7 @@ def _compute(session: Session) -> dict[str, Any]:
 
     def bound(count: int, start: int) -> str:
         if known is not None:
-            return known.expect(engine.cost, count, start).seen.bound[0]
+            return known.estimate(engine.cost, count, start).seen.bound[0]
         barriers = plans[count > 1].tape.barriers
         cost = pass_cost(engine.cost, count, start, 1, barriers, tile)
         return predict(cost, engine.cost, engine.machine).bound[0]

@@ -303,7 +303,7 @@ class Session:
 
     def wake(self) -> None:
         """A prefill will soon come: threads that sleep may as well wake up meanwhile."""
-        # Not in the midst of another session's pass, which would lose its players.
+        # Not in the midst of another session's pass, which would lose its active threads.
         if self.engine.lock.acquire(blocking=False):
             try:
                 self.engine.pool.wake()

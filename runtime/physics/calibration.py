@@ -17,8 +17,8 @@ from typing import Any
 
 from ...jit.compile import source_hash
 from .costs import ModelCost
-from .expectation import Efficiency, Expectation, Passes, expect
-from .machine import MachineProfile, keep_fields, profile_folder
+from .latency_model import Efficiency, LatencyEstimate, Passes, estimate
+from .machine import MachineProfile, profile_folder, save_fields
 
 VERSION = 6
 BUSY = 0.85  # of the best int8 peak: below it someone else was at work
@@ -31,7 +31,7 @@ class Calibration:
     Attributes:
         steady: the lowest arithmetic peak seen meanwhile, over the highest.
         quick: whether it was measured in a hurry, with few repeats.
-        spread: how differently tokens choose their experts; see `ModelCost`.
+        expert_diversity: how differently tokens choose their experts; see `ModelCost`.
     """
 
     model: str
@@ -41,15 +41,17 @@ class Calibration:
     date: str
     steady: float = 1.0
     quick: bool = False
-    spread: float = 1.0
+    expert_diversity: float = 1.0
 
-    def expect(
+    def estimate(
         self, cost: ModelCost, tokens: int, start: int, machine: MachineProfile | None = None
-    ) -> Expectation:
+    ) -> LatencyEstimate:
         """What a phase will take; with the limits of the calibration unless others are given."""
-        same = cost.spread == self.spread  # as it is but for experts; a copy takes a while
-        model = cost if same else dataclasses.replace(cost, spread=self.spread)
-        return expect(model, machine or self.machine, self.efficiency, self.passes, tokens, start)
+        same = (
+            cost.expert_diversity == self.expert_diversity
+        )  # as it is but for experts; a copy takes a while
+        model = cost if same else dataclasses.replace(cost, expert_diversity=self.expert_diversity)
+        return estimate(model, machine or self.machine, self.efficiency, self.passes, tokens, start)
 
     @property
     def name(self) -> str:
@@ -78,12 +80,12 @@ def path_of(model: ModelCost, machine: MachineProfile, kv: str, folder: Path | N
     return (folder or profile_folder()) / f"kernels-{machine.target}-{name}.json"
 
 
-def keep(found: Calibration, path: Path) -> None:
+def save(found: Calibration, path: Path) -> None:
     """Write a calibration; where that cannot be done it is measured again next time."""
-    keep_fields(path, dataclasses.asdict(found))
+    save_fields(path, dataclasses.asdict(found))
 
 
-def kept(path: Path) -> Calibration | None:
+def load(path: Path) -> Calibration | None:
     """What was kept; None if nothing was, or if it cannot be understood."""
     try:
         fields: dict[str, Any] = json.loads(path.read_text())
@@ -95,7 +97,7 @@ def kept(path: Path) -> Calibration | None:
             date=str(fields["date"]),
             steady=float(fields["steady"]),
             quick=bool(fields["quick"]),
-            spread=float(fields["spread"]),
+            expert_diversity=float(fields["expert_diversity"]),
         )
     except (OSError, ValueError, TypeError, KeyError):
         return None  # absent, damaged or of another version: measured again

@@ -16,7 +16,7 @@ tokens are expected to touch E (1 - (1 - k/E)^T), as if each were as likely as a
     t_dispatch = barriers * barrier cost;  the largest names the bound.
 
 These are the least times that the machine's limits allow: a roofline. How long a pass will take,
-with the shares of the limits that kernels reach, is `expectation.py`'s matter. By hand, 70e9
+with the shares of the limits that kernels reach, is `latency_model.py`'s matter. By hand, 70e9
 weights of 2 bytes on 989 TFLOP/s and 3.35 TB/s: a prompt of 4,096 tokens is 2 * 70e9 * 4096 = 573
 TFLOP over 140 GB, 4,096 FLOP a byte where the ridge is 989e12 / 3.35e12 = 295, so compute, 0.58 s;
 one token is 140 GFLOP over the same bytes, 1 FLOP a byte, so memory, 140e9 / 3.35e12 = 41.8 ms
@@ -51,7 +51,8 @@ class ModelCost:
         expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
         experts, experts_used: of one layer, and how many of them a token takes.
         windows: positions that a token sees in each layer that has a bound to them.
-        spread: how differently tokens choose their experts: 1 for each by itself, 0 for all alike.
+        expert_diversity: how differently tokens choose their experts: 1 for each by itself, 0 for
+            all alike.
     """
 
     layers: int
@@ -70,9 +71,9 @@ class ModelCost:
     int8_cache: bool = False
     windows: tuple[int, ...] = ()
     kv_heads: int = 1
-    spread: float = 1.0
+    expert_diversity: float = 1.0
 
-    def seen(self, start: int, tokens: int) -> float:
+    def attended_positions(self, start: int, tokens: int) -> float:
         """Positions that `tokens` tokens from `start` on see, added up: a layer's, on average."""
         whole = float(_capped_sum(start, tokens, 0))
         bound = sum(_capped_sum(start, tokens, window) for window in self.windows)
@@ -88,7 +89,9 @@ class ModelCost:
         """Distinct experts that a pass of `tokens` tokens touches, in all layers together."""
         if not self.experts:
             return 0.0
-        choosing = 1.0 + self.spread * (tokens - 1)  # so many tokens that choose by themselves
+        choosing = 1.0 + self.expert_diversity * (
+            tokens - 1
+        )  # so many tokens that choose by themselves
         spared = (1.0 - self.experts_used / self.experts) ** choosing
         return self.layers * self.experts * (1.0 - spared)
 
@@ -181,7 +184,7 @@ def pass_cost(
     with a cache of its own, that share one read of the weights.
     """
     experts = model.expected_experts(tokens * batch) if experts_read is None else experts_read
-    seen = model.seen(start, tokens) / max(1, tokens)
+    seen = model.attended_positions(start, tokens) / max(1, tokens)
     tiles = -(-tokens // tile)
     linear = tokens * model.token_weights + outputs * model.head_weights
     return PassCost(
@@ -199,7 +202,7 @@ def pass_cost(
 
 def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> PassCost:
     """Counts of `passes` single-token passes from KV length `start` on, in closed form."""
-    seen = model.seen(start, passes)
+    seen = model.attended_positions(start, passes)
     experts = model.expected_experts(1)
     return PassCost(
         linear_flops=2.0 * passes * (model.token_weights + model.head_weights),
@@ -269,7 +272,7 @@ def predict(
     level = level or machine.level_of(cost.bytes / max(1, passes))
     return Prediction(
         compute_s=linear_s(cost, model, machine) + attention_s(cost, model, machine),
-        memory_s=cost.bytes / machine.bandwidth(level) + again_s(cost, model, machine, passes),
+        memory_s=cost.bytes / machine.bandwidth(level) + reread_s(cost, model, machine, passes),
         dispatch_s=cost.barriers * machine.barrier_s,
         level=level,
     )
@@ -294,7 +297,7 @@ def attention_s(cost: PassCost, model: ModelCost, machine: MachineProfile) -> fl
     return cost.attention_flops / (machine.bf16_gflops * 1e9)
 
 
-def again_s(cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1) -> float:
+def reread_s(cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1) -> float:
     """Least seconds for what tiles read again: one head of one layer at a time, for each thread."""
     if not cost.kv_again_bytes:
         return 0.0

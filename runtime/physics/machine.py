@@ -153,11 +153,11 @@ def profile(library: Library, pool: Pool, folder: Path | None = None) -> Machine
     best = measure(library, pool)
     if kept is not None:
         best = kept.merged(best)
-    keep_fields(path, best.as_dict())
+    save_fields(path, best.as_dict())
     return best
 
 
-def keep_fields(path: Path, fields: Mapping[str, object]) -> None:
+def save_fields(path: Path, fields: Mapping[str, object]) -> None:
     """Write what was measured, whole or not; where that cannot be done it is measured again."""
     with contextlib.suppress(OSError):
         write_file(path, json.dumps(fields, indent=1))
@@ -227,7 +227,7 @@ class _Probes:
         self.sinks = PerThread([aligned(64, np.uint8) for _ in range(pool.threads)])
 
     def _best(self, name: str, tape: Tape) -> float:
-        """Least seconds that one play took."""
+        """Least seconds that one run took."""
         native = tape.finish(self.library, self.pool)
         seconds = []
         for _ in range(self.repeats + 1):

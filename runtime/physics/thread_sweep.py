@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...jit.compile import Library
 from ...jit.pool import Pool
-from .machine import MachineProfile, cpu_name, keep_fields, measure, profile_folder, usable_cores
+from .machine import MachineProfile, cpu_name, measure, profile_folder, save_fields, usable_cores
 from .topology import Topology, topology
 
 VERSION = 1
@@ -78,13 +78,13 @@ def machine_id(library: Library) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
-def keep(found: ThreadSweep, folder: Path | None = None) -> None:
+def save(found: ThreadSweep, folder: Path | None = None) -> None:
     """Write it to the cache; where that cannot be done, it is only shown."""
     path = _path(found.machine, folder)
-    keep_fields(path, dataclasses.asdict(found))
+    save_fields(path, dataclasses.asdict(found))
 
 
-def kept(library: Library, folder: Path | None = None) -> ThreadSweep | None:
+def load(library: Library, folder: Path | None = None) -> ThreadSweep | None:
     """What was kept of this machine; None if nothing was, or it cannot be read."""
     try:
         fields = json.loads(_path(machine_id(library), folder).read_text())

@@ -1,9 +1,9 @@
 """The phase diagram of a model on a machine: which bound leads, and how fast, over two lengths.
 
 Tokens of a phase and KV length before it span a grid, both on a logarithmic axis; at each point
-`expectation.py` says the shares of the time that arithmetic, memory and dispatch would account for.
-The largest names the regime. Where two are equal runs a boundary, where all three are is a triple
-point. Lines of equal speed and boundaries are found by marching squares on the grid.
+`latency_model.py` says the shares of the time that arithmetic, memory and dispatch would account
+for. The largest names the regime. Where two are equal runs a boundary, where all three are is a
+triple point. Lines of equal speed and boundaries are found by marching squares on the grid.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def diagram(cost: ModelCost, found: Calibration, context: int) -> Diagram:
     rates = np.full((len(sizes), len(depths)), np.nan)
     for row, size in enumerate(sizes):
         for col, depth in enumerate(depths):
-            expected = found.expect(cost, size, depth)
+            expected = found.estimate(cost, size, depth)
             seen = expected.seen
             shares[:, row, col] = [seen.shares[bound] for bound in BOUNDS]
             rates[row, col] = expected.tokens_per_s

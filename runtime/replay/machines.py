@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ReplayError
-from ..physics.expectation import Efficiency
+from ..physics.latency_model import Efficiency
 from ..physics.machine import LEVELS, MachineProfile
 
 _NEEDED = ("cpu", "cores", "target", "threads", "read_gbps", "int8_gops", "fp32_gflops")

@@ -170,7 +170,7 @@ def _expected(
     wall, kernel, at, level = 0.0, 0.0, phase.kv_before, ""
     for size in sizes:
         if size:
-            expected = calibration.expect(cost, size, at, machine)
+            expected = calibration.estimate(cost, size, at, machine)
             wall, kernel = wall + expected.seconds, kernel + expected.kernel_s
             for n, value in enumerate(expected.least.as_dict().values()):
                 least[n] += value

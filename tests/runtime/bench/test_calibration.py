@@ -11,7 +11,7 @@ from triplepoint import Engine
 from triplepoint.runtime.bench import calibration
 from triplepoint.runtime.bench.calibration import calibrated
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
-from triplepoint.runtime.physics.calibration import BUSY, Calibration, busy, keep, kept, path_of
+from triplepoint.runtime.physics.calibration import BUSY, Calibration, busy, load, path_of, save
 
 
 def test_figures_make_sense(engine: Engine, found: Calibration) -> None:
@@ -44,13 +44,13 @@ def test_parts_make_up_a_pass(engine: Engine) -> None:
 def test_measured_once(engine: Engine, found: Calibration, tmp_path: Path) -> None:
     """What is kept is read again as it was; what is damaged is measured anew."""
     path = path_of(engine.cost, engine.machine, engine.kv, tmp_path)
-    keep(found, path)
+    save(found, path)
     assert calibrated(engine, folder=tmp_path) == found
 
     path.write_text("{}")
     again = calibrated(engine, folder=tmp_path)
     assert again != found
-    assert kept(path) == (None if busy(again, engine.machine) else again)
+    assert load(path) == (None if busy(again, engine.machine) else again)
 
 
 def test_a_quick_one_is_made_once(engine: Engine, found: Calibration, tmp_path: Path) -> None:
@@ -59,14 +59,14 @@ def test_a_quick_one_is_made_once(engine: Engine, found: Calibration, tmp_path: 
     first = calibration.quickly(engine, tmp_path)
     assert first is not None
     assert (first.quick, first.name) == (True, "quick calibration")
-    assert kept(path) == first == engine.calibration
+    assert load(path) == first == engine.calibration
 
     disturbed = dataclasses.replace(found, steady=0.01, quick=True)
-    keep(disturbed, path)
+    save(disturbed, path)
     assert calibration.quickly(engine, tmp_path) == disturbed
-    keep(dataclasses.replace(disturbed, date="2020-01-01T00:00:00Z"), path)
+    save(dataclasses.replace(disturbed, date="2020-01-01T00:00:00Z"), path)
     assert calibration.quickly(engine, tmp_path) not in (None, disturbed)
-    keep(found, path)
+    save(found, path)
     assert calibration.quickly(engine, tmp_path) == found or busy(found, engine.machine)
 
 
@@ -100,7 +100,7 @@ def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibrati
     session.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
     engine.calibration = found
     phase = session.prefill(list(range(40)))
-    expected = found.expect(engine.cost, 40, 0)
+    expected = found.estimate(engine.cost, 40, 0)
     assert phase.predicted_by == "calibration"
     assert (phase.predicted, phase.predicted_wall_s) == (expected.seen.bound, expected.seconds)
     assert phase.bound_shares[phase.observed] == max(phase.bound_shares.values())
@@ -109,7 +109,7 @@ def test_phases_say_what_they_were_predicted_by(engine: Engine, found: Calibrati
     decode = session.last_phase
     assert decode is not None
     assert decode.passes == 4
-    assert decode.predicted_wall_s == 4 * found.expect(engine.cost, 1, 42).seconds
+    assert decode.predicted_wall_s == 4 * found.estimate(engine.cost, 1, 42).seconds
 
     engine.calibration = None
     phase = session.prefill(list(range(40)))

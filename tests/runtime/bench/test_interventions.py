@@ -78,7 +78,7 @@ def test_half_of_the_products(engine: Engine) -> None:
 
 
 def test_half_of_the_barriers(engine: Engine) -> None:
-    """Two passes in one play, with as many barriers as one has."""
+    """Two passes in one run, with as many barriers as one has."""
     session = engine.session()
     whole, fewer = halved(session, "", 8), halved(session, "dispatch", 8)
 

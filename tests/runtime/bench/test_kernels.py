@@ -15,8 +15,8 @@ from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.bench import kernels as bench_kernels
 from triplepoint.runtime.bench.kernels import KERNELS, KernelResult, Work, _Bench
-from triplepoint.runtime.physics.limits import play
 from triplepoint.runtime.physics.machine import MachineProfile
+from triplepoint.runtime.physics.roofline_probe import run_tape
 
 LIMITS = MachineProfile(
     cpu="a CPU",
@@ -107,7 +107,7 @@ def test_a_gemm_reads_weights_of_its_own_and_computes(bench: _Bench) -> None:
         assert laid.work.nbytes == weights + 4 * 13 * (64 + 512)
         out = laid.ops[0].args[2]
         out[:] = np.nan
-        play(bench._tape(laid.ops))
+        run_tape(bench._tape(laid.ops))
         assert np.isfinite(out[:13, :64]).all(), form.name
         assert np.abs(out[:13, :64]).min() > 0
 
@@ -130,7 +130,7 @@ def test_experts_are_chosen_anew_each_time(
     assert least <= laid.work.nbytes - 4 * tokens * (256 + 8 * 768) <= most
     out = products[-1].args[2]
     out[:] = np.nan
-    play(bench._tape(laid.ops))
+    run_tape(bench._tape(laid.ops))
     assert np.isfinite(out[: tokens * 8, :768]).all()
 
 
@@ -144,7 +144,7 @@ def test_attention_reads_a_cache_that_was_written(bench: _Bench) -> None:
         cache = (before + tokens) * 8 * key_and_value[laid.work.variant]
         assert laid.work.nbytes == pytest.approx(cache + 8 * tokens * 16 * 128)
         _, out, _ = (a for a in laid.ops[0].args if isinstance(a, np.ndarray) and a.ndim == 2)
-        play(bench._tape(laid.ops))
+        run_tape(bench._tape(laid.ops))
         assert np.isfinite(out).all()
         assert np.abs(out[:tokens]).max() > 0
 

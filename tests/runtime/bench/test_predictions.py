@@ -11,11 +11,11 @@ from triplepoint import Engine
 from triplepoint.runtime.bench import predictions
 from triplepoint.runtime.bench.calibration import Sampler, case
 from triplepoint.runtime.physics.calibration import Calibration
-from triplepoint.runtime.physics.limits import Limits
 from triplepoint.runtime.physics.machine import MachineProfile
+from triplepoint.runtime.physics.roofline_probe import RooflineProbe
 
 
-class Moments(Limits):
+class Moments(RooflineProbe):
     """A machine whose arithmetic peak is another at each look."""
 
     def __init__(self, engine: Engine, peaks: list[float]) -> None:

@@ -12,7 +12,7 @@ from triplepoint.runtime.bench.reach import FLUENT, KV, best, cost_of, reach
 from triplepoint.runtime.hub.aliases import KnownModel, by_alias, known_models
 from triplepoint.runtime.physics import calibration
 from triplepoint.runtime.physics.calibration import Calibration
-from triplepoint.runtime.physics.expectation import Efficiency, Passes
+from triplepoint.runtime.physics.latency_model import Efficiency, Passes
 from triplepoint.runtime.physics.machine import MachineProfile
 from triplepoint.runtime.synthetic.shapes import SHAPES
 
@@ -66,7 +66,7 @@ def test_a_calibration_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (usual,) = reach(MACHINE, PLENTY, [model])
     cost = cost_of(model, 8)
     slow = Calibration("m", Efficiency(read=0.3), Passes(512, 8, 100, 100), MACHINE, "now")
-    calibration.keep(slow, calibration.path_of(cost, MACHINE, KV))
+    calibration.save(slow, calibration.path_of(cost, MACHINE, KV))
 
     (found,) = reach(MACHINE, PLENTY, [model])
 

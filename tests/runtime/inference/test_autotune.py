@@ -140,7 +140,7 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
 
 
 def test_threads_change_within_a_decode(engine: Engine) -> None:
-    """A trial plays other numbers of threads in the midst of a text; the tokens stay the same."""
+    """A trial runs other numbers of threads in the midst of a text; the tokens stay the same."""
     session = engine.session()
     session.speculative = SpeculativeConfig(draft_tokens=0)  # so many passes as tokens
     session.prefill(IDS[:50])
@@ -239,7 +239,7 @@ def test_crowding_is_told_with_the_phase(engine: Engine) -> None:
 def test_a_short_pass_does_not_wait_for_a_thread_that_has_no_core(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caller plays it alone, with the same bits, and says so; a long one waits."""
+    """The caller runs it alone, with the same bits, and says so; a long one waits."""
     session, other = engine.session(), engine.session()
     session.prefill(IDS[:20])
     want = session.logits.copy()
@@ -265,7 +265,7 @@ def test_a_short_pass_does_not_wait_for_a_thread_that_has_no_core(
 def test_threads_that_were_given_are_waited_for(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, given: dict[str, object]
 ) -> None:
-    """Where nothing may be corrected, all threads play whether they are late or not."""
+    """Where nothing may be corrected, all threads run whether they are late or not."""
     monkeypatch.setattr(engine.contention, "on", True)
     monkeypatch.setattr(engine.contention, "look", lambda: None)
     tuning = made(engine, **given)

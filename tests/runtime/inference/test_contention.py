@@ -1,4 +1,4 @@
-"""ContentionMonitor: which threads play while another process has a core."""
+"""ContentionMonitor: which threads run while another process has a core."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class ThreadSet:
         self.lost = dict.fromkeys([self.caller, -1, -2], 0)
 
     def put_last(self, worker: int) -> None:
-        """The starved core goes to the last worker that plays."""
+        """The starved core goes to the last worker that runs."""
         last = self.active - 2
         here, there = self.worker_ids[worker], self.worker_ids[last]
         if here in self.starved and there not in self.starved:
             self.starved = self.starved - {here} | {there}
 
     def passes(self, contention: ContentionMonitor, seconds: float) -> None:
-        """Passes for so long; starved players lose half of their time."""
+        """Passes for so long; starved active threads lose half of their time."""
         end = self.now + seconds
         while self.now < end:
             self.now += LOOK_S / 4
@@ -55,7 +55,7 @@ def contention(thread_set: ThreadSet) -> ContentionMonitor:
 def test_nothing_changes_while_all_have_cores(
     thread_set: ThreadSet, contention: ContentionMonitor
 ) -> None:
-    """Without anyone starved, all threads play on."""
+    """Without anyone starved, all threads run on."""
     thread_set.passes(contention, 60)
     assert thread_set.active == 3
     assert contention.changes == []
@@ -93,7 +93,7 @@ def test_one_blink_changes_nothing(thread_set: ThreadSet, contention: Contention
 def test_all_threads_return_when_the_core_is_free(
     thread_set: ThreadSet, contention: ContentionMonitor
 ) -> None:
-    """After its patience all play again, and stay."""
+    """After its patience all run again, and stay."""
     thread_set.starved = {-2}
     thread_set.passes(contention, 0.5)
     assert thread_set.active == 2
@@ -117,7 +117,7 @@ def test_the_number_of_threads_does_not_swing(
 
 
 def test_one_thread_always_plays(thread_set: ThreadSet, contention: ContentionMonitor) -> None:
-    """With every core taken, the caller still plays."""
+    """With every core taken, the caller still runs."""
     thread_set.starved = {thread_set.caller, -1, -2}
     thread_set.passes(contention, 0.9)
     assert thread_set.active == 1
@@ -135,7 +135,7 @@ def test_the_system_counts_the_time_without_a_core() -> None:
 
 
 def test_fewer_threads_give_the_same_bits() -> None:
-    """A pass in the middle of a text may be played by fewer threads; its accounts say so."""
+    """A pass in the middle of a text may be run by fewer threads; its accounts say so."""
     ids = list(range(40, 90))
     with Engine.load("nano", threads=2) as engine:
         engine.contention.on = False

@@ -9,7 +9,7 @@ from triplepoint.runtime.inference.online_ab import BLOCK, WAIT, OnlineABTest
 
 
 def play(trials: OnlineABTest, passes: int, seconds: Callable[[int], float]) -> list[int]:
-    """So many passes, each as long as its number of threads says; the numbers played."""
+    """So many passes, each as long as its number of threads says; the numbers run."""
     played = []
     for _ in range(passes):
         threads = trials.next()

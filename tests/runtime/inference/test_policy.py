@@ -1,4 +1,4 @@
-"""How passes are to be played: choices from profiles made by hand."""
+"""How passes are to be run: choices from profiles made by hand."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from triplepoint.runtime.inference.policy import (
     worth_trying,
 )
 from triplepoint.runtime.physics.costs import ModelCost
-from triplepoint.runtime.physics.expectation import Efficiency, Passes, even_part
+from triplepoint.runtime.physics.huge_pages import PageGain
+from triplepoint.runtime.physics.latency_model import Efficiency, Passes, even_part
 from triplepoint.runtime.physics.machine import MachineProfile
-from triplepoint.runtime.physics.pages import PageGain
-from triplepoint.runtime.physics.tiles import TilePlan, usual
+from triplepoint.runtime.physics.register_tiles import TilePlan, default
 
 WIDE = TARGETS["avx512-vnni"]
 PASSES = Passes(chunk=512, tile=16, decode_barriers=140, prefill_barriers=220)
@@ -71,7 +71,7 @@ def machine(threads: int, dram: float, barrier_s: float = 1e-7) -> MachineProfil
 
 def known(millions: int, *machines: MachineProfile) -> TuningInputs:
     by_number = {m.threads: m for m in machines}
-    return TuningInputs(model(millions), by_number, Efficiency(), PASSES, WIDE, usual(WIDE))
+    return TuningInputs(model(millions), by_number, Efficiency(), PASSES, WIDE, default(WIDE))
 
 
 def test_all_threads_where_each_brings_something() -> None:

@@ -406,7 +406,7 @@ def test_what_was_prepared_is_not_laid_down_again(
 
 
 def test_a_choice_leaves_the_threads_as_they_were(engine: Engine, session: Session) -> None:
-    """The choice of a token is played by the caller alone; passes by all, before and after."""
+    """The choice of a token is run by the caller alone; passes by all, before and after."""
     session.prefill([3, 1, 4, 1, 5])
     active_threads = engine.pool.active
     token = engine.runner.choose(session.last_logits, 0, None)

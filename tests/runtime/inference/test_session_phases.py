@@ -15,7 +15,7 @@ from triplepoint.runtime.inference.regime_map import regime_map
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.physics.calibration import Calibration
-from triplepoint.runtime.physics.expectation import Efficiency, Passes
+from triplepoint.runtime.physics.latency_model import Efficiency, Passes
 from triplepoint.traces.events import PhaseEvent
 
 MakeModel = Callable[[str], Path]

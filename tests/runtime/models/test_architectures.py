@@ -339,4 +339,4 @@ def test_costs_know_the_window(engine: Engine) -> None:
             for window in windows
             for position in range(start, start + tokens)
         )
-        assert cost.seen(start, tokens) * cost.layers == pytest.approx(want)
+        assert cost.attended_positions(start, tokens) * cost.layers == pytest.approx(want)

@@ -183,7 +183,7 @@ def test_a_layer_is_its_part_of_a_pass() -> None:
 def test_tokens_that_choose_alike_touch_fewer_experts() -> None:
     """With no spread all take the same experts; with all of it each chooses by itself."""
     mixture = dataclasses.replace(MODEL, experts=8, experts_used=2, expert_bytes=800)
-    alike, own = (dataclasses.replace(mixture, spread=s) for s in (0.0, 1.0))
+    alike, own = (dataclasses.replace(mixture, expert_diversity=s) for s in (0.0, 1.0))
 
     assert alike.expected_experts(50) == pytest.approx(2 * 2)
     assert own.expected_experts(3) == pytest.approx(2 * 8 * (1 - 0.75**3))

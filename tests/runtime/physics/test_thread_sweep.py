@@ -1,4 +1,4 @@
-"""Limits by number of threads, and what the system tells of cores and pages."""
+"""RooflineProbe by number of threads, and what the system tells of cores and pages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from triplepoint.jit.compile import Library, ObjectCache, default_folder
 from triplepoint.jit.targets import detect
-from triplepoint.runtime.physics.thread_sweep import keep, kept, sweep, thread_counts
+from triplepoint.runtime.physics.thread_sweep import load, save, sweep, thread_counts
 from triplepoint.runtime.physics.topology import chosen, slow_cores, topology
 
 
@@ -35,13 +35,13 @@ def test_a_sweep_is_kept(tmp_path: Path) -> None:
 
     assert [profile.threads for profile in found.profiles] == [1]
     assert found.left_out == (2,), "no second one is begun when the time is up"
-    assert kept(library, tmp_path) is None
-    keep(found, tmp_path)
-    assert kept(library, tmp_path) == found
-    keep(dataclasses.replace(found, machine="another"), tmp_path)
-    assert kept(library, tmp_path) == found
+    assert load(library, tmp_path) is None
+    save(found, tmp_path)
+    assert load(library, tmp_path) == found
+    save(dataclasses.replace(found, machine="another"), tmp_path)
+    assert load(library, tmp_path) == found
     next(tmp_path.glob(f"*{found.machine}*")).write_text("{}")
-    assert kept(library, tmp_path) is None
+    assert load(library, tmp_path) is None
 
 
 def test_topology() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from triplepoint.runtime.physics.calibration import Calibration
-from triplepoint.runtime.physics.expectation import Efficiency
+from triplepoint.runtime.physics.latency_model import Efficiency
 from triplepoint.runtime.regimes import diagram as regimes
 from triplepoint.runtime.regimes import page as regime_page
 from triplepoint.runtime.regimes import picture as regime_picture
@@ -17,7 +17,7 @@ from triplepoint.runtime.regimes.diagram import Diagram, Picture, diagram, steps
 from triplepoint.traces import Trace
 from triplepoint.traces.events import PhaseEvent
 
-from ..physics.test_expectation import MACHINE, MODEL, PASSES
+from ..physics.test_latency_model import MACHINE, MODEL, PASSES
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -14,7 +14,7 @@ from triplepoint import Agent, Engine, Trace, replay
 from triplepoint.errors import ContextOverflowError, ReplayError
 from triplepoint.runtime.inference.teacher_forcing import ForcedConstraint, decode_teacher_forced
 from triplepoint.runtime.physics.calibration import Calibration
-from triplepoint.runtime.physics.expectation import Efficiency, Passes
+from triplepoint.runtime.physics.latency_model import Efficiency, Passes
 from triplepoint.runtime.replay.machines import read_machine
 from triplepoint.runtime.replay.replay import PhaseCheck
 from triplepoint.runtime.replay.report import PerfPhase, PerfReport
@@ -212,8 +212,8 @@ def test_a_prediction_is_the_sum_of_its_passes(engine: Engine) -> None:
 
     assert report.predicted
     wanted = [
-        found.expect(engine.cost, 30, 0).seconds,
-        sum(found.expect(engine.cost, 1, at).seconds for at in (30, 31, 32)),
+        found.estimate(engine.cost, 30, 0).seconds,
+        sum(found.estimate(engine.cost, 1, at).seconds for at in (30, 31, 32)),
     ]
     assert [p.wall_s for p in report.now] == pytest.approx(wanted)
     assert sizes(report.now) == sizes(trace.phases)

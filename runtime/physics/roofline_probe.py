@@ -1,8 +1,8 @@
 """This machine's limits, measured again and again beside what is held against them.
 
 A limit that was measured an hour ago says little on a machine with neighbours: a peak moves within
-minutes. `Limits` keeps its probes loaded, so one `sample` takes a few hundredths of a second and
-can stand before and after everything that is timed.
+minutes. `RooflineProbe` keeps its probes loaded, so one `sample` takes a few hundredths of a second
+and can stand before and after everything that is timed.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from ...jit.tape import CompiledTape, PerThread, Tape
 from ..memory import Arena
 from .machine import DRAM_BYTES, MachineProfile, cache_sizes, cpu_name, usable_cores
 
-PLAYS = 3  # times that a probe is played in one sample; the best of them counts
+RUNS = 3  # times that a probe is run in one sample; the best of them counts
 READ_UNIT = 4096  # bytes of one unit of the read probe
-READ_LEAST = 32 << 20  # bytes that a read probe reads in one play at least
+READ_LEAST = 32 << 20  # bytes that a read probe reads in one run at least
 PEAK_UNITS = 4000  # units of the multiply probe for each thread
 BARRIERS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """A tape and the work of one play: bytes, operations or barriers."""
+    """A tape and the work of one run: bytes, operations or barriers."""
 
     tape: CompiledTape
     work: float
 
     def rate(self) -> float:
-        """Work per second of the best of a few plays; the first only warms up."""
-        return self.work / min([play(self.tape) for _ in range(PLAYS + 1)][1:])
+        """Work per second of the best of a few runs; the first only warms up."""
+        return self.work / min([run_tape(self.tape) for _ in range(RUNS + 1)][1:])
 
 
-def play(tape: CompiledTape) -> float:
+def run_tape(tape: CompiledTape) -> float:
     """Seconds that a tape takes from its start to its end."""
     started, at = time.perf_counter(), 0
     while at < len(tape):
@@ -46,7 +46,7 @@ def play(tape: CompiledTape) -> float:
     return time.perf_counter() - started
 
 
-class Limits:
+class RooflineProbe:
     """Probes for read bandwidth, arithmetic peaks and barriers on a pool's threads.
 
     Attributes:

@@ -7,7 +7,7 @@ to CPU. Two figures make a plan:
     tile    tokens of a tile at most, in a pass of many
     whole   tokens up to which a pass is one tile, whatever its size
 
-No figure changes a bit of the results. `measure` plays a product of the real kernels with each
+No figure changes a bit of the results. `measure` runs a product of the real kernels with each
 candidate, in turns; another than the usual one is taken only if it was clearly faster in every
 round. Kernels for other tiles have to be compiled, which takes seconds: so this is done when it
 is asked for (`triplepoint doctor --measure`), and a plan is kept by machine, target and kernels.
@@ -32,13 +32,13 @@ from ...jit.pool import Pool, aligned
 from ...jit.tape import DYNAMIC, CompiledTape, Tape
 from ...jit.targets import CpuTarget
 from ..memory import Arena
-from .limits import play
-from .machine import keep_fields, profile_folder
+from .machine import profile_folder, save_fields
+from .roofline_probe import run_tape
 from .thread_sweep import machine_id
 
 FASTER = 1.03  # than the usual tile, in each round: what counts as a gain
 ROUNDS = 5
-PLAYS = 3  # in each round, of which the best counts
+RUNS = 3  # in each round, of which the best counts
 FORMAT, DEPTH = "q4_0", 1024  # of the product that is measured
 MOST = 16  # tokens of a tile: beyond, a kernel only grows
 LONG = 126  # tokens of a pass of many: any tile of up to 9 tokens cuts it nearly evenly
@@ -50,34 +50,36 @@ class TilePlan:
     """Tiles of the products.
 
     Attributes:
-        tile, whole: see above; whole is at least tile.
+        tile, max_single_tile: see above; the second is at least tile.
         gains: by setting, such as ``tile=8``, how many times as fast it was, round by round.
         date: when it was measured; "" for the usual plan.
     """
 
     tile: int
-    whole: int
+    max_single_tile: int
     gains: Mapping[str, Sequence[float]]
     date: str = ""
 
 
-def usual(target: CpuTarget) -> TilePlan:
+def default(target: CpuTarget) -> TilePlan:
     """The plan of a machine where nothing was measured."""
     return TilePlan(tile_tokens(target), single_tile_tokens(target), {})
 
 
-def constants(target: CpuTarget, tile: int, whole: int) -> dict[str, int]:
+def constants(target: CpuTarget, tile: int, max_single_tile: int) -> dict[str, int]:
     """What to tell a product's kernel; nothing for the usual plan, so that it is the same one."""
     found = {} if tile == tile_tokens(target) else {"tile": tile}
     # Up to the larger of the two a pass is one tile.
-    same = max(tile, whole) == max(tile, single_tile_tokens(target))
-    return found | ({} if same else {"max_single_tile": max(tile, whole)})
+    same = max(tile, max_single_tile) == max(tile, single_tile_tokens(target))
+    return found | ({} if same else {"max_single_tile": max(tile, max_single_tile)})
 
 
 def candidates(target: CpuTarget) -> tuple[list[int], list[int]]:
-    """Tiles that may be better than the usual one; and numbers of tokens for `whole`."""
-    tile, whole = tile_tokens(target), single_tile_tokens(target)
-    return [tile + max(1, tile // 3)], [tile if whole > tile else tile + max(2, tile // 2)]
+    """Tiles that may be better than the usual one; and numbers of tokens for `max_single_tile`."""
+    tile, max_single_tile = tile_tokens(target), single_tile_tokens(target)
+    return [tile + max(1, tile // 3)], [
+        tile if max_single_tile > tile else tile + max(2, tile // 2)
+    ]
 
 
 def best(gains: Mapping[int, Sequence[float]], default: int) -> int:
@@ -89,19 +91,21 @@ def best(gains: Mapping[int, Sequence[float]], default: int) -> int:
 def measure(library: Library, pool: Pool) -> TilePlan:
     """Find the plan of this machine: under a second, and the time to compile."""
     target = library.target
-    plan, (tiles, wholes) = usual(target), candidates(target)
+    plan, (tiles, wholes) = default(target), candidates(target)
     bench = _Bench(library, pool)
-    by_tile = bench.gains({n: constants(target, n, plan.whole) for n in tiles}, LONG, LONG_BYTES)
+    by_tile = bench.gains(
+        {n: constants(target, n, plan.max_single_tile) for n in tiles}, LONG, LONG_BYTES
+    )
     by_whole: dict[int, list[float]] = {}
     for n in wholes:  # with so many tokens a tile has least room
-        most = max(n, plan.whole)
+        most = max(n, plan.max_single_tile)
         by_whole |= bench.gains({n: constants(target, plan.tile, n)}, most, SHORT_BYTES)
     tile = best(by_tile, plan.tile)
     told = {f"tile={n}": found for n, found in by_tile.items()}
-    told |= {f"whole={n}": found for n, found in by_whole.items()}
+    told |= {f"max_single_tile={n}": found for n, found in by_whole.items()}
     rounded = {name: [round(gain, 3) for gain in found] for name, found in told.items()}
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return TilePlan(tile, max(tile, best(by_whole, plan.whole)), rounded, date)
+    return TilePlan(tile, max(tile, best(by_whole, plan.max_single_tile)), rounded, date)
 
 
 class _Bench:
@@ -122,18 +126,18 @@ class _Bench:
         every: dict[int, Mapping[str, int]] = {0: {}, **others}
         tapes = {n: self._tape(given, tokens, nbytes) for n, given in every.items()}
         for tape in tapes.values():
-            play(tape)
+            run_tape(tape)
         rounds = [self._round(tapes) for _ in range(ROUNDS)]
         return {n: [seconds[0] / seconds[n] for seconds in rounds] for n in others}
 
     @staticmethod
     def _round(tapes: Mapping[int, CompiledTape]) -> dict[int, float]:
-        """Best seconds of a few plays of each, in turns: a neighbour only ever adds time."""
+        """Best seconds of a few runs of each, in turns: a neighbour only ever adds time."""
         times: dict[int, list[float]] = {n: [] for n in tapes}
-        for turn in range(PLAYS):
+        for turn in range(RUNS):
             # Forth and back, so that what comes and goes in step with the turns hits all alike.
             for n in list(tapes)[:: -1 if turn % 2 else 1]:
-                times[n].append(play(tapes[n]))
+                times[n].append(run_tape(tapes[n]))
         return {n: min(found) for n, found in times.items()}
 
     def _tape(self, given: Mapping[str, int], tokens: int, nbytes: int) -> CompiledTape:
@@ -147,21 +151,23 @@ class _Bench:
         return tape.finish(self.library, self.pool)
 
 
-def keep(found: TilePlan, library: Library, folder: Path | None = None) -> None:
+def save(found: TilePlan, library: Library, folder: Path | None = None) -> None:
     """Write it to the cache; where that cannot be done, the usual plan stays."""
     path = _path(library, folder)
-    keep_fields(path, asdict(found))
+    save_fields(path, asdict(found))
 
 
-def kept(library: Library, folder: Path | None = None) -> TilePlan | None:
+def load(library: Library, folder: Path | None = None) -> TilePlan | None:
     """What was kept of this machine and these kernels; None if nothing was that makes sense."""
     try:
         fields = json.loads(_path(library, folder).read_text())
         gains = {str(name): [float(g) for g in found] for name, found in fields["gains"].items()}
-        plan = TilePlan(int(fields["tile"]), int(fields["whole"]), gains, str(fields["date"]))
+        plan = TilePlan(
+            int(fields["tile"]), int(fields["max_single_tile"]), gains, str(fields["date"])
+        )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
-    return plan if 1 <= plan.tile <= plan.whole <= MOST else None
+    return plan if 1 <= plan.tile <= plan.max_single_tile <= MOST else None
 
 
 def _path(library: Library, folder: Path | None) -> Path:

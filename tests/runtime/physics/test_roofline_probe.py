@@ -12,20 +12,20 @@ from triplepoint.jit.compile import Library, ObjectCache, default_folder
 from triplepoint.jit.kernels import microbench
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
-from triplepoint.runtime.physics.limits import PEAK_UNITS, Limits
 from triplepoint.runtime.physics.machine import LEVELS
+from triplepoint.runtime.physics.roofline_probe import PEAK_UNITS, RooflineProbe
 
 
 @pytest.fixture(scope="module")
-def limits() -> Iterator[Limits]:
+def limits() -> Iterator[RooflineProbe]:
     """The probes for this machine's best target, with two threads."""
     library = Library(detect(), ObjectCache(default_folder()))
     pool = Pool(library, 2)
-    yield Limits(library, pool)
+    yield RooflineProbe(library, pool)
     pool.close()
 
 
-def test_a_sample_has_every_limit(limits: Limits) -> None:
+def test_a_sample_has_every_limit(limits: RooflineProbe) -> None:
     """Each level and peak has a rate, and the sample says of what."""
     found = limits.sample()
 
@@ -37,8 +37,8 @@ def test_a_sample_has_every_limit(limits: Limits) -> None:
     assert (found.target, found.threads) == (str(detect()), 2)
 
 
-def test_probes_do_the_work_that_they_are_credited_with(limits: Limits) -> None:
-    """Bytes and operations of a play are those of its ops: each unit once, by one thread."""
+def test_probes_do_the_work_that_they_are_credited_with(limits: RooflineProbe) -> None:
+    """Bytes and operations of a run are those of its ops: each unit once, by one thread."""
     lanes = detect().lanes
     for level, read in limits._reads.items():
         assert read.work % (len(read.tape) * 4096) == 0
@@ -53,7 +53,7 @@ def test_probes_do_the_work_that_they_are_credited_with(limits: Limits) -> None:
     assert barriers.work == len(barriers.tape)
 
 
-def test_reading_reads_what_is_there(limits: Limits) -> None:
+def test_reading_reads_what_is_there(limits: RooflineProbe) -> None:
     """The read probe's checksum depends on its data: it cannot have been left out."""
     limits._reads["L1"].rate()
     before = [sink.copy() for sink in limits._sinks.buffers]
@@ -65,7 +65,7 @@ def test_reading_reads_what_is_there(limits: Limits) -> None:
 
 
 def test_nothing_is_kept_on_disk(
-    limits: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limits: RooflineProbe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sample is of now: no cached profile is read or written."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -8,7 +8,7 @@ import pytest
 
 from triplepoint.runtime.bench.calibration import Sample, fit
 from triplepoint.runtime.physics.costs import ModelCost, pass_cost, predict
-from triplepoint.runtime.physics.expectation import Efficiency, Passes, expect, shared_s
+from triplepoint.runtime.physics.latency_model import Efficiency, Passes, estimate, shared_s
 from triplepoint.runtime.physics.machine import MachineProfile
 
 MODEL = ModelCost(
@@ -41,7 +41,7 @@ IDEAL = Efficiency(1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 def test_one_token_by_hand() -> None:
     """22.5 MB of weights at 20 GB/s beside 80 MFLOP at 500 GOP/s: nearly the reading alone."""
-    found = expect(MODEL, MACHINE, IDEAL, PASSES, 1, 0)
+    found = estimate(MODEL, MACHINE, IDEAL, PASSES, 1, 0)
     read, multiply = 22.5e6 / 20e9, 80e6 / 500e9
 
     assert found.products_s == pytest.approx((read**4 + multiply**4) ** 0.25)
@@ -58,7 +58,7 @@ def test_shares_and_costs_are_added() -> None:
     reached = dataclasses.replace(
         IDEAL, read=0.5, decode_rows_s=2e-4, decode_barrier_s=1e-6, waiting=0.1, row_s=9.0
     )
-    found, ideal = (expect(MODEL, MACHINE, e, PASSES, 1, 0) for e in (reached, IDEAL))
+    found, ideal = (estimate(MODEL, MACHINE, e, PASSES, 1, 0) for e in (reached, IDEAL))
 
     assert found.products_s == pytest.approx(2 * ideal.products_s, rel=0.01)
     assert found.rows_s == 2e-4
@@ -71,12 +71,12 @@ def test_unpacking_costs_as_some_tokens() -> None:
     reached = dataclasses.replace(IDEAL, extra_tokens=6.0, products=1e-3)
     plain = dataclasses.replace(IDEAL, products=1e-3)
     for tokens in (2, 7, 100):
-        found = expect(MODEL, MACHINE, reached, PASSES, tokens, 0)
-        more = expect(MODEL, MACHINE, plain, PASSES, tokens + 6, 0)
+        found = estimate(MODEL, MACHINE, reached, PASSES, tokens, 0)
+        more = estimate(MODEL, MACHINE, plain, PASSES, tokens + 6, 0)
         assert found.products_s == pytest.approx(more.products_s)
         assert found.attained is not None
         assert found.attained.compute_s > 1000 * found.least.compute_s
-    alone = (expect(MODEL, MACHINE, e, PASSES, 1, 0) for e in (reached, plain))
+    alone = (estimate(MODEL, MACHINE, e, PASSES, 1, 0) for e in (reached, plain))
     assert len({found.products_s for found in alone}) == 1
 
 
@@ -95,8 +95,8 @@ def test_a_long_prompt_is_its_passes() -> None:
     reached = dataclasses.replace(
         IDEAL, row_s=1e-6, decode_rows_s=1e-6, barrier_s=1e-6, decode_barrier_s=1e-6
     )
-    found = expect(MODEL, MACHINE, reached, PASSES, 1025, 100)
-    parts = [expect(MODEL, MACHINE, reached, PASSES, n, at) for n, at in
+    found = estimate(MODEL, MACHINE, reached, PASSES, 1025, 100)
+    parts = [estimate(MODEL, MACHINE, reached, PASSES, n, at) for n, at in
              ((352, 100), (352, 452), (321, 804))]  # fmt: skip
 
     assert found.tokens == 1025
@@ -112,14 +112,16 @@ def test_tiny_passes_are_dispatch_bound() -> None:
     tiny = dataclasses.replace(
         MODEL, body_weights=40_000, body_bytes=22_500, head_weights=10_000, head_bytes=5_600
     )
-    found = expect(tiny, MACHINE, Efficiency(barrier_s=2e-6), PASSES, 4, 0)
+    found = estimate(tiny, MACHINE, Efficiency(barrier_s=2e-6), PASSES, 4, 0)
     assert found.seen.bound == "dispatch"
-    assert expect(tiny, MACHINE, Efficiency(barrier_s=2e-6), PASSES, 512, 0).seen.bound == "compute"
+    assert (
+        estimate(tiny, MACHINE, Efficiency(barrier_s=2e-6), PASSES, 512, 0).seen.bound == "compute"
+    )
 
 
 def test_sequences_in_a_batch() -> None:
     """Eight sequences share the weights; each has a cache of its own."""
-    one, eight = (expect(MODEL, MACHINE, IDEAL, PASSES, 1, 1000, batch=n) for n in (1, 8))
+    one, eight = (estimate(MODEL, MACHINE, IDEAL, PASSES, 1, 1000, batch=n) for n in (1, 8))
 
     assert eight.tokens == 8
     assert eight.products_s < 2 * one.products_s
@@ -128,7 +130,7 @@ def test_sequences_in_a_batch() -> None:
 
 def sample(reached: Efficiency, tokens: int, start: int) -> Sample:
     """A pass that takes just as long as expected."""
-    found = expect(MODEL, MACHINE, reached, PASSES, tokens, start)
+    found = estimate(MODEL, MACHINE, reached, PASSES, tokens, start)
     parts = {
         "products": found.products_s,
         "head": found.head_s,
@@ -159,7 +161,7 @@ def test_fit_finds_the_figures_again() -> None:
         name = field.name
         assert getattr(found, name) == pytest.approx(getattr(known, name), rel=0.12), name
     for tokens, start in ((1, 1000), (16, 100), (512, 2000), (2048, 0)):
-        again = expect(MODEL, MACHINE, found, PASSES, tokens, start).seconds
+        again = estimate(MODEL, MACHINE, found, PASSES, tokens, start).seconds
         assert again == pytest.approx(sample(known, tokens, start).wall_s, rel=0.05)
 
 

@@ -13,7 +13,7 @@ import pytest
 from triplepoint.jit.compile import Library, ObjectCache, default_folder
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
-from triplepoint.runtime.physics.pages import SAMPLES, PageGain, page_gain
+from triplepoint.runtime.physics.huge_pages import SAMPLES, PageGain, page_gain
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from ...jit.kernels import microbench
 from ...jit.pool import Pool, aligned
 from ...jit.tape import CompiledTape, PerThread, Tape
 from ..memory import Arena
-from .limits import play
-from .machine import keep_fields, profile_folder
+from .machine import profile_folder, save_fields
+from .roofline_probe import run_tape
 from .thread_sweep import machine_id
 
 BYTES = 64 << 20  # of each kind
@@ -84,7 +84,7 @@ def page_gain(library: Library, pool: Pool, folder: Path | None = None) -> PageG
     found = measure(library, pool)
     if kept is not None:
         found = kept.merged(found)
-    keep_fields(path, dataclasses.asdict(found))
+    save_fields(path, dataclasses.asdict(found))
     return found
 
 
@@ -111,7 +111,7 @@ def measure(library: Library, pool: Pool) -> PageGain:
     read: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(ROUNDS):
         for large, tape in tapes.items():
-            read[large].append(play(tape))
+            read[large].append(run_tape(tape))
     return PageGain(
         read_s=(min(read[True]), min(read[False])),
         touch_s=(min(touched[True]), min(touched[False])),

@@ -9,8 +9,14 @@ import pytest
 from triplepoint.jit.compile import Library, ObjectCache, default_folder
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import TARGETS, detect
-from triplepoint.runtime.physics import tiles
-from triplepoint.runtime.physics.tiles import TilePlan, best, candidates, constants, usual
+from triplepoint.runtime.physics import register_tiles
+from triplepoint.runtime.physics.register_tiles import (
+    TilePlan,
+    best,
+    candidates,
+    constants,
+    default,
+)
 
 WIDE, NARROW = TARGETS["avx512-vnni"], TARGETS["avx2"]
 
@@ -26,14 +32,14 @@ def test_only_a_clear_gain_counts() -> None:
 def test_the_usual_plan_is_the_usual_kernel() -> None:
     """Nothing is told to a kernel that it would do by itself: no other one is compiled."""
     for target in TARGETS.values():
-        plan = usual(target)
-        assert constants(target, plan.tile, plan.whole) == {}
+        plan = default(target)
+        assert constants(target, plan.tile, plan.max_single_tile) == {}
         larger, whole = candidates(target)
         assert plan.tile not in larger
-        assert plan.whole not in whole
+        assert plan.max_single_tile not in whole
         assert min(whole) >= plan.tile
-    assert (usual(WIDE).tile, usual(WIDE).whole) == (6, 9)
-    assert usual(TARGETS["avx512"]).whole == 6
+    assert (default(WIDE).tile, default(WIDE).max_single_tile) == (6, 9)
+    assert default(TARGETS["avx512"]).max_single_tile == 6
     assert constants(WIDE, 6, 6) == {"max_single_tile": 6}
     assert constants(WIDE, 8, 9) == {"tile": 8}
     assert constants(WIDE, 8, 4) == {"tile": 8, "max_single_tile": 8}
@@ -46,19 +52,21 @@ def test_a_plan_is_measured_and_kept(tmp_path: Path) -> None:
     library = Library(detect(), ObjectCache(default_folder()))
     pool = Pool(library, 1)
     try:
-        found = tiles.measure(library, pool)
+        found = register_tiles.measure(library, pool)
     finally:
         pool.close()
     larger, wholes = candidates(library.target)
-    plain = usual(library.target)
+    plain = default(library.target)
     assert found.tile in {plain.tile, *larger}
-    assert found.whole in {found.tile, plain.whole, *wholes}
+    assert found.max_single_tile in {found.tile, plain.whole, *wholes}
     assert set(found.gains) == {f"tile={n}" for n in larger} | {f"whole={n}" for n in wholes}
-    assert all(len(rounds) == tiles.ROUNDS and min(rounds) > 0 for rounds in found.gains.values())
+    assert all(
+        len(rounds) == register_tiles.ROUNDS and min(rounds) > 0 for rounds in found.gains.values()
+    )
 
-    assert tiles.kept(library, tmp_path) is None
-    tiles.keep(found, library, tmp_path)
-    assert tiles.kept(library, tmp_path) == found
+    assert register_tiles.load(library, tmp_path) is None
+    register_tiles.save(found, library, tmp_path)
+    assert register_tiles.load(library, tmp_path) == found
 
 
 @pytest.mark.parametrize(
@@ -67,7 +75,7 @@ def test_a_plan_is_measured_and_kept(tmp_path: Path) -> None:
 def test_a_damaged_plan_is_none(tmp_path: Path, damage: str) -> None:
     """Whatever stands in the file: a tile of no token would never end."""
     library = Library(detect(), ObjectCache(default_folder()))
-    tiles.keep(TilePlan(6, 9, {}), library, tmp_path)
+    register_tiles.save(TilePlan(6, 9, {}), library, tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_text(damage)
-    assert tiles.kept(library, tmp_path) is None
+    assert register_tiles.load(library, tmp_path) is None

@@ -26,12 +26,12 @@ from .costs import (
     Observation,
     PassCost,
     Prediction,
-    again_s,
     attention_s,
     linear_s,
     observe,
     pass_cost,
     predict,
+    reread_s,
 )
 from .machine import MachineProfile
 
@@ -84,7 +84,7 @@ class Passes:
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
+class LatencyEstimate:
     """Seconds that the parts of a phase will take, and what will be seen of it.
 
     Attributes:
@@ -120,7 +120,7 @@ class Expectation:
         return observe(self.least, self.seconds, self.kernel_s, self.attained, self.rows_s)
 
 
-def expect(
+def estimate(
     model: ModelCost,
     machine: MachineProfile,
     reached: Efficiency,
@@ -128,7 +128,7 @@ def expect(
     tokens: int,
     start: int,
     batch: int = 1,
-) -> Expectation:
+) -> LatencyEstimate:
     """What `tokens` tokens behind `start` cached ones will take, logits for the last.
 
     More than a chunk are several passes. `batch`: so many sequences at once, each alike.
@@ -154,7 +154,7 @@ def expect(
             sums[1] += times.memory_s
             sums[2] += times.dispatch_s
         at += count
-    return Expectation(
+    return LatencyEstimate(
         tokens * batch,
         *parts,
         least=Prediction(*least, level=level),
@@ -192,7 +192,7 @@ def attainable(
     level = level or machine.level_of(cost.bytes / max(1, passes))
     rate = machine.bandwidth(level)
     cached = (cost.kv_read_bytes + cost.kv_write_bytes) / rate
-    again = again_s(cost, model, machine, passes)
+    again = reread_s(cost, model, machine, passes)
     return Prediction(
         compute_s=linear_s(cost, model, machine, reached.extra_tokens) / reached.products
         + attention_s(cost, model, machine) / reached.attention,
@@ -231,7 +231,7 @@ def _pass_seconds(
     output = _norm(
         model.head_bytes / (rate * reached.read), last / reached.products, PRODUCTS_OVERLAP
     )
-    cached = (cost.kv_read_bytes + cost.kv_write_bytes) / rate + again_s(cost, model, machine)
+    cached = (cost.kv_read_bytes + cost.kv_write_bytes) / rate + reread_s(cost, model, machine)
     attention = _norm(
         cached / reached.attention_read,
         attention_s(cost, model, machine) / reached.attention,
