@@ -14,19 +14,19 @@ from .tables import Column, Form, Row, between, percent, rate, show
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
-    from ..replay.measured import Timed
+    from ..replay.timing import Timed
 
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Do the work so many times and print a row for each phase, then the sums."""
     from ..physics.roofline_probe import RooflineProbe
-    from ..replay import schedule
-    from ..replay.measured import measure
+    from ..replay import workload
+    from ..replay.timing import measure
     from .bench import notes
 
     trace = load_trace(args.trace)
-    chosen, header = schedule.chosen_run(trace, -1)
-    context = positions_for(header, schedule.schedule(chosen), args.model)
+    chosen, header = workload.chosen_run(trace, -1)
+    context = positions_for(header, workload.work_items(chosen), args.model)
     engine, remarks = engine_of(header, args, output, context)
     try:
         for remark in remarks:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Go on; the trace is closed and named however it ends."""
-    from ..replay.branching import branch, past_of
+    from ..replay.fork import branch, history_of
 
     turn, step = args.start
-    _, header = past_of(trace, turn, step)  # before a model is loaded for nothing
+    _, header = history_of(trace, turn, step)  # before a model is loaded for nothing
     check_place(args.trace)
     if args.model and args.model.startswith(("http://", "https://")):
         engine: Any = load_model(args, output)

@@ -18,23 +18,23 @@ from .traces import default_folder
 if TYPE_CHECKING:
     from ...traces.events import RunStart
     from ..inference.engine import Engine
-    from ..replay.schedule import Work
+    from ..replay.workload import WorkItem
 
 NANO = "triplepoint-nano"
 
 
 def load_trace(name: str) -> Trace:
     """A trace by its file, the name of a run, ``last``, or the name of a run in the library."""
-    from ..replay import library
+    from ..replay import examples
 
-    if not Path(name).exists() and name in library.names():
-        return library.load(name)
+    if not Path(name).exists() and name in examples.names():
+        return examples.load(name)
     try:
         return Trace.load(resolve(name, default_folder()))
     except TraceError as error:
-        if len(Path(name).parts) > 1 or not library.names():
+        if len(Path(name).parts) > 1 or not examples.names():
             raise
-        known = ", ".join(library.names())
+        known = ", ".join(examples.names())
         raise TraceError(f"{error}; the library has {known}") from None
 
 
@@ -64,10 +64,10 @@ def engine_of(
         return load_engine(asked, output), [str(error)]
 
 
-def positions_for(header: RunStart, works: Sequence[Work], model: str | None) -> int | None:
+def positions_for(header: RunStart, works: Sequence[WorkItem], model: str | None) -> int | None:
     """Positions to load the engine with: the recorded ones; for another model what is needed."""
     from ..inference.engine import DEFAULT_CONTEXT
-    from ..replay.schedule import positions
+    from ..replay.workload import positions
 
     needed = positions(works)
     if model is None:

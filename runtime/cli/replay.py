@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...traces.events import RunStart
     from ...traces.reader import Trace
     from ..inference.engine import Engine
-    from ..replay.live import LiveTools
+    from ..replay.live_tools import LiveTools
     from ..replay.replay import PhaseCheck, VerifyReport
 
 
@@ -65,7 +65,7 @@ def _show(one: Trace, output: Output) -> None:
 def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Run the model again on every run of the trace; 1 when a token differs."""
     from ..replay import replay
-    from ..replay.schedule import check_replayable
+    from ..replay.workload import check_replayable
 
     for one in trace.runs:  # before a model is loaded for nothing
         if one.header is None:
@@ -146,7 +146,7 @@ def verdict(report: VerifyReport) -> list[str]:
 
 def _live_tools(header: RunStart, args: argparse.Namespace, engine: Engine) -> LiveTools:
     """The tools of the run, on the folder that it looked at or another one."""
-    from ..replay.live import LiveTools
+    from ..replay.live_tools import LiveTools
 
     folder = args.dir or header.workspace
     if not folder:

@@ -283,12 +283,12 @@ def _lines(output: Output, lines: Iterable[str]) -> None:
 def rm(args: argparse.Namespace, output: Output) -> int:
     """Remove some; those of the library stay, whatever is named."""
     from ...traces.retention import remove
-    from ..replay import library
+    from ..replay import examples
     from .removing import agreed, chosen, report
 
     def by_name(name: str) -> Path:
         path = resolve(name, default_folder())
-        if path.resolve().parent == library.folder().resolve():
+        if path.resolve().parent == examples.folder().resolve():
             raise TraceError(f"{path} is a run of the library; it is not removed")
         if not path.is_file():
             raise TraceError(f"there is no trace {path}")

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
     """Do the work of the trace's last run, or predict it, and show both."""
-    from ..replay import schedule
+    from ..replay import workload
 
     if args.machine and not args.predict:
         raise ReplayError("--machine is for --predict: nothing can be run on another machine")
-    chosen, header = schedule.chosen_run(trace, -1)
-    works = schedule.schedule(chosen)
+    chosen, header = workload.chosen_run(trace, -1)
+    works = workload.work_items(chosen)
     engine, notes = engine_of(header, args, output, positions_for(header, works, args.model))
     try:
         if args.predict:
@@ -50,18 +50,18 @@ def run(trace: Trace, args: argparse.Namespace, output: Output) -> int:
 def _measured(
     trace: Trace, args: argparse.Namespace, engine: Engine, output: Output, total: int
 ) -> PerfReport:
-    from ..replay import whatif
+    from ..replay import simulate
 
     def progress(phase: PerfPhase) -> None:
         output.progress.loading(phase.number / total, "running the recorded phases")
 
-    return whatif.perf(trace, engine, waits=not args.no_waits, on_phase=progress)
+    return simulate.run_workload(trace, engine, waits=not args.no_waits, on_phase=progress)
 
 
 def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfReport:
     from ..bench.calibration import calibrated
-    from ..replay import whatif
-    from ..replay.machines import read_machine
+    from ..replay import simulate
+    from ..replay.machine_file import read_machine
 
     found, machine, notes = calibrated(engine), None, []
     if args.machine:
@@ -70,7 +70,7 @@ def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfRe
             found = dataclasses.replace(found, efficiency=efficiency)
         else:
             notes.append("the kernels are taken to reach the same shares of its limits as here")
-    report = whatif.predict(trace, engine, found, machine)
+    report = simulate.predict(trace, engine, found, machine)
     report.notes += notes
     return report
 

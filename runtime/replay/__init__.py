@@ -6,23 +6,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .branching import branch as branch
+    from .fork import branch as branch
     from .replay import PhaseCheck as PhaseCheck
     from .replay import VerifyReport as VerifyReport
     from .replay import verify as verify
     from .report import PerfPhase as PerfPhase
     from .report import PerfReport as PerfReport
-    from .whatif import perf as perf
-    from .whatif import predict as predict
+    from .simulate import predict as predict
+    from .simulate import run_workload as run_workload
 
 _HOMES = {
     "PerfPhase": "report",
     "PerfReport": "report",
     "PhaseCheck": "replay",
     "VerifyReport": "replay",
-    "branch": "branching",
-    "perf": "whatif",
-    "predict": "whatif",
+    "branch": "fork",
+    "run_workload": "simulate",
+    "predict": "simulate",
     "verify": "replay",
 }
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "PhaseCheck",
     "VerifyReport",
     "branch",
-    "perf",
+    "run_workload",
     "predict",
     "verify",
 ]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, cast
 
 from ...errors import ContextOverflowError, ReplayError
 from ...traces.events import PhaseEvent, RunStart, ToolEvent
-from .cause import ROUNDING, likely_cause, margin_between, what_differs
-from .decoding import Grammars, sampling_of
-from .schedule import check_replayable, chosen_run
+from .constraints import Grammars, sampling_of
+from .divergence import ROUNDING, likely_cause, margin_between, what_differs
+from .workload import check_replayable, chosen_run
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace

@@ -1,4 +1,4 @@
-"""A recorded run beside the same work done elsewhere: what `perf` and `predict` give."""
+"""A recorded run beside the same work done elsewhere: what `run_workload` and `predict` give."""
 
 from __future__ import annotations
 

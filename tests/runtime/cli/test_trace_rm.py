@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from triplepoint.runtime.replay import library
+from triplepoint.runtime.replay import examples
 from triplepoint.traces import Trace
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -66,9 +66,9 @@ def test_what_stays(triplepoint: Run, traces: Path, tmp_path: Path) -> None:
     assert "is not a trace" in done.stderr
     assert triplepoint("trace", "rm", "2025", "-y").returncode == 3
     assert triplepoint("trace", "rm", "20260103", "--all").returncode == 2
-    for name in library.names()[:1]:
-        done = triplepoint("trace", "rm", library.folder() / f"{name}.jsonl", "-y")
-        assert (done.returncode, name in library.names()) == (3, True)
+    for name in examples.names()[:1]:
+        done = triplepoint("trace", "rm", examples.folder() / f"{name}.jsonl", "-y")
+        assert (done.returncode, name in examples.names()) == (3, True)
         assert "a run of the library" in done.stderr
 
 

@@ -16,8 +16,8 @@ from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import AgentEvent, TextDelta
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.sampling import Sampling
-from triplepoint.runtime.replay.cause import likely_cause
-from triplepoint.runtime.replay.live import LiveTools
+from triplepoint.runtime.replay.divergence import likely_cause
+from triplepoint.runtime.replay.live_tools import LiveTools
 from triplepoint.runtime.replay.replay import PhaseCheck, verify
 from triplepoint.traces import Trace
 from triplepoint.traces.events import PhaseEvent, RunStart, ToolEvent

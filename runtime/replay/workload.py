@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkItem:
     """One recorded phase as work to be done.
 
     Attributes:
@@ -74,19 +74,19 @@ def check_replayable(header: RunStart) -> None:
         )
 
 
-def schedule(run: Trace) -> list[Work]:
+def work_items(run: Trace) -> list[WorkItem]:
     """The work of one run, in order.
 
     Raises:
         ReplayError: a phase's sizes do not fit together; names the field.
     """
-    found: list[Work] = []
+    found: list[WorkItem] = []
     wait = 0.0
     for event in run.events:
         if isinstance(event, ToolEvent):
             wait += event.duration_s
         elif isinstance(event, PhaseEvent):
-            work = Work(len(found) + 1, event, wait)
+            work = WorkItem(len(found) + 1, event, wait)
             _check(work)
             found.append(work)
             wait = 0.0
@@ -95,7 +95,7 @@ def schedule(run: Trace) -> list[Work]:
     return found
 
 
-def _check(work: Work) -> None:
+def _check(work: WorkItem) -> None:
     phase = work.recorded
     most = phase.tokens if phase.phase == "prefill" else max(0, phase.tokens - 1)
     if phase.kv_before < 0 or not 0 <= work.computed <= most:
@@ -105,7 +105,7 @@ def _check(work: Work) -> None:
         )
 
 
-def positions(works: Sequence[Work]) -> int:
+def positions(works: Sequence[WorkItem]) -> int:
     """Positions that a session needs for the work: its `context`, at least."""
     return max(work.recorded.kv_after for work in works) + 1
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from ...errors import ContextOverflowError, ReplayError
 from ...traces.events import PhaseEvent, RunStart
-from .decoding import Grammars, sampling_of
+from .constraints import Grammars, sampling_of
 from .report import PerfPhase, PerfReport
-from .schedule import TokenIds, Work, chosen_run, positions, schedule
+from .workload import TokenIds, WorkItem, chosen_run, positions, work_items
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..physics.machine import MachineProfile
 
 
-def perf(
+def run_workload(
     trace: Trace,
     engine: Engine,
     *,
@@ -47,7 +47,7 @@ def perf(
         ReplayError: the run does not fit the engine, or lacks what is needed; names the field.
     """
     chosen, header = chosen_run(trace, run)
-    works = schedule(chosen)
+    works = work_items(chosen)
     report = PerfReport(header.run, settings(header, engine))
     execution = Execution(engine, header, works)
     for work in works:
@@ -66,7 +66,7 @@ def perf(
 class Execution:
     """A session on which a schedule is executed."""
 
-    def __init__(self, engine: Engine, header: RunStart, works: list[Work]) -> None:
+    def __init__(self, engine: Engine, header: RunStart, works: list[WorkItem]) -> None:
         needed = positions(works)
         if needed > engine.context:
             raise ReplayError(
@@ -83,7 +83,7 @@ class Execution:
         # Of another vocabulary a grammar would refuse the tokens.
         self._grammars = Grammars(engine, header) if same and not header.redacted else None
 
-    def take_over(self, work: Work) -> None:
+    def take_over(self, work: WorkItem) -> None:
         """Have the tokens of a phase that computed none, on nobody's clock.
 
         They came from another session; or it is a decode that was stopped before its first token.
@@ -93,7 +93,7 @@ class Execution:
             session.truncate(0)
             session.prefill(self._ids.wrapped(phase.token_ids))
 
-    def run(self, work: Work) -> PhaseEvent:
+    def run(self, work: WorkItem) -> PhaseEvent:
         """Do one phase; what is missing before it is filled in, on nobody's clock."""
         from ..inference.teacher_forcing import ForcedConstraint, decode_teacher_forced
 
@@ -151,7 +151,7 @@ def predict(
     chosen, header = chosen_run(trace, run)
     limits = machine or calibration.machine
     report = PerfReport(header.run, settings(header, engine, limits), predicted=True)
-    for work in schedule(chosen):
+    for work in work_items(chosen):
         if work.recorded.tokens:
             now = _expected(work, engine.cost, calibration, limits)
             report.phases.append(PerfPhase(work.number, work.recorded, now, work.wait_s))
@@ -159,7 +159,7 @@ def predict(
 
 
 def _expected(
-    work: Work, cost: ModelCost, calibration: Calibration, machine: MachineProfile
+    work: WorkItem, cost: ModelCost, calibration: Calibration, machine: MachineProfile
 ) -> PhaseEvent:
     """One phase as the cost model sees it."""
     from ..physics.costs import Prediction, observe

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint import Agent, Engine
-from triplepoint.runtime.replay.measured import Timed, measure
+from triplepoint.runtime.replay.timing import Timed, measure
 
 
 def test_each_phase_and_the_sums_are_measured(tmp_path: Path) -> None:

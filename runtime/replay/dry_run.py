@@ -9,7 +9,7 @@ from ...errors import ContextOverflowError
 from ...traces.events import PhaseEvent, PhaseName
 
 
-class PaperSession:
+class DryRunSession:
     """The part of `Session` that a conversation needs, without an engine.
 
     Attributes:

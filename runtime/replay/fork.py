@@ -24,8 +24,8 @@ from ..agent.loop import Run
 from ..agent.run_metadata import run_start
 from ..conversation.messages import Message
 from ..conversation.toolcalls import ToolCall
-from .paper import PaperSession
-from .schedule import run_of
+from .dry_run import DryRunSession
+from .workload import run_of
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -57,7 +57,7 @@ def branch(
         ReplayError: there is no such step, the trace is redacted, or the agent is not new.
         As `Agent.stream`.
     """
-    past, header = past_of(trace, turn, step, run=run)
+    past, header = history_of(trace, turn, step, run=run)
     if agent.turn or agent.messages:
         raise ReplayError("the agent has a conversation already; give a new one")
     phase, note = _take_over(past, agent, header, turn, step)
@@ -80,7 +80,9 @@ def branch(
     yield from agent.resume(past.question(turn), new, step)
 
 
-def past_of(trace: Trace, turn: int, step: int, *, run: int = -1) -> tuple[Past, RunStart]:
+def history_of(
+    trace: Trace, turn: int, step: int, *, run: int = -1
+) -> tuple[RecordedHistory, RunStart]:
     """What was said before a step of a run, and the header of that run.
 
     Raises:
@@ -93,12 +95,12 @@ def past_of(trace: Trace, turn: int, step: int, *, run: int = -1) -> tuple[Past,
             "is nothing to go on from or to verify. What still works is to show it and to compare "
             "times (--perf, --predict); record a run without --redact to go on from it"
         )
-    past = Past(chosen)
+    past = RecordedHistory(chosen)
     past.check(turn, step)
     return past, header
 
 
-class Past:
+class RecordedHistory:
     """What a run said and was told, by turn and step.
 
     Attributes:
@@ -202,7 +204,7 @@ class Past:
         return ids
 
 
-def _attach_again(past: Past, agent: Agent[Any], turn: int) -> Iterator[str]:
+def _attach_again(past: RecordedHistory, agent: Agent[Any], turn: int) -> Iterator[str]:
     """Attach what the recorded questions could read beside the folder; says what is gone."""
     files = agent.files
     if files is None:
@@ -223,7 +225,7 @@ def _attach_again(past: Past, agent: Agent[Any], turn: int) -> Iterator[str]:
 
 
 def _take_over(
-    past: Past, agent: Agent[Any], header: RunStart, turn: int, step: int
+    past: RecordedHistory, agent: Agent[Any], header: RunStart, turn: int, step: int
 ) -> tuple[PhaseEvent | None, str]:
     """Give the agent the conversation before a step; the phase that cost, and a note."""
     other = _other(agent, header)
@@ -255,7 +257,9 @@ def _other(agent: Agent[Any], header: RunStart) -> str:
     return ""
 
 
-def _played(past: Past, agent: Agent[Any], turn: int, step: int) -> tuple[PhaseEvent | None, str]:
+def _played(
+    past: RecordedHistory, agent: Agent[Any], turn: int, step: int
+) -> tuple[PhaseEvent | None, str]:
     """Take the recorded tokens into the ledger as a run does, then read them in one go.
 
     Gives why the tokens are not the recorded ones, if that is what came out.
@@ -263,7 +267,7 @@ def _played(past: Past, agent: Agent[Any], turn: int, step: int) -> tuple[PhaseE
     conversation = agent.conversation
     assert isinstance(conversation, LocalConversation)
     session = conversation.session
-    paper = conversation.session = PaperSession(session.context)  # pyright: ignore[reportAttributeAccessIssue]
+    paper = conversation.session = DryRunSession(session.context)  # pyright: ignore[reportAttributeAccessIssue]
     agent.use_trace(Trace())  # what happened is in the parent's
     start, own = past.start(turn, step), past.before(turn, step)
     try:
@@ -294,7 +298,7 @@ def _played(past: Past, agent: Agent[Any], turn: int, step: int) -> tuple[PhaseE
     return phase, ""
 
 
-def _play_step(run: Run, past: Past, paper: PaperSession, turn: int, step: int) -> None:
+def _play_step(run: Run, past: RecordedHistory, paper: DryRunSession, turn: int, step: int) -> None:
     """Feed what was fed, and have the model say what it said."""
     conversation = run.agent.conversation
     run.usage.steps, run.usage.output_tokens = step, 0
@@ -310,7 +314,7 @@ def _play_step(run: Run, past: Past, paper: PaperSession, turn: int, step: int) 
         pass  # it was cut there
 
 
-def _rendered(past: Past, agent: Agent[Any], turn: int, step: int) -> list[Message]:
+def _rendered(past: RecordedHistory, agent: Agent[Any], turn: int, step: int) -> list[Message]:
     """The conversation before a step as messages, the system message that of the agent."""
     found = [one for one in past.start(turn, step).messages if one.role != "system"]
     for number, other in past.before(turn, step):

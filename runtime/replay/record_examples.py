@@ -1,6 +1,7 @@
 """The library of recorded runs, `examples/runs`: what is in it, and how it is recorded.
 
-    python -m triplepoint.runtime.replay.recorded [NAME …]     records them anew, all by default
+    python -m triplepoint.runtime.replay.record_examples [NAME …]     records them anew, all by
+    default
 
 They are traces like any other: they can be shown, verified and replayed. Those of the embedded
 model name its hash, so they are recorded anew when it changes.
@@ -19,7 +20,7 @@ from ...traces.reader import Trace
 from ..agent.agent import Agent
 from ..agent.run_metadata import run_start
 from ..inference.engine import Engine
-from .library import SUFFIX, folder, root
+from .examples import SUFFIX, folder, root
 
 SYNTHETIC = "synthetic:qwen3-0.6b:q4_0:layers=2"
 _INCIDENT = "examples/incident"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...traces.events import PhaseEvent
-from .whatif import perf
+from .simulate import run_workload
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
@@ -80,12 +80,12 @@ def measure(
     Raises:
         ReplayError: the run does not fit the engine; names the field.
     """
-    perf(trace, engine, run=run, waits=False)
+    run_workload(trace, engine, run=run, waits=False)
     phases: list[Timed] = []
     for _ in range(repeat):
         if between is not None:
             between()
-        report = perf(trace, engine, run=run, waits=False)
+        report = run_workload(trace, engine, run=run, waits=False)
         for n, phase in enumerate(report.phases):
             if n == len(phases):
                 was = phase.recorded

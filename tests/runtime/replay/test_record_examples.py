@@ -9,7 +9,7 @@ import pytest
 from triplepoint import Engine, Trace
 from triplepoint.errors import TraceError
 from triplepoint.jit import targets
-from triplepoint.runtime.replay import library, recorded
+from triplepoint.runtime.replay import examples, record_examples
 from triplepoint.runtime.replay.replay import verify
 
 HEAVY = ("seed", "edit")  # of a synthetic model, which is written to the cache first
@@ -25,11 +25,11 @@ def engine_of(trace: Trace) -> Engine:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else []) for n in recorded.RUNS],
+    [pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else []) for n in record_examples.RUNS],
 )
 def test_what_is_recorded_verifies(name: str, tmp_path: Path) -> None:
     """Recorded now on this machine, each run gives the same tokens again, and names no folder."""
-    trace = recorded.record(name, tmp_path / f"{name}.jsonl")
+    trace = record_examples.record(name, tmp_path / f"{name}.jsonl")
 
     assert str(Path(__file__).parents[3]) not in (tmp_path / f"{name}.jsonl").read_text()
     with engine_of(trace) as engine:
@@ -40,9 +40,9 @@ def test_what_is_recorded_verifies(name: str, tmp_path: Path) -> None:
 
 def test_the_seed_has_its_shape(tmp_path: Path) -> None:
     """Where the run of that shape is in the folder, its sizes are those that the project names."""
-    if "seed" not in library.names():
+    if "seed" not in examples.names():
         pytest.skip("it has not been recorded: make runs")
-    trace = library.load("seed")
+    trace = examples.load("seed")
 
     fed = [phase.tokens for phase in trace.phases if phase.phase == "prefill"]
     said = [phase.tokens for phase in trace.phases if phase.phase == "decode"]
@@ -53,14 +53,14 @@ def test_the_seed_has_its_shape(tmp_path: Path) -> None:
     "name",
     [
         pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else [])
-        for n in library.names() or [""]
+        for n in examples.names() or [""]
     ],
 )
 def test_the_recorded_runs_verify(name: str) -> None:
     """On a machine that has their target, they give the recorded tokens."""
     if not name:
         pytest.skip("none are in examples/runs: make runs")
-    trace = library.load(name)
+    trace = examples.load(name)
     assert trace.header is not None
     target = targets.TARGETS[trace.header.target]
     if lacks := targets.missing(target):
@@ -74,10 +74,10 @@ def test_the_recorded_runs_verify(name: str) -> None:
 
 def test_the_library_is_small() -> None:
     """All files together stay under 2 MB."""
-    assert sum(path.stat().st_size for path in library.folder().glob("*")) < 2_000_000
+    assert sum(path.stat().st_size for path in examples.folder().glob("*")) < 2_000_000
 
 
 def test_a_run_that_is_not_there_is_told() -> None:
     """The message names those that are."""
     with pytest.raises(TraceError, match="no recorded run 'nope'; there are "):
-        library.load("nope")
+        examples.load("nope")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...traces.events import PhaseEvent, RunStart
-from .decoding import sampling_of
+from .constraints import sampling_of
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine

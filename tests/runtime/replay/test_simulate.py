@@ -15,7 +15,7 @@ from triplepoint.errors import ContextOverflowError, ReplayError
 from triplepoint.runtime.inference.teacher_forcing import ForcedConstraint, decode_teacher_forced
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.latency_model import Efficiency, Passes
-from triplepoint.runtime.replay.machines import read_machine
+from triplepoint.runtime.replay.machine_file import read_machine
 from triplepoint.runtime.replay.replay import PhaseCheck
 from triplepoint.runtime.replay.report import PerfPhase, PerfReport
 from triplepoint.traces.events import ModelRecord, PhaseEvent, RunStart, ToolEvent
@@ -70,7 +70,7 @@ def test_the_recorded_passes_run_again(engine: Engine, trace: Trace) -> None:
     """Every phase has the recorded tokens at the recorded place, in as many passes."""
     seen: list[PerfPhase] = []
 
-    report = replay.perf(trace, engine, on_phase=seen.append)
+    report = replay.run_workload(trace, engine, on_phase=seen.append)
 
     assert report.settings == []
     assert report.phases == seen
@@ -111,7 +111,7 @@ def test_forced_tokens_that_do_not_fit_are_refused(engine: Engine) -> None:
 
 def test_another_model_does_the_same_work(other: Engine, trace: Trace) -> None:
     """Ids are mapped into its vocabulary; what differs is listed."""
-    report = replay.perf(trace, other, waits=False)
+    report = replay.run_workload(trace, other, waits=False)
 
     assert sizes(report.now) == sizes(trace.phases)
     assert [p.passes for p in report.now] == [p.passes for p in trace.phases]
@@ -127,7 +127,7 @@ def test_a_redacted_run_does_the_same_work(engine: Engine, folder: Path, tmp_pat
     """Without ids made-up ones are fed, as many."""
     redacted = record(engine, folder, tmp_path / "r.jsonl", redact=True)
 
-    report = replay.perf(redacted, engine)
+    report = replay.run_workload(redacted, engine)
 
     assert sizes(report.now) == sizes(redacted.phases)
     assert all(len(p.token_ids) == p.tokens for p in report.now)
@@ -146,7 +146,7 @@ def test_a_fork_and_a_compaction_do_their_work(
         fork.close()
     trace = Trace.load(tmp_path / "fork.jsonl")
 
-    report = replay.perf(trace, engine)
+    report = replay.run_workload(trace, engine)
 
     assert "compaction" in [p.purpose for p in trace.phases]
     assert sizes(report.now) == sizes([p for p in trace.phases if p.tokens])
@@ -168,27 +168,27 @@ def test_what_does_not_fit_names_the_field(engine: Engine) -> None:
     """Context, impossible sizes, no phases, no header, another server."""
     long = made_trace(("prefill", 3000, 0, 3000))
     with pytest.raises(ReplayError, match="context differs: the run needs 3,001 positions"):
-        replay.perf(long, engine)
+        replay.run_workload(long, engine)
     with pytest.raises(ReplayError, match=r"phase 2 \(prompt\): kv_before 9, kv_after 30 and tok"):
-        replay.perf(made_trace(("prefill", 9, 0, 9), ("prefill", 5, 9, 30)), engine)
+        replay.run_workload(made_trace(("prefill", 9, 0, 9), ("prefill", 5, 9, 30)), engine)
     with pytest.raises(ReplayError, match="no phases"):
-        replay.perf(made_trace(), engine)
+        replay.run_workload(made_trace(), engine)
     with pytest.raises(ReplayError, match="no run_start"):
-        replay.perf(Trace([ToolEvent(name="t")]), engine)
+        replay.run_workload(Trace([ToolEvent(name="t")]), engine)
     with pytest.raises(ReplayError, match="no number 3"):
-        replay.perf(long, engine, run=3)
+        replay.run_workload(long, engine, run=3)
     remote = made_trace(("prefill", 3, 0, 3))
     assert remote.header is not None
     remote.header.config["server"] = "http://elsewhere"
     with pytest.raises(ReplayError, match="another server"):
-        replay.perf(remote, engine)
+        replay.run_workload(remote, engine)
 
 
 def test_a_part_that_is_missing_is_filled_in(engine: Engine) -> None:
     """A trace that begins in the middle still has its phases at their places."""
     trace = made_trace(("prefill", 20, 100, 120), ("decode", 4, 120, 123), ("prefill", 8, 123, 131))
 
-    report = replay.perf(trace, engine, waits=False)
+    report = replay.run_workload(trace, engine, waits=False)
 
     assert sizes(report.now) == sizes(trace.phases)
 
