@@ -221,7 +221,7 @@ def calibrated(engine: Engine, *, anew: bool = False, folder: Path | None = None
     return found
 
 
-def quickly(engine: Engine, folder: Path | None = None) -> Calibration | None:
+def quick_calibrate(engine: Engine, folder: Path | None = None) -> Calibration | None:
     """What is kept of this model, or a quick measurement where that takes about half a second.
 
     None where it would take longer: `calibrated` does it then. One that other work disturbed

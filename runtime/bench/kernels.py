@@ -52,7 +52,7 @@ EPS = 1e-6
 
 
 @dataclass(frozen=True)
-class Work:
+class KernelCase:
     """What one op computes and must move.
 
     Attributes:
@@ -81,7 +81,7 @@ class KernelResult:
 
     target: str
     threads: int
-    work: Work
+    work: KernelCase
     level: str
     seconds: tuple[float, ...]
     limits: tuple[MachineProfile, ...]
@@ -167,7 +167,7 @@ class _Laid:
     `cache` is kept because its pages are known to the kernels by address only.
     """
 
-    work: Work
+    work: KernelCase
     ops: list[Op]
     times: int
     apart: bool
@@ -215,7 +215,7 @@ class _Bench:
         size = rows // (2 * self.target.lanes) * (depth // form.block)
         size *= form.panel_block_bytes(self.target.lanes)
         peak = "int8" if form.quantised else "fp32"
-        work = Work(
+        work = KernelCase(
             "gemm", form.name, f"{rows}x{depth}", tokens, 0, 2.0 * rows * depth * tokens,
             float(size + 4 * tokens * (rows + depth)), peak,
         )  # fmt: skip
@@ -240,7 +240,7 @@ class _Bench:
         blocks = EXPERT_DEPTH // form.block
         size = units * blocks * form.panel_block_bytes(self.target.lanes)
         touched = EXPERTS * (1 - (1 - USED / EXPERTS) ** tokens)
-        work = Work(
+        work = KernelCase(
             "experts", form.name, f"{USED}/{EXPERTS}x{2 * EXPERT_ROWS}x{EXPERT_DEPTH}", tokens, 0,
             4.0 * EXPERT_ROWS * EXPERT_DEPTH * tokens * USED,
             touched * size + 4.0 * tokens * (EXPERT_DEPTH + USED * EXPERT_ROWS), "int8",
@@ -264,7 +264,7 @@ class _Bench:
             for tokens, before in POSITIONS:
                 size = self._cache_bytes(kv, before + tokens)
                 seen = tokens * (before + (tokens + 1) / 2)
-                work = Work(
+                work = KernelCase(
                     "attention", kv, _heads(), tokens, before,
                     4.0 * HEADS.heads * HEADS.head_dim * seen,
                     size + 8.0 * tokens * HEADS.heads * HEADS.head_dim,
@@ -283,7 +283,7 @@ class _Bench:
             for tokens in (1, 252):
                 values = (HEADS.heads * 2 + HEADS.kv_heads * 2) * HEADS.head_dim * 4
                 nbytes = tokens * float(values) + self._cache_bytes(kv, tokens)
-                work = Work("rope", kv, _heads(), tokens, 0, 0.0, nbytes, "fp32")
+                work = KernelCase("rope", kv, _heads(), tokens, 0, 0.0, nbytes, "fp32")
                 yield self._attend(work, TIMES, apart=False)
 
     def prepare(self) -> Iterator[_Laid]:
@@ -296,7 +296,7 @@ class _Bench:
                 for _ in range(TIMES):
                     graph.norm(x, np.ones(WIDTH, np.float32), EPS, [matrix], "prepare")
                 nbytes = tokens * WIDTH * (4.0 + (40 / 32 if form.quantised else 4.0))
-                work = Work("prepare", form.name, str(WIDTH), tokens, 0, 0.0, nbytes, "fp32")
+                work = KernelCase("prepare", form.name, str(WIDTH), tokens, 0, 0.0, nbytes, "fp32")
                 yield _Laid(work, self._keep(graph, "prepare"), TIMES, apart=False)
 
     def argmax(self) -> Iterator[_Laid]:
@@ -305,7 +305,7 @@ class _Bench:
         choice.logits[:] = self.random.standard_normal(choice.logits.shape, np.float32)
         for _ in range(TIMES):
             argmax_ops(graph.tape, graph.state, choice)
-        work = Work("argmax", "f32", str(VOCABULARY), 1, 0, 0.0, 4.0 * VOCABULARY, "fp32")
+        work = KernelCase("argmax", "f32", str(VOCABULARY), 1, 0, 0.0, 4.0 * VOCABULARY, "fp32")
         yield _Laid(work, self._keep(graph, "argmax"), TIMES, apart=False)
 
     # --- how it is done
@@ -335,14 +335,14 @@ class _Bench:
         tape.ops = ops
         return tape.finish(self.library, self.pool)
 
-    def _copies(self, work: Work, size: int) -> int:
+    def _copies(self, work: KernelCase, size: int) -> int:
         """Ops on data of their own that make one run."""
         if work.tokens <= STREAM:
             return max(1, self.stream_bytes // size)
         at_half_peak = work.operations / (0.5 * peak_rate(self.first, work.peak))
         return max(1, min(self.stream_bytes // size, int(RUN_S / at_half_peak)))
 
-    def _attend(self, work: Work, layers: int, *, apart: bool) -> _Laid:
+    def _attend(self, work: KernelCase, layers: int, *, apart: bool) -> _Laid:
         """Attention in so many layers, of which the ops of the work's kernel are kept."""
         tokens, end = work.tokens, work.depth + work.tokens
         kv: KVFormat = work.variant  # pyright: ignore[reportAssignmentType]

@@ -18,7 +18,7 @@ from .output import Output
 from .tables import Column, Form, Row, between, percent, rate, show
 
 if TYPE_CHECKING:
-    from ..bench.against import Match
+    from ..bench.compare import Pair
     from ..bench.kernels import KernelResult
     from ..bench.runner import Case, Result
     from ..inference.engine import Engine
@@ -183,12 +183,12 @@ def _breakdown(output: Output, results: Sequence[Result]) -> None:
 def _against(
     args: argparse.Namespace, output: Output, form: Form, engine: Engine, todo: Sequence[Case]
 ) -> None:
-    from ..bench.against import Contest, Peer
+    from ..bench.compare import Baseline, PairedBenchmark
     from ..physics.roofline_probe import RooflineProbe
 
     limits = RooflineProbe(engine.library, engine.pool)
-    with Peer(args.peer_python or sys.executable) as peer:
-        contest = Contest(engine, peer, todo, repeat=args.repetitions, limits=limits)
+    with Baseline(args.peer_python or sys.executable) as peer:
+        contest = PairedBenchmark(engine, peer, todo, repeat=args.repetitions, limits=limits)
         columns = [
             Column("test", 15),
             Column("triplepoint t/s", 20),
@@ -220,7 +220,7 @@ def _against(
             output.error(f"the peer used {peer.idle_cpu_s:.1f} s of CPU while it was our turn")
 
 
-def _match_row(engine: Engine, peer: str, match: Match) -> Row:
+def _match_row(engine: Engine, peer: str, match: Pair) -> Row:
     ours, best = match.ours, match.best
     cells = (
         match.case.name,

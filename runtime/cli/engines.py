@@ -25,10 +25,10 @@ def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngin
     ``http://localhost:8080/v1`` takes the server's first model, ``…/v1#NAME`` the one of that name.
     """
     if not choose_model(args).startswith(("http://", "https://")):
-        from ..bench.calibration import quickly
+        from ..bench.calibration import quick_calibrate
 
         engine = load_engine(args, output)
-        quickly(engine)  # for the predictions in its traces
+        quick_calibrate(engine)  # for the predictions in its traces
         return engine
     from ..agent.remote import RemoteEngine
     from ..agent.remote.engine import CONTEXT

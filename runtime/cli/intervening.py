@@ -14,7 +14,7 @@ from .regimes import BUSY
 from .tables import Column, Form, Row, show
 
 if TYPE_CHECKING:
-    from ..bench.interventions import Point
+    from ..bench.causal_profile import Point
 
 _COLUMNS = (
     Column("tokens", 6),
@@ -35,14 +35,14 @@ _COLUMNS = (
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Calibrate, then measure each point; a row as soon as it is known."""
-    from ..bench import calibration, interventions
+    from ..bench import calibration, causal_profile
     from ..physics.calibration import busy
 
     engine = load_engine(args, output)
     found: list[Point] = []
     try:
         depths = args.n_depth if args.n_depth != [0] else DEPTHS
-        room = engine.context - interventions.SINGLES
+        room = engine.context - causal_profile.SINGLES
         points = [(n, d) for n in args.interventions for d in depths if n and n + d <= room]
         if not points:
             raise SettingError(f"nothing to measure: no length fits a context of {engine.context}")
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
             output.note(BUSY)
 
         def rows() -> Iterator[Row]:
-            for point in interventions.measure(engine, points):
+            for point in causal_profile.measure(engine, points):
                 found.append(point)
                 yield _row(point)
 
@@ -66,14 +66,14 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         output.line(
             f"the bound that was observed moves the time most at {strictly} of {len(found)} "
             f"points, and within the noise at {agreeing} ({agreeing / len(found):.0%}); a tie is "
-            f"{interventions.TIE:.0%} of the time or two standard errors"
+            f"{causal_profile.TIE:.0%} of the time or two standard errors"
         )
         output.line(f"DRAM read meanwhile: {dram[0]:.0f} … {dram[-1]:.0f} GB/s")
     return 0
 
 
 def _row(point: Point) -> Row:
-    from ..bench.interventions import as_fields
+    from ..bench.causal_profile import as_fields
 
     seen, effects = point.seen, point.effects
     cells = (

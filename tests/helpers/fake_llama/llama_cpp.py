@@ -1,4 +1,5 @@
-"""Stands in for llama-cpp-python where it is not installed: the calls that `peer.py` makes.
+"""Stands in for llama-cpp-python where it is not installed: the calls that `baseline_worker.py`
+makes.
 
 It computes nothing. It keeps what a KV cache would hold, refuses tokens that do not follow it, and
 writes what happened, one JSON list a line, to the file that FAKE_LLAMA_LOG names.

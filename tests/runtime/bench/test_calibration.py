@@ -56,18 +56,18 @@ def test_measured_once(engine: Engine, found: Calibration, tmp_path: Path) -> No
 def test_a_quick_one_is_made_once(engine: Engine, found: Calibration, tmp_path: Path) -> None:
     """A small model is calibrated unasked and said to be so; a disturbed one serves a while."""
     path = path_of(engine.cost, engine.machine, engine.kv, tmp_path)
-    first = calibration.quickly(engine, tmp_path)
+    first = calibration.quick_calibrate(engine, tmp_path)
     assert first is not None
     assert (first.quick, first.name) == (True, "quick calibration")
     assert load(path) == first == engine.calibration
 
     disturbed = dataclasses.replace(found, steady=0.01, quick=True)
     save(disturbed, path)
-    assert calibration.quickly(engine, tmp_path) == disturbed
+    assert calibration.quick_calibrate(engine, tmp_path) == disturbed
     save(dataclasses.replace(disturbed, date="2020-01-01T00:00:00Z"), path)
-    assert calibration.quickly(engine, tmp_path) not in (None, disturbed)
+    assert calibration.quick_calibrate(engine, tmp_path) not in (None, disturbed)
     save(found, path)
-    assert calibration.quickly(engine, tmp_path) == found or busy(found, engine.machine)
+    assert calibration.quick_calibrate(engine, tmp_path) == found or busy(found, engine.machine)
 
 
 def test_passes_are_played_by_what_was_just_measured(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_passes_are_played_by_what_was_just_measured(tmp_path: Path) -> None:
         before, logits = engine.tuning, session.logits.copy()
         engine.calibration = None
 
-        found = calibration.quickly(engine, tmp_path)
+        found = calibration.quick_calibrate(engine, tmp_path)
 
         assert found is not None
         assert engine.calibration == found
@@ -90,7 +90,7 @@ def test_passes_are_played_by_what_was_just_measured(tmp_path: Path) -> None:
         assert np.array_equal(again.logits, logits)
 
         settled = engine.tuning
-        assert calibration.quickly(engine, tmp_path) == found
+        assert calibration.quick_calibrate(engine, tmp_path) == found
         assert engine.tuning is settled
 
 

@@ -14,7 +14,7 @@ from triplepoint.jit.kernels.panels import FORMATS
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.bench import kernels as bench_kernels
-from triplepoint.runtime.bench.kernels import KERNELS, KernelResult, Work, _Bench
+from triplepoint.runtime.bench.kernels import KERNELS, KernelCase, KernelResult, _Bench
 from triplepoint.runtime.physics.machine import MachineProfile
 from triplepoint.runtime.physics.roofline_probe import run_tape
 
@@ -48,14 +48,16 @@ def bench() -> Iterator[_Bench]:
         pool.close()
 
 
-def result(work: Work, seconds: tuple[float, ...], level: str = "DRAM") -> KernelResult:
+def result(work: KernelCase, seconds: tuple[float, ...], level: str = "DRAM") -> KernelResult:
     """A result with the same limits around each repetition."""
     return KernelResult("avx2", 2, work, level, seconds, (LIMITS,) * len(seconds))
 
 
 def test_the_share_is_of_the_limit_that_takes_longest() -> None:
     """Operations at their peak and bytes at their level's rate: the larger time is the limit."""
-    work = Work("gemm", "q4_0", "", 1, 0, operations=1e9, nbytes=1e8, peak="int8")  # 1 and 2 ms
+    work = KernelCase(
+        "gemm", "q4_0", "", 1, 0, operations=1e9, nbytes=1e8, peak="int8"
+    )  # 1 and 2 ms
 
     found = result(work, (4e-3, 5e-3, 8e-3))
 

@@ -12,13 +12,13 @@ from helpers import tiny_qwen3moe as tiny
 from triplepoint import Engine
 from triplepoint.jit.kernels.batch import COUNT, START
 from triplepoint.jit.tape import Op
-from triplepoint.runtime.bench import interventions
-from triplepoint.runtime.bench.halved import Halved, halved
-from triplepoint.runtime.bench.interventions import Point
+from triplepoint.runtime.bench import causal_profile
+from triplepoint.runtime.bench.causal_profile import Point
+from triplepoint.runtime.bench.perturbed_graph import Perturbation, perturbed
 from triplepoint.runtime.forward.batch import Span
 from triplepoint.runtime.physics.costs import Observation
 
-NAMES: tuple[Halved, ...] = ("control", "memory", "compute")
+NAMES: tuple[Perturbation, ...] = ("control", "memory", "compute")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def distinct(ops: list[Op]) -> int:
 def test_all_else_stays(engine: Engine, tokens: int) -> None:
     """Bytes and products are halved with as many ops and barriers as the control has."""
     session = engine.session()
-    plans = {name: halved(session, name, tokens) for name in NAMES}
+    plans = {name: perturbed(session, name, tokens) for name in NAMES}
     control = plans["control"]
 
     for plan in plans.values():
@@ -65,7 +65,7 @@ def test_all_else_stays(engine: Engine, tokens: int) -> None:
 def test_half_of_the_products(engine: Engine) -> None:
     """Of 8 tokens 4 are multiplied and attend; of one every second piece is only read."""
     session = engine.session()
-    many, one = (halved(session, "compute", tokens) for tokens in (8, 1))
+    many, one = (perturbed(session, "compute", tokens) for tokens in (8, 1))
     many.graph.set_pass([Span(session.cache.table, 100, list(range(8)), 1)])
 
     counts = {int(op.args[4][0]) for op in products(many.graph.tape.ops) if op.name != "output"}
@@ -80,7 +80,7 @@ def test_half_of_the_products(engine: Engine) -> None:
 def test_half_of_the_barriers(engine: Engine) -> None:
     """Two passes in one run, with as many barriers as one has."""
     session = engine.session()
-    whole, fewer = halved(session, "", 8), halved(session, "dispatch", 8)
+    whole, fewer = perturbed(session, "", 8), perturbed(session, "dispatch", 8)
 
     assert len(fewer.tape) == 2 * len(whole.tape)
     assert abs(fewer.tape.barriers - whole.tape.barriers) <= 1
@@ -95,7 +95,7 @@ def test_what_is_not_halved_is_the_pass(engine: Engine) -> None:
     want = session.logits.copy()
     for name in ("", "control"):
         other = engine.session()
-        plan = halved(other, name, len(ids))
+        plan = perturbed(other, name, len(ids))
         other.run_pass(plan, ids, 1)
         assert np.array_equal(engine.outputs.logits[0, : engine.outputs.n_vocab], want), name
 
@@ -106,7 +106,7 @@ def test_experts_are_the_same_in_all_passes(mixture: Engine) -> None:
         session = mixture.session()
         touched = {}
         for name in ("", *NAMES):
-            plan = halved(session, name, tokens)
+            plan = perturbed(session, name, tokens)
             session.n_cached = 0
             session.run_pass(plan, list(range(tokens)), 1)
             touched[name] = [int(count[0]) for count in plan.graph.experts_hit]
@@ -117,7 +117,7 @@ def test_experts_are_the_same_in_all_passes(mixture: Engine) -> None:
 def test_a_grid_is_measured(engine: Engine) -> None:
     """Each point once, with what every change did to its time and what the stamps said."""
     points = [(1, 0), (4, 0), (4, 200)]
-    found = list(interventions.measure(engine, points))
+    found = list(causal_profile.measure(engine, points))
 
     assert [(p.tokens, p.start) for p in found] == points
     for point in found:
@@ -125,19 +125,19 @@ def test_a_grid_is_measured(engine: Engine) -> None:
         assert all(effect < 1 for effect in point.effects.values())
         assert set(point.rounds) == {"max_single_tile", "control", "memory", "compute", "dispatch"}
         assert point.seen.bound in point.effects
-        assert interventions.as_fields(point)["agrees"] == point.agrees
+        assert causal_profile.as_fields(point)["agrees"] == point.agrees
 
 
 def test_a_mixture_is_measured(mixture: Engine) -> None:
     """Passes of one and of several tokens, with experts of few and of many tokens."""
-    found = list(interventions.measure(mixture, [(1, 8), (4, 0), (32, 8)]))
+    found = list(causal_profile.measure(mixture, [(1, 8), (4, 0), (32, 8)]))
     assert [(p.tokens, p.start) for p in found] == [(1, 8), (4, 0), (32, 8)]
     assert all(set(p.effects) == {"memory", "compute", "dispatch"} for p in found)
 
 
 def test_what_agrees(engine: Engine) -> None:
     """The largest effect agrees, one within the noise ties, any other does not."""
-    (point,) = interventions.measure(engine, [(4, 0)])
+    (point,) = causal_profile.measure(engine, [(4, 0)])
 
     def judged(compute: float, memory: float, noise: float = 0.0) -> Point:
         return dataclasses.replace(

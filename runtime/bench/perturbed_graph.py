@@ -34,17 +34,17 @@ from ..inference.plan import Plan
 if TYPE_CHECKING:
     from ..inference.session import Session
 
-Halved = Literal["", "control", "memory", "compute", "dispatch"]
+Perturbation = Literal["", "control", "memory", "compute", "dispatch"]
 PIECE = 1 << 20  # bytes of a piece for each thread: it is near when it is read again
 FEW = 3.0  # tokens of an expert below which half of them cannot be left out
 # Which argument is the number of tokens.
 _COUNT = {"gemm_quant": 4, "gemm_k": 4, "gemm_float": 6, "gemm_selected": 5}
 
 
-def halved(session: Session, name: Halved, tokens: int) -> Plan[HalvedGraph]:
+def perturbed(session: Session, name: Perturbation, tokens: int) -> Plan[PerturbedGraph]:
     """A pass of up to `tokens` tokens with half of what `name` says; "" is the pass as it is."""
 
-    class Kind(HalvedGraph):
+    class Kind(PerturbedGraph):
         half = name
         expected = tokens * session.engine.cost.experts_used / max(1, session.engine.cost.experts)
 
@@ -52,7 +52,7 @@ def halved(session: Session, name: Halved, tokens: int) -> Plan[HalvedGraph]:
     return Plan(session.engine, label, tokens, Kind)
 
 
-class HalvedGraph(GraphBuilder):
+class PerturbedGraph(GraphBuilder):
     """A graph whose ops are changed when its tape is finished.
 
     Attributes:
@@ -60,7 +60,7 @@ class HalvedGraph(GraphBuilder):
         expected: tokens of the pass that an expert gets, if all get as many.
     """
 
-    half: ClassVar[Halved] = ""
+    half: ClassVar[Perturbation] = ""
     expected: ClassVar[float] = 0.0
 
     def __init__(self, *args: Any) -> None:

@@ -1,4 +1,4 @@
-"""llama.cpp behind a pipe, to be measured beside triplepoint: see `against.py`.
+"""llama.cpp behind a pipe, to be measured beside triplepoint: see `compare.py`.
 
 This file is run as a script by an interpreter that has llama-cpp-python, which need not be ours:
 it uses only that package and the standard library, and runs on Python 3.8.
@@ -32,7 +32,7 @@ LOOK_S = 0.01
 PATIENCE_S = 3.0
 
 
-class Peer:
+class BaselineWorker:
     """A loaded model with one context for each setting, made when it is first used."""
 
     def __init__(self, path: str, context: int, threads: int) -> None:
@@ -135,7 +135,7 @@ def settle() -> None:
 def answer(peer, request: dict, idle_cpu_s: float):
     """The peer, and what is answered to one request."""
     if request["op"] == "load":
-        peer = Peer(request["model"], request["context"], request["threads"])
+        peer = BaselineWorker(request["model"], request["context"], request["threads"])
         return peer, peer.about()
     if request["op"] == "measure" and peer is not None:
         wanted = (request[name] for name in ("setting", "before", "ids", "one_by_one"))

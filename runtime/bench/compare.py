@@ -2,8 +2,8 @@
 
 Two figures that were measured minutes apart cannot be compared on a machine with neighbours. Here
 each repetition of a row is ours, theirs with flash attention, theirs without, and so on: a ratio is
-of neighbours in time. llama.cpp runs in a process of its own (`peer.py`), which answers only
-when all its threads rest; ours rest as soon as a pass is over.
+of neighbours in time. llama.cpp runs in a process of its own (`baseline_worker.py`), which answers
+only when all its threads rest; ours rest as soon as a pass is over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..physics.roofline_probe import RooflineProbe
 
-SCRIPT = Path(__file__).with_name("peer.py")
+SCRIPT = Path(__file__).with_name("baseline_worker.py")
 GOODBYE_S = 10.0  # patience with a peer that has been asked to end
 INSTALL = (
     "install it natively (CMAKE_ARGS='-DGGML_NATIVE=ON' pip install llama-cpp-python), and name "
@@ -33,7 +33,7 @@ INSTALL = (
 )
 
 
-class Peer:
+class Baseline:
     """The child process.
 
     Attributes:
@@ -101,7 +101,7 @@ class Peer:
             process.wait()
         self._stderr.close()
 
-    def __enter__(self) -> Peer:
+    def __enter__(self) -> Baseline:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -140,7 +140,7 @@ class Peer:
 
 
 @dataclass(frozen=True)
-class Match:
+class Pair:
     """One case: ours, and theirs with each setting. Repetition n of one is next to n of another."""
 
     case: Case
@@ -173,7 +173,7 @@ class Match:
         return statistics.stdev(self.ratios) if len(self.ratios) > 1 else 0.0
 
 
-class Contest:
+class PairedBenchmark:
     """Cases that both engines run in turns.
 
     Depth is prepared once for rows that follow each other with a growing one.
@@ -182,7 +182,7 @@ class Contest:
     def __init__(
         self,
         engine: Engine,
-        peer: Peer,
+        peer: Baseline,
         todo: Sequence[Case],
         *,
         repeat: int = 5,
@@ -201,12 +201,12 @@ class Contest:
         longest = max(case.end for case in todo)
         peer.load(engine.model.path, longest, engine.threads)
 
-    def run(self) -> Iterator[Match]:
+    def run(self) -> Iterator[Pair]:
         """Measure the cases one after another."""
         for case in self.todo:
             yield self.match(case)
 
-    def match(self, case: Case) -> Match:
+    def match(self, case: Case) -> Pair:
         """Measure one case: a first round does not count, and prepares the depth."""
         ours = Samples(case)
         theirs = {name: Samples(case) for name in self.peer.settings}
@@ -225,7 +225,7 @@ class Contest:
                 other.seconds.append(others[name])
                 other.limits.append(limits)
         found = {name: samples.result(self.engine) for name, samples in theirs.items()}
-        return Match(case, ours.result(self.engine), found)
+        return Pair(case, ours.result(self.engine), found)
 
     def _theirs(self, setting: str, case: Case) -> float:
         return self.peer.measure(setting, case, self._runner.ids)

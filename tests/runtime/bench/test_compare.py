@@ -14,7 +14,7 @@ import pytest
 
 import triplepoint as package
 from triplepoint.errors import EngineError
-from triplepoint.runtime.bench.against import Contest, Match, Peer
+from triplepoint.runtime.bench.compare import Baseline, Pair, PairedBenchmark
 from triplepoint.runtime.bench.runner import Case, Result
 from triplepoint.runtime.inference.engine import Engine
 
@@ -41,9 +41,9 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def peer(fake: Log, model: Path) -> Iterator[Peer]:
+def peer(fake: Log, model: Path) -> Iterator[Baseline]:
     """A peer that has loaded the model."""
-    with Peer(sys.executable) as peer:
+    with Baseline(sys.executable) as peer:
         peer.load(model, context=2048, threads=3)
         yield peer
 
@@ -53,14 +53,14 @@ def decoded(log: list[list[Any]]) -> list[tuple[int, list[int]]]:
     return [(line[2], line[3]) for line in log if line[0] == "decode"]
 
 
-def test_the_peer_says_who_it_is(peer: Peer) -> None:
+def test_the_peer_says_who_it_is(peer: Baseline) -> None:
     """Its name, its build and both settings; noise on its stdout is no answer."""
     assert peer.name == "llama.cpp (llama-cpp-python 0.0-fake)"
     assert peer.system == "CPU : FAKE = 1 |"
     assert peer.settings == ["flash attention", "no flash attention"]
 
 
-def test_a_prefill_is_one_untimed_token_and_then_the_prompt(peer: Peer, fake: Log) -> None:
+def test_a_prefill_is_one_untimed_token_and_then_the_prompt(peer: Baseline, fake: Log) -> None:
     """The prompt runs on an empty cache, in batches of at most 512."""
     seconds = peer.measure("flash attention", Case(prompt=700), range(1000))
 
@@ -70,7 +70,7 @@ def test_a_prefill_is_one_untimed_token_and_then_the_prompt(peer: Peer, fake: Lo
     assert decoded(fake()) == [(0, [0]), *prompt]
 
 
-def test_a_decode_is_single_tokens_after_the_depth(peer: Peer, fake: Log) -> None:
+def test_a_decode_is_single_tokens_after_the_depth(peer: Baseline, fake: Log) -> None:
     """One pass for each token, behind as many as the case says."""
     peer.measure("no flash attention", Case(generate=3, depth=5), range(100, 200))
 
@@ -79,7 +79,7 @@ def test_a_decode_is_single_tokens_after_the_depth(peer: Peer, fake: Log) -> Non
     assert decoded(fake()) == [*warm, (5, [105]), (6, [106]), (7, [107])]
 
 
-def test_depth_is_kept_between_repetitions(peer: Peer, fake: Log) -> None:
+def test_depth_is_kept_between_repetitions(peer: Baseline, fake: Log) -> None:
     """What is in the cache already is not computed again, also for a greater depth."""
     case = Case(generate=2, depth=600)
     for _ in range(2):
@@ -98,7 +98,7 @@ def test_a_memory_that_cannot_forget_starts_anew(
 ) -> None:
     """Where a part of the cache cannot be dropped, all of it is computed again."""
     monkeypatch.setenv("FAKE_LLAMA_FORGETS", "0")
-    with Peer(sys.executable) as peer:
+    with Baseline(sys.executable) as peer:
         peer.load(model, context=64, threads=1)
         for _ in range(2):
             peer.measure("flash attention", Case(generate=1, depth=3), range(10))
@@ -108,7 +108,7 @@ def test_a_memory_that_cannot_forget_starts_anew(
     assert passes[3:] == passes[:3]
 
 
-def test_both_settings_have_a_cache_of_their_own(peer: Peer, fake: Log) -> None:
+def test_both_settings_have_a_cache_of_their_own(peer: Baseline, fake: Log) -> None:
     """A row with one setting leaves the other one's cache alone."""
     for setting in peer.settings * 2:
         peer.measure(setting, Case(generate=1, depth=2), range(10))
@@ -122,7 +122,7 @@ def test_an_answer_comes_when_the_peer_rests(
 ) -> None:
     """Threads that spin on after their work have ended before it is our turn."""
     monkeypatch.setenv("FAKE_LLAMA_SPIN_S", "0.4")
-    with Peer(sys.executable) as peer:
+    with Baseline(sys.executable) as peer:
         peer.load(model, context=64, threads=1)
         for _ in range(2):
             peer.measure("flash attention", Case(prompt=4), range(10))
@@ -135,7 +135,7 @@ def test_an_answer_comes_when_the_peer_rests(
 # --- failures
 
 
-def test_a_failure_of_the_peer_is_told(peer: Peer) -> None:
+def test_a_failure_of_the_peer_is_told(peer: Baseline) -> None:
     """An error message of the other side is ours, and the peer can go on."""
     with pytest.raises(EngineError, match="llama_decode failed with 1 on 512 tokens"):
         peer.measure("flash attention", Case(prompt=4000), range(4000))
@@ -146,7 +146,7 @@ def test_a_failure_of_the_peer_is_told(peer: Peer) -> None:
 def test_a_model_that_cannot_be_loaded(fake: Log, tmp_path: Path) -> None:
     """The file is named."""
     with (
-        Peer(sys.executable) as peer,
+        Baseline(sys.executable) as peer,
         pytest.raises(EngineError, match=r"cannot load .*gone\.gguf"),
     ):
         peer.load(tmp_path / "gone.gguf", context=64, threads=1)
@@ -157,7 +157,7 @@ def test_an_interpreter_without_llama_cpp(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "llama_cpp.py").write_text("raise ImportError('no libllama here')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    with Peer(sys.executable) as peer, pytest.raises(EngineError) as caught:
+    with Baseline(sys.executable) as peer, pytest.raises(EngineError) as caught:
         peer.load(tmp_path, context=64, threads=1)
 
     assert sys.executable in str(caught.value)
@@ -168,7 +168,7 @@ def test_an_interpreter_without_llama_cpp(tmp_path: Path, monkeypatch: pytest.Mo
 def test_no_such_interpreter() -> None:
     """It is named."""
     with pytest.raises(EngineError, match=r"cannot start /no/such/python: No such file"):
-        Peer("/no/such/python")
+        Baseline("/no/such/python")
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_no_such_interpreter() -> None:
 )
 def test_a_peer_that_breaks_the_protocol(script: str, message: str, tmp_path: Path) -> None:
     """A child that ends, dies or says something else is an error, not a hang."""
-    path = tmp_path / "peer.py"
+    path = tmp_path / "baseline_worker.py"
     path.write_text(script)
 
-    with Peer(sys.executable, path) as peer, pytest.raises(EngineError) as caught:
+    with Baseline(sys.executable, path) as peer, pytest.raises(EngineError) as caught:
         peer.load(tmp_path, context=64, threads=1)
 
     assert message in str(caught.value)
@@ -199,7 +199,7 @@ def test_a_match_compares_neighbours() -> None:
     case = Case(prompt=10)
     ours = Result(case, (1.0, 2.0, 4.0))
     slow, fast = Result(case, (9.0, 9.0, 9.0)), Result(case, (2.0, 8.0, 4.0))
-    match = Match(case, ours, {"a": slow, "b": fast})
+    match = Pair(case, ours, {"a": slow, "b": fast})
 
     assert match.setting == "b"
     assert match.ratio == pytest.approx(2.0)
@@ -211,8 +211,10 @@ def test_a_contest_gives_both_the_same_tokens(fake: Log) -> None:
     """Every repetition is ours and then theirs with each setting, on the tokens that ours had."""
     if not NANO.exists():
         pytest.skip("the embedded model is not in this checkout")
-    with Engine.load("nano") as engine, Peer(sys.executable) as peer:
-        contest = Contest(engine, peer, [Case(prompt=9), Case(generate=2, depth=4)], repeat=2)
+    with Engine.load("nano") as engine, Baseline(sys.executable) as peer:
+        contest = PairedBenchmark(
+            engine, peer, [Case(prompt=9), Case(generate=2, depth=4)], repeat=2
+        )
         prefill, decode = contest.run()
         ids = contest._runner.ids
 
@@ -235,7 +237,7 @@ def test_the_real_llama_cpp() -> None:
         pytest.skip("llama-cpp-python is not installed")
     if not NANO.exists():
         pytest.skip("the embedded model is not in this checkout")
-    with Peer(sys.executable) as peer:
+    with Baseline(sys.executable) as peer:
         peer.load(NANO, context=256, threads=1)
         for setting in peer.settings:
             assert peer.measure(setting, Case(prompt=20), range(200)) > 0

@@ -1,10 +1,10 @@
 """Does the bound that is named say what a pass waits for? Halve each resource, and see.
 
 At each point of a grid a pass is timed as it is and with half of the bytes, half of the products,
-or half of the barriers (`halved.py`), in turns. The resource whose half takes the most off the time
-is what the pass was bound by; the bound that the stamps of the unchanged pass named is held against
-it. A point agrees when no other resource moves the time more than the named one does, by more than
-the noise: `TIE` of the pass's time, or two standard errors of the difference.
+or half of the barriers (`perturbed_graph.py`), in turns. The resource whose half takes the most off
+the time is what the pass was bound by; the bound that the stamps of the unchanged pass named is
+held against it. A point agrees when no other resource moves the time more than the named one does,
+by more than the noise: `TIE` of the pass's time, or two standard errors of the difference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..physics.costs import Bound, Observation, PassCost, observe, pass_cost, pr
 from ..physics.latency_model import Efficiency, attainable
 from ..physics.roofline_probe import RooflineProbe
 from .calibration import all_threads, parts_of
-from .halved import Halved, HalvedGraph, halved
+from .perturbed_graph import Perturbation, PerturbedGraph, perturbed
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ..physics.machine import MachineProfile
 
 TIE = 0.03  # of the time: what two resources differ by less is a tie
-NAMES: tuple[Halved, ...] = ("", "control", "memory", "compute", "dispatch")
-AGAINST: dict[Bound, Halved] = {"memory": "control", "compute": "control", "dispatch": ""}
+NAMES: tuple[Perturbation, ...] = ("", "control", "memory", "compute", "dispatch")
+AGAINST: dict[Bound, Perturbation] = {"memory": "control", "compute": "control", "dispatch": ""}
 SINGLES = 8  # passes of one token that are timed together, as many positions on
 LEAST_ROUNDS, MOST_ROUNDS = 3, 15
 ROUNDS_S = 1.5  # of a point, if that makes no fewer than the least
@@ -110,8 +110,8 @@ class _Turns:
     """
 
     def __init__(self, session: Session, tokens: int) -> None:
-        self.plans: dict[Halved, Plan[HalvedGraph]] = {
-            name: halved(session, name, tokens) for name in NAMES
+        self.plans: dict[Perturbation, Plan[PerturbedGraph]] = {
+            name: perturbed(session, name, tokens) for name in NAMES
         }
         self.measured = session.measured
         session.metrics.reset()  # they count the experts of each layer
@@ -123,7 +123,7 @@ class _Turns:
         chance = np.random.default_rng(1)
         self._ids = chance.integers(0, session.engine.outputs.n_vocab, tokens).tolist()
 
-    def run_tape(self, name: Halved, todo: Sequence[tuple[int, int, int]]) -> float:
+    def run_tape(self, name: Perturbation, todo: Sequence[tuple[int, int, int]]) -> float:
         """Seconds of passes of (tokens, start, outputs)."""
         session, plan = self._session, self.plans[name]
         session.cache.pages[:] = self._shared if name == "memory" else self._pages
@@ -147,7 +147,7 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Roofl
     whole = turns.plans[""]
     times = turns.measured[whole]
     stamps: list[dict[str, float]] = []
-    rounds: dict[Halved, list[float]] = {name: [] for name in NAMES}
+    rounds: dict[Perturbation, list[float]] = {name: [] for name in NAMES}
     for _ in range(count):
         times.reset()
         for name in NAMES:
@@ -188,7 +188,7 @@ def _passes(tokens: int, start: int, most: int) -> list[tuple[int, int, int]]:
     return [(most, start, 0), (most, start + tokens - most, 1)]
 
 
-def _effect(rounds: Mapping[Halved, Sequence[float]], bound: Bound) -> tuple[float, float]:
+def _effect(rounds: Mapping[Perturbation, Sequence[float]], bound: Bound) -> tuple[float, float]:
     """What half of a resource takes off: the median over the rounds, and its standard error."""
     pairs = zip(rounds[bound], rounds[AGAINST[bound]], strict=True)
     found = [1.0 - half / whole for half, whole in pairs]
@@ -198,7 +198,7 @@ def _effect(rounds: Mapping[Halved, Sequence[float]], bound: Bound) -> tuple[flo
 
 
 def _cost(
-    engine: Engine, whole: Plan[HalvedGraph], todo: Sequence[tuple[int, int, int]]
+    engine: Engine, whole: Plan[PerturbedGraph], todo: Sequence[tuple[int, int, int]]
 ) -> PassCost:
     """Counts of the unchanged passes together."""
     tile, barriers = token_tile(engine.network.config.heads.group), whole.tape.barriers
