@@ -14,7 +14,7 @@ from ...traces.events import MachineRecord, ModelRecord, RunStart
 from ...traces.reader import Trace
 from ...traces.writer import new_run_id
 from ..files import make_folder
-from ..hub.watch import size_text
+from ..hub.progress import size_text
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine

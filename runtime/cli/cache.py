@@ -6,7 +6,7 @@ import argparse
 import shutil
 
 from ...errors import ModelError
-from ..hub.watch import size_text
+from ..hub.progress import size_text
 from .kept import Kept, kept
 from .output import Output
 from .rm import confirmed

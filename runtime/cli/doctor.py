@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from ...traces.timeline import duration
-from ..hub.watch import size_text
+from ..hub.progress import size_text
 from .engines import check_threads
 from .kept import kept
 from .output import Output

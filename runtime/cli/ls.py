@@ -10,8 +10,8 @@ from typing import Any
 from ...errors import ModelError
 from ..hub.cache import cached_repos
 from ..hub.find import Found, models_of
+from ..hub.progress import size_text
 from ..hub.settings import Settings
-from ..hub.watch import size_text
 from .output import Output
 from .status import Exit
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def describe(found: Found) -> dict[str, Any]:
     """What the list has of a model."""
-    from ..hub.facts import facts_of
+    from ..hub.model_info import read_model_info
 
     variant = found.variant
     known: dict[str, Any] = {
@@ -56,7 +56,7 @@ def describe(found: Found) -> dict[str, Any]:
         parts = f"{len(variant.files)} of {variant.shards} parts are here"
         return known | {"problems": [f"{parts}: pull it again"]}
     try:
-        facts = facts_of(found.paths[0])
+        facts = read_model_info(found.paths[0])
     except ModelError as error:
         return known | {"problems": [str(error).removeprefix(f"{found.paths[0]}: ")]}
     problems = list(facts.problems)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...traces.timeline import duration
 from ..hub.find import is_pulled
+from ..hub.progress import size_text
 from ..hub.settings import Settings
-from ..hub.watch import size_text
 from .output import Output
 from .status import Exit
 from .suggesting import how_to_get

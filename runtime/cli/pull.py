@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ...errors import ModelError
 from ..hub.cache import CachedRepo
 from ..hub.names import ModelName, parse_name
+from ..hub.progress import size_text
 from ..hub.settings import Settings
 from ..hub.variants import ChoiceError, Variant
-from ..hub.watch import size_text
 from .output import Output
 from .pulling import Bars
 from .status import Exit
@@ -41,7 +41,7 @@ def pull_model(
         ModelError: as `hub.pull.pull`.
         KeyboardInterrupt: `output.facts` says what is kept.
     """
-    from ..hub.facts import facts_of
+    from ..hub.model_info import read_model_info
     from ..hub.pull import pull
 
     with Bars(output, bars=settings.bars) as bars:
@@ -57,7 +57,7 @@ def pull_model(
     _tell_older(pulled, settings, output)
     problems: list[str] = []
     try:
-        problems = list(facts_of(pulled.paths[0]).problems)
+        problems = list(read_model_info(pulled.paths[0]).problems)
     except ModelError as error:  # what was pulled is what the repository has, but no good
         problems = [str(error)]
     for problem in problems:

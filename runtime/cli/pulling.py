@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ...traces.text import printable
-from ..hub.watch import size_text
+from ..hub.progress import size_text
 from .output import Output
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _LINE_EVERY = 30.0  # seconds between two lines where there is no terminal
 
 
 class Bars:
-    """Shows on stderr how a download goes; a context manager, and a `Watcher`.
+    """Shows on stderr how a download goes; a context manager, and a `ProgressReporter`.
 
     Args:
         output: of the command; with ``--json`` only notes are shown.

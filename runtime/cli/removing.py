@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from ...errors import SettingError
-from ..hub.watch import size_text
+from ..hub.progress import size_text
 from .output import Output
 from .rm import confirmed
 from .status import Exit

@@ -12,16 +12,16 @@ from ...errors import ModelError
 from ..hub.cache import CachedRepo
 from ..hub.find import Found, models_of
 from ..hub.names import parse_name
+from ..hub.progress import size_text
 from ..hub.remove import remove
 from ..hub.settings import Settings
 from ..hub.variants import ChoiceError, choose
-from ..hub.watch import size_text
 from .output import Output
 from .pull import show_choice
 from .status import Exit
 
 if TYPE_CHECKING:
-    from ..weights.packed_copy import PackedCopy
+    from ..weights.packed_cache import PackedCopy
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def _doomed(text: str, settings: Settings, output: Output) -> _Doomed:
 
 def _packed(models: list[Found]) -> list[PackedCopy]:
     """Copies of the packed weights of these models."""
-    from ..weights.packed_copy import copies
+    from ..weights.packed_cache import copies
 
     files = {str(path.resolve()) for one in models for path in one.paths}
     return [copy for copy in copies() if copy.model in files]

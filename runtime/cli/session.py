@@ -10,7 +10,7 @@ from ...errors import AgentError
 from ...traces.text import printable
 from ..agent.session_list import SessionInfo, find_session, list_sessions, remove_session
 from ..agent.session_store import sessions_folder
-from ..hub.watch import size_text
+from ..hub.progress import size_text
 from .commands import transcript
 from .output import Output
 from .removing import agreed, chosen, report

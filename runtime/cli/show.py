@@ -8,30 +8,30 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...traces.text import short
-from ..hub.watch import size_text
+from ..hub.progress import size_text
 from .engines import model_path
 from .output import Output
 from .status import Exit
 
 if TYPE_CHECKING:
-    from ..hub.facts import Facts
+    from ..hub.model_info import FileInfo
 
 _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read the header and print what is in it."""
-    from ..hub.facts import facts_of
+    from ..hub.model_info import read_model_info
     from ..inference.engine import resolve_model
 
     path = resolve_model(model_path(args.name, output))
-    facts = facts_of(path, os.environ.get("TRIPLEPOINT_TARGET"))
+    facts = read_model_info(path, os.environ.get("TRIPLEPOINT_TARGET"))
     show(facts, output)
     output.json({**asdict(facts), "context_memory": _contexts(facts), "runs": not facts.problems})
     return Exit.OK
 
 
-def show(facts: Facts, output: Output) -> None:
+def show(facts: FileInfo, output: Output) -> None:
     """Print the facts in blocks of names and values."""
     context = f"{facts.context:,} tokens" if facts.context else "not said"
     layers = f", {facts.layers} layers" if facts.layers else ""
@@ -64,7 +64,7 @@ def show(facts: Facts, output: Output) -> None:
         output.line(f"not supported: {problem}", "yellow")
 
 
-def _show_memory(facts: Facts, output: Output) -> None:
+def _show_memory(facts: FileInfo, output: Output) -> None:
     if facts.memory is None:
         return
     rows = [("weights, packed", size_text(facts.memory.weights))]
@@ -76,7 +76,7 @@ def _show_memory(facts: Facts, output: Output) -> None:
     _block(output, "memory", rows)
 
 
-def _contexts(facts: Facts) -> list[dict[str, Any]]:
+def _contexts(facts: FileInfo) -> list[dict[str, Any]]:
     """Memory for some lengths of context, in each format of the KV cache."""
     if facts.memory is None:
         return []

@@ -5,7 +5,7 @@ hostile file ends in a `GGUFError` that names the field and its byte offset. Str
 vocabulary has 150,000 strings) are only walked over; they are decoded when somebody asks for them.
 
 Tensor data and numeric arrays are views on the mapping. What a file that *shrinks* meanwhile has
-lost reads as zeros (`held.py`). So whoever is about to read much of the file calls
+lost reads as zeros (`mapped_file_guard.py`). So whoever is about to read much of the file calls
 `GGUFFile.check_unchanged()` first, and `check_mapped()` before it uses what it has read; the engine
 copies the weights out of the mapping when it packs them, and looks at `GGUFFile.held(...)` before
 and after each pass, which reads rows of the embedding table.
@@ -25,7 +25,7 @@ import numpy as np
 
 from ...errors import GGUFError, ModelError
 from .header import TRUNCATED, HeaderReader, shown
-from .held import HeldFile
+from .mapped_file_guard import MappedFileGuard
 from .types import GGMLType, MetadataValue, StringArray, TensorInfo, Texts, ValueType
 
 __all__ = ["GGMLType", "GGUFFile", "MetadataValue", "StringArray", "TensorInfo", "ValueType"]
@@ -48,7 +48,7 @@ class GGUFFile:
     """
 
     def __init__(
-        self, path: Path, buffer: mmap.mmap, status: os.stat_result, held: HeldFile
+        self, path: Path, buffer: mmap.mmap, status: os.stat_result, held: MappedFileGuard
     ) -> None:
         """Use `GGUFFile.open`. Takes over `buffer`, which maps the whole file."""
         header = HeaderReader(buffer, held)
@@ -101,7 +101,7 @@ class GGUFFile:
                 raise GGUFError(
                     "the file is empty", path=path, field="magic", offset=0, remedy=TRUNCATED
                 )
-            held = HeldFile(path, descriptor)
+            held = MappedFileGuard(path, descriptor)
         finally:
             os.close(descriptor)
         try:
@@ -137,7 +137,7 @@ class GGUFFile:
             raise ModelError(f"{self.path} has no tensor {shown(name)}")
         return np.frombuffer(self._mapping, np.uint8, info.nbytes, info.offset)
 
-    def held(self, name: str) -> HeldFile:
+    def held(self, name: str) -> MappedFileGuard:
         """The file that has tensor `name`, to look whether it is still as it was mapped."""
         assert name in self.tensors, name
         return self._held

@@ -18,7 +18,7 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from ...errors import GGUFError
-from .held import HeldFile
+from .mapped_file_guard import MappedFileGuard
 from .types import (
     DEFAULT_ALIGNMENT,
     MAGIC,
@@ -79,7 +79,7 @@ class _Entry(NamedTuple):
 class HeaderReader:
     """Walks the header of the mapped file once; `read()` fills the attributes."""
 
-    def __init__(self, buffer: mmap.mmap, held: HeldFile) -> None:
+    def __init__(self, buffer: mmap.mmap, held: MappedFileGuard) -> None:
         self._buffer, self._held = buffer, held
         self._size = len(buffer)
         self._pos = 0

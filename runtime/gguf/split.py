@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import GGUFError, ModelError
 from .file import GGUFFile, ValueType
 from .header import shown
-from .held import HeldFile
+from .mapped_file_guard import MappedFileGuard
 
 _NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
@@ -66,7 +66,7 @@ class SplitGGUFFile(GGUFFile):
         """The value at `key` as the first part holds it."""
         return self._files[0].stored(key)
 
-    def held(self, name: str) -> HeldFile:
+    def held(self, name: str) -> MappedFileGuard:
         """The part that has tensor `name`, to look whether it is still as it was mapped."""
         return self._part_of[name].held(name)
 

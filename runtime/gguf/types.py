@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import numpy as np
 
 if TYPE_CHECKING:
-    from .held import HeldFile
+    from .mapped_file_guard import MappedFileGuard
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -144,7 +144,7 @@ class StringArray(Sequence[str]):
         starts: int64 [n + 1], where in the file each string's length stands, and where they end.
     """
 
-    def __init__(self, buffer: mmap.mmap, held: HeldFile, starts: np.ndarray) -> None:
+    def __init__(self, buffer: mmap.mmap, held: MappedFileGuard, starts: np.ndarray) -> None:
         self._buffer, self._held = buffer, held
         self.starts = starts
 

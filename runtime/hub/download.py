@@ -13,9 +13,9 @@ from typing import Any
 from ...errors import ModelError
 from .listing import explain
 from .names import ModelName
-from .transport import Attempts, Hub, RefusedError, TransientError
+from .progress import ProgressReporter, size_text
+from .transport import Hub, RefusedError, Retrier, TransientError
 from .variants import RepoFile
-from .watch import Watcher, size_text
 
 _PIECE = 1 << 22  # bytes read at once to hash them
 _LONG = 2 * 10**9  # bytes whose hashing takes so long that it is worth a line
@@ -41,7 +41,7 @@ class Download:
     commit: str
     file: RepoFile
     part: Path
-    watcher: Watcher
+    watcher: ProgressReporter
 
     def run(self) -> None:
         """Download.
@@ -92,7 +92,7 @@ class Download:
         return part.hexdigest(hashlib.sha256())
 
     def _fill(self, part: _Part) -> None:
-        attempts = Attempts(f"cannot pull {self.file.path}", self.hub.patience, self.watcher.note)
+        attempts = Retrier(f"cannot pull {self.file.path}", self.hub.patience, self.watcher.note)
         best = part.size
         while part.size < self.file.size:
             try:

@@ -14,9 +14,9 @@ from ..gguf import filehash
 from .aliases import KnownModel, alias_of
 from .cache import CachedFile, CachedRepo, as_model_error
 from .names import MAIN, ModelName
+from .progress import NullProgress, ProgressReporter, size_text
 from .settings import Settings
 from .variants import ChoiceError, Variant, choose, variants_of
-from .watch import Silent, Watcher, size_text
 
 
 class NotPulledError(ModelError):
@@ -71,7 +71,7 @@ def is_pulled(model: KnownModel, settings: Settings) -> bool:
     return any((repo.snapshots / commit / model.file).exists() for commit in repo.commits())
 
 
-def find(name: ModelName, settings: Settings, watcher: Watcher | None = None) -> Found:
+def find(name: ModelName, settings: Settings, watcher: ProgressReporter | None = None) -> Found:
     """The model that `name` means, its files checked against the hashes that their blobs bear.
 
     A file is hashed once; afterwards it is known by its size and time.
@@ -82,10 +82,10 @@ def find(name: ModelName, settings: Settings, watcher: Watcher | None = None) ->
         ModelError: a file is damaged.
     """
     with as_model_error(f"cannot read {name}", settings.cache):
-        return _find(name, settings, watcher or Silent())
+        return _find(name, settings, watcher or NullProgress())
 
 
-def _find(name: ModelName, settings: Settings, watcher: Watcher) -> Found:
+def _find(name: ModelName, settings: Settings, watcher: ProgressReporter) -> Found:
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)
     whole = [one for one in models if one.variant.complete]
@@ -105,7 +105,7 @@ def _find(name: ModelName, settings: Settings, watcher: Watcher) -> Found:
     return found
 
 
-def verify(file: CachedFile, watcher: Watcher) -> None:
+def verify(file: CachedFile, watcher: ProgressReporter) -> None:
     """Check the hash of a file if its blob bears one; ModelError if it has another."""
     if file.digest is None:
         return
@@ -118,7 +118,7 @@ def verify(file: CachedFile, watcher: Watcher) -> None:
         )
 
 
-def checked(path: Path, digest: str, watcher: Watcher) -> bool:
+def checked(path: Path, digest: str, watcher: ProgressReporter) -> bool:
     """Whether the file at `path` has this SHA-256, or hash of a git blob."""
     if len(digest) == 64:
         return filehash.sha256(path, watcher.at) == digest

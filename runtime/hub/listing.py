@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ...errors import ModelError
 from ...traces.text import printable
 from .names import ModelName, is_repo
-from .transport import Attempts, Hub, RefusedError, TransientError
+from .transport import Hub, RefusedError, Retrier, TransientError
 from .variants import RepoFile
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def explain(hub: Hub, name: ModelName, refused: RefusedError, file: str | None =
 def _ask(hub: Hub, name: ModelName, note: Callable[[str], None]) -> ModelInfo:
     # Somebody waits for the first word: a network that is not there should be said in seconds.
     patience = replace(hub.patience, tries=min(_TRIES, hub.patience.tries))
-    attempts = Attempts(f"cannot ask {hub.settings.endpoint} for {name}", patience, note)
+    attempts = Retrier(f"cannot ask {hub.settings.endpoint} for {name}", patience, note)
     while True:
         try:
             return hub.model(name)

@@ -14,10 +14,10 @@ from .download import Download
 from .find import checked, find
 from .listing import Listing, list_repository
 from .names import ModelName
+from .progress import NullProgress, ProgressReporter, size_text
 from .settings import Settings
-from .transport import Hub, Patience
+from .transport import Hub, RetryPolicy
 from .variants import RepoFile, Variant, choose, variants_of
-from .watch import Silent, Watcher, size_text
 
 _MARGIN = 64 << 20  # bytes that a disk should keep
 
@@ -44,9 +44,9 @@ class Pulled:
 def pull(
     name: ModelName,
     settings: Settings,
-    watcher: Watcher | None = None,
+    watcher: ProgressReporter | None = None,
     *,
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
     force: bool = False,
 ) -> Pulled:
     """Pull the model that `name` means, unless it is there already.
@@ -66,13 +66,17 @@ def pull(
         UnsupportedModelError: it could not be run, and `force` is not set.
         ModelError: anything else; the message says what to do.
     """
-    watcher = watcher or Silent()
+    watcher = watcher or NullProgress()
     with as_model_error(f"cannot pull {name}", settings.cache):
         return _pull(name, settings, watcher, patience, force)
 
 
 def _pull(
-    name: ModelName, settings: Settings, watcher: Watcher, patience: Patience | None, force: bool
+    name: ModelName,
+    settings: Settings,
+    watcher: ProgressReporter,
+    patience: RetryPolicy | None,
+    force: bool,
 ) -> Pulled:
     if settings.offline:
         found = find(name, settings, watcher)
@@ -97,7 +101,12 @@ def _pull(
 
 
 def _fetch(
-    hub: Hub, repo: CachedRepo, name: ModelName, commit: str, file: RepoFile, watcher: Watcher
+    hub: Hub,
+    repo: CachedRepo,
+    name: ModelName,
+    commit: str,
+    file: RepoFile,
+    watcher: ProgressReporter,
 ) -> int:
     """Have the contents of `file` among the blobs; the bytes that were downloaded for that.
 
@@ -147,7 +156,7 @@ def _make_room(repo: CachedRepo, variant: Variant) -> None:
 
 def _refuse_unsupported(name: ModelName, listing: Listing, variant: Variant) -> None:
     """Refuse before the download what is known to be of no use after it."""
-    from .facts import unsupported_architecture, unsupported_quant
+    from .model_info import unsupported_architecture, unsupported_quant
 
     why = unsupported_architecture(listing.architecture) or unsupported_quant(variant.quant)
     if why:

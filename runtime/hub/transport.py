@@ -37,7 +37,7 @@ _LONGEST_WAIT = 60.0  # seconds that a server may ask us to wait before it is be
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long to bear with a server.
 
     Attributes:
@@ -72,10 +72,10 @@ class RefusedError(Exception):
         super().__init__(f"{self.url} answers {self.status}")
 
 
-class Attempts:
+class Retrier:
     """Counts failures in a row and pauses between them."""
 
-    def __init__(self, what: str, patience: Patience, note: Callable[[str], None]) -> None:
+    def __init__(self, what: str, patience: RetryPolicy, note: Callable[[str], None]) -> None:
         self._what, self._patience, self._note = what, patience, note
         self._failed = 0
 
@@ -100,9 +100,9 @@ class Attempts:
 class Hub:
     """The Hub that `settings` name. Every method raises what `_asking` does."""
 
-    def __init__(self, settings: Settings, patience: Patience | None = None) -> None:
+    def __init__(self, settings: Settings, patience: RetryPolicy | None = None) -> None:
         self.settings = settings
-        self.patience = patience or Patience(read_s=settings.read_s)
+        self.patience = patience or RetryPolicy(read_s=settings.read_s)
         from huggingface_hub import HfApi, get_session
 
         # It repeats warnings of servers as they are, which could steer a terminal.

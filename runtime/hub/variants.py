@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from ...errors import ModelError
-from .watch import size_text
+from .progress import size_text
 
 DEFAULT = "Q4_K_M"
 

@@ -34,7 +34,7 @@ from ..physics.latency_model import Efficiency, Passes
 from ..physics.machine import MachineProfile, physical_cores, profile
 from ..tokens.tokenizer import Tokenizer
 from ..weights.loader import WeightLoader
-from ..weights.packed_copy import Kept, pack_or_map
+from ..weights.packed_cache import CacheStatus, pack_or_map
 from . import policy
 from .autotune import ActiveThreads, Autotuner, Overrides
 from .contention import ContentionMonitor
@@ -137,7 +137,7 @@ class Engine:
         pages = policy.override(fixed.pages) or policy.choose_pages(page_gain(library, pool))
         memory.advise_huge_pages(bool(pages.value))
         self.machine: MachineProfile = profile(library, pool)
-        self.packed_cache: Kept | None = None
+        self.packed_cache: CacheStatus | None = None
         if keep_packed:
             self.weights, self.packed_cache = pack_or_map(weights, pool, progress)
         else:

@@ -3,7 +3,7 @@
     magic, length of the header (8 bytes), header (JSON), SHA-256 of all that, data from a multiple
     of 2 MiB on
 
-The header says what the data are (`identity`, see `packed_copy.py`), and has a CRC-32 for each MiB
+The header says what the data are (`identity`, see `packed_cache.py`), and has a CRC-32 for each MiB
 of them. A file is written under a temporary name, synced and renamed: one that is there is whole.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
-from ..gguf.held import HeldFile
+from ..gguf.mapped_file_guard import MappedFileGuard
 from ..memory import HUGE_PAGE, Arena
 
 MAGIC = b"TPPACKED"
@@ -62,7 +62,7 @@ def map_file(path: Path, identity: Fields) -> Arena:
         count = len(header["crc"])
         some = {0, count - 1, *random.sample(range(count), min(count, SAMPLED))}
         check_pieces(descriptor, path, header, range(count) if count <= WHOLE else sorted(some))
-        held = HeldFile(path, descriptor, "packed copy")
+        held = MappedFileGuard(path, descriptor, "packed copy")
         mapped = held.map()
     arena = Arena.of(mapped, header["offset"], identity["nbytes"])
     arena.check = held.check

@@ -23,11 +23,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from triplepoint.runtime.hub.names import ModelName
 from triplepoint.runtime.hub.settings import Settings
-from triplepoint.runtime.hub.transport import Patience
+from triplepoint.runtime.hub.transport import RetryPolicy
 
 ONE = ModelName("org/one")
 FILE = "One-Q4_K_M.gguf"
-HURRIED = Patience(read_s=0.3, window_s=0.2, slowest=1000, tries=4, pause_s=0.001)
+HURRIED = RetryPolicy(read_s=0.3, window_s=0.2, slowest=1000, tries=4, pause_s=0.001)
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TOKEN = "hf_secret"
 

@@ -18,9 +18,9 @@ from helpers.fake_hub import FakeHub, FakeRepo, serving
 
 from triplepoint import Engine
 from triplepoint.runtime.cli import main
-from triplepoint.runtime.hub.watch import size_text
+from triplepoint.runtime.hub.progress import size_text
 from triplepoint.runtime.inference.engine import NANO
-from triplepoint.runtime.weights import packed_copy
+from triplepoint.runtime.weights import packed_cache
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Terminal = Callable[..., tuple[int, str]]
@@ -228,11 +228,11 @@ def test_rm_takes_packed_copies_along(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A packed copy of a model that is gone would only take room."""
-    monkeypatch.setattr(packed_copy, "default_folder", lambda: tmp_path / "packed")
+    monkeypatch.setattr(packed_cache, "default_folder", lambda: tmp_path / "packed")
     command("pull", "org/nano-GGUF")
     for model in ("org/nano-GGUF", "nano"):
         Engine.load(model, threads=1, keep_packed=True).close()
-    mine, other = sorted(packed_copy.copies(), key=lambda copy: "hub" not in copy.model)
+    mine, other = sorted(packed_cache.copies(), key=lambda copy: "hub" not in copy.model)
 
     status, shown, _ = command("rm", "org/nano-GGUF", "-y")
 

@@ -21,8 +21,8 @@ from triplepoint.errors import ModelError
 from triplepoint.runtime.gguf.file import GGMLType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.hub.cache import CachedRepo, cached_repos
-from triplepoint.runtime.hub.facts import facts_of, unsupported_quant
 from triplepoint.runtime.hub.find import NotPulledError, find, models_of
+from triplepoint.runtime.hub.model_info import read_model_info, unsupported_quant
 from triplepoint.runtime.hub.names import ModelName, parse_name
 from triplepoint.runtime.hub.pull import pull
 from triplepoint.runtime.hub.remove import remove
@@ -303,7 +303,7 @@ def test_the_store_that_repositories_share(make: Make, settings: Settings) -> No
 
 def test_facts_of_nano() -> None:
     """What `show` prints is what the file has; the memory is what the engine takes."""
-    facts = facts_of(NANO)
+    facts = read_model_info(NANO)
 
     assert (facts.architecture, facts.quant, facts.context) == ("qwen3", "Q8_0", 4096)
     assert sum(share.nbytes for share in facts.types.values()) < facts.nbytes == NANO.stat().st_size
@@ -328,7 +328,7 @@ def test_every_problem_is_named(tiny_model: Callable[[str], Path], tmp_path: Pat
         writer.declare("token_embd.weight", (2, 256), GGMLType.IQ2_XXS)
         writer.write("token_embd.weight", np.zeros(132, np.uint8))
 
-    problems = facts_of(tmp_path / "a.gguf").problems
+    problems = read_model_info(tmp_path / "a.gguf").problems
 
     assert [one.split("; ")[0] for one in problems] == [
         "the architecture 'mamba' is not supported",
@@ -337,11 +337,11 @@ def test_every_problem_is_named(tiny_model: Callable[[str], Path], tmp_path: Pat
     ]
     # What only the forward pass asks for is found too.
     write_tiny(tmp_path / "b.gguf", "q8_0", without=["blk.1.attn_k.weight"])
-    (problem,) = facts_of(tmp_path / "b.gguf").problems
+    (problem,) = read_model_info(tmp_path / "b.gguf").problems
     assert "blk.1.attn_k.weight" in problem
     (tmp_path / "c.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError, match="version"):
-        facts_of(tmp_path / "c.gguf")
+        read_model_info(tmp_path / "c.gguf")
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_shards_are_found_and_checked(
     hub.repos["org/tiny"] = FakeRepo({f"sub/{path.name}": path.read_bytes() for path in paths})
     pulled = pull(ModelName("org/tiny"), settings)
 
-    facts = facts_of(find(ModelName("org/tiny"), settings).paths[0])
+    facts = read_model_info(find(ModelName("org/tiny"), settings).paths[0])
     assert (facts.files, facts.nbytes) == (3, sum(p.stat().st_size for p in paths))
     pulled.paths[1].unlink()
     with pytest.raises(NotPulledError):

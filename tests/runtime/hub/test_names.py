@@ -8,6 +8,7 @@ import pytest
 
 from triplepoint.errors import ModelError
 from triplepoint.runtime.hub.names import ModelName, is_hub_name, parse_name
+from triplepoint.runtime.hub.progress import size_text
 from triplepoint.runtime.hub.settings import Settings
 from triplepoint.runtime.hub.variants import (
     ChoiceError,
@@ -18,7 +19,6 @@ from triplepoint.runtime.hub.variants import (
     quant_of,
     variants_of,
 )
-from triplepoint.runtime.hub.watch import size_text
 
 # --- names
 

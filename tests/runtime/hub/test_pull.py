@@ -18,10 +18,10 @@ import triplepoint
 from triplepoint.errors import ModelError
 from triplepoint.runtime.gguf import filehash
 from triplepoint.runtime.hub.names import ModelName, parse_name
+from triplepoint.runtime.hub.progress import NullProgress
 from triplepoint.runtime.hub.pull import Pulled, pull
 from triplepoint.runtime.hub.settings import Settings
 from triplepoint.runtime.hub.transport import Hub
-from triplepoint.runtime.hub.watch import Silent
 
 # --- when all goes well
 
@@ -418,7 +418,7 @@ def tear(hub: FakeHub, settings: Settings, rng: np.random.Generator, data: bytes
             count = int(rng.integers(0, len(data)))
             hub.faults.append(f"{kind}:{count}" if kind in ("cut", "short") else str(kind))
 
-        class Killer(Silent):
+        class Killer(NullProgress):
             left = int(rng.integers(1, 60))
 
             def at(self, done: int) -> None:

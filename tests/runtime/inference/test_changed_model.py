@@ -20,7 +20,7 @@ from triplepoint.runtime.agent.events import TextDelta
 from triplepoint.runtime.gguf.file import GGUFFile
 from triplepoint.runtime.inference.engine import LOOK_S, NANO
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
-from triplepoint.runtime.weights.packed_copy import default_folder
+from triplepoint.runtime.weights.packed_cache import default_folder
 from triplepoint.traces.events import RunEnd
 
 PROMPT = [1, 2, 3, 4, 5]

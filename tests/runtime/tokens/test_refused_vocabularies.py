@@ -18,7 +18,7 @@ from triplepoint.runtime.conversation.grammar import matcher_tables
 from triplepoint.runtime.gguf.file import GGUFFile
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
-from triplepoint.runtime.hub.facts import facts_of
+from triplepoint.runtime.hub.model_info import read_model_info
 from triplepoint.runtime.tokens import vocabulary
 from triplepoint.runtime.tokens.byte_bpe import byte_characters
 from triplepoint.runtime.tokens.foreign import translated
@@ -45,7 +45,7 @@ def refused(path: Path) -> GGUFError:
         Tokenizer.from_gguf(gguf)
     said = str(caught.value).removeprefix(f"{path}: ")
     assert said != str(caught.value)
-    assert said in facts_of(path).problems
+    assert said in read_model_info(path).problems
     return caught.value
 
 

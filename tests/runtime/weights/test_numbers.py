@@ -17,7 +17,7 @@ from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.gguf.file import GGMLType, GGUFFile
 from triplepoint.runtime.gguf.write import GGUFWriter
-from triplepoint.runtime.hub.facts import facts_of
+from triplepoint.runtime.hub.model_info import read_model_info
 from triplepoint.runtime.weights.loader import WeightLoader
 
 ROWS, BLOCKS = 70, 3
@@ -149,7 +149,7 @@ def test_show_sees_a_norm(tmp_path: Path) -> None:
     """What is read without packing is told by the header's reader too."""
     path = tmp_path / "a.gguf"
     tiny.write_model(path, "llama")
-    assert not facts_of(path).problems
+    assert not read_model_info(path).problems
     _spoiled(path, "blk.2.ffn_norm.weight", 5)
-    (problem,) = facts_of(path).problems
+    (problem,) = read_model_info(path).problems
     assert problem.startswith("weight 5 of row 0 is NaN or infinite")

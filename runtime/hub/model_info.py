@@ -48,7 +48,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FileInfo:
     """What the header of a model says.
 
     Attributes:
@@ -78,7 +78,7 @@ class Facts:
     memory: Memory | None
 
 
-def facts_of(path: Path, target: str | None = None) -> Facts:
+def read_model_info(path: Path, target: str | None = None) -> FileInfo:
     """Read the header of the model at `path`, and see if it can be run on `target`.
 
     Raises:
@@ -93,7 +93,7 @@ def facts_of(path: Path, target: str | None = None) -> Facts:
                 memory = _memory(gguf, target)
             except TriplepointError as error:
                 problems = [_short(str(error), gguf)]
-        return Facts(
+        return FileInfo(
             path=path,
             files=len(gguf.parts),
             nbytes=gguf.nbytes,

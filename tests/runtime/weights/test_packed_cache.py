@@ -21,9 +21,9 @@ from triplepoint.jit.compile import Library
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
 from triplepoint.runtime.gguf.file import GGUFFile
-from triplepoint.runtime.weights import packed_copy, packed_file
+from triplepoint.runtime.weights import packed_cache, packed_file
 from triplepoint.runtime.weights.loader import WeightLoader
-from triplepoint.runtime.weights.packed_copy import Kept, copies, pack_or_map
+from triplepoint.runtime.weights.packed_cache import CacheStatus, copies, pack_or_map
 from triplepoint.runtime.weights.packed_file import RefusedCopyError
 
 MakeModel = Callable[[str], Path]
@@ -43,7 +43,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def load(model: Path, pool: Pool, folder: Path) -> tuple[np.ndarray, Kept]:
+def load(model: Path, pool: Pool, folder: Path) -> tuple[np.ndarray, CacheStatus]:
     """The packed bytes of two of the model's matrices, and what became of the copy."""
     weights = WeightLoader(GGUFFile.open(model), Library(detect()))
     matrices = [
@@ -75,7 +75,7 @@ def test_written_then_mapped(model: Path, pool: Pool, tmp_path: Path) -> None:
 
 def test_through_the_engine(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine gives the same logits from a copy, which it maps shared and read-only."""
-    monkeypatch.setattr(packed_copy, "default_folder", lambda: tmp_path / "packed")
+    monkeypatch.setattr(packed_cache, "default_folder", lambda: tmp_path / "packed")
     found: list[np.ndarray] = []
     for keep, mapped in ((False, None), (True, False), (True, True)):
         heard: list[float] = []
@@ -208,7 +208,7 @@ def test_many_pieces(
 def test_no_room(model: Path, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Too little room is said before anything is packed, with both sizes."""
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(packed_copy.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 12345))
+    monkeypatch.setattr(packed_cache.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 12345))
     monkeypatch.setattr(WeightLoader, "pack_all", lambda *_: pytest.fail("packed"))
     with pytest.raises(ModelError, match=r"needs \d\.\d MB, .* has \d\.\d MB free"):
         load(model, pool, tmp_path / "packed")
@@ -238,6 +238,6 @@ def test_interrupted(
     old, new = folder / ".a.1.partial", folder / ".b.2.partial"
     for partial in (old, new):
         partial.touch()
-    os.utime(old, (0, time.time() - 2 * packed_copy.STALE_S))
+    os.utime(old, (0, time.time() - 2 * packed_cache.STALE_S))
     _, kept = load(model, pool, folder)
     assert sorted(folder.iterdir()) == sorted([new, kept.copy.path])

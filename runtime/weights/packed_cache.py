@@ -108,7 +108,7 @@ class PackedCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CacheStatus:
     """What `pack_or_map` did.
 
     Attributes:
@@ -126,7 +126,7 @@ def pack_or_map(
     pool: Pool,
     progress: Progress | None = None,
     folder: Path | None = None,
-) -> tuple[Arena, Kept]:
+) -> tuple[Arena, CacheStatus]:
     """The weights from their packed copy; if there is none that can be used, pack and write it.
 
     Raises:
@@ -148,14 +148,14 @@ def pack_or_map(
         weights.place(arena)
         if progress:
             progress(1.0)
-        return arena, Kept(_described(path, model, identity), True)
+        return arena, CacheStatus(_described(path, model, identity), True)
     _make_room(folder, identity.nbytes, path)
     half = (lambda share: progress(share / 2)) if progress else None
     arena = weights.pack_all(pool, half)
     rest = (lambda share: progress(0.5 + share / 2)) if progress else None
     write_file(path, asdict(identity), str(model.resolve()), arena, rest)
     _remove_superseded(folder, path, identity, model)
-    return arena, Kept(_described(path, model, identity), False, refused)
+    return arena, CacheStatus(_described(path, model, identity), False, refused)
 
 
 def copies(folder: Path | None = None) -> list[PackedCopy]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...jit.sigbus import Guard
 
 
-class HeldFile:
+class MappedFileGuard:
     """Looks whether a file was cut, grown or written to since it was mapped.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Watcher(Protocol):
+class ProgressReporter(Protocol):
     """Hears how a download goes."""
 
     def begin(self, label: str, total: int) -> None:
@@ -21,7 +21,7 @@ class Watcher(Protocol):
         ...
 
 
-class Silent:
+class NullProgress:
     """A watcher that says nothing."""
 
     def begin(self, label: str, total: int) -> None:
