@@ -18,9 +18,9 @@ from pathlib import Path
 
 from ..arguments import as_mapping
 from ..errors import ToolError
-from .errand import when_left
 from .paths import check_text, shown
 from .text import is_binary
+from .timeouts import on_abandon
 from .tool import Tool, tool
 from .workspace import folder_at
 
@@ -81,7 +81,7 @@ class CommandTools:
         began = time.monotonic()
         process = self._start(command)
         try:
-            with when_left(lambda: _end_group(process)):
+            with on_abandon(lambda: _end_group(process)):
                 output, timed_out = self._read(process, began + self._max_seconds)
                 if not timed_out:
                     timed_out = _wait(process, began + self._max_seconds)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import ToolError
-from .changes import Content, place, to_trash
+from .atomic_changes import Content, place, to_trash
 from .formats import binary_file, no_such_file, split_lines
 from .paths import check_text, clean_path, shown
 from .text import is_binary

@@ -174,7 +174,7 @@ class FetchTools:
         """One request: the page, or where it redirects to."""
         import asyncio
 
-        from .addresses import resolve
+        from .ssrf_guard import resolve
 
         port = url.port or {"http": 80, "https": 443}[url.scheme]
         host = url.host

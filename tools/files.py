@@ -47,7 +47,7 @@ class FileTools:
         self._max_chars = max_chars
         self._tools = (tool(self.list_dir), tool(self.read_file), tool(self.search))
         for one in self._tools:
-            one.fits = True
+            one.self_truncates = True
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools)

@@ -25,7 +25,7 @@ from .globs import glob_matcher
 from .tool import Tool
 
 Mode = Literal["read-only", "ask", "yes"]
-Then = Literal["allow", "deny", "ask"]
+Action = Literal["allow", "deny", "ask"]
 Answer = Literal["yes", "no", "always"]
 
 _PATHS = ("path", "to")  # what a rule about a path is about: also the other end of a move
@@ -68,18 +68,18 @@ class Rule:
 
     Attributes:
         tool: a glob over names of tools.
-        then: what happens to a call that fits.
+        action: what happens to a call that fits.
         arguments: for each named argument a glob; all must fit. In a list of words, such as a
             command, they are joined as a shell would write them.
     """
 
     tool: str
-    then: Then
+    action: Action
     arguments: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.then not in get_args(Then):
-            raise ToolError(f"a rule says then = {self.then!r}; it must be allow, deny or ask")
+        if self.action not in get_args(Action):
+            raise ToolError(f"a rule says action = {self.action!r}; it must be allow, deny or ask")
         arguments = as_mapping(
             self.arguments, "a rule's arguments must map names to globs", ToolError
         )
@@ -107,7 +107,7 @@ class Rule:
         values = [given.get(one, defaults.get(one)) for one in names]
         values = [value for value in values if value is not None]
         matches = glob_matcher(glob)
-        if self.then == "allow":
+        if self.action == "allow":
             return bool(values) and all(matches(_meant(name, value)) for value in values)
         texts = [_text(value) for value in values]
         texts += [_tidy(value) for value in values if isinstance(value, str)]
@@ -162,7 +162,7 @@ class Policy:
             [[rule]]
             tool = "edit_file"
             arguments = { path = "docs/**" }
-            then = "allow"
+            action = "allow"
 
         Raises:
             ToolError: it cannot be read, or says something that is not known; names the place.
@@ -214,9 +214,9 @@ class Policy:
         for number, rule in enumerate(self.rules, 1):
             if rule.fits(tool, arguments):
                 by = f"rule {number}"
-                if rule.then == "ask":
+                if rule.action == "ask":
                     return self._asked(tool, arguments)
-                if rule.then == "allow":
+                if rule.action == "allow":
                     return Decision(True, by)
                 return Decision(False, by, f"{by} of the policy denies it")
         if tool.effect == "read":
@@ -238,14 +238,14 @@ class Policy:
             for tool in tools
             if tool.effect != "read"
             and (self.mode == "read-only" or (self.mode == "ask" and self.ask is None))
-            and not any(r.then != "deny" and glob_matcher(r.tool)(tool.name) for r in self.rules)
+            and not any(r.action != "deny" and glob_matcher(r.tool)(tool.name) for r in self.rules)
             and not self._recorded
         ]
 
     def describe(self) -> dict[str, Any]:
         """The policy for the header of a trace."""
         rules = [
-            {"tool": rule.tool, "arguments": dict(rule.arguments), "then": rule.then}
+            {"tool": rule.tool, "arguments": dict(rule.arguments), "action": rule.action}
             for rule in self.rules
         ]
         return {"mode": self.mode, "rules": rules}

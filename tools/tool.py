@@ -77,7 +77,7 @@ class Tool(Generic[P, R]):
             )
         self.effect: Effect = effect
         self.timeout = timeout
-        self.fits = False
+        self.self_truncates = False
         self.group: object = None
         """What must live as long as the tool does."""
         self.description = parse_docstring(function.__doc__).description

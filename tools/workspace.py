@@ -20,8 +20,8 @@ from ..arguments import as_path
 from ..errors import ToolError
 from . import formats
 from .attached import Attached
-from .beneath import FOLDER, READ, Beneath, Openat2, Walk
 from .paths import clean_path, join, shown
+from .rooted_fs import FOLDER, READ, NoFollowFS, Openat2, RootedFS
 
 T = TypeVar("T")
 
@@ -91,11 +91,11 @@ class Workspace:
             raise ToolError(_message(error, str(root), formats.no_such_folder)) from None
         self._close = weakref.finalize(self, os.close, fd)
         self._attached: dict[str, Attached] = {}
-        self.resolver, self._beneath = _choose(fd, resolver)
+        self.resolver, self._rooted = _choose(fd, resolver)
 
     def close(self) -> None:
         """Give the descriptor back; also done when the object is no longer used."""
-        self._beneath = _Closed()  # the descriptor's number may soon be another file's
+        self._rooted = _Closed()  # the descriptor's number may soon be another file's
         self._attached = {}
         self._close()
 
@@ -157,7 +157,7 @@ class Workspace:
         if name in self._attached:
             return True
         try:
-            self._beneath.stat(name)
+            self._rooted.stat(name)
         except FileNotFoundError:
             return False
         except OSError:  # there, and not ours to look at
@@ -172,7 +172,7 @@ class Workspace:
         if (document := self._attached.get(path)) is not None:
             return document.stat()
         try:
-            return self._beneath.stat(path)
+            return self._rooted.stat(path)
         except OSError as error:
             raise ToolError(_message(error, path, formats.no_such_path)) from None
 
@@ -186,8 +186,8 @@ class Workspace:
         if (document := self._attached.get(path)) is not None:
             return document.open()
         try:
-            _check_regular(self._beneath.stat(path), path)
-            descriptor = self._beneath.open(path, READ)
+            _check_regular(self._rooted.stat(path), path)
+            descriptor = self._rooted.open(path, READ)
         except OSError as error:
             raise ToolError(_message(error, path)) from None
         try:
@@ -208,7 +208,7 @@ class Workspace:
         """
         path = clean_path(path)
         try:
-            return self._beneath.folder(path)
+            return self._rooted.folder(path)
         except NotADirectoryError:
             raise ToolError(self._not_a_folder(path)) from None
         except OSError as error:
@@ -283,7 +283,7 @@ class Workspace:
         if path in self._attached:
             raise ToolError(formats.not_a_folder(shown(path)))
         try:
-            descriptor = self._beneath.open(path, FOLDER)
+            descriptor = self._rooted.open(path, FOLDER)
             try:
                 with os.scandir(descriptor) as found:
                     yield found
@@ -296,7 +296,7 @@ class Workspace:
 
     def _not_a_folder(self, path: str) -> str:
         try:
-            self._beneath.stat(path)
+            self._rooted.stat(path)
         except OSError:
             return formats.no_such_folder(shown(path))  # a name before the last one is a file
         return formats.not_a_folder(shown(path))
@@ -305,7 +305,7 @@ class Workspace:
         if not item.is_symlink():
             return Entry(item.name, item.is_dir(follow_symlinks=False))
         try:
-            found = self._beneath.stat(join(folder, item.name))
+            found = self._rooted.stat(join(folder, item.name))
         except OSError:
             return Entry(item.name, is_folder=False)
         return Entry(item.name, stat.S_ISDIR(found.st_mode))
@@ -324,8 +324,8 @@ class _Closed:
         raise ToolError("the workspace is closed")
 
 
-def _choose(root: int, wanted: str | None) -> tuple[str, Beneath]:
-    for name, way in (("openat2", Openat2), ("walk", Walk)):
+def _choose(root: int, wanted: str | None) -> tuple[str, RootedFS]:
+    for name, way in (("openat2", Openat2), ("walk", NoFollowFS)):
         if wanted in (None, name) and way.available(root):
             return name, way(root)
     raise ToolError(f"this system cannot open files from a folder's descriptor ({wanted or 'any'})")

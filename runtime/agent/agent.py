@@ -19,8 +19,8 @@ from ...arguments import as_list
 from ...errors import AgentError, LimitReachedError, SettingError
 from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
-from ...tools.errand import when_left
 from ...tools.policy import Mode
+from ...tools.timeouts import on_abandon
 from ..conversation.chat import Message
 from .compaction import dropped_text, moved
 from .config import (
@@ -47,7 +47,7 @@ from .tool_output import ToolOutputStore
 
 if TYPE_CHECKING:
     from ...tools import Effect
-    from ...tools.errand import Errand
+    from ...tools.timeouts import TimedTask
     from ...traces.events import PhaseEvent
     from ...traces.reader import Trace
     from ..conversation.chat import Chat
@@ -181,7 +181,7 @@ class Agent(Generic[Output]):
         self._running = False
         self.stopping = False
         """Whether `stop` was called during the current run."""
-        self.errand: Errand[str] | None = None
+        self.timed_task: TimedTask[str] | None = None
         """The call that the current run waits for, where it need not wait for ever."""
         prepare(self)
 
@@ -400,7 +400,7 @@ class Agent(Generic[Output]):
 
         def ask(question: str) -> str:
             self.prefill_system()
-            with self.fork(trace=False) as helper, when_left(helper.stop):
+            with self.fork(trace=False) as helper, on_abandon(helper.stop):
                 return helper.run(question).answer
 
         ask.__doc__ = f"{description}\n\nArgs:\n    question: What to ask, in whole sentences."
@@ -456,8 +456,8 @@ class Agent(Generic[Output]):
         """End the running phase, from any thread; the run ends as cancelled."""
         self.stopping = True  # also between two phases, where there is no pass to end
         self.conversation.stop()
-        if (errand := self.errand) is not None:
-            errand.leave(LEFT_BY_STOP)
+        if (timed_task := self.timed_task) is not None:
+            timed_task.abandon(LEFT_BY_STOP)
 
     def close(self) -> None:
         """Close the trace file; the conversation is over."""

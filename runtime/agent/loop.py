@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AgentError, LimitReachedError, PassCancelledError, ToolError
-from ...tools.errand import Errand
 from ...tools.policy import Decision
+from ...tools.timeouts import TimedTask
 from ...traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
 from ..conversation.chat import Message
 from ..conversation.reply import Reply
@@ -312,7 +312,9 @@ class Run:
             outcome.decision = decision
             if decision.allowed:
                 result = self._run_tool(tool, arguments)
-                outcome.result = result if tool.fits else self.agent.results.truncate(result)
+                outcome.result = (
+                    result if tool.self_truncates else self.agent.results.truncate(result)
+                )
             else:
                 outcome.error = DENIED.format(reason=decision.reason)
         except ToolError as problem:
@@ -336,14 +338,14 @@ class Run:
         agent, seconds = self.agent, tool.timeout
         if seconds is None and agent.config.timeout is None:
             return tool.run(arguments)
-        errand = agent.errand = Errand(lambda: tool.run(arguments), f"tool {tool.name}")
+        timed_task = agent.timed_task = TimedTask(lambda: tool.run(arguments), f"tool {tool.name}")
         try:
             # Whoever ends the run says so first and looks for the errand then.
             if self._expired or agent.stopping:
-                errand.leave(self._left() if self._expired else LEFT_BY_STOP)
-            return errand.wait(seconds, TOOK_LONGER.format(seconds=seconds or 0))
+                timed_task.abandon(self._left() if self._expired else LEFT_BY_STOP)
+            return timed_task.wait(seconds, TOOK_LONGER.format(seconds=seconds or 0))
         finally:
-            agent.errand = None
+            agent.timed_task = None
 
     # Limits and the end.
 
@@ -356,8 +358,8 @@ class Run:
         def expire() -> None:
             self._expired = True
             self.agent.conversation.stop()
-            if (errand := self.agent.errand) is not None:
-                errand.leave(self._left())
+            if (timed_task := self.agent.timed_task) is not None:
+                timed_task.abandon(self._left())
 
         alarm = threading.Timer(seconds, expire)
         alarm.daemon = True

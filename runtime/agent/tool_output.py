@@ -46,7 +46,7 @@ class ToolOutputStore:
         """The tool that reads on; the notes name it from now on."""
         self.pages = True
         made = tool(self.read_result)
-        made.fits = True
+        made.self_truncates = True
         return made
 
     def read_result(self, id: str, start: int) -> str:

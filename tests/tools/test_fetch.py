@@ -13,8 +13,8 @@ import pytest
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import FetchTools
-from triplepoint.tools.addresses import is_public, resolve
 from triplepoint.tools.html import html_to_text
+from triplepoint.tools.ssrf_guard import is_public, resolve
 
 PAGE = """<!DOCTYPE html><html><head><title>The  title</title><style>p{}</style></head><body>
 <nav><a href="/home">Home</a></nav><h1>Head</h1><p>One   two<br>three &amp; <b>four</b></p>

@@ -195,8 +195,8 @@ then = "deny"
     assert policy.describe() == {
         "mode": "yes",
         "rules": [
-            {"tool": "write", "arguments": {"path": "docs/**"}, "then": "allow"},
-            {"tool": "*", "arguments": {}, "then": "deny"},
+            {"tool": "write", "arguments": {"path": "docs/**"}, "action": "allow"},
+            {"tool": "*", "arguments": {}, "action": "deny"},
         ],
     }
 

@@ -137,7 +137,7 @@ def test_a_fifo_that_takes_the_place_of_a_file(workspace: Workspace, root: Path)
     (root / "a").touch()
     os.mkfifo(root / "pipe")
     before = workspace.stat("a")
-    inner = workspace._beneath
+    inner = workspace._rooted
 
     class Raced:
         """Says what was there before the swap."""
@@ -151,7 +151,7 @@ def test_a_fifo_that_takes_the_place_of_a_file(workspace: Workspace, root: Path)
         def folder(self, path: str) -> int:
             return inner.folder(path)
 
-    workspace._beneath = Raced()
+    workspace._rooted = Raced()
 
     assert refusal(lambda: workspace.open("a")) == "not a regular file: a"
 

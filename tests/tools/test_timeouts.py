@@ -13,7 +13,7 @@ from helpers.processes import ended
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import CommandTools
-from triplepoint.tools.errand import Errand, when_left
+from triplepoint.tools.timeouts import TimedTask, on_abandon
 
 HERE: ContextVar[str] = ContextVar("here", default="nowhere")
 
@@ -22,11 +22,11 @@ def test_what_a_function_gives_and_raises_comes_back() -> None:
     """In time it is as if it had been called here, with the context variables of here."""
     HERE.set("here")
 
-    assert Errand(HERE.get, "t").wait(60) == "here"
+    assert TimedTask(HERE.get, "t").wait(60) == "here"
     with pytest.raises(KeyError, match="k"):
-        Errand(lambda: {}["k"], "t").wait(60)
+        TimedTask(lambda: {}["k"], "t").wait(60)
     with pytest.raises(SystemExit):
-        Errand(sys.exit, "t").wait(60)
+        TimedTask(sys.exit, "t").wait(60)
 
 
 def test_a_function_that_overruns_is_left() -> None:
@@ -34,9 +34,9 @@ def test_a_function_that_overruns_is_left() -> None:
     go, returned, ended = threading.Event(), threading.Event(), []
 
     def work() -> str:
-        with when_left(lambda: ended.append(1)):
+        with on_abandon(lambda: ended.append(1)):
             go.wait()
-        with when_left(lambda: ended.append(2)):  # too late to begin anything
+        with on_abandon(lambda: ended.append(2)):  # too late to begin anything
             ended.append(3)
         return "late"
 
@@ -46,15 +46,15 @@ def test_a_function_that_overruns_is_left() -> None:
         finally:
             returned.set()
 
-    errand = Errand(watched, "t")
+    timed_task = TimedTask(watched, "t")
     with pytest.raises(ToolError, match="took too long"):
-        errand.wait(0.05, "took too long")
-    errand.leave("again")
+        timed_task.wait(0.05, "took too long")
+    timed_task.abandon("again")
     go.set()
     assert returned.wait(60)
     assert ended == [1]
     with pytest.raises(ToolError, match="took too long"):
-        errand.wait(60)
+        timed_task.wait(60)
 
 
 def test_leaving_what_has_returned_changes_nothing() -> None:
@@ -62,14 +62,14 @@ def test_leaving_what_has_returned_changes_nothing() -> None:
     ended: list[int] = []
 
     def work() -> str:
-        with when_left(lambda: ended.append(1)):
+        with on_abandon(lambda: ended.append(1)):
             return "done"
 
-    errand = Errand(work, "t")
-    assert errand.wait() == "done"
-    errand.leave("too late")
+    timed_task = TimedTask(work, "t")
+    assert timed_task.wait() == "done"
+    timed_task.abandon("too late")
 
-    assert errand.wait() == "done"
+    assert timed_task.wait() == "done"
     assert ended == []
 
 
@@ -79,10 +79,10 @@ def test_a_program_that_is_left_is_ended(root: Path) -> None:
     code = "import os,sys,time; open('pid','w').write(str(os.getpid())); time.sleep(60)"
     pid = tools.root / "pid"
 
-    errand = Errand(lambda: tools.run_command([sys.executable, "-c", code]), "t")
+    timed_task = TimedTask(lambda: tools.run_command([sys.executable, "-c", code]), "t")
     while not (pid.exists() and pid.read_text()):
         threading.Event().wait(0.01)
-    errand.leave("left")
+    timed_task.abandon("left")
 
     assert ended(int(pid.read_text()))
 
@@ -91,7 +91,7 @@ def test_a_function_that_never_returns_does_not_keep_the_process() -> None:
     """The process ends while the function still waits."""
     code = """
 import threading
-from triplepoint.tools.errand import Errand
+from triplepoint.tools.timeouts import Errand
 try:
     Errand(threading.Event().wait, "t").wait(0.01, "left")
 except Exception as error:

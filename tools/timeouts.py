@@ -2,7 +2,7 @@
 
 Python cannot end a thread from outside. A function that is left goes on until it returns, and what
 it gives then is dropped; its thread does not keep the process from ending. What such a function has
-started, and what can be ended, it names with `when_left`.
+started, and what can be ended, it names with `on_abandon`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..errors import ToolError
 T = TypeVar("T")
 
 
-class Errand(Generic[T]):
+class TimedTask(Generic[T]):
     """A function at work in a thread of its own, with the caller's context variables.
 
     Args:
@@ -50,9 +50,9 @@ class Errand(Generic[T]):
         """
         try:
             if not self._over.wait(seconds):
-                self.leave(why)
+                self.abandon(why)
         except BaseException:  # such as Ctrl-C
-            self.leave("interrupted")
+            self.abandon("interrupted")
             raise
         if self._why is not None:
             raise ToolError(self._why)
@@ -60,7 +60,7 @@ class Errand(Generic[T]):
             raise self._raised
         return self._given[0]
 
-    def leave(self, why: str) -> None:
+    def abandon(self, why: str) -> None:
         """Wait no longer; from any thread. Nothing happens where the function has returned."""
         with self._lock:
             if self._over.is_set() or self._why is not None:
@@ -82,7 +82,7 @@ class Errand(Generic[T]):
 
     @contextlib.contextmanager
     def ending(self, end: Callable[[], None]) -> Iterator[None]:
-        """See `when_left`."""
+        """See `on_abandon`."""
         with self._lock:
             if self._why is not None:
                 raise ToolError(self._why)
@@ -94,11 +94,11 @@ class Errand(Generic[T]):
                 self._to_end.remove(end)
 
 
-_CURRENT: ContextVar[Errand | None] = ContextVar("errand", default=None)
+_CURRENT: ContextVar[TimedTask | None] = ContextVar("errand", default=None)
 
 
 @contextlib.contextmanager
-def when_left(end: Callable[[], None]) -> Iterator[None]:
+def on_abandon(end: Callable[[], None]) -> Iterator[None]:
     """Have this called if the tool that is at work here is left within the block.
 
     Args:
@@ -107,6 +107,6 @@ def when_left(end: Callable[[], None]) -> Iterator[None]:
     Raises:
         ToolError: it was left before.
     """
-    errand = _CURRENT.get()
-    with contextlib.nullcontext() if errand is None else errand.ending(end):
+    timed_task = _CURRENT.get()
+    with contextlib.nullcontext() if timed_task is None else timed_task.ending(end):
         yield

@@ -5,7 +5,8 @@ open in one go, from a descriptor of the folder:
 
 * `Openat2`: Linux resolves the whole path beneath the descriptor (RESOLVE_BENEATH). Symlinks that
   stay inside are followed; what leads out fails in the kernel, also while names are being swapped.
-* `Walk`: elsewhere each name is opened from the descriptor of the one before, and never through a
+* `NoFollowFS`: elsewhere each name is opened from the descriptor of the one before, and never
+through a
   symlink (O_NOFOLLOW). Without ``..`` and symlinks every step goes down.
 
 Paths are cleaned (`paths.clean_path`): relative, no ``..``, no empty names.
@@ -36,7 +37,7 @@ _RESOLVE_BENEATH = 0x08
 _TRIES = 128  # the kernel says EAGAIN when a rename meets a ".." in a symlink; it is not a failure
 
 
-class Beneath(Protocol):
+class RootedFS(Protocol):
     """A way to reach files beneath the folder behind a descriptor."""
 
     def open(self, path: str, flags: int) -> int:
@@ -115,7 +116,7 @@ class Openat2:
             os.close(descriptor)
 
 
-class Walk:
+class NoFollowFS:
     """Resolution name by name, for every system that can open from a folder's descriptor."""
 
     def __init__(self, root: int) -> None:
