@@ -17,8 +17,8 @@ from typing import Any
 
 from .events import PhaseEvent
 from .reader import Trace
+from .sanitize import short
 from .spans import Leaf, RunSpan, nanoseconds, of_runs
-from .text import short
 from .timeline import call_text
 
 Json = dict[str, Any]

@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import TraceError
 from .reader import Trace
+from .sanitize import printable
 from .tables import COLUMNS, TEXT, rows
-from .text import printable
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

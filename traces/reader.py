@@ -29,8 +29,8 @@ from .events import (
     TurnEnd,
     UnknownEvent,
 )
-from .pool import PoolReader
-from .text import short
+from .sanitize import short
+from .text_dedup import DedupReader
 
 if TYPE_CHECKING:
     from .writer import TraceWriter
@@ -253,7 +253,7 @@ class Trace:
             TraceError: no such library is installed.
             SettingError: there is no such table or library.
         """
-        from .frames import frame
+        from .dataframes import frame
 
         return frame(self, table, library)
 
@@ -273,7 +273,7 @@ def _path(path: object) -> Path:
 def _read(file: IO[bytes], name: str) -> tuple[list[AnyEvent], str | None]:
     """The events of a file and its torn tail, if any."""
     events: list[AnyEvent] = []
-    pool = PoolReader()
+    pool = DedupReader()
     torn: list[tuple[int, bytes]] = []  # forgiven at the end, or when a `sealed` event follows
     for number, line in _lines(file, name):
         try:

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .pool import EMPTY
+from .text_dedup import EMPTY
 
 _HEAD = {"v", "seq", "ts", "run", "event"}
 KEPT: dict[str, set[str]] = {

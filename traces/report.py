@@ -12,7 +12,7 @@ from .diff import Diff, PhasePair
 from .events import AnyEvent, MessageEvent, PhaseEvent, RunStart
 from .reader import Trace
 from .records import LayerRecord
-from .text import short
+from .sanitize import short
 from .timeline import call_text, duration, rate, totals
 
 _GAP = "  "

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import TraceError
+from .append_log import is_being_written, is_trace
 from .find import SUFFIX, files
-from .lines import is_being_written, is_trace
 
 LIMIT = "TRIPLEPOINT_TRACE_LIMIT"
 """The environment variable that says how large the traces of the state folder may be."""

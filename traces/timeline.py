@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .events import MissRecord, PhaseEvent, ToolEvent
 from .reader import Trace
-from .text import short
+from .sanitize import short
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -21,8 +21,8 @@ from typing import Any
 from . import timeline
 from .events import MessageEvent, PhaseEvent, RunStart, ToolEvent
 from .reader import Trace
+from .sanitize import printable
 from .spans import Leaf, RunSpan, of_runs
-from .text import printable
 
 Json = dict[str, Any]
 

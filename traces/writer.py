@@ -24,10 +24,10 @@ import pydantic_core
 import structlog
 
 from ..errors import TraceError
+from .append_log import AppendLog
 from .events import SCHEMA_VERSION, Event, SealedEvent
-from .lines import LineFile
-from .pool import PoolWriter
 from .redact import Redactor
+from .text_dedup import DedupWriter
 
 E = TypeVar("E", bound=Event)
 
@@ -64,8 +64,8 @@ class TraceWriter:
             to_ascii,
         ]
         self._redact = Redactor() if redact else None
-        self._pool = PoolWriter()
-        self._file = LineFile(self.path, seal=self._seal)
+        self._pool = DedupWriter()
+        self._file = AppendLog(self.path, seal=self._seal)
         self._log = EventLogger(self._file, self._pipeline, {})
 
     def write(self, event: E) -> E:

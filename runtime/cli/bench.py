@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
-from ...traces.text import printable
+from ...traces.sanitize import printable
 from .engines import choose_model, load_engine
 from .output import Output
 from .tables import Column, Form, Row, between, percent, rate, show

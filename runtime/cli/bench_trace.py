@@ -6,7 +6,7 @@ import argparse
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from ...traces.text import printable, short
+from ...traces.sanitize import printable, short
 from ...traces.timeline import duration
 from .output import Output
 from .recorded_engine import engine_of, load_trace, positions_for

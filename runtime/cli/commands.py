@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import AgentError, TriplepointError
-from ...traces.text import printable, short
+from ...traces.sanitize import printable, short
 from ...traces.writer import new_run_id
 from .conversation import begin, show_trace
 from .engines import load_model

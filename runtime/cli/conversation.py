@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...arguments import read_text
 from ...errors import ToolError
 from ...traces.reader import Trace
-from ...traces.text import printable
+from ...traces.sanitize import printable
 from ...traces.timeline import duration, rate
 from ..agent.events import (
     AgentEvent,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AgentError, SettingError
-from ...traces.text import printable
+from ...traces.sanitize import printable
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent

@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING
 
-from ...traces.text import printable
+from ...traces.sanitize import printable
 from ...traces.timeline import duration, limit_name, rate
 from ..agent.events import (
     AgentEvent,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, TextIO
 
-from ...traces.text import printable
+from ...traces.sanitize import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,7 @@ import io
 import re
 from typing import TYPE_CHECKING
 
-from ...traces.text import printable
+from ...traces.sanitize import printable
 from .output import Output
 
 if TYPE_CHECKING:

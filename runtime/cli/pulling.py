@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ...traces.text import printable
+from ...traces.sanitize import printable
 from ..hub.progress import size_text
 from .output import Output
 

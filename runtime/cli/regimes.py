@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, SettingError
-from ...traces.text import printable
+from ...traces.sanitize import printable
 from .engines import load_engine
 from .output import Output
 from .writing import written
@@ -40,8 +40,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
     finally:
         engine.close()
     if args.output:
-        from ..regimes.page import page
-        from ..regimes.picture import svg
+        from ..regimes.html import page
+        from ..regimes.svg import svg
 
         text = svg(picture) if kind == "svg" else page(picture)
         with written(args.output) as file:
@@ -115,7 +115,7 @@ def _show(output: Output, picture: Picture) -> None:
     """The picture as blocks, and what its marks mean."""
     if output.as_json:
         return
-    from ..regimes.picture import blocks
+    from ..regimes.svg import blocks
 
     width = min(_COLUMNS, output.console.width) if output.on_terminal else _COLUMNS
     output.line(picture.title, "bold")

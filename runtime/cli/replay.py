@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ReplayError
-from ...traces.text import short
+from ...traces.sanitize import short
 from ...traces.timeline import call_text
 from .output import Output
 from .recorded_engine import engine_of, load_trace

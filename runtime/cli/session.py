@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ...errors import AgentError
-from ...traces.text import printable
+from ...traces.sanitize import printable
 from ..agent.session_list import SessionInfo, find_session, list_sessions, remove_session
 from ..agent.session_store import sessions_folder
 from ..hub.progress import size_text

@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from ...traces.text import short
+from ...traces.sanitize import short
 from ..hub.progress import size_text
 from .engines import model_path
 from .output import Output

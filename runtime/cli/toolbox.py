@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ToolError
-from ...traces.text import printable
+from ...traces.sanitize import printable
 
 if TYPE_CHECKING:
     from ...tools import Policy, Request, Tool, Workspace

@@ -16,7 +16,7 @@ from ...errors import TraceError
 from ...traces import report
 from ...traces.find import files, load_all, resolve
 from ...traces.reader import Trace
-from ...traces.text import printable, short
+from ...traces.sanitize import printable, short
 from .output import Output
 from .traces import default_folder, trace_json
 from .transcript import show_end, show_header, show_parent, show_turn

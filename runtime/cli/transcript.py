@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...traces.text import printable, short
+from ...traces.sanitize import printable, short
 
 if TYPE_CHECKING:
     from ...traces.events import RunStart

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ReplayError
 from ...traces.report import Table
-from ...traces.text import short
+from ...traces.sanitize import short
 from ...traces.timeline import duration, rate
 from .output import Output
 from .recorded_engine import engine_of, positions_for

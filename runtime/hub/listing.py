@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, NoReturn
 
 from ...errors import ModelError
-from ...traces.text import printable
+from ...traces.sanitize import printable
 from .names import ModelName, is_repo
 from .transport import Hub, RefusedError, Retrier, TransientError
 from .variants import RepoFile

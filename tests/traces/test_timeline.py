@@ -9,7 +9,7 @@ import pytest
 
 from triplepoint.traces import Trace, timeline
 from triplepoint.traces.events import AnyEvent, PhaseEvent, ToolEvent
-from triplepoint.traces.text import printable, short
+from triplepoint.traces.sanitize import printable, short
 
 
 @pytest.fixture

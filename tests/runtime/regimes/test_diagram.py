@@ -11,8 +11,8 @@ import pytest
 from triplepoint.runtime.physics.calibration import Calibration
 from triplepoint.runtime.physics.latency_model import Efficiency
 from triplepoint.runtime.regimes import diagram as regimes
-from triplepoint.runtime.regimes import page as regime_page
-from triplepoint.runtime.regimes import picture as regime_picture
+from triplepoint.runtime.regimes import html as regime_page
+from triplepoint.runtime.regimes import svg as regime_picture
 from triplepoint.runtime.regimes.diagram import Diagram, Picture, diagram, steps
 from triplepoint.traces import Trace
 from triplepoint.traces.events import PhaseEvent

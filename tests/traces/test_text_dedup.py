@@ -9,7 +9,7 @@ import pytest
 
 from triplepoint.traces import Trace, TraceWriter
 from triplepoint.traces.events import MessageEvent, RunEnd, ToolEvent, TurnEnd
-from triplepoint.traces.pool import EMPTY, LEAST
+from triplepoint.traces.text_dedup import EMPTY, LEAST
 
 LONG = "2026-03-14 09:26:53 ERROR disk full\n" * 200
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 
 from .diagram import Diagram, Picture
-from .picture import BOTTOM, LEFT, RIGHT, TOP, Place, svg, text_of
+from .svg import BOTTOM, LEFT, RIGHT, TOP, Place, svg, text_of
 
 _SCRIPT = """
 const d=JSON.parse(document.getElementById("data").textContent),s=document.querySelector("svg"),

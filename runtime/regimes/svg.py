@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...traces.text import printable
+from ...traces.sanitize import printable
 from ..physics.costs import Bound
 from .diagram import BOUNDS, Diagram, Line, Picture, Step
 

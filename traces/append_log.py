@@ -24,7 +24,7 @@ _CHUNK = 1 << 16
 _OPENING = b'{"v":'  # of every line; a file that begins otherwise is not ours to add to
 
 
-class LineFile:
+class AppendLog:
     """A file that only grows, a line at a time.
 
     Args:

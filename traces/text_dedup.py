@@ -18,7 +18,7 @@ LEAST = 96  # characters that a text must have; a hash and its name take about a
 EMPTY = text_hash("")
 
 
-class PoolWriter:
+class DedupWriter:
     """Leaves out the texts that a file holds already."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class PoolWriter:
             self._known.add(digest)
 
 
-class PoolReader:
+class DedupReader:
     """Puts the texts of a file back where they were left out."""
 
     def __init__(self) -> None:
