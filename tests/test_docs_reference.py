@@ -19,7 +19,7 @@ from triplepoint import Agent, Engine, RemoteEngine, Sampling, errors
 from triplepoint.jit.targets import TARGETS
 from triplepoint.runtime.agent import events as agent_events
 from triplepoint.runtime.cli.arguments import build_parser
-from triplepoint.runtime.cli.status import Exit
+from triplepoint.runtime.cli.exit_codes import Exit
 from triplepoint.traces import events
 from triplepoint.traces.reader import parse_event
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .arguments import build_parser
-from .status import Exit, explain
+from .exit_codes import Exit, explain
 
 if TYPE_CHECKING:
     from .output import Output

@@ -346,7 +346,7 @@ def _engine_options(
         verb.add_argument("--context", type=positive, metavar="N", help="context length in tokens")
         verb.add_argument(
             "--speculate",
-            type=guesses,
+            type=draft_tokens,
             default="auto",
             metavar="N",
             help="tokens to draft from the context before a pass: a number, off, or auto (auto)",
@@ -379,7 +379,7 @@ def positive(text: str) -> int:
     return number
 
 
-def guesses(text: str) -> int | str:
+def draft_tokens(text: str) -> int | str:
     """``auto``, ``off`` or a number of tokens, as `SpeculativeConfig` takes them."""
     if text in ("auto", "off"):
         return text if text == "auto" else 0

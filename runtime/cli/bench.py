@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
 from ...traces.sanitize import printable
-from .engines import choose_model, load_engine
+from .load_engine import choose_model, load_engine
 from .output import Output
 from .tables import Column, Form, Row, between, percent, rate, show
 
@@ -36,28 +36,28 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.kernels is not None:
         return _kernels(args, output, form)
     if args.predict is not None:
-        from . import predicting
+        from . import bench_predict
 
-        return predicting.run(args, output, form)
+        return bench_predict.run(args, output, form)
     if args.ablate is not None:
-        from . import ablating
+        from . import bench_ablation
 
-        return ablating.run(args, output, form)
-    if args.interventions is not None:
-        from . import intervening
+        return bench_ablation.run(args, output, form)
+    if args.causal is not None:
+        from . import bench_causal
 
-        return intervening.run(args, output, form)
+        return bench_causal.run(args, output, form)
     if args.batch is not None:
-        from . import batching
+        from . import bench_batch
 
-        return batching.run(args, output, form)
+        return bench_batch.run(args, output, form)
     if args.sweep is not None:
-        from . import sweeping
+        from . import bench_sweep
 
-        return sweeping.run(args, output, form)
+        return bench_sweep.run(args, output, form)
     from ..bench.runner import cases
 
-    if args.schedule and args.ablate is None:
+    if args.workload and args.ablate is None:
         raise SettingError(
             "--schedule is for --ablate: it names a trace whose phases are run as well"
         )
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             _speculation(args, output, engine)
         elif args.scenario:
             _scenario(args, output, engine)
-        elif args.against or args.peer_python:
+        elif args.compare or args.baseline_python:
             _against(args, output, form, engine, todo)
         else:
             _speed(args, output, form, engine, todo)
@@ -187,7 +187,7 @@ def _against(
     from ..physics.roofline_probe import RooflineProbe
 
     limits = RooflineProbe(engine.library, engine.pool)
-    with Baseline(args.peer_python or sys.executable) as peer:
+    with Baseline(args.baseline_python or sys.executable) as peer:
         contest = PairedBenchmark(engine, peer, todo, repeat=args.repetitions, limits=limits)
         columns = [
             Column("test", 15),

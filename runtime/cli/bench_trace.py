@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import printable, short
 from ...traces.timeline import duration
+from .engine_from_trace import engine_of, load_trace, positions_for
 from .output import Output
-from .recorded_engine import engine_of, load_trace, positions_for
 from .tables import Column, Form, Row, between, percent, rate, show
 
 if TYPE_CHECKING:

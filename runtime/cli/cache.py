@@ -7,15 +7,15 @@ import shutil
 
 from ...errors import ModelError
 from ..hub.progress import size_text
-from .kept import Kept, kept
+from .disk_usage import DiskUsage, disk_usage
+from .exit_codes import Exit
 from .output import Output
 from .rm import confirmed
-from .status import Exit
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """List; for ``clean``, ask and remove."""
-    everything = kept()
+    everything = disk_usage()
     if args.action == "ls":
         _show(everything, output)
         output.json([_json(one) for one in everything])
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return Exit.OK
 
 
-def _of_kind(kind: str, everything: list[Kept]) -> Kept:
+def _of_kind(kind: str, everything: list[DiskUsage]) -> DiskUsage:
     found = {one.kind: one for one in everything}
     if kind not in found:
         known = ", ".join(one.kind for one in everything if one.ours)
@@ -50,7 +50,7 @@ def _of_kind(kind: str, everything: list[Kept]) -> Kept:
     return found[kind]
 
 
-def _show(found: list[Kept], output: Output) -> None:
+def _show(found: list[DiskUsage], output: Output) -> None:
     width = max((len(one.kind) for one in found), default=0)
     for one in found:
         files = f"{one.files} file{'s' * (one.files != 1)}"
@@ -58,7 +58,7 @@ def _show(found: list[Kept], output: Output) -> None:
         output.line(f"{one.kind.ljust(width)}  {size}  {files:>12}  {one.what}, {one.path}")
 
 
-def _json(one: Kept) -> dict[str, object]:
+def _json(one: DiskUsage) -> dict[str, object]:
     return {
         "kind": one.kind,
         "what": one.what,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from ...errors import SettingError, TriplepointError
 from .attaching import with_attachments
-from .commands import COMMANDS, Chats, run_command
 from .conversation import begin, follow, show_statistics
-from .engines import load_model
+from .exit_codes import Exit, as_flags, explain
 from .keeping_sessions import keep, opened, resume
+from .line_input import Reader
+from .load_engine import load_model
 from .output import Output
-from .reading import Reader
-from .status import Exit, as_flags, explain
+from .slash_commands import COMMANDS, ChatSet, run_command
 from .suggesting import suggest_model
 from .traces import check_place
 
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -> int:
     engine = load_model(args, output)
-    chats = Chats(args, output, engine)
+    chats = ChatSet(args, output, engine)
     reader = Reader(output, list(COMMANDS), args.dir)
     try:
         chats.agents.append(begin(engine, args, output))
@@ -65,15 +65,15 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
     return status
 
 
-def _answer(question: str, chats: Chats, *, live: bool) -> Exit:
+def _answer(question: str, chats: ChatSet, *, live: bool) -> Exit:
     """One turn. What ends it early is told, and the chat goes on; returns its status."""
     agent, output, quiet = chats.agent, chats.output, chats.args.quiet
     try:
         question = with_attachments(question, agent, output, piped=False)
         if live and not quiet:
-            from .live import LiveAnswer
+            from .live_display import LiveDisplay
 
-            result = LiveAnswer(agent, output).follow(agent.stream(question))
+            result = LiveDisplay(agent, output).follow(agent.stream(question))
         else:
             result = follow(agent.stream(question), output, quiet=quiet)
     except KeyboardInterrupt:

@@ -6,8 +6,8 @@ import argparse
 import os
 
 from ..config import Setting, config_path, default_model
+from .exit_codes import Exit
 from .output import Output
-from .status import Exit
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

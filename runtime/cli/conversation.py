@@ -22,8 +22,8 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from .exit_codes import Exit
 from .sampling import sampling_of
-from .status import Exit
 from .toolbox import policy_of, tools_of
 from .traces import default_folder
 from .transcript import show_call, show_result
@@ -57,7 +57,7 @@ def begin(
         tools=tools_of(args, files),
         policy=policy_of(args, output),
         timeout=args.timeout,
-        compact=args.compact,
+        compact=args.auto_compact,
         repetition_stop=args.repetition_stop,
         thinking=args.think,
         sampling=sampling_of(args),

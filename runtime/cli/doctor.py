@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.timeline import duration
 from ..hub.progress import size_text
-from .engines import check_threads
-from .kept import kept
+from .disk_usage import disk_usage
+from .load_engine import check_threads
 from .output import Output
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ def _measure_tiles(library: Library, threads: int | None) -> None:
 def cache_report() -> list[dict[str, Any]]:
     """Where files are kept, how many and how large they are."""
     return [
-        {"path": str(k.path), "what": k.what, "files": k.files, "bytes": k.nbytes} for k in kept()
+        {"path": str(k.path), "what": k.what, "files": k.files, "bytes": k.nbytes}
+        for k in disk_usage()
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..evaluate.imatrix import collect
 from ..evaluate.perplexity import text_ids
-from .engines import load_engine
+from .load_engine import load_engine
 from .making import check_new
 from .output import Output
 

@@ -57,7 +57,7 @@ def _as_it_was(name: str, args: argparse.Namespace) -> None:
 
 def _model_of(kept: SessionInfo) -> str | None:
     """What `-m` would name the session's model by; None where it is not there any more."""
-    from .recorded_engine import NANO
+    from .engine_from_trace import NANO
 
     if kept.model_path.startswith(("http://", "https://")):
         return f"{kept.model_path}#{kept.model}"

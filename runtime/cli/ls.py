@@ -12,8 +12,8 @@ from ..hub.cache import cached_repos
 from ..hub.find import Found, models_of
 from ..hub.progress import size_text
 from ..hub.settings import Settings
+from .exit_codes import Exit
 from .output import Output
-from .status import Exit
 
 _HEAD = ("MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS")
 

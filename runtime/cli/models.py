@@ -12,8 +12,8 @@ from ...traces.timeline import duration
 from ..hub.find import is_pulled
 from ..hub.progress import size_text
 from ..hub.settings import Settings
+from .exit_codes import Exit
 from .output import Output
-from .status import Exit
 from .suggesting import how_to_get
 from .tables import rate
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..evaluate.perplexity import Perplexity, perplexity, text_ids
-from .engines import load_engine
+from .load_engine import load_engine
 from .output import Output
 
 
@@ -15,10 +15,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
     with load_engine(args, output) as engine:
         ids = text_ids(args.file, engine.tokenizer)
         on_chunk = _progress(output)
-        if args.kl_against is None:
+        if args.kl_base is None:
             found = perplexity(engine, ids, args.chunk, most=args.chunks, on_chunk=on_chunk)
         else:
-            args.model = args.kl_against
+            args.model = args.kl_base
             with load_engine(args, output) as base:
                 found = perplexity(
                     engine, ids, args.chunk, base=base, most=args.chunks, on_chunk=on_chunk

@@ -11,9 +11,9 @@ from ..hub.names import ModelName, parse_name
 from ..hub.progress import size_text
 from ..hub.settings import Settings
 from ..hub.variants import ChoiceError, Variant
+from .exit_codes import Exit
 from .output import Output
-from .pulling import Bars
-from .status import Exit
+from .progress_bars import Bars
 
 if TYPE_CHECKING:
     from ..hub.pull import Pulled

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, SettingError
 from ...traces.sanitize import printable
-from .engines import load_engine
+from .atomic_write import atomic_write
+from .load_engine import load_engine
 from .output import Output
-from .writing import written
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from ..regimes.svg import svg
 
         text = svg(picture) if kind == "svg" else page(picture)
-        with written(args.output) as file:
+        with atomic_write(args.output) as file:
             file.write(text)
     _show(output, picture)
     if args.output:
@@ -90,7 +90,7 @@ def _picture(
     from ..physics.calibration import busy
     from ..regimes.diagram import Picture, diagram
 
-    found = calibration.calibrated(engine, anew=args.anew)
+    found = calibration.calibrated(engine, anew=args.recalibrate)
     drawn = diagram(engine.cost, found, engine.context)
     if busy(found, engine.machine) or drawn.largest() > _ONE_REGION:
         output.note(f"the calibration looks disturbed: {BUSY}; {ANEW}")

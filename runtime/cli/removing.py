@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from ...errors import SettingError
 from ..hub.progress import size_text
+from .exit_codes import Exit
 from .output import Output
 from .rm import confirmed
-from .status import Exit
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ReplayError
 from ...traces.sanitize import short
 from ...traces.timeline import call_text
+from .engine_from_trace import engine_of, load_trace
 from .output import Output
-from .recorded_engine import engine_of, load_trace
-from .reenact import Reenactment
+from .playback import Playback
 from .traces import trace_json
 from .transcript import show_end, show_header, show_parent, show_turn
 
@@ -28,20 +28,20 @@ def run(args: argparse.Namespace, output: Output) -> int:
     trace = load_trace(args.trace)
     if args.verify:
         return verify(trace, args, output)
-    if args.perf or args.predict:
+    if args.benchmark or args.predict:
         from . import whatif
 
         return whatif.run(trace, args, output)
     if args.start is not None:
-        from . import going_on
+        from . import replay_fork
 
-        return going_on.run(trace, args, output)
+        return replay_fork.run(trace, args, output)
     for one in trace.runs:
         if one.header is not None:
             show_header(output, one.header)
             show_parent(output, one)
         if args.speed is not None and not output.as_json:
-            Reenactment(output, args.speed).run(one)
+            Playback(output, args.speed).run(one)
         else:
             _show(one, output)
         if one.phases:

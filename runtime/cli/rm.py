@@ -16,9 +16,9 @@ from ..hub.progress import size_text
 from ..hub.remove import remove
 from ..hub.settings import Settings
 from ..hub.variants import ChoiceError, choose
+from .exit_codes import Exit
 from .output import Output
 from .pull import show_choice
-from .status import Exit
 
 if TYPE_CHECKING:
     from ..weights.packed_cache import PackedCopy

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from .attaching import question_of, with_attachments
 from .conversation import begin, exit_status, follow, show_statistics, trace_name
-from .engines import load_model
+from .exit_codes import Exit, as_flags
 from .keeping_sessions import keep, opened, resume
+from .load_engine import load_model
 from .output import Output
-from .status import Exit, as_flags
 from .suggesting import suggest_model
 from .traces import check_place, trace_json
 
@@ -50,11 +50,11 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace) -> RunResult:
     """Show the run as it goes; with --live its phases too, and a line that says what is done."""
     events = agent.stream(question)
-    if not args.live or args.quiet:
+    if not args.show_phases or args.quiet:
         return follow(events, output, quiet=args.quiet)
-    from .live import LiveAnswer, Transitions
+    from .live_display import LiveDisplay, Transitions
 
     transitions = Transitions()
     if output.in_colour:
-        return LiveAnswer(agent, output, transitions).follow(events)
+        return LiveDisplay(agent, output, transitions).follow(events)
     return follow(events, output, on_phase=lambda phase: output.aside.line(transitions.line(phase)))

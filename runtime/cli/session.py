@@ -11,10 +11,10 @@ from ...traces.sanitize import printable
 from ..agent.session_list import SessionInfo, find_session, list_sessions, remove_session
 from ..agent.session_store import sessions_folder
 from ..hub.progress import size_text
-from .commands import transcript
+from .exit_codes import Exit
 from .output import Output
 from .removing import agreed, chosen, report
-from .status import Exit
+from .slash_commands import transcript
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

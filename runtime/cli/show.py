@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import short
 from ..hub.progress import size_text
-from .engines import model_path
+from .exit_codes import Exit
+from .load_engine import model_path
 from .output import Output
-from .status import Exit
 
 if TYPE_CHECKING:
     from ..hub.model_info import FileInfo

@@ -80,7 +80,7 @@ def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[T
             case "edit":
                 made += EditTools(files or args.dir)
             case "net":
-                made += FetchTools(private=args.private_net)
+                made += FetchTools(private=args.allow_private_network)
             case "exec":
                 made += CommandTools(args.dir)
     if args.mcp is not None:

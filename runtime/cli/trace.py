@@ -17,10 +17,10 @@ from ...traces import report
 from ...traces.find import files, load_all, resolve
 from ...traces.reader import Trace
 from ...traces.sanitize import printable, short
+from .atomic_write import atomic_write
 from .output import Output
 from .traces import default_folder, trace_json
 from .transcript import show_end, show_header, show_parent, show_turn
-from .writing import written
 
 if TYPE_CHECKING:
     from ...traces.diff import Diff
@@ -35,7 +35,7 @@ def ls(args: argparse.Namespace, output: Output) -> int:
     """List the traces of a folder."""
     folder = _folder(args.folder)
     kept = files(folder)
-    shown = kept[: args.most] if args.most > 0 else kept
+    shown = kept[: args.limit] if args.limit > 0 else kept
     found = list(load_all(shown))
     if not found:
         output.line(f"no traces in {folder}")
@@ -79,13 +79,13 @@ def show(args: argparse.Namespace, output: Output) -> int:
 
 def _draw(trace: Trace, args: argparse.Namespace) -> None:
     """Write what a terminal would show as a picture."""
-    from .picture import Picture
+    from .svg_capture import SvgCapture
 
-    picture = Picture()
+    picture = SvgCapture()
     for one in trace.runs:
         _show_run(one, picture, layers=args.layers, tuning=args.tuning)
     title = printable(f"triplepoint trace show {args.trace}")
-    with written(args.svg) as file:
+    with atomic_write(args.svg) as file:
         file.write(picture.svg(title))
 
 
@@ -180,7 +180,7 @@ def export(args: argparse.Namespace, output: Output) -> int:
     if not args.output:
         _export(args, traces, sys.stdout)
         return 0
-    with written(args.output) as file:
+    with atomic_write(args.output) as file:
         _export(args, traces, file)
     output.line(f"{args.format} in {args.output}", "dim")
     return 0
@@ -199,7 +199,7 @@ def _export(args: argparse.Namespace, traces: list[Trace], file: Any) -> None:
     else:
         from ...traces.export_otlp import document
 
-        body = document(traces, content=args.content)
+        body = document(traces, content=args.include_content)
     json.dump(body, file, allow_nan=False, separators=(",", ":"))
     file.write("\n")
 
@@ -212,7 +212,7 @@ def view(args: argparse.Namespace, output: Output) -> int:
     stem = (Path(args.trace) if Path(args.trace).is_dir() else traces[0].path or Path()).stem
     target = Path(args.output) if args.output else Path(f"{stem or 'traces'}.html")
     text = page(traces)
-    with written(target) as file:
+    with atomic_write(target) as file:
         file.write(text)
     output.line(f"{target}")
     if args.open:
@@ -241,7 +241,7 @@ def _figure(value: Any) -> str:
 
 
 def _load(name: str) -> Trace:
-    from .recorded_engine import load_trace
+    from .engine_from_trace import load_trace
 
     return load_trace(name)
 

@@ -6,14 +6,14 @@ import argparse
 from pathlib import Path
 
 from ..config import keep_model
+from .exit_codes import Exit
 from .output import Output
-from .status import Exit
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """See that the model is here, and write it down."""
     from ..inference.engine import resolve_model
-    from .engines import model_path
+    from .load_engine import model_path
 
     name = args.name
     if not name.startswith(("http://", "https://", "synthetic:")):

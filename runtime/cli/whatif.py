@@ -11,8 +11,8 @@ from ...errors import ReplayError
 from ...traces.report import Table
 from ...traces.sanitize import short
 from ...traces.timeline import duration, rate
+from .engine_from_trace import engine_of, positions_for
 from .output import Output
-from .recorded_engine import engine_of, positions_for
 from .transcript import show_header
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _measured(
     def progress(phase: PerfPhase) -> None:
         output.progress.loading(phase.number / total, "running the recorded phases")
 
-    return simulate.run_workload(trace, engine, waits=not args.no_waits, on_phase=progress)
+    return simulate.run_workload(trace, engine, waits=not args.skip_tool_delays, on_phase=progress)
 
 
 def _predicted(trace: Trace, args: argparse.Namespace, engine: Engine) -> PerfReport:

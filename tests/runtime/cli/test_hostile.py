@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from triplepoint.runtime.cli.arguments import build_parser
-from triplepoint.runtime.cli.status import Exit
+from triplepoint.runtime.cli.exit_codes import Exit
 
 RUNNER = """
 import json, os, signal, sys, tempfile

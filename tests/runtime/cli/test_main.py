@@ -14,9 +14,9 @@ import pytest
 from triplepoint import errors
 from triplepoint.runtime.cli import main
 from triplepoint.runtime.cli.arguments import numbers
-from triplepoint.runtime.cli.engines import CROWD, check_threads
+from triplepoint.runtime.cli.exit_codes import Exit, as_flags, explain
+from triplepoint.runtime.cli.load_engine import CROWD, check_threads
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.status import Exit, as_flags, explain
 from triplepoint.runtime.physics.machine import usable_cores
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

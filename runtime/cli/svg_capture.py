@@ -16,7 +16,7 @@ WIDTH = 118  # columns
 _FONT_FILES = re.compile(r"@font-face\s*\{[^}]*\}\s*")
 
 
-class Picture(Output):
+class SvgCapture(Output):
     """Takes what a command writes, in colours, and draws it instead of showing it."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class DiskUsage:
     """A folder or file.
 
     Attributes:
@@ -35,7 +35,7 @@ class Kept:
     ours: bool
 
 
-def kept() -> list[Kept]:
+def disk_usage() -> list[DiskUsage]:
     """Everything that is kept: our caches, the traces, and the models that were pulled."""
     import platformdirs
 
@@ -61,9 +61,9 @@ def kept() -> list[Kept]:
     ]
 
 
-def _measured(kind: str, what: str, path: Path, *, ours: bool) -> Kept:
+def _measured(kind: str, what: str, path: Path, *, ours: bool) -> DiskUsage:
     sizes = list(_sizes(path))
-    return Kept(kind, what, path, len(sizes), sum(sizes), ours)
+    return DiskUsage(kind, what, path, len(sizes), sum(sizes), ours)
 
 
 def _sizes(path: Path) -> Iterator[int]:

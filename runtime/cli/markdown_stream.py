@@ -7,7 +7,7 @@ import re
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
-class Blocks:
+class MarkdownStream:
     """Takes pieces of a text and gives back its blocks: paragraphs, lists, fenced code."""
 
     def __init__(self) -> None:

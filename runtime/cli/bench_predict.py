@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from .engines import load_engine
+from .load_engine import load_engine
 from .output import Output
 from .regimes import BUSY
 from .tables import Column, Form, Row, rate, show

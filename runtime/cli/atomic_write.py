@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 @contextmanager
-def written(path: str | Path) -> Iterator[TextIO]:
+def atomic_write(path: str | Path) -> Iterator[TextIO]:
     """A text file that appears at `path` when all went well; what stood there before, if not.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...errors import SettingError
 from ..bench.batch import Batched, measure
-from .engines import load_engine
+from .load_engine import load_engine
 from .output import Output
 from .tables import Column, Form, Row, rate, show
 

@@ -12,9 +12,9 @@ from ...errors import AgentError, TriplepointError
 from ...traces.sanitize import printable, short
 from ...traces.writer import new_run_id
 from .conversation import begin, show_trace
-from .engines import load_model
+from .exit_codes import explain
+from .load_engine import load_model
 from .output import Output
-from .status import explain
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent
@@ -27,7 +27,7 @@ _NO_ANSWER = "(no answer)"
 
 
 @dataclass
-class Chats:
+class ChatSet:
     """The conversations of one chat; one of them goes on."""
 
     args: argparse.Namespace
@@ -48,7 +48,7 @@ class Chats:
         self.engine.close()
 
 
-def run_command(line: str, chats: Chats) -> None:
+def run_command(line: str, chats: ChatSet) -> None:
     """Do what a line that begins with a slash says; what goes wrong is told."""
     name, _, rest = line.partition(" ")
     known = COMMANDS.get(name)
@@ -62,28 +62,28 @@ def run_command(line: str, chats: Chats) -> None:
         chats.output.error(explain(error)[1])
 
 
-def show_help(chats: Chats, _: str) -> None:
+def show_help(chats: ChatSet, _: str) -> None:
     """Every command, a line each."""
     for name, command in COMMANDS.items():
         usage = f"{name} {command.argument}".strip()
         chats.output.line(f"{usage:<14} {command.help}")
 
 
-def _tools(chats: Chats, _: str) -> None:
+def _tools(chats: ChatSet, _: str) -> None:
     mode = chats.agent.policy.mode
     for tool in chats.agent.tools:
         mark = "" if tool.effect == "read" else f" [{tool.effect}, {mode}]"
         chats.output.line(f"{tool.name}: {short(tool.description, 100)}{mark}")
 
 
-def _trace(chats: Chats, _: str) -> None:
+def _trace(chats: ChatSet, _: str) -> None:
     if chats.agent.turn:
         show_trace(chats.output, chats.agent.trace)
     else:
         chats.output.line("nothing was asked yet")
 
 
-def _regimes(chats: Chats, _: str) -> None:
+def _regimes(chats: ChatSet, _: str) -> None:
     """Tokens and time by regime."""
     from ...traces.timeline import duration, rate
 
@@ -105,15 +105,15 @@ def _regimes(chats: Chats, _: str) -> None:
         )
 
 
-def _undo(chats: Chats, _: str) -> None:
+def _undo(chats: ChatSet, _: str) -> None:
     chats.output.line(f"taken back: {short(chats.agent.undo(), 80)}")
 
 
-def _compact(chats: Chats, _: str) -> None:
+def _compact(chats: ChatSet, _: str) -> None:
     chats.output.line(chats.agent.compact())
 
 
-def _fork(chats: Chats, rest: str) -> None:
+def _fork(chats: ChatSet, rest: str) -> None:
     """Go on in a copy of this conversation, or in another one."""
     if rest:
         number = int(rest) if rest.isdecimal() else 0
@@ -127,7 +127,7 @@ def _fork(chats: Chats, rest: str) -> None:
     chats.output.line(f"in conversation {chats.current + 1} of {total}; /fork N goes to another")
 
 
-def _save(chats: Chats, rest: str) -> None:
+def _save(chats: ChatSet, rest: str) -> None:
     """Write the conversation as Markdown; nothing is overwritten."""
     agent = chats.agent
     if not agent.turn:
@@ -141,7 +141,7 @@ def _save(chats: Chats, rest: str) -> None:
     chats.output.line(f"saved: {path}")
 
 
-def _model(chats: Chats, rest: str) -> None:
+def _model(chats: ChatSet, rest: str) -> None:
     """Say which model this is, or go on with another one."""
     if not rest:
         model = chats.engine.model
@@ -155,7 +155,7 @@ def _model(chats: Chats, rest: str) -> None:
     engine = load_model(asked, chats.output)
     try:
         agent = begin(engine, asked, chats.output, chats.agent.files)
-        agent.load_history(said(chats.agent))
+        agent.load_history(dialogue(chats.agent))
     except BaseException:
         engine.close()
         raise
@@ -174,7 +174,7 @@ def _model(chats: Chats, rest: str) -> None:
     )
 
 
-def said(agent: Agent) -> list[tuple[str, str]]:
+def dialogue(agent: Agent) -> list[tuple[str, str]]:
     """The questions that still count and their answers."""
     pairs: list[tuple[str, str]] = []
     for message in agent.messages:
@@ -220,7 +220,7 @@ def transcript(messages: Sequence[Message], title: str) -> str:
 class Command:
     """One command."""
 
-    run: Callable[[Chats, str], None]
+    run: Callable[[ChatSet, str], None]
     help: str
     argument: str = ""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TICK_S = 0.1  # between two drawings of a prefill's progress
 
 
-class Reenactment:
+class Playback:
     """Shows the events of one run, each when it is due.
 
     Args:

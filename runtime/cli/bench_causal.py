@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from .engines import load_engine
+from .bench_predict import DEPTHS
+from .load_engine import load_engine
 from .output import Output
-from .predicting import DEPTHS
 from .regimes import BUSY
 from .tables import Column, Form, Row, show
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     try:
         depths = args.n_depth if args.n_depth != [0] else DEPTHS
         room = engine.context - causal_profile.SINGLES
-        points = [(n, d) for n in args.interventions for d in depths if n and n + d <= room]
+        points = [(n, d) for n in args.causal for d in depths if n and n + d <= room]
         if not points:
             raise SettingError(f"nothing to measure: no length fits a context of {engine.context}")
         fitted = calibration.calibrated(engine)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
 from .arguments import tests
-from .engines import load_engine
+from .load_engine import load_engine
 from .output import Output
 from .tables import Column, Form, Row, rate, show
 
@@ -35,8 +35,8 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         changed.tune = [*(args.tune or ()), *given.items()]
         return load_engine(changed, output)
 
-    if args.schedule:
-        cases.append(_schedule(args.schedule))
+    if args.workload:
+        cases.append(_schedule(args.workload))
     ablation = Ablation(load, cases, args.ablate)
     try:
         if not ablation.cases:

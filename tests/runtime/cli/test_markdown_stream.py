@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from triplepoint.runtime.cli.blocks import Blocks
+from triplepoint.runtime.cli.markdown_stream import MarkdownStream
 
 TEXT = """# Head
 
@@ -44,7 +44,7 @@ BLOCKS = [
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 1000])
 def test_the_same_blocks_however_it_comes(size: int) -> None:
     """Code is never cut at its blank lines; a block comes as soon as it is whole."""
-    blocks = Blocks()
+    blocks = MarkdownStream()
     found: list[str] = []
     for start in range(0, len(TEXT), size):
         found += blocks.push(TEXT[start : start + size])
@@ -61,7 +61,7 @@ def test_nothing_is_lost() -> None:
         lines = [
             rng.choice(["a", "", "```", "~~~", "````x", "- b", "  ```", " "]) for _ in range(12)
         ]
-        blocks = Blocks()
+        blocks = MarkdownStream()
         found: list[str] = []
         for line in lines:
             found += blocks.push(line + "\n")

@@ -52,7 +52,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
     from ..inference.engine import Engine
 
     check_threads(args.threads, output)
-    keep = getattr(args, "keep_packed", False)
+    keep = getattr(args, "cache_packed_weights", False)
     try:
         engine = Engine.load(
             model_path(choose_model(args), output),
@@ -115,7 +115,7 @@ def model_path(model: str, output: Output) -> str | Path:
     from ..hub.find import NotPulledError, find
     from ..hub.settings import Settings
     from ..hub.variants import ChoiceError
-    from .pulling import Bars
+    from .progress_bars import Bars
 
     name, settings = parse_name(model), Settings.from_environ()
     try:

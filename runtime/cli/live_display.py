@@ -21,7 +21,7 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from .blocks import Blocks
+from .markdown_stream import MarkdownStream
 from .transcript import show_call, show_result
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Transitions:
         return f"→ {self._count}: {before.regime} → {regime_text(phase)}"
 
 
-class LiveAnswer:
+class LiveDisplay:
     """Shows the events of one turn on a terminal.
 
     `transitions` shows the regime of each phase on a line that stays, where it is given.
@@ -67,7 +67,7 @@ class LiveAnswer:
         self._agent = agent
         self._transitions = transitions
         self._output = output
-        self._blocks = Blocks()
+        self._blocks = MarkdownStream()
         self._thinking = False
         self._live: Live | None = None
         self._doing = "reading"

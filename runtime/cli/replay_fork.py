@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from .conversation import exit_status, follow, show_trace
-from .engines import load_model
+from .engine_from_trace import engine_of
+from .load_engine import load_model
 from .output import Output
-from .recorded_engine import engine_of
 from .toolbox import policy_of, tools_of
 from .traces import check_place, trace_json
 

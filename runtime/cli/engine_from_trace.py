@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...errors import TargetError, TraceError
 from ...traces.find import resolve
 from ...traces.reader import Trace
-from .engines import load_engine
+from .load_engine import load_engine
 from .output import Output
 from .traces import default_folder
 

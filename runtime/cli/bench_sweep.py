@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import EngineError, SettingError
-from .engines import load_engine
+from .load_engine import load_engine
 from .output import Output
 from .tables import Column, Form, Row, rate, show
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from triplepoint.runtime.cli.line_input import Reader
 from triplepoint.runtime.cli.output import Output
-from triplepoint.runtime.cli.reading import Reader
 
 
 @pytest.fixture
