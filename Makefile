@@ -21,22 +21,22 @@ test: ## the tests alone
 runs: ## record the runs of examples/runs anew
 	.venv/bin/python -m triplepoint.runtime.replay.record_examples
 
-# What `make bench` measures; PEER names an interpreter that has llama-cpp-python.
+# What `make bench` measures; BASELINE names an interpreter that has llama-cpp-python.
 MODELS = nano synthetic:qwen3-0.6b:q4_0 synthetic:qwen3-0.6b:q4_k_m synthetic:qwen3-0.6b:q8_0 \
 	synthetic:qwen3-4b:q4_0:layers=12 synthetic:qwen3-30b-a3b:q4_0:layers=8
 TESTS = pp13,pp36,pp182,pp461,pp1096,tg32,tg16@1024,tg16@4096
 NANO_TESTS = pp13,pp36,pp461,tg32
 KERNEL_TARGETS = auto
-PEER =
+BASELINE =
 BENCH = .venv/bin/triplepoint bench
 heading = printf '\n\#\# %s\n\n    triplepoint bench %s\n\n'
 
-bench: ## the tables of docs/measured.md; make -s bench PEER=peer/bin/python > docs/measured.md
+bench: ## the tables of docs/measured.md; make -s bench BASELINE=baseline/bin/python > docs/measured.md
 	@printf '# Measured\n\nWritten by `make bench`; [performance.md](performance.md) says how to read it.\n'
 	@for model in $(MODELS); do \
 		tests=$(TESTS); test "$$model" != nano || tests=$(NANO_TESTS); \
-		$(heading) "$$model" "-m $$model --tests $$tests$(if $(PEER), --peer-python PYTHON)"; \
-		$(BENCH) -m "$$model" --tests $$tests $(if $(PEER),--peer-python $(PEER)) || exit 1; \
+		$(heading) "$$model" "-m $$model --tests $$tests$(if $(BASELINE), --peer-python PYTHON)"; \
+		$(BENCH) -m "$$model" --tests $$tests $(if $(BASELINE),--peer-python $(BASELINE)) || exit 1; \
 	done
 	@for target in $(KERNEL_TARGETS); do \
 		$(heading) "The kernels alone: $$target" "--kernels --target $$target"; \

@@ -1,6 +1,6 @@
 """A tape: a forward pass as a flat list of native ops.
 
-Laid down once, at load. An op is a kernel, its argument block, the number of work units (read
+Built once, at load. An op is a kernel, its argument block, the number of work units (read
 when it is run, so it may follow the tokens of the pass), how the units are shared out, and
 whether the threads meet afterwards.
 
@@ -37,7 +37,7 @@ class PerThread:
 
 @dataclass(slots=True)
 class Op:
-    """One kernel on the tape, as it was laid down.
+    """One kernel on the tape, as it was built.
 
     Attributes:
         name: what it computes, e.g. ``blk.3.attn_q``.

@@ -77,7 +77,7 @@ EXEMPT = {
             "taken_over",
         )
     },
-    **{f"Agent.{name}": RUNS for name in ("make_room", "mark", "resume", "use_trace")},
+    **{f"Agent.{name}": RUNS for name in ("compact_to_fit", "checkpoint", "resume", "use_trace")},
     "Tool.preview": "takes what Tool.validate gave",
     "Tool.run": "takes what Tool.validate gave",
     "Trace": "Trace.load and Trace.to_file make them; of events it is a plain list",

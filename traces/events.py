@@ -192,7 +192,7 @@ class PhaseEvent(Event):
     forced_tokens: int = 0
     """Tokens of a decode that the grammar forced, and that needed no choice and no pass."""
     drafted_tokens: int = 0
-    """Tokens that were guessed from the context and computed with what was known."""
+    """Tokens that were drafted from the context and computed with what was known."""
     accepted_tokens: int = 0
     """Those of them that were what the model chose."""
     saved_s: float = 0.0

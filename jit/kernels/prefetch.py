@@ -1,4 +1,4 @@
-"""Asking for weights before they are needed.
+"""Prefetching weights before they are needed.
 
 A panel meets all tiles of tokens before the next one is read. So that memory is busy all the time
 and not only during the first tile, every tile asks for its own share of the next panel.

@@ -1,6 +1,6 @@
 """What an agent's loop asks of a model: take in messages, then speak.
 
-`LocalConversation` does it token by token on an engine of ours, `RemoteConversation` through
+`LocalConversation` does it token by token on a local engine, `RemoteConversation` through
 another server.
 """
 
@@ -71,7 +71,7 @@ class Conversation(Protocol):
         ...
 
     def fork_from(self, other: Any) -> PhaseEvent | None:
-        """Take over the conversation of another talk of the same kind, which stays as it is.
+        """Take over the conversation of another one of the same kind, which stays as it is.
 
         Returns what that cost, for the trace.
         """

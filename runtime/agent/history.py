@@ -75,7 +75,7 @@ class History:
         return HistoryEvent(**fields)
 
     def give(self, agent: Agent[Any]) -> None:
-        """Let an agent on an engine of ours have said and heard this; nothing is read yet."""
+        """Let an agent on a local engine have said and heard this; nothing is read yet."""
         conversation = agent.conversation
         assert isinstance(conversation, LocalConversation)
         agent.messages, agent.turn = list(self.messages), self.turn

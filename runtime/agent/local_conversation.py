@@ -1,4 +1,4 @@
-"""A conversation on an engine of ours, token by token.
+"""A conversation on a local engine, token by token.
 
 Only new tokens are fed; the `TokenLedger` makes sure of it. A run that ends early leaves messages,
 ledger and session in step, so that the next one can go on.
@@ -47,7 +47,7 @@ ANSWER_ROOM = 256  # tokens that a compaction leaves free for the answer
 
 
 class LocalConversation:
-    """See `Talk`.
+    """See `Conversation`.
 
     Attributes:
         chat, grammar: how this model is talked to, and what its calls may be made of.
@@ -88,12 +88,12 @@ class LocalConversation:
 
     @property
     def notes(self) -> list[str]:
-        """See `Talk.notes`."""
+        """See `Conversation.notes`."""
         return [*self.chat.notes, *self.grammar.notes, *self._sampling_notes()]
 
     @property
     def context(self) -> int:
-        """See `Talk.context`."""
+        """See `Conversation.context`."""
         return self.session.context
 
     def count(self, text: str) -> int:
@@ -101,7 +101,7 @@ class LocalConversation:
         return len(self.engine.tokenizer.encode(text))
 
     def stop(self) -> None:
-        """See `Talk.stop`."""
+        """See `Conversation.stop`."""
         self.session.stop()
 
     def checkpoint(self) -> Mark:
@@ -109,7 +109,7 @@ class LocalConversation:
         return self._thoughts.mark()
 
     def rewind(self, mark: Mark) -> None:
-        """See `Talk.rewind`."""
+        """See `Conversation.rewind`."""
         at = self.current(mark).tokens
         self.ledger.truncate(at)
         if len(self.session.tokens) > at:
@@ -168,7 +168,7 @@ class LocalConversation:
             session.truncate(session.n_cached)
 
     def settings(self) -> dict[str, Any]:
-        """See `Talk.settings`."""
+        """See `Conversation.settings`."""
         return {
             "context": self.session.context,
             "sampling": self.sampling.as_dict(),

@@ -4,8 +4,8 @@
                           ▲        │ calls
                           └─ feed ◄┴─ act: validate, decide, run
 
-Feeding and asking is the matter of a `Talk`: an engine of ours or another server. A run that ends
-early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.
+Feeding and asking is the matter of a `Conversation`: a local engine or another server. A run that
+ends early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ class SavedSession:
 
 
 def _check_agent(agent: object) -> None:
-    if not hasattr(agent, "talk"):
+    if not hasattr(agent, "conversation"):
         raise AgentError(f"agent must be an Agent, not {agent!r}")
 
 

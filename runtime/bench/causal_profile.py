@@ -3,8 +3,8 @@
 At each point of a grid a pass is timed as it is and with half of the bytes, half of the products,
 or half of the barriers (`perturbed_graph.py`), in turns. The resource whose half takes the most off
 the time is what the pass was bound by; the bound that the stamps of the unchanged pass named is
-held against it. A point agrees when no other resource moves the time more than the named one does,
-by more than the noise: `TIE` of the pass's time, or two standard errors of the difference.
+validated against it. A point agrees when no other resource moves the time more than the named one
+does, by more than the noise: `TIE` of the pass's time, or two standard errors of the difference.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Turns:
 def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: RooflineProbe) -> Point:
     todo = _passes(tokens, start, turns.most)
     before = limits.sample()
-    first = {name: turns.play(name, todo) for name in NAMES}
+    first = {name: turns.run(name, todo) for name in NAMES}
     count = int(ROUNDS_S / sum(first.values()))
     count = min(MOST_ROUNDS, max(LEAST_ROUNDS, count))
     whole = turns.plans[""]
@@ -151,7 +151,7 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Roofl
     for _ in range(count):
         times.reset()
         for name in NAMES:
-            rounds[name].append(turns.play(name, todo))
+            rounds[name].append(turns.run(name, todo))
         stamps.append(parts_of({whole: times}, engine.pool.active))
     machine = before.merged(limits.sample())
     effects: dict[Bound, float] = {}

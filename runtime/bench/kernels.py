@@ -1,6 +1,6 @@
 """Each kernel alone, at the shapes of a real model, beside the peaks of the same feature set.
 
-The ops are laid by the same `GraphBuilder` that lays a model's pass, and run by the same
+The ops are built by the same `GraphBuilder` that builds a model's pass, and run by the same
 threads; the ones that are not measured are dropped. Few tokens read their weights or their KV cache
 from DRAM, as a pass does: the tape goes through copies that no cache holds.
 """
@@ -154,14 +154,14 @@ def run(
     try:
         bench = _Bench(library, pool)
         for name in kernels or KERNELS:
-            for laid in getattr(bench, name)():
-                yield bench.measure(laid, repeat)
+            for built in getattr(bench, name)():
+                yield bench.measure(built, repeat)
     finally:
         pool.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _Laid:
+class _Built:
     """Ops that do `work` so many times; `apart`: each time on data of its own.
 
     `cache` is kept because its pages are known to the kernels by address only.
@@ -186,16 +186,16 @@ class _Bench:
         self.buffers = Workspace()
         self._bytes: np.ndarray | None = None
 
-    def measure(self, laid: _Laid, repeat: int) -> KernelResult:
+    def measure(self, built: _Built, repeat: int) -> KernelResult:
         """Play the ops between samples of the limits."""
-        work, tape = laid.work, self._tape(laid.ops)
-        level = self.first.level_of(work.nbytes * (laid.times if laid.apart else 1))
+        work, tape = built.work, self._tape(built.ops)
+        level = self.first.level_of(work.nbytes * (built.times if built.apart else 1))
         run_tape(tape)
         seconds, limits, before = [], [], self.limits.sample()
         for _ in range(repeat):
             if level != "DRAM":
                 run_tape(tape)  # the limits' probes have had the caches
-            seconds.append(run_tape(tape) / laid.times)
+            seconds.append(run_tape(tape) / built.times)
             after = self.limits.sample()
             limits.append(before.merged(after))
             before = after
@@ -204,14 +204,14 @@ class _Bench:
 
     # --- the kernels
 
-    def gemm(self) -> Iterator[_Laid]:
+    def gemm(self) -> Iterator[_Built]:
         """Products with weights of every format."""
         for form in FORMATS.values():
             for rows, depth in SHAPES:
                 for tokens in TOKENS:
                     yield self._gemm(form, rows, depth, tokens)
 
-    def _gemm(self, form: Format, rows: int, depth: int, tokens: int) -> _Laid:
+    def _gemm(self, form: Format, rows: int, depth: int, tokens: int) -> _Built:
         size = rows // (2 * self.target.lanes) * (depth // form.block)
         size *= form.panel_block_bytes(self.target.lanes)
         peak = "int8" if form.quantised else "fp32"
@@ -227,15 +227,15 @@ class _Bench:
         ready = graph.norm(x, np.ones(x.stride, np.float32), EPS, matrices[:1], "norm")
         for matrix in matrices:
             graph.matmul(matrix, ready, "gemm")
-        return _Laid(work, self._keep(graph, "gemm"), len(matrices), apart=True)
+        return _Built(work, self._keep(graph, "gemm"), len(matrices), apart=True)
 
-    def experts(self) -> Iterator[_Laid]:
+    def experts(self) -> Iterator[_Built]:
         """Routing, and the fused gate and up products of the experts that were chosen."""
         for name in EXPERT_FORMATS:
             for tokens in TOKENS:
                 yield self._experts(FORMATS[name], tokens)
 
-    def _experts(self, form: Format, tokens: int) -> _Laid:
+    def _experts(self, form: Format, tokens: int) -> _Built:
         units = EXPERT_ROWS // self.target.lanes
         blocks = EXPERT_DEPTH // form.block
         size = units * blocks * form.panel_block_bytes(self.target.lanes)
@@ -256,9 +256,9 @@ class _Bench:
             scores = self.random.standard_normal((tokens, padded(EXPERTS)), np.float32)
             to = experts.route(graph, Activation(scores, EXPERTS), USED, matrix, matrix)
             experts.silu_mul(graph, matrix, ready, to, f"experts.{n}")
-        return _Laid(work, self._keep(graph, "experts", "route", "group"), times, apart=True)
+        return _Built(work, self._keep(graph, "experts", "route", "group"), times, apart=True)
 
-    def attention(self) -> Iterator[_Laid]:
+    def attention(self) -> Iterator[_Built]:
         """Attention over a KV cache of every format."""
         for kv in get_args(KVFormat):
             for tokens, before in POSITIONS:
@@ -277,7 +277,7 @@ class _Bench:
             return "int8"
         return "bf16" if kv == "bf16" and self.target.has_bf16_dot else "fp32"
 
-    def rope(self) -> Iterator[_Laid]:
+    def rope(self) -> Iterator[_Built]:
         """Rotation and the write to the cache."""
         for kv in get_args(KVFormat):
             for tokens in (1, 252):
@@ -286,7 +286,7 @@ class _Bench:
                 work = KernelCase("rope", kv, _heads(), tokens, 0, 0.0, nbytes, "fp32")
                 yield self._attend(work, TIMES, apart=False)
 
-    def prepare(self) -> Iterator[_Laid]:
+    def prepare(self) -> Iterator[_Built]:
         """RMSNorm and quantisation."""
         for form in _preparations(self.target):
             for tokens in (1, 252):
@@ -297,16 +297,16 @@ class _Bench:
                     graph.norm(x, np.ones(WIDTH, np.float32), EPS, [matrix], "prepare")
                 nbytes = tokens * WIDTH * (4.0 + (40 / 32 if form.quantised else 4.0))
                 work = KernelCase("prepare", form.name, str(WIDTH), tokens, 0, 0.0, nbytes, "fp32")
-                yield _Laid(work, self._keep(graph, "prepare"), TIMES, apart=False)
+                yield _Built(work, self._keep(graph, "prepare"), TIMES, apart=False)
 
-    def argmax(self) -> Iterator[_Laid]:
+    def argmax(self) -> Iterator[_Built]:
         """The greedy choice; its few last candidates are counted with it."""
         graph, choice = self._graph(1), OutputBuffers(VOCABULARY)
         choice.logits[:] = self.random.standard_normal(choice.logits.shape, np.float32)
         for _ in range(TIMES):
             argmax_ops(graph.tape, graph.state, choice)
         work = KernelCase("argmax", "f32", str(VOCABULARY), 1, 0, 0.0, 4.0 * VOCABULARY, "fp32")
-        yield _Laid(work, self._keep(graph, "argmax"), TIMES, apart=False)
+        yield _Built(work, self._keep(graph, "argmax"), TIMES, apart=False)
 
     # --- how it is done
 
@@ -342,7 +342,7 @@ class _Bench:
         at_half_peak = work.operations / (0.5 * peak_rate(self.first, work.peak))
         return max(1, min(self.stream_bytes // size, int(RUN_S / at_half_peak)))
 
-    def _attend(self, work: KernelCase, layers: int, *, apart: bool) -> _Laid:
+    def _attend(self, work: KernelCase, layers: int, *, apart: bool) -> _Built:
         """Attention in so many layers, of which the ops of the work's kernel are kept."""
         tokens, end = work.tokens, work.depth + work.tokens
         kv: KVFormat = work.variant  # pyright: ignore[reportAssignmentType]
@@ -358,7 +358,7 @@ class _Bench:
         for layer in range(layers):
             with graph.layer(layer):
                 graph.attend(q, k, k, rule, norms=(ones, ones), eps=EPS)
-        return _Laid(work, self._keep(graph, work.kernel), layers, apart, cache)
+        return _Built(work, self._keep(graph, work.kernel), layers, apart, cache)
 
     def _activations(self, tokens: int, width: int) -> np.ndarray:
         x = self.buffers.get(f"x{width}", tokens, width)[:tokens]

@@ -1,4 +1,4 @@
-"""Passes with half of one resource, laid down from the same ops as the pass itself.
+"""Passes with half of one resource, built from the same ops as the pass itself.
 
     control   every product in pieces, one op for each; all else as it is
     memory    of two neighbouring pieces the first is multiplied twice: half of the bytes come from

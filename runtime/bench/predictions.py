@@ -1,4 +1,4 @@
-"""Predictions held against the clock: each point is predicted, then measured.
+"""Predictions validated against the clock: each point is predicted, then measured.
 
 The limits are probed just before, since those of another minute may not hold; what kernels reach of
 them is the calibration's. A point that lies between two different machines, because the limits

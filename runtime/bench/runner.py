@@ -143,7 +143,7 @@ class Runner:
         longest = max(case.end for case in todo)
         self.engine = engine
         self.session = engine.session(context=longest)
-        # A decode here is one pass after the other, whatever there was to guess.
+        # A decode here is one pass after the other, whatever there was to draft.
         self.session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
         self.ids = [chance.randrange(engine.tokenizer.n_vocab) for _ in range(longest)]
         self._known = 0  # tokens of the session that are the first of `ids`

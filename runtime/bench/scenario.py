@@ -6,7 +6,7 @@ A prompt of 220 tokens, a tool call, a result of 5,000 tokens, an answer that qu
 second question of 40 tokens and an answer that repeats nothing. Off: each turn reads the
 conversation from its beginning, as through an interface that keeps nothing, and every token costs a
 pass. On: only what is new is read, what the grammar forces is not decoded, and what can be copied
-is guessed. The tokens are given, so both write the same; they are run in turns.
+is drafted. The tokens are given, so both write the same; they are run in turns.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What guessing and jumping forward give, on texts that are known beforehand.
+"""What drafting and jumping forward give, on texts that are known beforehand.
 
     triplepoint bench --speculation -m synthetic:qwen3-0.6b:q4_0
 
@@ -186,7 +186,7 @@ def answers(engine: Engine, repeat: int) -> list[Measured]:
 def calls(engine: Engine, repeat: int) -> list[Measured]:
     """The tool calls, each under the grammar of all of them.
 
-    The edit is guessed from the file; the others, which have nothing of it, are not guessed at all.
+    The edit is drafted from the file; the others, which have nothing of it, are not drafted at all.
     """
     text = document()
     edit = change(text.splitlines())

@@ -1,4 +1,4 @@
-"""``triplepoint bench --predict``: what the cost model expects, held against the clock."""
+"""``triplepoint bench --predict``: what the cost model expects, validated against the clock."""
 
 from __future__ import annotations
 

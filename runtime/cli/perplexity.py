@@ -1,4 +1,4 @@
-"""``triplepoint perplexity``: how well a model foretells a text."""
+"""``triplepoint perplexity``: how well a model predicts a text."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Importance matrices: the mean square of each input column of every matrix, over a text.
 
 An error in a weight moves the output by that error times the weight's input; so columns whose
-input is large must come back closest. A pass is laid down by a graph that looks at what each
+input is large must come back closest. A pass is built by a graph that looks at what each
 product gets.
 
 The file is llama.cpp's: a GGUF file with two tensors a matrix, the sums of squares and the number
@@ -120,7 +120,7 @@ class WatchingGraph(GraphBuilder):
     def before_experts(
         self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
     ) -> None:
-        """Lay down the sums of what each expert of `w` gets."""
+        """Build the sums of what each expert of `w` gets."""
         x = self._inputs[id(w)]
         seen = self._see(w.sources, x.row, x.norm, w.experts, 0)
         args = [x.row.data, x.scales, seen.sums, seen.counts, units, w.units, *lists,

@@ -1,4 +1,4 @@
-"""How well a model foretells a text, and how far two models are apart on it.
+"""How well a model predicts a text, and how far two models are apart on it.
 
 The windows are llama.cpp's, so that figures compare: the text is cut into chunks of `size` tokens,
 each read with an empty cache; where the model wants it, the first token of each chunk gives way to

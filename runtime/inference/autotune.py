@@ -380,10 +380,10 @@ class Autotuner:
     def _correct_spin(self, decode: bool, passes: int) -> None:
         """Within a decode, workers should not park: what comes between passes is our own work."""
         parks, self._naps = self.pool.parks - self._naps, self.pool.parks
-        playing = self.pool.active - 1
-        if not (self.fixed.adaptive and self.fixed.spin is None and decode and playing):
+        running = self.pool.active - 1
+        if not (self.fixed.adaptive and self.fixed.spin is None and decode and running):
             return
-        if self._raised < 0 or passes < 8 or parks < passes * playing / 2:
+        if self._raised < 0 or passes < 8 or parks < passes * running / 2:
             return
         if self.spin < SPIN_MOST_S and self._raised < 2:
             self._raised += 1

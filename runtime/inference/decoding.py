@@ -1,8 +1,8 @@
 """The decode loop: one token after the other, each chosen from the logits of those before.
 
 A token needs no pass of its own where the constraint forces it: it is taken, and computed together
-with what follows. Nor does one that was guessed from the context: a pass of several tokens gives
-the logits after each of them, and as many guesses are kept as are what is chosen there. A pass of a
+with what follows. Nor does one that was drafted from the context: a pass of several tokens gives
+the logits after each of them, and as many drafts are kept as are what is chosen there. A pass of a
 few tokens takes little longer than one of one, while memory bounds it.
 
 What is chosen, and in what order, is the same in either case: a row of logits has the same bits
@@ -222,7 +222,7 @@ class Decoding:
         self._steps = start, steps + 1
 
     def _verified(self, at: int, known: list[int], drafts: list[int]) -> Iterator[int]:
-        """The tokens after those still to be computed: guesses that were right, and one more.
+        """The tokens after those still to be computed: drafts that were right, and one more.
 
         All are chosen at once: another session's pass may follow before the next is asked for.
         """
@@ -289,7 +289,7 @@ class Decoding:
         return rows
 
     def _draft(self, known: int) -> list[int]:
-        """What may come after the `known` tokens of a pass, if that is worth a guess."""
+        """What may come after the `known` tokens of a pass, if that is worth a draft."""
         session, drafts = self.session, self._drafter
         if drafts is None:
             return []

@@ -1,15 +1,15 @@
-"""How many tokens a pass should guess, from what passes cost and how many guesses were right.
+"""How many tokens a pass should draft, from what passes cost and how many drafts were right.
 
-With p the share of guesses that are right at a place with so many tokens in common, and r(n) how
-much longer a pass of n tokens takes than one of one, k guesses give
+With p the share of drafts that are right at a place with so many tokens in common, and r(n) how
+much longer a pass of n tokens takes than one of one, k drafts give
 
     (1 + p + … + p^k) / r(1 + k)
 
 tokens in the time of one. The k where that is largest is taken, and none if it is not above
 `MARGIN`.
 
-Both are measured while the model decodes. Guesses are compared with what was written whether they
-were computed or not, so p is known also where none are, and no guess is ever made to find it out.
+Both are measured while the model decodes. Drafts are compared with what was written whether they
+were computed or not, so p is known also where none are, and no draft is ever made to find it out.
 r is the time of the passes that there were, by their number of tokens; before the first it is what
 the machine's limits say.
 """
@@ -26,13 +26,13 @@ from .speculative_config import VERIFY_TOKENS
 if TYPE_CHECKING:
     from .session import Session
 
-MARGIN = 1.08  # what guessing must give to be tried: looking at a guess takes its time too
-CHEAP_S = 300e-6  # a step that takes less than this is no dearer than finding out what to guess
+MARGIN = 1.08  # what drafting must give to be tried: looking at a draft takes its time too
+CHEAP_S = 300e-6  # a step that takes less than this is no dearer than finding out what to draft
 SLOWER = 1.1  # r before it was measured, times what the limits say
 WEIGHT = 0.1  # of the newest time among those of its kind
 MEMORY = 1 / 48  # weight of the newest comparison, once there were many
 DOUBT = 6  # comparisons that what was assumed before the first is worth
-PATIENCE, PATIENCE_MOST = 256, 4096  # steps until a cost that forbids guesses is tried again
+PATIENCE, PATIENCE_MOST = 256, 4096  # steps until a cost that forbids drafts is tried again
 FIRST = (0.2, 0.4, 0.65, 0.8, 0.9)  # p by the length in common, before any comparison
 
 
@@ -98,7 +98,7 @@ def _prior(session: Session) -> list[float]:
 
 
 class DraftLengthPolicy:
-    """How many tokens the decodes of one session guess."""
+    """How many tokens the decodes of one session draft."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -109,7 +109,7 @@ class DraftLengthPolicy:
 
     @property
     def cheap(self) -> bool:
-        """Whether steps are too short for guesses to be thought of."""
+        """Whether steps are too short for drafts to be thought of."""
         times = self._times
         if times.steps > 4:
             return times.step_s < CHEAP_S
@@ -117,19 +117,19 @@ class DraftLengthPolicy:
         return 2 * times.least_s < CHEAP_S
 
     def saved(self, known: int, right: int, seconds: float) -> float:
-        """Seconds that a pass took less than if it had been made without its guesses."""
+        """Seconds that a pass took less than if it had been made without its drafts."""
         times = self._times
         return (right + times.ratio(self._session, known)) * times.step_s - seconds
 
     def compare(self, same: int, right: bool) -> None:
-        """A guess at a place with `same` tokens in common was right, or was not."""
+        """A draft at a place with `same` tokens in common was right, or was not."""
         kind = _kind(same)
         self._seen[kind] += 1
         weight = max(MEMORY, 1 / self._seen[kind])
         self._right[kind] += ((1.0 if right else 0.0) - self._right[kind]) * weight
 
     def count(self, same: int, known: int, most: int) -> int:
-        """How many tokens to guess at a place with `same` in common, behind `known` others."""
+        """How many tokens to draft at a place with `same` in common, behind `known` others."""
         times, session = self._times, self._session
         if not times.steps:
             return 0

@@ -1,4 +1,4 @@
-"""Texts as they are written where they are copied to: what follows in them is a guess, too.
+"""Texts as they are written where they are copied to: what follows in them is a draft, too.
 
 A text that a tool has given is seldom repeated as it stands. In a JSON string, such as an argument
 of a call or an answer of a declared type, its line ends are written as a backslash and a letter,

@@ -1,4 +1,4 @@
-"""The guesses of one decode: what they are, and what became of them."""
+"""The drafts of one decode: what they are, and what became of them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ COPY_S = 4e-6  # to write a token of a text as it would be copied, and to cut th
 
 
 class Drafter:
-    """What a decode guesses before its passes.
+    """What a decode drafts before its passes.
 
     Attributes:
-        made, right: tokens that were guessed, and those of them that were chosen then.
+        made, right: tokens that were drafted, and those of them that were chosen then.
         saved_s: seconds that this spared.
     """
 
@@ -42,7 +42,7 @@ class Drafter:
         self.saved_s = 0.0
 
     def after(self, known: int, room: int) -> list[int]:
-        """What comes next, as far as it is worth a guess: `room` tokens at most.
+        """What comes next, as far as it is worth a draft: `room` tokens at most.
 
         known: tokens that the pass computes in any case.
         """
@@ -87,11 +87,11 @@ class Drafter:
         return True
 
     def refused(self) -> None:
-        """What was guessed cannot come, so nothing is to be learnt from it."""
+        """What was drafted cannot come, so nothing is to be learnt from it."""
         self._match = None
 
     def passed(self, known: int, drafts: int, seconds: float | None) -> None:
-        """A pass has computed so many guesses behind `known` tokens.
+        """A pass has computed so many drafts behind `known` tokens.
 
         seconds: what it took; None: others had rows in it, so that says nothing.
         """
@@ -110,7 +110,7 @@ class Drafter:
             self.saved_s += self._session.engine.pass_latency.step_s
 
     def chosen(self, token: int) -> None:
-        """This came where nothing had been guessed."""
+        """This came where nothing had been drafted."""
         if self._match is not None:
             self._length_policy.compare(
                 self._match.same, token == self._where.tokens[self._match.at]

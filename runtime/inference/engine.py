@@ -208,7 +208,7 @@ class Engine:
             keep_packed: keep the packed weights on disk, as large as the model's file, and map them
                 from there the next time; `Engine.kept` says what became of it.
             jump_forward: take tokens that a grammar forces without decoding them.
-            draft_tokens: most tokens that a pass guesses from the context; 0: none, ``auto``: as
+            draft_tokens: most tokens that a pass drafts from the context; 0: none, ``auto``: as
                 many as pay. Neither changes what is written.
             tune: settings of passes that are given instead of chosen: ``chunk`` (tokens), ``spin``
                 (seconds, or a text such as ``300us``), ``tile`` and ``whole`` (tokens of a register

@@ -1,8 +1,8 @@
-"""Guesses what comes next from what stood there before: agents quote, edit and repeat.
+"""Drafts what comes next from what stood there before: agents quote, edit and repeat.
 
 An index of the runs of `WIDTH` tokens says where the last tokens of a session stood before. Of the
 places found the one with the most tokens in common is taken, and results of tools go before what
-the model wrote itself. What followed there is the guess.
+the model wrote itself. What followed there is the draft.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class Session:
 
     @property
     def drafting(self) -> tuple[NgramIndex, DraftLengthPolicy, NormalizedSources]:
-        """Where tokens stood before, how many are worth a guess, and how texts are copied."""
+        """Where tokens stood before, how many are worth a draft, and how texts are copied."""
         if self._drafting is None or self._drafting[0].tokens is not self.tokens:
             copies = NormalizedSources(self.engine.tokenizer)
             self._drafting = NgramIndex(self.tokens), DraftLengthPolicy(self), copies

@@ -20,7 +20,7 @@ class SpeculativeConfig:
         jump_forward: whether tokens that the grammar forces are taken without a pass of their own,
             and only those rows of the output head are multiplied that it allows, where they are
             few.
-        draft_tokens: most tokens that are guessed from the context before a pass; ``auto``: as many
+        draft_tokens: most tokens that are drafted from the context before a pass; ``auto``: as many
             as have paid so far, and none where none do.
     """
 

@@ -59,7 +59,7 @@ class ForcedConstraint:
     """A constraint that lets a decode jump so that it takes a given number of passes.
 
     Which tokens a recorded decode took without a pass is not in a trace, since a grammar forced
-    them or they were guessed; but how many passes it had and how many positions it computed is.
+    them or they were drafted; but how many passes it had and how many positions it computed is.
     Here the passes are spread evenly over these.
 
     Args:

@@ -29,7 +29,7 @@ Name = Callable[[str], str]
 
 
 class Decoder:
-    """One model: asks for its weights, and lays down its pass.
+    """One model: asks for its weights, and builds its pass.
 
     Attributes:
         architecture: as `general.architecture` names it.
@@ -101,7 +101,7 @@ class Decoder:
         return [rotation.tables(positions) for rotation in self.rotations]
 
     def block(self, g: GraphBuilder, x: Activation, w: Block) -> None:
-        """Lay down one layer."""
+        """Build one layer."""
         w.attention.add(g, x, self.eps)
         w.ffn.add(g, x, self.eps)
 
@@ -144,7 +144,7 @@ class Decoder:
         )
 
     def forward(self, g: GraphBuilder, out: np.ndarray) -> None:
-        """Lay down one pass; logits go to `out`, float32 [rows, stride]."""
+        """Build one pass; logits go to `out`, float32 [rows, stride]."""
         x = self.embed(g)
         for n, w in enumerate(self.blocks):
             with g.layer(n):

@@ -1,4 +1,4 @@
-"""This machine's limits, measured again and again beside what is held against them.
+"""This machine's limits, measured again and again beside what is validated against them.
 
 A limit that was measured an hour ago says little on a machine with neighbours: a peak moves within
 minutes. `RooflineProbe` keeps its probes loaded, so one `sample` takes a few hundredths of a second

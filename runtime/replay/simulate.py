@@ -76,7 +76,7 @@ class Execution:
         recorded = header.config.get("context")
         fits = isinstance(recorded, int) and needed <= recorded <= engine.context
         self._session = engine.session(context=recorded if fits else needed)
-        # What is guessed depends on what has paid so far: here the recorded passes are made.
+        # What is drafted depends on what has paid so far: here the recorded passes are made.
         self._session.speculative = replace(self._session.speculative, draft_tokens=0)
         self._ids = TokenIds(engine.tokenizer.n_vocab)
         same = bool(header.model.sha256) and header.model.sha256 == engine.model.sha256

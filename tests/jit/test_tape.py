@@ -1,4 +1,4 @@
-"""Tapes: what is laid down is what the native side is given."""
+"""Tapes: what is built is what the native side is given."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_arguments_stay_alive(library: Library, pool: Pool) -> None:
     """The tape keeps what it points to: nothing else has to."""
     times = aligned(32, np.int64)
 
-    def laid_down() -> Tape:
+    def built() -> Tape:
         tape = Tape("alive", 2)
         for _ in range(50):
             loops, sinks = np.array([10]), [aligned(8, np.int64) for _ in range(2)]
@@ -97,7 +97,7 @@ def test_arguments_stay_alive(library: Library, pool: Pool) -> None:
         tape.op("visit", VISIT, [times, aligned(32, np.int64)], np.array([32]))
         return tape
 
-    native = laid_down().finish(library, pool)
+    native = built().finish(library, pool)
     gc.collect()
     rubbish = [np.full(8, -1, np.int64) for _ in range(2000)]
     native.run()

@@ -139,7 +139,7 @@ class ScriptedSession:
         self._replies = replies
 
     def prepare(self) -> None:
-        """There is nothing to lay down."""
+        """There is nothing to build."""
 
     def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
         """Append, as the real one does."""

@@ -1,4 +1,4 @@
-"""A conversation with a model in another server (see `Talk`).
+"""A conversation with a model in another server (see `Conversation`).
 
 The server gets the whole conversation each time, in the same bytes as before, so that it can use
 its own cache of it. What time it takes is measured from here.
@@ -45,7 +45,7 @@ class _Times:
 
 
 class RemoteConversation:
-    """See `Talk`.
+    """See `Conversation`.
 
     Attributes:
         wire: the conversation in OpenAI's format, as it is sent.
@@ -63,12 +63,12 @@ class RemoteConversation:
 
     @property
     def notes(self) -> list[str]:
-        """See `Talk.notes`."""
+        """See `Conversation.notes`."""
         return []
 
     @property
     def context(self) -> int:
-        """See `Talk.context`."""
+        """See `Conversation.context`."""
         return self.config.context or self.engine.context
 
     def count(self, text: str) -> int:
@@ -83,7 +83,7 @@ class RemoteConversation:
         return len(self.wire)
 
     def rewind(self, mark: int) -> None:
-        """See `Talk.rewind`."""
+        """See `Conversation.rewind`."""
         del self.wire[mark:]
 
     def load_history(self, messages: Sequence[Message]) -> None:
@@ -95,7 +95,7 @@ class RemoteConversation:
         self.wire = [dict(message) for message in other.wire]
 
     def settings(self) -> dict[str, Any]:
-        """See `Talk.settings`."""
+        """See `Conversation.settings`."""
         return {
             "context": self.context,
             "sampling": (self.config.sampling or GREEDY).as_dict(),

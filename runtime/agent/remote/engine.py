@@ -53,8 +53,8 @@ class RemoteEngine:
 
         agent = Agent(RemoteEngine("http://localhost:8080/v1"), workspace="notes")
 
-    The agent, its tools, its policy and its traces are the same as with an engine of ours. What
-    only an engine of ours has is missing: the token ledger, grammars, regimes. Phases are timed
+    The agent, its tools, its policy and its traces are the same as with a local engine. What
+    only a local engine has is missing: the token ledger, grammars, regimes. Phases are timed
     from outside and marked so (``source == "remote"``).
 
     Args:

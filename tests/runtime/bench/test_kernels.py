@@ -74,8 +74,8 @@ def test_the_share_is_of_the_limit_that_takes_longest() -> None:
 def test_only_the_kernel_is_played(kernel: str, bench: _Bench) -> None:
     """Each case's ops are all of that kernel, and as many as it says."""
     seen = []
-    for laid in getattr(bench, kernel)():
-        sources = {op.kernel.source.name for op in laid.ops}
+    for built in getattr(bench, kernel)():
+        sources = {op.kernel.source.name for op in built.ops}
         expected = {
             "gemm": {"gemm_quant", "gemm_float", "gemm_k"},
             "experts": {"gemm_experts", "route", "group"},
@@ -86,10 +86,10 @@ def test_only_the_kernel_is_played(kernel: str, bench: _Bench) -> None:
         }[kernel]
         assert sources <= expected
         main = {"experts": "gemm_experts", "argmax": "argmax_part"}.get(kernel)
-        assert sum(main in (None, op.kernel.source.name) for op in laid.ops) == laid.times
-        assert laid.work.kernel == kernel
-        assert laid.work.nbytes > 0
-        seen.append((laid.work.variant, laid.work.tokens, laid.work.depth))
+        assert sum(main in (None, op.kernel.source.name) for op in built.ops) == built.times
+        assert built.work.kernel == kernel
+        assert built.work.nbytes > 0
+        seen.append((built.work.variant, built.work.tokens, built.work.depth))
 
     assert len(seen) == len(set(seen)) > 0
 
@@ -97,19 +97,19 @@ def test_only_the_kernel_is_played(kernel: str, bench: _Bench) -> None:
 def test_a_gemm_reads_weights_of_its_own_and_computes(bench: _Bench) -> None:
     """Every format: each op has other panels, the counts are right, and numbers come out."""
     for form in FORMATS.values():
-        laid = bench._gemm(form, 64, 512, 13)
+        built = bench._gemm(form, 64, 512, 13)
 
-        panels = [op.args[0] for op in laid.ops]
+        panels = [op.args[0] for op in built.ops]
         starts = sorted(p.ctypes.data for p in panels)
-        assert len(starts) == laid.times > 1
+        assert len(starts) == built.times > 1
         assert min(np.diff(starts)) >= panels[0].nbytes
         assert sum(p.nbytes for p in panels) <= bench.stream_bytes
-        assert laid.work.operations == 2 * 64 * 512 * 13
+        assert built.work.operations == 2 * 64 * 512 * 13
         weights = 64 * 512 // form.block * form.panel_block_bytes(1) // 2
-        assert laid.work.nbytes == weights + 4 * 13 * (64 + 512)
-        out = laid.ops[0].args[2]
+        assert built.work.nbytes == weights + 4 * 13 * (64 + 512)
+        out = built.ops[0].args[2]
         out[:] = np.nan
-        run_tape(bench._tape(laid.ops))
+        run_tape(bench._tape(built.ops))
         assert np.isfinite(out[:13, :64]).all(), form.name
         assert np.abs(out[:13, :64]).min() > 0
 
@@ -120,42 +120,42 @@ def test_experts_are_chosen_anew_each_time(
 ) -> None:
     """Each routing has scores of its own, and the products of what it chose come out."""
     monkeypatch.setattr(bench, "stream_bytes", 8 << 20)
-    laid = bench._experts(FORMATS["q4_0"], tokens)
+    built = bench._experts(FORMATS["q4_0"], tokens)
 
-    products = [op for op in laid.ops if op.kernel.source.name == "gemm_experts"]
-    routes = [op for op in laid.ops if op.kernel.source.name == "route"]
-    assert len(products) == len(routes) == laid.times > 1
-    assert len({op.args[0].ctypes.data for op in routes}) == laid.times
-    assert laid.work.operations == 2 * (2 * 768 * 256) * tokens * 8
+    products = [op for op in built.ops if op.kernel.source.name == "gemm_experts"]
+    routes = [op for op in built.ops if op.kernel.source.name == "route"]
+    assert len(products) == len(routes) == built.times > 1
+    assert len({op.args[0].ctypes.data for op in routes}) == built.times
+    assert built.work.operations == 2 * (2 * 768 * 256) * tokens * 8
     size = 2 * 768 * 256 // 2 * 18 / 16
     least, most = 8 * size, min(16, 8 * tokens) * size
-    assert least <= laid.work.nbytes - 4 * tokens * (256 + 8 * 768) <= most
+    assert least <= built.work.nbytes - 4 * tokens * (256 + 8 * 768) <= most
     out = products[-1].args[2]
     out[:] = np.nan
-    run_tape(bench._tape(laid.ops))
+    run_tape(bench._tape(built.ops))
     assert np.isfinite(out[: tokens * 8, :768]).all()
 
 
 def test_attention_reads_a_cache_that_was_written(bench: _Bench) -> None:
     """Counts are those of causal attention, and the output is a mean of values that are there."""
-    for laid in bench.attention():
-        tokens, before = laid.work.tokens, laid.work.depth
+    for built in bench.attention():
+        tokens, before = built.work.tokens, built.work.depth
         seen = sum(before + n + 1 for n in range(tokens))
-        assert laid.work.operations == pytest.approx(4 * 16 * 128 * seen)
+        assert built.work.operations == pytest.approx(4 * 16 * 128 * seen)
         key_and_value = {"f32": 4 * 256, "bf16": 2 * 256, "q8": 256 + 2 * (4 + 1)}
-        cache = (before + tokens) * 8 * key_and_value[laid.work.variant]
-        assert laid.work.nbytes == pytest.approx(cache + 8 * tokens * 16 * 128)
-        _, out, _ = (a for a in laid.ops[0].args if isinstance(a, np.ndarray) and a.ndim == 2)
-        run_tape(bench._tape(laid.ops))
+        cache = (before + tokens) * 8 * key_and_value[built.work.variant]
+        assert built.work.nbytes == pytest.approx(cache + 8 * tokens * 16 * 128)
+        _, out, _ = (a for a in built.ops[0].args if isinstance(a, np.ndarray) and a.ndim == 2)
+        run_tape(bench._tape(built.ops))
         assert np.isfinite(out).all()
         assert np.abs(out[:tokens]).max() > 0
 
 
 def test_a_measurement_has_its_repetitions(bench: _Bench) -> None:
     """One time, and the limits around it, for each repetition."""
-    (laid,) = bench.argmax()
+    (built,) = bench.argmax()
 
-    found = bench.measure(laid, 3)
+    found = bench.measure(built, 3)
 
     assert len(found.seconds) == len(found.limits) == len(found.shares) == 3
     assert 0 < found.median < 1

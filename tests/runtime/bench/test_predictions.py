@@ -1,4 +1,4 @@
-"""Predictions held against the clock, on the embedded model."""
+"""Predictions validated against the clock, on the embedded model."""
 
 from __future__ import annotations
 

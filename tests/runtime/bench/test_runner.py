@@ -62,7 +62,7 @@ def test_a_result_has_median_and_spread() -> None:
 
 
 def test_the_share_is_the_least_time_over_the_time() -> None:
-    """Each repetition is held against the limits around itself."""
+    """Each repetition is validated against the limits around itself."""
     result = Result(Case(prompt=10), (1.0, 2.0, 5.0), least=(0.5, 0.5, 4.0))
 
     assert result.shares == [0.5, 0.25, 0.8]

@@ -36,7 +36,7 @@ def test_answers_are_the_same(triplepoint: Run, folder: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("wrong", ["17", "-1", "some"])
 def test_no_such_number(triplepoint: Run, wrong: str) -> None:
-    """What is no number of guesses is wrong usage."""
+    """What is no number of drafts is wrong usage."""
     result = triplepoint("run", "hello", "--speculate", wrong)
     assert result.returncode == 2
     assert "is not auto, off or a number up to 16" in result.stderr

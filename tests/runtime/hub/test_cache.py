@@ -123,7 +123,7 @@ def test_what_is_not_there(make: Make, settings: Settings) -> None:
 
 
 def test_a_damaged_file_is_refused(make: Make, settings: Settings, recorder: Any) -> None:
-    """Contents are held against the blob's name: once, and again when the file was written to."""
+    """Contents are validated against the blob's name: once, and again when the file was written to."""
     repo = make("org/one", {"A.gguf": b"a" * 1000}, ref="main")
     blob = repo.snapshots / COMMIT / "A.gguf"
     for checks in (1, 0):

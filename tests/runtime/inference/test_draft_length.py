@@ -1,4 +1,4 @@
-"""How many tokens are guessed: from what was right, and from what passes cost."""
+"""How many tokens are drafted: from what was right, and from what passes cost."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ STEEP = {n: float(n) for n in range(2, 18)}  # arithmetic does
 
 
 def test_cheap_passes_are_filled(engine: Engine) -> None:
-    """Where a pass of many costs little, sure guesses fill it, and doubtful ones a part of it."""
+    """Where a pass of many costs little, sure drafts fill it, and doubtful ones a part of it."""
     pace = _length_policy(engine, FLAT)
     assert pace.count(32, 1, 16) == 16
     assert 1 <= pace.count(3, 1, 16) < 16
     assert pace.count(32, 1, 5) == 5
 
 
-def test_dear_passes_have_no_guesses(engine: Engine) -> None:
-    """Where each token of a pass costs as much as a pass, nothing is guessed, however sure."""
+def test_dear_passes_have_no_drafts(engine: Engine) -> None:
+    """Where each token of a pass costs as much as a pass, nothing is drafted, however sure."""
     pace = _length_policy(engine, STEEP)
     assert pace.count(32, 1, 16) == 0
 
 
-def test_wrong_guesses_end_guessing(engine: Engine) -> None:
-    """After many guesses that were wrong none is made; right ones bring them back."""
+def test_wrong_drafts_end_drafting(engine: Engine) -> None:
+    """After many drafts that were wrong none is made; right ones bring them back."""
     pace = _length_policy(engine, FLAT)
     for _ in range(300):
         pace.compare(3, False)
@@ -67,7 +67,7 @@ def test_wrong_guesses_end_guessing(engine: Engine) -> None:
 def test_steps_that_take_no_time_are_left_alone(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a step takes less than the thought of guessing, nothing is thought."""
+    """Where a step takes less than the thought of drafting, nothing is thought."""
     assert _length_policy(engine, FLAT, step_s=50e-6).cheap
     assert not _length_policy(engine, FLAT).cheap
     # Before the first step it is told from the limits: what reading nano's weights takes.

@@ -116,8 +116,8 @@ def forced(engine: Engine, tools: ToolSet, sources: bool) -> PhaseEvent:
     return decode_teacher_forced(session, ids, constraint=constraint)
 
 
-def test_an_edit_is_guessed_past_the_ends_of_lines(nano: Engine, tmp_path: Any) -> None:
-    """The lines of a file in a JSON string: most of them come as guesses."""
+def test_an_edit_is_drafted_past_the_ends_of_lines(nano: Engine, tmp_path: Any) -> None:
+    """The lines of a file in a JSON string: most of them come as drafts."""
     tools = ToolSet(EditTools(tmp_path))
 
     without, phase = forced(nano, tools, False), forced(nano, tools, True)
@@ -130,7 +130,7 @@ def test_an_edit_is_guessed_past_the_ends_of_lines(nano: Engine, tmp_path: Any) 
 
 @pytest.mark.parametrize("output", [False, True])
 def test_the_text_is_the_same(nano: Engine, tmp_path: Any, output: bool) -> None:
-    """In calls and in answers of a schema, greedy and drawn, with any number of guesses."""
+    """In calls and in answers of a schema, greedy and drawn, with any number of drafts."""
     schema = {"type": "object", "properties": {"text": {"type": "string", "maxLength": 200}}}
     schema |= {"required": ["text"], "additionalProperties": False}
     tools = [] if output else ToolSet(EditTools(tmp_path)).schemas()

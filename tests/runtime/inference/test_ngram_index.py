@@ -52,7 +52,7 @@ def test_it_grows_and_shrinks_with_the_tokens() -> None:
             assert match.same == min(LONG, _common(tokens, match.at))
 
 
-def test_what_followed_is_the_guess() -> None:
+def test_what_followed_is_the_draft() -> None:
     """The tokens that followed; a repetition that reaches the end goes on."""
     tokens = [1, 2, 3, 4, 5, 6, 9, 1, 2, 3]
     lookup = NgramIndex(tokens)

@@ -382,10 +382,10 @@ def test_sessions_in_threads(engine: Engine) -> None:
     assert not wrong
 
 
-def test_what_was_prepared_is_not_laid_down_again(
+def test_what_was_prepared_is_not_built_again(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session that was prepared decodes the same tokens, guessed ones among them, and lays down
+    """A session that was prepared decodes the same tokens, drafted ones among them, and builds
     no further pass.
     """
     text = [5, 6, 7, 8] * 6
@@ -395,7 +395,7 @@ def test_what_was_prepared_is_not_laid_down_again(
     session = engine.session()
     session.speculative = SpeculativeConfig(draft_tokens=4)
     session.warmup()
-    monkeypatch.setattr(Plan, "__init__", lambda *_, **__: pytest.fail("laid down too late"))
+    monkeypatch.setattr(Plan, "__init__", lambda *_, **__: pytest.fail("built too late"))
     session.prefill(text)
     got = list(session.decode(max_tokens=60))
     phase = session.last_phase

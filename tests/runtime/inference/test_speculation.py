@@ -1,4 +1,4 @@
-"""Guesses from the context: fewer passes, and the same text to the last token."""
+"""Drafts from the context: fewer passes, and the same text to the last token."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def nano() -> Iterator[Engine]:
 
 
 @pytest.fixture(autouse=True)
-def ready_to_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guesses are made whatever they cost on this machine: when they pay is `test_draft_length.py`'s."""
+def ready_to_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts are made whatever they cost here: `test_draft_length.py` tests when they pay."""
     monkeypatch.setattr(DraftLengthPolicy, "cheap", False)
     monkeypatch.setattr(DraftLengthPolicy, "count", lambda self, same, known, most: most)
 
@@ -65,7 +65,7 @@ def _decode(
 
 @pytest.mark.parametrize("temperature", [0.0, 0.4, 1.0])
 def test_the_text_is_the_same(random_engine: Engine, nano: Engine, temperature: float) -> None:
-    """With one guess a pass or sixteen, greedy or by chance, the tokens are those without."""
+    """With one draft a pass or sixteen, greedy or by chance, the tokens are those without."""
     accepted = drafted = 0
     for engine, ids in ((random_engine, PROMPT), (nano, nano.tokenizer.encode(TEXT * 2))):
         for seed in range(3):
@@ -83,10 +83,10 @@ def test_the_text_is_the_same(random_engine: Engine, nano: Engine, temperature: 
     assert 0 < accepted < drafted
 
 
-def test_wrong_guesses_change_nothing(
+def test_wrong_drafts_change_nothing(
     random_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guesses that are always wrong, or wrong from some place on, leave text and cache right."""
+    """Drafts that are always wrong, or wrong from some place on, leave text and cache right."""
     without, _, _ = _decode(random_engine, 0, PROMPT)
     for good in (0, 1, 4):
 
@@ -95,7 +95,7 @@ def test_wrong_guesses_change_nothing(
             right = without[done : done + good]
             return [*right, *[(t + 1) % tiny.VOCAB for t in without[done + good :]]][:count]
 
-        monkeypatch.setattr(NgramIndex, "guess", draft)
+        monkeypatch.setattr(NgramIndex, "draft", draft)
         with_drafts, phase, session = _decode(random_engine, 8, PROMPT)
         assert with_drafts == without
         assert phase.drafted_tokens > phase.accepted_tokens
@@ -108,7 +108,7 @@ def test_wrong_guesses_change_nothing(
 
 
 def test_calls_are_the_same(nano: Engine, tmp_path: Path) -> None:
-    """Under a grammar too, with forced tokens between the guesses."""
+    """Under a grammar too, with forced tokens between the drafts."""
     grammar = CallGrammar(nano.tokenizer, [one.schema() for one in FileTools(tmp_path)], "hermes")
     call = '<tool_call>\n{"name": "read_file", "arguments": {"path": "app.log", "start": 1}}\n'
     ids = nano.tokenizer.encode(f"{call}</tool_call>\n{TEXT}\n", special=True)
@@ -158,7 +158,7 @@ def test_any_end(random_engine: Engine) -> None:
 
 
 def test_a_full_context(random_engine: Engine) -> None:
-    """Guesses never reach past the context; the error comes at the same token."""
+    """Drafts never reach past the context; the error comes at the same token."""
     for size in range(len(PROMPT) + 1, len(PROMPT) + 40, 3):
         seen = []
         for most in (0, 16):
@@ -174,7 +174,7 @@ def test_a_full_context(random_engine: Engine) -> None:
 
 
 def test_truncated_and_told_otherwise(random_engine: Engine) -> None:
-    """What was cut off is not guessed from, and decoding goes on as in a new session."""
+    """What was cut off is not drafted from, and decoding goes on as in a new session."""
     _, _, session = _decode(random_engine, 8, PROMPT)
     for n in (70, 40, 10):
         session.truncate(n)
@@ -184,7 +184,7 @@ def test_truncated_and_told_otherwise(random_engine: Engine) -> None:
 
 
 def test_a_fork_goes_on_alike(random_engine: Engine) -> None:
-    """A fork in the middle of accepted guesses has what was yielded, and writes the same."""
+    """A fork in the middle of accepted drafts has what was yielded, and writes the same."""
     without, _, _ = _decode(random_engine, 0, PROMPT)
     session = random_engine.session()
     session.speculative = SpeculativeConfig(draft_tokens=8)
@@ -201,7 +201,7 @@ def test_a_fork_goes_on_alike(random_engine: Engine) -> None:
 
 
 def test_two_at_once(random_engine: Engine) -> None:
-    """Two threads on one engine, both guessing, do not mix."""
+    """Two threads on one engine, both drafting, do not mix."""
     prompts = [PROMPT, PROMPT[7:37] * 2]
     alone = [_decode(random_engine, 0, ids)[0] for ids in prompts]
     found: dict[int, list[int]] = {}
@@ -218,7 +218,7 @@ def test_two_at_once(random_engine: Engine) -> None:
 
 
 def test_the_accounts_count_what_was_computed(random_engine: Engine) -> None:
-    """Rejected guesses are work too; tokens and positions are what was kept."""
+    """Rejected drafts are work too; tokens and positions are what was kept."""
     _, slow, _ = _decode(random_engine, 0, PROMPT, steps=150)  # until it repeats itself
     _, phase, _ = _decode(random_engine, 8, PROMPT, steps=150)
     rejected = phase.drafted_tokens - phase.accepted_tokens
@@ -235,7 +235,7 @@ def test_the_accounts_count_what_was_computed(random_engine: Engine) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 17, "some", 2.5])
 def test_settings_that_make_no_sense(wrong: Any) -> None:
-    """What is no number of guesses is refused before anything is loaded."""
+    """What is no number of drafts is refused before anything is loaded."""
     with pytest.raises(EngineError, match="draft_tokens"):
         Engine.load("nano", draft_tokens=wrong)
     assert replace(SpeculativeConfig(), draft_tokens=16).jump_forward

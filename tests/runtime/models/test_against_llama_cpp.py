@@ -2,7 +2,7 @@
 
 Random weights make poor models: their logits are nearly flat, so the noise of int8 activations
 (which both engines have, each in its own way) often swaps the first two. So files in F32 must give
-the same logits, and for Q8_0 both engines are held against what the weights stand for. Trained
+the same logits, and for Q8_0 both engines are validated against what the weights stand for. Trained
 weights in all kinds of types are in `test_trained.py`.
 """
 

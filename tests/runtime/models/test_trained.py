@@ -2,7 +2,7 @@
 
 Ten held-out conversations, one of each kind, with the calls and results that belong to them. The
 *plain* file of a type holds in float32 what its weights stand for: what an engine without any
-rounding of activations would compute, and what both engines are held against.
+rounding of activations would compute, and what both engines are validated against.
 """
 
 from __future__ import annotations

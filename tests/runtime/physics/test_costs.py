@@ -113,7 +113,7 @@ def test_prediction_by_hand() -> None:
 
 
 def test_float_weights_run_in_float() -> None:
-    """Weights that are not quantised are held against the float32 peak."""
+    """Weights that are not quantised are validated against the float32 peak."""
     cost = PassCost(1e9)
     floats = dataclasses.replace(MODEL, quantised=False)
     assert predict(cost, floats, MACHINE).compute_s == pytest.approx(1e9 / 125e9)

@@ -1,4 +1,4 @@
-"""A run recorded with forced and guessed tokens verifies without them, and the other way round."""
+"""A run recorded with forced and drafted tokens verifies without them, and the other way round."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def write_bpe(path: Path, oracle: Tokenizer, name: str) -> Ours:
 
 
 def test_every_family_that_is_promised_is_here() -> None:
-    """All pre-tokenizers that the documentation names are held against the library."""
+    """All pre-tokenizers that the documentation names are validated against the library."""
     assert REQUIRED <= set(FAMILIES) <= set(PRE_TOKENIZERS)
 
 
