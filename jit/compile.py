@@ -1,4 +1,4 @@
-"""From a kernel's source to a native function: build, optimise, cache on disk, load.
+"""From a kernel's source to a native function: build, optimize, cache on disk, load.
 
 Objects are kept under the user's cache folder, keyed by the hash of every source file of `jit/`,
 the target, the constants and the LLVM version. Each file starts with the SHA-256 of its name and of
@@ -84,21 +84,21 @@ def _tuning(target: CpuTarget) -> str:
 
 
 def build_object(spec: Spec, target: CpuTarget) -> tuple[bytes, str]:
-    """Compile `spec`: the object file and its optimised LLVM IR.
+    """Compile `spec`: the object file and its optimized LLVM IR.
 
     Raises:
         CompileError: LLVM refused the kernel.
     """
-    module = _optimised(spec, target)
+    module = _optimized(spec, target)
     return bytes(_machine(target).emit_object(module)), str(module)
 
 
 def build_assembly(spec: Spec, target: CpuTarget) -> str:
     """The assembly of `spec`, for reading and for tests."""
-    return _machine(target).emit_assembly(_optimised(spec, target))
+    return _machine(target).emit_assembly(_optimized(spec, target))
 
 
-def _optimised(spec: Spec, target: CpuTarget):
+def _optimized(spec: Spec, target: CpuTarget):
     llvm = _llvm()
     machine = _machine(target)
     ir_module = spec.source.build(target, **dict(spec.constants))
@@ -112,7 +112,7 @@ def _optimised(spec: Spec, target: CpuTarget):
     except RuntimeError as error:
         raise CompileError(f"LLVM refused kernel {spec.label} for {target}: {error}") from error
     options = llvm.create_pipeline_tuning_options(speed_level=3)
-    # Kernels are vectorised and unrolled by hand; LLVM's own attempts only grow them.
+    # Kernels are vectorized and unrolled by hand; LLVM's own attempts only grow them.
     options.loop_vectorization = False
     options.slp_vectorization = False
     options.loop_unrolling = False

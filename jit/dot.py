@@ -140,7 +140,7 @@ def _pmaddwd(k: Kernel, a: Value, b: Value) -> Value:
 
 
 def _pair_sums(pairs: Value) -> Value:
-    """int16 [2n] -> int32 [n], neighbours added."""
+    """int16 [2n] -> int32 [n], neighbors added."""
     wide = pairs.bitcast(i32)
     return (wide << 16).sar(16) + wide.sar(16)
 

@@ -1,4 +1,4 @@
-"""Which network addresses are public: everything else belongs to this machine or its neighbours."""
+"""Which network addresses are public: everything else belongs to this machine or its neighbors."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ class Trace:
 
     @property
     def transitions(self) -> list[tuple[PhaseEvent, PhaseEvent]]:
-        """Neighbouring phases that ran in different regimes.
+        """Neighboring phases that ran in different regimes.
 
         A phase that computed nothing, as a fork does, ran in none.
         """

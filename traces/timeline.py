@@ -146,7 +146,7 @@ def limit_name(phase: PhaseEvent) -> str:
 
 
 def transitions(trace: Trace) -> str:
-    """The regimes that the run went through, in order: neighbours that come again are counted."""
+    """The regimes that the run went through, in order: neighbors that come again are counted."""
     names = [phase.regime for phase in trace.phases if phase.tokens][:1]
     names += [after.regime for _, after in trace.transitions]
     parts = _counted(names)
@@ -228,7 +228,7 @@ def plain(trace: Trace, width: int | None = None) -> str:
     """The timeline as plain text, for pipes and files; ends without a newline.
 
     Args:
-        width: columns of a terminal without colours, as for `rich`.
+        width: columns of a terminal without colors, as for `rich`.
     """
     table = ["".join(cells).rstrip() for cells, _ in _table(trace, width)]
     below = summary(trace)
@@ -238,7 +238,7 @@ def plain(trace: Trace, width: int | None = None) -> str:
 
 
 def rich(trace: Trace, width: int | None = None) -> RenderableType:
-    """The timeline as a rich renderable, for terminals: the plain one in colours.
+    """The timeline as a rich renderable, for terminals: the plain one in colors.
 
     Args:
         width: columns of the terminal; on a narrow one a star stands for the wrong predictions,
@@ -250,7 +250,7 @@ def rich(trace: Trace, width: int | None = None) -> RenderableType:
     lines = []
     for cells, kind in _table(trace, width):
         style = _STYLES.get(kind, "")
-        if kind in ("compute", "memory", "dispatch"):  # the colour is for the regime alone
+        if kind in ("compute", "memory", "dispatch"):  # the color is for the regime alone
             lines.append(Text.assemble(cells[0], (cells[1], style), *cells[2:]))
         else:
             lines.append(Text("".join(cells), style=style))

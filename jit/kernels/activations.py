@@ -1,9 +1,9 @@
-"""RMSNorm and int8 quantisation of activations; what norms or bounds without a product.
+"""RMSNorm and int8 quantization of activations; what norms or bounds without a product.
 
     y = x / sqrt(mean(x^2) + eps) * weight                          (RMSNorm)
     d = max|y| / 127,  q = round(y / d)                (per group of 1, 2 or 4 blocks of 32)
 
-A quantised block is 40 bytes: float32 d, int32 -zero_point * sum(q), 32 x int8. The second field
+A quantized block is 40 bytes: float32 d, int32 -zero_point * sum(q), 32 x int8. The second field
 is what an accumulator starts from, so the zero point of the weights costs nothing in the product.
 (K-quants have sums of their own there: see `ActivationFormat`.)
 Blocks of a group have the same d: the product then multiplies by it once a group, where the
@@ -62,7 +62,7 @@ def prepare(
     group: int,
     gather: bool = False,
 ) -> None:
-    """Normalise (if `norm`) and quantise (unless `kind` is float) rows; unit = row of `out`.
+    """Normalize (if `norm`) and quantize (unless `kind` is float) rows; unit = row of `out`.
 
     Row t of `out`, blocks of 40 bytes or float32 [padded], is made of row t of `x`
     [tokens, x_stride]; with `gather`, of row wanted[t]. `padded` is `width` rounded up, with zeros
@@ -89,7 +89,7 @@ def prepare(
                     [value((block + b) * BLOCK + n) for n in range(0, BLOCK, lanes)]
                     for b in range(group)
                 ]
-                _quantise_group(k, kind, values, base.at(block * BLOCK_BYTES), zero_point)
+                _quantize_group(k, kind, values, base.at(block * BLOCK_BYTES), zero_point)
 
 
 @kernel
@@ -141,7 +141,7 @@ def _norm_scale(k: Kernel, row, width: Value, padded: Value, eps: Value) -> Valu
     return 1.0 / (total.hsum() / width.to(f32) + eps).sqrt()
 
 
-def _quantise_group(
+def _quantize_group(
     k: Kernel, kind: Kind, blocks: list[list[Value]], out: Ptr, zero_point: Value
 ) -> None:
     """Blocks of 32 float32 in registers -> 40-byte blocks with one d for all of them."""
@@ -158,11 +158,11 @@ def _quantise_group(
     sums: list[list[Value]] = []
     for b, values in enumerate(blocks):
         block = out.at(b * BLOCK_BYTES)
-        quantised = [round_to_int(v * inverse) for v in values]
-        for n, q in enumerate(quantised):
+        quantized = [round_to_int(v * inverse) for v in values]
+        for n, q in enumerate(quantized):
             block.at(8 + n * lanes).store(0, q.to(i8))
         half = len(values) // 2
-        sums.append([_total(quantised[:half]), _total(quantised[half:])])
+        sums.append([_total(quantized[:half]), _total(quantized[half:])])
         block.cast(f32).store(0, d)
     for b, (first, second) in enumerate(sums):
         if kind == "pairs16":
@@ -200,7 +200,7 @@ def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarr
     return (wide * scale * weight).astype(np.float32)
 
 
-def quantise_reference(
+def quantize_reference(
     y: np.ndarray, zero_point: int, group: int = 1, kind: Kind = "zero"
 ) -> np.ndarray:
     """y float32 [tokens, K], K a multiple of 32 * group -> uint8 [tokens, K / 32, 40].
@@ -234,7 +234,7 @@ def field_reference(q: np.ndarray, zero_point: int, kind: Kind) -> np.ndarray:
     return out.view(np.int32)[..., 0]
 
 
-def dequantise_reference(blocks: np.ndarray) -> np.ndarray:
-    """The values that quantised blocks stand for: float32 [tokens, K]."""
+def dequantize_reference(blocks: np.ndarray) -> np.ndarray:
+    """The values that quantized blocks stand for: float32 [tokens, K]."""
     d = blocks[..., :4].copy().view(np.float32)
     return (blocks[..., 8:].view(np.int8) * d).reshape(len(blocks), -1)

@@ -79,7 +79,7 @@ def scales(k: Kernel, bits: Ptr, at: Value | int) -> Value:
 
 
 def store_query(k: Kernel, out: Ptr, at: Value, dims: list[Value]) -> None:
-    """Quantise one head of a query, in registers; `at` counts values before it."""
+    """Quantize one head of a query, in registers; `at` counts values before it."""
     size = query_words(k.target)
     row = out.cast(i32).at(at // SCALE_DIMS * size)
     for n, values in enumerate(_blocks(dims)):
@@ -99,7 +99,7 @@ def store_query(k: Kernel, out: Ptr, at: Value, dims: list[Value]) -> None:
 
 
 def store_key(k: Kernel, part: Ptr, within: Value, dims: list[Value]) -> None:
-    """Quantise one key and scatter it into its lane of the tile."""
+    """Quantize one key and scatter it into its lane of the tile."""
     positions = key_vectors(k.target) * k.lanes
     size = block_words(positions)
     blocks = _blocks(dims)
@@ -119,7 +119,7 @@ def store_key(k: Kernel, part: Ptr, within: Value, dims: list[Value]) -> None:
 
 
 def store_value(k: Kernel, part: Ptr, within: Value, values: list[Value]) -> None:
-    """Quantise one value and scatter it into its byte of each dim's four positions."""
+    """Quantize one value and scatter it into its byte of each dim's four positions."""
     lanes = values[0].lanes
     scale, inverse = _rounded_scale(_largest(values))
     part.cast(i16).store(within, scale)
@@ -155,7 +155,7 @@ def _rounded_scale(most: Value) -> tuple[Value, Value]:
     return bits.to(i16), (most > TINY).select(1.0 / scale, 0.0)
 
 
-def quantise_reference(x: np.ndarray, dims: int) -> np.ndarray:
+def quantize_reference(x: np.ndarray, dims: int) -> np.ndarray:
     """The values that keys (dims = 32) or values (dims = head_dim) have in the cache.
 
     x float32 [..., head_dim] -> float32 of the same shape; finite values only.

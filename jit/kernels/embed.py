@@ -78,5 +78,5 @@ def _scaled(q: Value, scale: Value) -> Value:
 
 
 def reference(rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """rows float32 [vocabulary, width] (dequantised) -> [tokens, width]."""
+    """rows float32 [vocabulary, width] (dequantized) -> [tokens, width]."""
     return rows[ids]

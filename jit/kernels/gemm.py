@@ -5,8 +5,8 @@ One kernel serves decode (one token: a GEMV) and prefill (a GEMM): a unit is one
 value is one chain of operations over K in file order. So a token's result has the same bits whether
 it came alone, in a chunk of 7 or in a whole prompt.
 
-Quantised weights (blocks of 32 along K, weight scale s_w, zero point z) meet activations that are
-quantised in groups of blocks of 32 (`activations.py`):
+Quantized weights (blocks of 32 along K, weight scale s_w, zero point z) meet activations that are
+quantized in groups of blocks of 32 (`activations.py`):
 
     out += s_x * sum over the group's blocks of s_w * (sum(w * q) - z * sum(q))
 
@@ -187,7 +187,7 @@ def quant_product(
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> TileGemm:
-    """Products with quantised panels of depth `blocks`; `group` blocks of x share a scale."""
+    """Products with quantized panels of depth `blocks`; `group` blocks of x share a scale."""
     lanes, most = k.lanes, tile or tile_tokens(k.target)
     max_single_tile = max_single_tile or single_tile_tokens(k.target)
     form = FORMATS[fmt]
@@ -339,7 +339,7 @@ def apply_epilogue(
 
 
 def reference(weights: np.ndarray, x: np.ndarray) -> np.ndarray:
-    """weights float [rows, K] (dequantised), x float [tokens, K] -> float32 [tokens, rows]."""
+    """weights float [rows, K] (dequantized), x float [tokens, K] -> float32 [tokens, rows]."""
     return (x.astype(np.float64) @ weights.astype(np.float64).T).astype(np.float32)
 
 

@@ -71,7 +71,7 @@ class Format:
         return 2 + 2 * self.has_min + 4 * self.has_fifth
 
     @property
-    def quantised(self) -> bool:
+    def quantized(self) -> bool:
         """Whether activations must be int8 for it."""
         return self.family != "float"
 
@@ -273,7 +273,7 @@ def pack_reference(
                 row = panel * step_rows + lane
                 inside = row < len(source)
                 data = source[row if inside else 0].reshape(blocks, form.file_bytes)
-                if not form.quantised:
+                if not form.quantized:
                     at = (half * lanes + lane) * form.file_bytes
                     out[panel, :, at : at + form.file_bytes] = data if inside else 0
                     continue

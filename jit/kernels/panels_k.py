@@ -55,7 +55,7 @@ def pack_block(
         return
 
     def words(part: str, start: int, count: int) -> None:
-        """`count` int32 words of the row from byte `start` on, each beside its neighbours'."""
+        """`count` int32 words of the row from byte `start` on, each beside its neighbors'."""
         source, target = src.at(start).cast(i32), out.at(at[part]).cast(i32)
         for n in range(count):
             target.store(where + n * 2 * lanes, source.load(n))

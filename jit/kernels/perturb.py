@@ -37,7 +37,7 @@ def stream_experts_only(
 
 @kernel
 def alias(k: Kernel, active: I32s, *, count: int, mask: int) -> None:
-    """One unit: entry n becomes entry n & mask: with -2 neighbours are equal, -1 keeps all."""
+    """One unit: entry n becomes entry n & mask: with -2 neighbors are equal, -1 keeps all."""
     with k.units(), k.range(0, count, name="entry") as n:
         active.store(n, active.load(n & mask))
 

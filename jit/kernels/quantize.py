@@ -27,7 +27,7 @@ LANES = 16  # blocks that a unit makes
 
 
 @kernel
-def quantise_blocks(k: Kernel, rows: F32s, out: I8s, *, fmt: str) -> None:
+def quantize_blocks(k: Kernel, rows: F32s, out: I8s, *, fmt: str) -> None:
     """out = `rows` in blocks of `fmt`; unit = 16 blocks, one after the other in both."""
     form = FORMATS[fmt]
     x = k.scratch(f32, 32 * LANES)

@@ -33,7 +33,7 @@ _ROUND = 12582912.0  # adding 1.5 * 2^23 rounds to an integer, ties to even
 
 
 @kernel
-def quantise_k(
+def quantize_k(
     k: Kernel,
     rows: F32s,
     weights: F32s,

@@ -1,4 +1,4 @@
-"""The K-quants as their quantiser sees them, and how the bytes of a super-block lie in a file."""
+"""The K-quants as their quantizer sees them, and how the bytes of a super-block lie in a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEPS = 16  # grids that are tried for a sub-block
 
 @dataclass(frozen=True, slots=True)
 class KType:
-    """A K-quant as its quantiser sees it.
+    """A K-quant as its quantizer sees it.
 
     Attributes:
         size: weights of a sub-block; most: largest q (they count from 0, or from -(most + 1) / 2).

@@ -10,7 +10,7 @@ Seven kinds of passes, each for the figure that it shows best (`Efficiency`):
     128 tokens, a long cache    the same of attention
 
 The limits are sampled beside every pass: shares are of what the machine could do just then. The
-bandwidth of a machine with neighbours moves within minutes, so the limits that a prediction is
+bandwidth of a machine with neighbors moves within minutes, so the limits that a prediction is
 made with matter more than these shares; `Calibration.machine` has those of its own time.
 """
 
@@ -59,7 +59,7 @@ CHEAP_S = 0.3  # of passes: a calibration that takes no longer is done unasked
 STEADY = 0.85  # of a limit, some moments later: less is another machine
 EXTRA_MOST = 16.0  # tokens that unpacking is worth at most: more is noise
 TRIES = 4  # to measure between two alike
-BEST = 3  # one in so many repeats counts, the fastest: a neighbour only ever adds time
+BEST = 3  # one in so many repeats counts, the fastest: a neighbor only ever adds time
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,7 +413,7 @@ def _fastest(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _together(machines: Sequence[MachineProfile]) -> MachineProfile:
-    """The best of each limit, which a neighbour only ever lowers; of DRAM, which all share, the
+    """The best of each limit, which a neighbor only ever lowers; of DRAM, which all share, the
     median."""
     best = machines[0]
     for machine in machines[1:]:

@@ -118,7 +118,7 @@ class _Turns:
         self.most = tokens
         self._session = session
         self._pages = session.cache.pages.copy()
-        self._shared = self._pages.copy()  # neighbouring pages are one
+        self._shared = self._pages.copy()  # neighboring pages are one
         self._shared[1::2] = self._shared[: len(self._shared) - 1 : 2][: len(self._shared) // 2]
         chance = np.random.default_rng(1)
         self._ids = chance.integers(0, session.engine.outputs.n_vocab, tokens).tolist()

@@ -1,8 +1,8 @@
 """Ours beside llama.cpp's speed: the same GGUF, the same rows, taking turns.
 
-Two figures that were measured minutes apart cannot be compared on a machine with neighbours. Here
+Two figures that were measured minutes apart cannot be compared on a machine with neighbors. Here
 each repetition of a row is ours, theirs with flash attention, theirs without, and so on: a ratio is
-of neighbours in time. llama.cpp runs in a process of its own (`baseline_worker.py`), which answers
+of neighbors in time. llama.cpp runs in a process of its own (`baseline_worker.py`), which answers
 only when all its threads rest; ours rest as soon as a pass is over.
 """
 

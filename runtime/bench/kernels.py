@@ -214,7 +214,7 @@ class _Bench:
     def _gemm(self, form: Format, rows: int, depth: int, tokens: int) -> _Built:
         size = rows // (2 * self.target.lanes) * (depth // form.block)
         size *= form.panel_block_bytes(self.target.lanes)
-        peak = "int8" if form.quantised else "fp32"
+        peak = "int8" if form.quantized else "fp32"
         work = KernelCase(
             "gemm", form.name, f"{rows}x{depth}", tokens, 0, 2.0 * rows * depth * tokens,
             float(size + 4 * tokens * (rows + depth)), peak,
@@ -287,7 +287,7 @@ class _Bench:
                 yield self._attend(work, TIMES, apart=False)
 
     def prepare(self) -> Iterator[_Built]:
-        """RMSNorm and quantisation."""
+        """RMSNorm and quantization."""
         for form in _preparations(self.target):
             for tokens in (1, 252):
                 graph = self._graph(tokens)
@@ -295,7 +295,7 @@ class _Bench:
                 matrix = Matrix(form, 32, WIDTH, 1, False, (), np.empty(0, np.uint8))
                 for _ in range(TIMES):
                     graph.norm(x, np.ones(WIDTH, np.float32), EPS, [matrix], "prepare")
-                nbytes = tokens * WIDTH * (4.0 + (40 / 32 if form.quantised else 4.0))
+                nbytes = tokens * WIDTH * (4.0 + (40 / 32 if form.quantized else 4.0))
                 work = KernelCase("prepare", form.name, str(WIDTH), tokens, 0, 0.0, nbytes, "fp32")
                 yield _Built(work, self._keep(graph, "prepare"), TIMES, apart=False)
 

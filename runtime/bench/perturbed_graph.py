@@ -1,9 +1,9 @@
 """Passes with half of one resource, built from the same ops as the pass itself.
 
     control   every product in pieces, one op for each; all else as it is
-    memory    of two neighbouring pieces the first is multiplied twice: half of the bytes come from
-              where the weights lie, the same products are done. Neighbouring experts share their
-              weights, neighbouring pages of the cache are one
+    memory    of two neighboring pieces the first is multiplied twice: half of the bytes come from
+              where the weights lie, the same products are done. Neighboring experts share their
+              weights, neighboring pages of the cache are one
     compute   the same bytes, half of the products: of many tokens the products and attention take
               half, of one token every second piece is read and not multiplied, and attention takes
               half of its heads. Of experts with few tokens each, half of the panels are only read

@@ -91,7 +91,7 @@ def check(
 def probed(found: Calibration, now: MachineProfile) -> MachineProfile:
     """The calibration's machine with the limits of another moment.
 
-    A neighbour may take memory's bandwidth, the last cache, or the other half of a core, within
+    A neighbor may take memory's bandwidth, the last cache, or the other half of a core, within
     minutes. What a barrier costs is the calibration's own.
     """
     return dataclasses.replace(

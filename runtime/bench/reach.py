@@ -92,7 +92,7 @@ def cost_of(model: KnownModel, lanes: int) -> ModelCost:
         body_bytes=packed["body"],
         head_bytes=packed["head"],
         kv_bytes=page_bytes(KV, shape.layers, shape.kv_heads, shape.head_dim) / PAGE,
-        quantised=True,
+        quantized=True,
         expert_weights=weights["experts"],
         expert_bytes=packed["experts"],
         experts=shape.experts,

@@ -1,7 +1,7 @@
 """Speed of a model on this machine, in the rows of llama.cpp's ``llama-bench``.
 
 ``pp512`` is a prefill of 512 random tokens, ``tg32`` a decode of 32; ``@ d2048`` means with that
-many tokens in the KV cache already. Only the passes are timed: no tokenising, no text, no grammar.
+many tokens in the KV cache already. Only the passes are timed: no tokenizing, no text, no grammar.
 
 Every repetition stands between two samples of this machine's limits (`limits.py`). From them and
 from the operations and bytes that the model needs follows the least time that the repetition could

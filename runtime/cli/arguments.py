@@ -40,7 +40,7 @@ OTHER_NAMES = {
     "ask": "run",
     "prompt": "run",
     "benchmark": "bench",
-    "quantise": "quantize",
+    "quantize": "quantize",
 }
 """What other programs call the verbs."""
 _NO_SERVER = "triplepoint has no server; -m http://HOST:PORT/v1 asks the model of another one"

@@ -29,10 +29,10 @@ _UNDER = {
     "prompt": "Tokens/s; decode follows a prompt of that length.",
     "threads": "Tokens/s with a prompt of 1,000 tokens, or what the context holds.",
     "kv": "Attention for one tile of tokens, on all threads; the seed's is one core.",
-    "quant": "Tokens/s of one shape. GEMMs run in int8 for every quantised format, so there is "
+    "quant": "Tokens/s of one shape. GEMMs run in int8 for every quantized format, so there is "
     "no format for prefill and another for decode, as the seed found: fewer bytes always help "
     "decode, and prefill pays only for unpacking.",
-    "layers": "The seed saw every ninth layer of a mixture take half the time of its neighbours, "
+    "layers": "The seed saw every ninth layer of a mixture take half the time of its neighbors, "
     "for its routing; a dense model's layers are alike.",
 }
 

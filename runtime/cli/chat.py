@@ -46,7 +46,7 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
                 if line.startswith("/"):
                     run_command(line, chats)
                 elif line:
-                    status = _answer(line, chats, live=reader.on_terminal and output.in_colour)
+                    status = _answer(line, chats, live=reader.on_terminal and output.in_color)
                     keep(kept, chats.agent, output)
             if not keep(kept, chats.agent, output):  # what was taken back since
                 status = status or Exit.FAILED

@@ -1,4 +1,4 @@
-"""What the command line shows: plain text in a pipe, colours and a progress line on a terminal.
+"""What the command line shows: plain text in a pipe, colors and a progress line on a terminal.
 
 What was asked for goes to stdout. What is said beside it (tool calls, statistics, notes, progress,
 errors) goes to stderr, so that ``triplepoint run … > answer.txt`` holds the answer alone.
@@ -39,7 +39,7 @@ class Output:
         self._environ = environ
         self.is_terminal = self.stream.isatty()
         self.on_terminal = self.is_terminal and environ.get("TERM") != "dumb" and not as_json
-        self.in_colour = self.on_terminal and not environ.get("NO_COLOR")
+        self.in_color = self.on_terminal and not environ.get("NO_COLOR")
         self.progress = Progress(sys.stderr)
         self._console: Console | None = None
         self.facts: dict[str, object] = {}
@@ -85,7 +85,7 @@ class Output:
             other.end_line()  # the two share a screen, and not a line
         shown = printable(text, block=True)
         self._inside_line = not shown.endswith("\n")
-        if self.in_colour and style:
+        if self.in_color and style:
             self.console.print(shown, style=style, end="", soft_wrap=True)
         else:
             self.stream.write(shown)
@@ -121,7 +121,7 @@ class Output:
         if self.as_json:
             return
         self.end_line()
-        if self.in_colour:
+        if self.in_color:
             self.console.print(timeline.rich(trace, self.console.width))
         else:
             self.line(timeline.plain(trace, self.width))
@@ -157,7 +157,7 @@ class Output:
                 highlight=False,
                 markup=False,
                 emoji=False,
-                no_color=not self.in_colour,
+                no_color=not self.in_color,
             )
         return self._console
 

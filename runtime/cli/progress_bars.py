@@ -79,7 +79,7 @@ class Bars:
                 TransferSpeedColumn,
             )
 
-            console = Console(stderr=True, no_color=not self._output.in_colour, markup=False)
+            console = Console(stderr=True, no_color=not self._output.in_color, markup=False)
             name = TextColumn("{task.description}", markup=False)
             columns = (name, BarColumn(None), DownloadColumn(), TransferSpeedColumn())
             self._progress = Progress(

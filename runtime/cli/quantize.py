@@ -19,7 +19,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             args.type,
             imatrix=args.imatrix,
             threads=args.threads,
-            progress=lambda share: output.progress.loading(share, "quantising"),
+            progress=lambda share: output.progress.loading(share, "quantizing"),
         )
     finally:
         output.progress.clear()
@@ -33,9 +33,9 @@ def _show(output: Output, report: Report) -> None:
         output.line(f"{name} is {kind}: its rows do not divide into blocks of {wanted}")
     if len(report.narrowed) > 5:
         output.line(f"… and {len(report.narrowed) - 5} more like it")
-    if report.requantised:
+    if report.requantized:
         output.line(
-            f"{len(report.requantised)} tensors were already quantized, and that loss stays: "
+            f"{len(report.requantized)} tensors were already quantized, and that loss stays: "
             "quantize from F16 or BF16 if you can"
         )
     if report.unmatched:

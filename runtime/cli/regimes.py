@@ -124,7 +124,7 @@ def _show(output: Output, picture: Picture) -> None:
     output.line()
     output.line("new tokens")
     for line in blocks(picture, width):
-        if not output.in_colour:
+        if not output.in_color:
             output.line("".join(text for text, _ in line).rstrip())
             continue
         for text, bound in line:

@@ -55,6 +55,6 @@ def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace
     from .live_display import LiveDisplay, Transitions
 
     transitions = Transitions()
-    if output.in_colour:
+    if output.in_color:
         return LiveDisplay(agent, output, transitions).follow(events)
     return follow(events, output, on_phase=lambda phase: output.aside.line(transitions.line(phase)))

@@ -17,13 +17,13 @@ _FONT_FILES = re.compile(r"@font-face\s*\{[^}]*\}\s*")
 
 
 class SvgCapture(Output):
-    """Takes what a command writes, in colours, and draws it instead of showing it."""
+    """Takes what a command writes, in colors, and draws it instead of showing it."""
 
     def __init__(self) -> None:
         from rich.console import Console
 
         super().__init__()
-        self.as_json, self.in_colour = False, True
+        self.as_json, self.in_color = False, True
         self._console = Console(
             record=True,
             file=io.StringIO(),

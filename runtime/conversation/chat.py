@@ -4,7 +4,7 @@
 
 The template never sees what a message says: it is rendered with a random mark in each content's
 place, and the marks are then replaced. So nothing in a message can steer the template, and every
-piece of text keeps its origin: control tokens are recognised in the template's text and nowhere
+piece of text keeps its origin: control tokens are recognized in the template's text and nowhere
 else. Words are still cut as in the joined text (`Tokenizer.encode_parts`), so a conversation gives
 the ids that it would give as one text.
 

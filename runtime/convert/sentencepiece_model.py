@@ -1,9 +1,9 @@
 """SentencePiece's `tokenizer.model`: a protocol-buffers message, of which little is needed.
 
-ModelProto     1: pieces, 2: trainer settings, 3: normaliser settings
+ModelProto     1: pieces, 2: trainer settings, 3: normalizer settings
 piece          1: text, 2: score (float), 3: type (1 if not given)
 trainer        3: model type (1 unigram, 2 BPE), 40 … 43: ids of unknown, bos, eos, padding
-normaliser     3: whether a space is put before a text, 4: whether runs of spaces are cut
+normalizer     3: whether a space is put before a text, 4: whether runs of spaces are cut
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _read(raw: bytes, path: Path) -> SentencePieceModel:
     types: list[int] = []
     scores: list[float] = []
     trainer: dict[int, bytes | int] = {}
-    normaliser: dict[int, bytes | int] = {}
+    normalizer: dict[int, bytes | int] = {}
     for number, value in _fields(raw):
         if number == 1:
             piece = dict(_fields(_message(value)))
@@ -60,13 +60,13 @@ def _read(raw: bytes, path: Path) -> SentencePieceModel:
         elif number == 2:
             trainer = dict(_fields(_message(value)))
         elif number == 3:
-            normaliser = dict(_fields(_message(value)))
+            normalizer = dict(_fields(_message(value)))
     if not pieces:
         raise ValueError("no pieces")
     if trainer.get(3, 1) != _BPE:
         raise UnsupportedModelError(f"{path} is a unigram model; BPE can be converted")
     model = SentencePieceModel(pieces, types, np.array(scores, np.float32))
-    model.adds_space_prefix = bool(normaliser.get(3, 1))
+    model.adds_space_prefix = bool(normalizer.get(3, 1))
     for number, (name, usual) in _IDS.items():
         value = int(trainer.get(number, usual))
         value -= (value >> 63) << 64  # negative numbers are written as 64 bits

@@ -103,7 +103,7 @@ def _product(
     g.before_experts(w, to.lists, units, share)
     form = w.format
     rows = x.forms[w.activation(g.target)]
-    x_bytes = w.depth // 32 * BLOCK_BYTES if form.quantised else 4 * rows.stride
+    x_bytes = w.depth // 32 * BLOCK_BYTES if form.quantized else 4 * rows.stride
     needs = gemm_k.scratch_bytes(form.name, w.depth, g.target.lanes) if form.family == "k" else 64
     args = [w.panels, rows.data, out.data, x_bytes, out.stride, w.units, *to.lists,
             g.scratch("unpack", needs)]  # fmt: skip

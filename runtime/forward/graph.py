@@ -342,11 +342,11 @@ class GraphBuilder:
         outputs: bool,
         last: bool,
     ) -> QuantizedRows:
-        quantise = form.kind != "float"
-        if not quantise and weight is None:
+        quantize = form.kind != "float"
+        if not quantize and weight is None:
             return QuantizedRows(x.data, x.stride)
-        width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantise else x.stride
-        row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantise else 4 * width
+        width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantize else x.stride
+        row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantize else 4 * width
         most = self.most_tokens * x.each
         replicated = self.decode
         if replicated:

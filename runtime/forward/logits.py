@@ -19,7 +19,7 @@ def argmax_ops(tape: Tape, state: np.ndarray, choice: OutputBuffers) -> None:
 
 
 def argmax_rows_ops(tape: Tape, choice: OutputBuffers) -> None:
-    """Greedy choice in some neighbouring rows of the logits: see `Choice.rows`."""
+    """Greedy choice in some neighboring rows of the logits: see `Choice.rows`."""
     _ops(tape, choice, choice.first, choice.parts, choice.count)
 
 

@@ -102,7 +102,7 @@ def _ask(hub: Hub, name: ModelName, note: Callable[[str], None]) -> ModelInfo:
 def _hint(hub: Hub, repo: str) -> str:
     """Repositories with GGUF files and a name near to `repo`, as the end of a message, or nothing.
 
-    First those of the same organisation (a slip of the keyboard), then those of any whose name has
+    First those of the same organization (a slip of the keyboard), then those of any whose name has
     this one in it (the right name without the -GGUF of those who convert).
     """
     author, _, name = repo.partition("/")

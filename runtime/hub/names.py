@@ -1,7 +1,7 @@
 """Names of models on the Hub, and what people paste in their place.
 
 Qwen/Qwen3-4B-GGUF                       the repository; Q4_K_M if it has several
-Qwen/Qwen3-4B-GGUF:Q8_0                  a quantisation, or any part of a file's name
+Qwen/Qwen3-4B-GGUF:Q8_0                  a quantization, or any part of a file's name
 Qwen/Qwen3-4B-GGUF:Qwen3-4B-Q8_0.gguf    a file, also one in a subfolder
 Qwen/Qwen3-4B-GGUF@v1.0:Q8_0             at a branch, tag or commit
 hf.co/…, hf://…, https://huggingface.co/…, also with /tree/, /blob/ or /resolve/
@@ -32,9 +32,9 @@ class ModelName:
     """A repository, a state of it, and which of its files are meant.
 
     Attributes:
-        repo: ``organisation/name``.
+        repo: ``organization/name``.
         revision: branch, tag or commit.
-        selector: quantisation or file; None for the default.
+        selector: quantization or file; None for the default.
     """
 
     repo: str

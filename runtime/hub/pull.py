@@ -55,7 +55,7 @@ def pull(
     leaves unfinished, the next goes on with.
 
     Args:
-        name: repository, revision and quantisation or file.
+        name: repository, revision and quantization or file.
         settings: where the Hub and the cache are.
         watcher: hears how it goes.
         patience: how long to bear with the server.
@@ -164,6 +164,6 @@ def _refuse_unsupported(name: ModelName, listing: Listing, variant: Variant) -> 
 
 
 def _selector(listing: Listing, variant: Variant) -> str:
-    """The quantisation if it says which, else the file's path."""
+    """The quantization if it says which, else the file's path."""
     same = [v for v in variants_of(listing.files) if not v.aside and v.quant == variant.quant]
     return variant.quant if variant.quant and same == [variant] else variant.name

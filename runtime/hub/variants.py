@@ -1,4 +1,4 @@
-"""Which files of a repository make a model: quantisations, shards, and which one is meant."""
+"""Which files of a repository make a model: quantizations, shards, and which one is meant."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def variants_of(files: Iterable[RepoFile]) -> list[Variant]:
 
 
 def quant_of(path: str) -> str:
-    """The quantisation that a file's name, else its folder's, speaks of; empty if none does."""
+    """The quantization that a file's name, else its folder's, speaks of; empty if none does."""
     for part in reversed(path.removesuffix(".gguf").split("/")):
         if found := _QUANT.findall(part):
             return found[-1].upper().replace("FP16", "F16").replace("FP32", "F32")
@@ -120,7 +120,7 @@ def choose(
 
     Args:
         variants: of one repository.
-        selector: quantisation or file in any case, or a part of a file's name.
+        selector: quantization or file in any case, or a part of a file's name.
         where: what messages call the place of the variants.
         whole: whether all its shards must be there.
 
@@ -183,7 +183,7 @@ def _matching(variants: Sequence[Variant], selector: str) -> list[Variant]:
 
 
 def _says(name: str, wanted: str) -> bool:
-    """Whether `wanted` stands in `name` between separators, and not for half a quantisation."""
+    """Whether `wanted` stands in `name` between separators, and not for half a quantization."""
     whole = [match.span(1) for match in _QUANT.finditer(name)]
     whole = [(start + 3 * name.startswith("ud-", start), end) for start, end in whole]
     part = re.compile(f"(?<![a-z0-9]){re.escape(wanted)}(?![a-z0-9])")

@@ -43,7 +43,7 @@ from .policy import (
     choose_split,
     choose_threads,
     choose_tile,
-    neighbours,
+    neighbors,
     override,
 )
 
@@ -294,7 +294,7 @@ class Autotuner:
         threads = int(choose_threads(self.known, 1, start).value)
         if not self.fixed.adaptive:
             return OnlineABTest(threads, [])
-        return OnlineABTest(threads, neighbours(self.known, start, threads, self.pool.threads))
+        return OnlineABTest(threads, neighbors(self.known, start, threads, self.pool.threads))
 
     def _prefill_threads(self, tokens: int, start: int) -> int:
         if self._always:

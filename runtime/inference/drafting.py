@@ -87,7 +87,7 @@ class Drafter:
         return True
 
     def refused(self) -> None:
-        """What was drafted cannot come, so nothing is to be learnt from it."""
+        """What was drafted cannot come, so nothing is to be learned from it."""
         self._match = None
 
     def passed(self, known: int, drafts: int, seconds: float | None) -> None:

@@ -309,7 +309,7 @@ class Engine:
             body_bytes=sum(m.nbytes for m in body),
             head_bytes=head.nbytes,
             kv_bytes=page_bytes(self.kv, layers, h.kv_heads, h.head_dim) / PAGE,
-            quantised=head.format.quantised,
+            quantized=head.format.quantized,
             int8_cache=self.kv == "q8",
             expert_weights=sum(m.parameters for m in experts),
             expert_bytes=sum(m.nbytes for m in experts),

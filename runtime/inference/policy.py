@@ -96,7 +96,7 @@ def by_threads(
     """Limits by number of threads, from a sweep that may have been disturbed.
 
     More threads can do what fewer did, and all of them what they ever did: where a sweep says
-    otherwise a neighbour was at work. So fewer threads are not taken for as fast by mistake.
+    otherwise a neighbor was at work. So fewer threads are not taken for as fast by mistake.
     """
     found: dict[int, MachineProfile] = {}
     best: MachineProfile | None = None
@@ -158,7 +158,7 @@ def at_best(machine: MachineProfile, threads: int) -> MachineProfile:
     )
 
 
-def neighbours(known: TuningInputs, start: int, threads: int, most: int) -> list[list[int]]:
+def neighbors(known: TuningInputs, start: int, threads: int, most: int) -> list[list[int]]:
     """Numbers of threads to be tried in decode: below and above, nearest first."""
     counts = set(known.machines) | {n for n in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32) if n < most}
     below = [n for n in sorted(counts, reverse=True) if n < threads]

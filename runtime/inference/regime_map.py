@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .session import Session
 
-_STEP = 2**0.5  # between neighbouring lengths
+_STEP = 2**0.5  # between neighboring lengths
 _known: WeakKeyDictionary[Engine, tuple[Calibration | None, dict[str, Any]]] = WeakKeyDictionary()
 
 

@@ -69,14 +69,14 @@ class Settings:
                 raise _senseless(name, getattr(self, name))
 
     @property
-    def penalised(self) -> bool:
+    def penalized(self) -> bool:
         """Whether what was written counts against writing it again."""
         return (self.repeat_penalty, self.presence_penalty, self.frequency_penalty) != (1, 0, 0)
 
     @property
     def plain(self) -> bool:
         """Whether the token of the largest logit is taken, as it is."""
-        return self.temperature <= 0 and not self.penalised and not self.logit_bias
+        return self.temperature <= 0 and not self.penalized and not self.logit_bias
 
 
 _COUNTS = ("top_k", "seed", "penalty_last")
@@ -322,7 +322,7 @@ class Sampler:
         """`token` is at the position now, whether it was picked or not."""
         self.position += 1
         s = self.settings
-        if not s.penalised or s.penalty_last == 0 or self._calling:
+        if not s.penalized or s.penalty_last == 0 or self._calling:
             return
         self._written.append(token)
         self._times[token] += 1

@@ -32,7 +32,7 @@ GATHER_SHARE = 0.25  # of the last pass, likewise
 REST_S = 1.0  # after which a session that asks for nothing counts as resting: a tool takes long
 IDLE_S = 2e-3  # between looks for memory where nobody can go on
 SAME = 64  # tokens in common from which on a prompt waits for another one's pass
-AGEING = 0.5  # seconds of work that a second of waiting is worth against shorter prompts
+AGING = 0.5  # seconds of work that a second of waiting is worth against shorter prompts
 
 
 class Ticket:
@@ -374,7 +374,7 @@ class Scheduler:
         """Short prompts first, but nobody for ever: seconds of work, less those of waiting."""
         rows = ticket.rows
         work = self._engine.tuning.pass_s(len(rows.ids), rows.session.n_cached)
-        return work - AGEING * (time.perf_counter() - ticket.since)
+        return work - AGING * (time.perf_counter() - ticket.since)
 
     def _room(self, picked: list[tuple[Ticket, int]], taken: int) -> int:
         """Rows of prompts that fit beside others into a pass of the deadline's length."""

@@ -48,7 +48,7 @@ FEATURES: dict[str, tuple[str, tuple[object, ...]]] = {
     "expert_shared_feed_forward_length": ("shared experts", (0,)),
     "leading_dense_block_count": ("dense layers before those with experts", (0,)),
     "expert_gating_func": ("experts chosen by something else than softmax", (0, 1)),
-    "expert_weights_norm": ("experts whose weights are not normalised", (True,)),
+    "expert_weights_norm": ("experts whose weights are not normalized", (True,)),
     "expert_weights_scale": ("a scale of the experts' weights", (0.0, 1.0)),
     "expert_group_count": ("groups of experts", (0, 1)),
     "rope.dimension_sections": ("rotary sections", ()),

@@ -45,7 +45,7 @@ class ModelCost:
         body_weights, head_weights: parameters in the layers' matrices, in the output head.
         body_bytes, head_bytes: the same in packed bytes.
         kv_bytes: bytes of KV cache for one position, all layers.
-        quantised: whether products run in int8 (else in float32).
+        quantized: whether products run in int8 (else in float32).
         int8_cache: whether attention does (else in bf16).
         kv_heads: heads that the cache has of each layer.
         expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
@@ -63,7 +63,7 @@ class ModelCost:
     body_bytes: int
     head_bytes: int
     kv_bytes: float
-    quantised: bool
+    quantized: bool
     expert_weights: int = 0
     expert_bytes: int = 0
     experts: int = 0
@@ -286,7 +286,7 @@ def linear_s(
     extra_tokens: to unpack the weights of a pass is worth the operations of so many tokens.
     """
     operations = cost.linear_flops + 2.0 * extra_tokens * cost.unpacked
-    return operations / (1e9 * (machine.int8_gops if model.quantised else machine.fp32_gflops))
+    return operations / (1e9 * (machine.int8_gops if model.quantized else machine.fp32_gflops))
 
 
 def attention_s(cost: PassCost, model: ModelCost, machine: MachineProfile) -> float:
@@ -328,7 +328,7 @@ class Observation:
     def shares(self) -> dict[Bound, float]:
         """How much of the time follows each resource; together at most 1.
 
-        Time outside of kernels is dispatch. Norms, quantisation and rotation follow none of the
+        Time outside of kernels is dispatch. Norms, quantization and rotation follow none of the
         three: fewer weights or products take nothing off them. In products and attention arithmetic
         (c seconds alone) and reading (m) hide each other, as in norm(c, m) = (c^p + m^p)^(1/p): if
         there were 1 % less arithmetic, that would be c^p / (c^p + m^p) % less, and likewise for

@@ -35,7 +35,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class PageGain:
-    """What large pages bring here. Each time is the best of all rounds: a neighbour only adds.
+    """What large pages bring here. Each time is the best of all rounds: a neighbor only adds.
 
     Attributes:
         read_s: seconds to read so many bytes on large pages, and on small ones.

@@ -8,7 +8,7 @@ multiplying overlap only in part, and between kernels there are barriers. With t
                of some more tokens count: to unpack the weights takes as long
     head       the same for the output head, one row
     attention  norm(cache / (read share * bandwidth), operations / (share * peak))
-    rows       tokens * time of one: norms, quantisation, rotation, the choice of a token
+    rows       tokens * time of one: norms, quantization, rotation, the choice of a token
     dispatch   barriers * cost of one + share of the time in kernels that threads wait for others
 
 where norm(a, b) = (a^p + b^p)^(1/p) is their sum for p = 1 (no overlap) and the larger of the two

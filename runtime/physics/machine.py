@@ -79,7 +79,7 @@ class MachineProfile:
         return max(self.int8_gops, self.bf16_gflops, self.fp32_gflops) / self.read_gbps["DRAM"]
 
     def merged(self, other: MachineProfile) -> MachineProfile:
-        """The better of each figure: a limit is not lowered by a busy neighbour."""
+        """The better of each figure: a limit is not lowered by a busy neighbor."""
         return dataclasses.replace(
             other,
             read_gbps={
@@ -143,7 +143,7 @@ def cache_sizes() -> dict[str, int]:
 def profile(library: Library, pool: Pool, folder: Path | None = None) -> MachineProfile:
     """This machine's limits: kept ones once they have been measured often enough.
 
-    A neighbour may have been busy the first time, so the first few calls measure again and keep the
+    A neighbor may have been busy the first time, so the first few calls measure again and keep the
     best of each figure.
     """
     path = _path(library, pool, folder)

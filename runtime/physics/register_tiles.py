@@ -132,7 +132,7 @@ class _Bench:
 
     @staticmethod
     def _round(tapes: Mapping[int, CompiledTape]) -> dict[int, float]:
-        """Best seconds of a few runs of each, in turns: a neighbour only ever adds time."""
+        """Best seconds of a few runs of each, in turns: a neighbor only ever adds time."""
         times: dict[int, list[float]] = {n: [] for n in tapes}
         for turn in range(RUNS):
             # Forth and back, so that what comes and goes in step with the turns hits all alike.

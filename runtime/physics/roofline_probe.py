@@ -1,6 +1,6 @@
 """This machine's limits, measured again and again beside what is validated against them.
 
-A limit that was measured an hour ago says little on a machine with neighbours: a peak moves within
+A limit that was measured an hour ago says little on a machine with neighbors: a peak moves within
 minutes. `RooflineProbe` keeps its probes loaded, so one `sample` takes a few hundredths of a second
 and can stand before and after everything that is timed.
 """

@@ -1,4 +1,4 @@
-"""A GGUF file in smaller types: read tensor by tensor, quantised, written beside, then renamed."""
+"""A GGUF file in smaller types: read tensor by tensor, quantized, written beside, then renamed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .mixes import FLOATS, Chosen, Mix, choose, mix_of
 from .rows import MADE, RowMaker
 
 _DROPPED = ("general.file_type", "general.quantization_version", "general.alignment")
-_QUANTISATION_VERSION = 2  # of the formats; there has been no other since 2023
+_QUANTIZATION_VERSION = 2  # of the formats; there has been no other since 2023
 
 
 @dataclass(slots=True)
@@ -34,16 +34,16 @@ class Report:
 
     Attributes:
         types: number of tensors of each type; narrowed: name, type wanted, type taken instead.
-        requantised: tensors that were in a quantised type before.
-        unmatched: quantised tensors that the imatrix does not have.
-        source_nbytes, nbytes: sizes of the files; read_nbytes: of the tensors that were quantised.
+        requantized: tensors that were in a quantized type before.
+        unmatched: quantized tensors that the imatrix does not have.
+        source_nbytes, nbytes: sizes of the files; read_nbytes: of the tensors that were quantized.
     """
 
     path: Path
     mix: str
     types: Counter[str] = field(default_factory=Counter)
     narrowed: list[tuple[str, str, str]] = field(default_factory=list)
-    requantised: list[str] = field(default_factory=list)
+    requantized: list[str] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
     parameters: int = 0
     source_nbytes: int = 0
@@ -191,7 +191,7 @@ def _copy_metadata(
     for key in gguf.metadata:
         if key not in _DROPPED and not key.startswith(("split.", "quantize.imatrix.")):
             writer.add_stored(key, *gguf.stored(key))
-    writer.add("general.quantization_version", _QUANTISATION_VERSION, ValueType.UINT32)
+    writer.add("general.quantization_version", _QUANTIZATION_VERSION, ValueType.UINT32)
     writer.add("general.file_type", mix.number, ValueType.UINT32)
     if importance is not None:
         writer.add("quantize.imatrix.file", importance.path.name)
@@ -221,7 +221,7 @@ def _account(report: Report, info: TensorInfo, chosen: Chosen) -> None:
     if chosen.kind is not info.type:
         report.read_nbytes += info.nbytes
         if info.type not in FLOATS and chosen.kind not in FLOATS:
-            report.requantised.append(info.name)
+            report.requantized.append(info.name)
 
 
 __all__ = ["GGMLType", "Report", "quantize", "row_maker", "whole_file"]

@@ -1,7 +1,7 @@
 """Rows of weights from one type to another, by native kernels on all cores.
 
 A tensor passes through in pieces of a few megabytes: read from the file's mapping as float32,
-looked through for what is not a number, and quantised. So memory does not grow with the model.
+looked through for what is not a number, and quantized. So memory does not grow with the model.
 """
 
 from __future__ import annotations
@@ -102,19 +102,19 @@ class RowMaker:
             units = -(-len(values) // _UNIT)
             self._floats[len(values) : units * _UNIT] = 0
             out = np.empty(target.nbytes((units * _UNIT,)), np.uint8)
-            self._play(spec(quantize.quantise_blocks, fmt=name), [self._floats, out], units, 8)
+            self._play(spec(quantize.quantize_blocks, fmt=name), [self._floats, out], units, 8)
             return out[:nbytes]
         form, out = KTYPES[name], np.empty(nbytes, np.uint8)
         # Without an imatrix plain least squares are best, but for two bits.
         by_size = weights is None and target is GGMLType.Q2_K
         columns = np.ones(width, np.float32) if weights is None else weights
         args = [values, columns, np.array(form.grids, np.float32), out, width // 256]
-        kernel = spec(quantize_k.quantise_k, fmt=name, by_size=by_size)
+        kernel = spec(quantize_k.quantize_k, fmt=name, by_size=by_size)
         self._play(kernel, args, len(values) // 256, 32)
         return out
 
     def _play(self, kernel: Spec, args: list[np.ndarray | int], units: int, chunk: int) -> None:
-        tape = Tape("quantise", self.pool.threads)
+        tape = Tape("quantize", self.pool.threads)
         tape.op(kernel.label, kernel, args, np.array([units], np.int64), mode=DYNAMIC, chunk=chunk)
         native, at = tape.finish(self.library, self.pool), 0
         while at < len(native):

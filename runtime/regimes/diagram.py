@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "dispatch")
 MOST_TOKENS = 4096  # of a phase on the diagram: a prompt that takes several passes
-FINER = 4  # points between neighbours of the grid, for lines and colours
+FINER = 4  # points between neighbors of the grid, for lines and colors
 Line = list[tuple[float, float]]
 
 

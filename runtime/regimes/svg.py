@@ -1,4 +1,4 @@
-"""The phase diagram as SVG and as blocks of colour."""
+"""The phase diagram as SVG and as blocks of color."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...traces.sanitize import printable
 from ..physics.costs import Bound
 from .diagram import BOUNDS, Diagram, Line, Picture, Step
 
-COLOURS = {"compute": "#ee7f2d", "memory": "#3f9fd8", "dispatch": "#d678ac"}
+COLORS = {"compute": "#ee7f2d", "memory": "#3f9fd8", "dispatch": "#d678ac"}
 WORDS = {
     "compute": ("compute", "arithmetic is the limit"),
     "memory": ("memory", "reading is the limit"),
@@ -99,7 +99,7 @@ def _heading(picture: Picture) -> list[str]:
 
 
 def _ground(d: Diagram, place: Place) -> list[str]:
-    """Cells of one colour in a row are one rectangle; the nearer a boundary, the duller."""
+    """Cells of one color in a row are one rectangle; the nearer a boundary, the duller."""
     shade = np.clip(np.ceil(np.sqrt(np.clip(d.lead(), 0, 1)) * SHADES), 1, SHADES).astype(int)
     key = np.argmax(d.shares, axis=0) * 100 + shade
     ys, xs = _edges(d.tokens, place.low, place.most_tokens), _edges(d.kv, 0.0, place.most_kv)
@@ -115,7 +115,7 @@ def _ground(d: Diagram, place: Place) -> list[str]:
             paths.setdefault(int(key[row, start]), []).append(box)
             start = col
     return [
-        f'<path fill="{COLOURS[BOUNDS[n // 100]]}" '
+        f'<path fill="{COLORS[BOUNDS[n // 100]]}" '
         f'fill-opacity="{0.36 + 0.44 * (n % 100) / SHADES:.2f}" shape-rendering="crispEdges" '
         f'd="{"".join(boxes)}"/>'
         for n, boxes in sorted(paths.items())
@@ -134,7 +134,7 @@ def _inside(d: Diagram, place: Place) -> str:
 
 
 def _edges(axis: np.ndarray, first: float, last: float) -> list[float]:
-    """Between neighbours, and at both ends."""
+    """Between neighbors, and at both ends."""
     return [first, *((axis[1:] + axis[:-1]) / 2).tolist(), last]
 
 
@@ -312,7 +312,7 @@ def _measured(picture: Picture, place: Place) -> list[str]:
             f"expected {expected:,.0f} tok/s, {point.expected.seen.bound}"
         )
         out.append(
-            f'<path d="M{x:.0f} {y - 6:.0f}l6 6l-6 6l-6-6z" fill="{COLOURS[point.bound]}" '
+            f'<path d="M{x:.0f} {y - 6:.0f}l6 6l-6 6l-6-6z" fill="{COLORS[point.bound]}" '
             f'stroke="{"#fff" if agree else "#14161a"}" stroke-width="1.6">'
             f"<title>{text_of(title)}</title></path>"
         )
@@ -343,13 +343,13 @@ def _path(path: Sequence[Step], place: Place) -> list[str]:
             legs.append(f"L{x2:.1f} {y:.1f}")
             marks.append(
                 f'<line x1="{x1:.1f}" x2="{x2:.1f}" y1="{y:.1f}" y2="{y:.1f}" '
-                f'stroke="{COLOURS.get(step.observed, "#fff")}" stroke-width="5.5" '
+                f'stroke="{COLORS.get(step.observed, "#fff")}" stroke-width="5.5" '
                 f'stroke-linecap="round">{_hover(step)}</line>'
             )
         else:
             marks.append(
                 f'<circle cx="{x1:.1f}" cy="{y:.1f}" r="7.5" stroke="#fff" stroke-width="2" '
-                f'fill="{COLOURS.get(step.observed, "#fff")}">{_hover(step)}</circle>'
+                f'fill="{COLORS.get(step.observed, "#fff")}">{_hover(step)}</circle>'
             )
         last = (x2, y)
     shape = "".join(legs)

@@ -2,7 +2,7 @@
 
 A trace holds for each prefill the ids that were fed in and for each decode the ids that were
 sampled, so a replay is the same sequence of session calls with the recorded tool results already
-inside the recorded prompts: no tool runs, nothing is tokenised.
+inside the recorded prompts: no tool runs, nothing is tokenized.
 """
 
 from __future__ import annotations

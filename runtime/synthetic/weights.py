@@ -67,7 +67,7 @@ def _random_blocks(
     raw = _random_bits(rng, count * kind.type_size)
     if kind is GGMLType.Q8_0:
         signed = raw.view(np.int8)
-        np.maximum(signed, -127, out=signed)  # no quantiser writes -128
+        np.maximum(signed, -127, out=signed)  # no quantizer writes -128
         exponent = 15 - 12  # quants deviate by 73.6: scales from 2^-12 to 1.25 × 2^-12
     else:
         exponent = 15 - 8  # quants deviate by 4.6: scales from 2^-8 to 1.25 × 2^-8

@@ -48,7 +48,7 @@ FACTORS = "rope_freqs.weight"
 Progress = Callable[[int, int], None]
 
 
-# Type and `general.file_type` of each quantisation. Mixtures have other types where llama.cpp's
+# Type and `general.file_type` of each quantization. Mixtures have other types where llama.cpp's
 # recipes do: see `SyntheticModel.kind_of`.
 QUANTS = {
     "f32": (GGMLType.F32, 0),
@@ -85,7 +85,7 @@ class SyntheticModel:
             raise ModelError(f"{name!r}: there is no synthetic model {parts[0]!r}; known: {known}")
         if parts[1] not in QUANTS:
             known = ", ".join(QUANTS)
-            raise ModelError(f"{name!r}: unknown quantisation {parts[1]!r}; known: {known}")
+            raise ModelError(f"{name!r}: unknown quantization {parts[1]!r}; known: {known}")
         shape = SHAPES[parts[0]]
         if len(parts) == 3:
             key, _, value = parts[2].partition("=")

@@ -26,7 +26,7 @@ class Segment:
     message: int | None = None
     """Index of the message whose content it is; None for the template's text."""
     trusted: bool = False
-    """Whether control tokens are recognised in it: only in the template's own text."""
+    """Whether control tokens are recognized in it: only in the template's own text."""
 
 
 class Marks:

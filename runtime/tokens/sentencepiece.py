@@ -1,6 +1,6 @@
 """SentencePiece BPE as llama-style GGUF files carry it: pieces with scores, `▁` for the space.
 
-    repeat: of all neighbouring pairs whose joined text is a piece, join the one with the highest
+    repeat: of all neighboring pairs whose joined text is a piece, join the one with the highest
             score (the leftmost of equals)
     what is no piece in the end is spelled out in byte tokens <0x00> … <0xFF>
 

@@ -1,7 +1,7 @@
 """Text to token ids and back, from the vocabulary in a GGUF file.
 
 Text is of two kinds. What a chat template writes around the messages is trusted: the control tokens
-in it are recognised (`special=True`). What users, files and tools say is not: whatever it contains,
+in it are recognized (`special=True`). What users, files and tools say is not: whatever it contains,
 it becomes ordinary tokens (`special=False`), because the tokens that merging may produce do not
 include the refused ones at all; see vocabulary.py for which those are.
 
@@ -108,7 +108,7 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of `text`, without bos.
 
-        With `special` the control tokens written in `text` are recognised: only for text of our
+        With `special` the control tokens written in `text` are recognized: only for text of our
         own. Without, no id of `control_ids` comes out, whatever `text` is.
         """
         return self.encode_parts([(text, special)])
@@ -116,7 +116,7 @@ class Tokenizer:
     def encode_parts(self, parts: Iterable[tuple[str, bool]]) -> list[int]:
         """Ids of the joined texts of `parts`, each with its own `special`.
 
-        A marker is recognised only inside one part, and words are cut as in the joined text: so a
+        A marker is recognized only inside one part, and words are cut as in the joined text: so a
         rendered template gives the ids it would give as a whole, but control tokens never arise
         from untrusted parts, nor across an edge.
         """

@@ -1,6 +1,6 @@
 """Weights of a loaded model: packed once into panels, by all threads, from the mapped file.
 
-Quantised matrices meet int8 activations, of which 128 share a scale (`jit/kernels/activations.py`),
+Quantized matrices meet int8 activations, of which 128 share a scale (`jit/kernels/activations.py`),
 or 32 where that matters most: see `_is_fine`.
 """
 
@@ -249,7 +249,7 @@ class WeightLoader:
                 if len(found):
                     at = start + int(found[0])
                     row, block = divmod(at // form.file_bytes, info.shape[-1] // form.block)
-                    what = f"a scale of block {block}" if form.quantised else f"weight {block}"
+                    what = f"a scale of block {block}" if form.quantized else f"weight {block}"
                     message = f"{what} of row {row} is NaN or infinite"
                     self.gguf.refuse_tensor(name, message, "data", at)
         raise AssertionError(f"{names}: the kernel saw a number that is not finite")

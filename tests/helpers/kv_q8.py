@@ -13,7 +13,7 @@ from triplepoint.jit.targets import CpuTarget
 JUNK = 0x5E  # a byte of 94, a scale of 4e18
 
 
-def quantise(x: np.ndarray, dims: int) -> tuple[np.ndarray, np.ndarray]:
+def quantize(x: np.ndarray, dims: int) -> tuple[np.ndarray, np.ndarray]:
     """float32 [..., n * dims] -> int8 of the same shape, and a float32 scale for each `dims`.
 
     The scale is the least bf16 that is no less than the largest magnitude / 127.
@@ -26,8 +26,8 @@ def quantise(x: np.ndarray, dims: int) -> tuple[np.ndarray, np.ndarray]:
     return q.reshape(x.shape), scale
 
 
-def dequantise(q: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """What `quantise` kept: float32 of the shape of `q`."""
+def dequantize(q: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """What `quantize` kept: float32 of the shape of `q`."""
     blocks = q.reshape(*scale.shape, -1).astype(np.float32)
     return (blocks * scale[..., None]).reshape(q.shape)
 
@@ -90,17 +90,17 @@ class ByteCache:
             # [head, tile, block, 8, T, 4] -> [head, tile, T, block, 8, 4]
             q = data.transpose(0, 1, 4, 2, 3, 5).reshape(self.kv_heads, PAGE, self.head_dim)
             scale = _floats(scales.transpose(0, 1, 3, 2).reshape(self.kv_heads, PAGE, -1))
-            keys.append(dequantise((q - np.uint8(self._flip)).view(np.int8), scale))
+            keys.append(dequantize((q - np.uint8(self._flip)).view(np.int8), scale))
             scales, groups = self._values(page)
             parts = [g.transpose(0, 1, 3, 2).reshape(self.kv_heads, PAGE, -1) for _, g in groups]
-            values.append(dequantise(np.concatenate(parts, axis=2), _floats(scales)[..., None]))
+            values.append(dequantize(np.concatenate(parts, axis=2), _floats(scales)[..., None]))
         both = (np.concatenate(parts, axis=1) for parts in (keys, values))
         keys, values = (np.ascontiguousarray(x.transpose(1, 0, 2)) for x in both)
         return keys, values
 
     def write(self, keys: np.ndarray, values: np.ndarray) -> None:
-        """Put float32 [positions, kv heads, dim] at positions 0 …, quantised."""
-        (kq, ks), (vq, vs) = quantise(keys, 32), quantise(values, self.head_dim)
+        """Put float32 [positions, kv heads, dim] at positions 0 …, quantized."""
+        (kq, ks), (vq, vs) = quantize(keys, 32), quantize(values, self.head_dim)
         tile = key_vectors(self.target) * self.target.lanes
         for position in range(len(keys)):
             page, p = self.pages[position // PAGE], position % PAGE
@@ -156,7 +156,7 @@ class Queries:
 
     @classmethod
     def of(cls, x: np.ndarray, target: CpuTarget) -> Queries:
-        """float32 [tokens, heads, dim], quantised."""
+        """float32 [tokens, heads, dim], quantized."""
         blocks = np.ascontiguousarray(x, np.float32).reshape(*x.shape[:-1], -1, 32)
         most = np.abs(blocks).max(axis=-1, keepdims=True)
         inverse = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)

@@ -10,7 +10,7 @@ import numpy as np
 from triplepoint.jit.kernels.panels import FORMATS, Format, pack_reference
 from triplepoint.jit.targets import CpuTarget
 
-QUANTISED = ("q8_0", "q4_0")
+QUANTIZED = ("q8_0", "q4_0")
 FLOATS = ("f32", "f16", "bf16")
 
 

@@ -63,10 +63,10 @@ def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
 def main(mode: str) -> None:
     """Answer until the input ends."""
     if mode == "dies":
-        print("looking for a licence\nno licence found", file=sys.stderr)
+        print("looking for a license\nno license found", file=sys.stderr)
         sys.exit(7)
     if mode == "silent":
-        print("waiting for a licence", file=sys.stderr, flush=True)
+        print("waiting for a license", file=sys.stderr, flush=True)
     if mode == "noise":
         print("Welcome to the server!")
     for line in sys.stdin:

@@ -13,7 +13,7 @@ from triplepoint.jit.targets import detect
 
 
 @kernel
-def neighbours(k: Kernel, a: I64s, b: I64s, size: I64) -> None:
+def neighbors(k: Kernel, a: I64s, b: I64s, size: I64) -> None:
     """b[unit] = 3 * a[unit] + a[unit + 1] + 1, round a ring: needs what other threads wrote."""
     with k.units() as unit:
         b.store(unit, a.load(unit) * 3 + a.load((unit + 1) % size) + 1)
@@ -43,7 +43,7 @@ def spin(k: Kernel, loops: I64s, sink: I64s) -> None:
 
 
 MakePool = Callable[[int], Pool]
-NEIGHBOURS, VISIT, COUNT, SPIN = (spec(s) for s in (neighbours, visit, count, spin))
+NEIGHBORS, VISIT, COUNT, SPIN = (spec(s) for s in (neighbors, visit, count, spin))
 
 
 def fresh_library() -> Library:
@@ -51,7 +51,7 @@ def fresh_library() -> Library:
     return Library(detect(), ObjectCache(None))
 
 
-def neighbours_reference(a: np.ndarray, steps: int) -> np.ndarray:
+def neighbors_reference(a: np.ndarray, steps: int) -> np.ndarray:
     for _ in range(steps):
         a = 3 * a + np.roll(a, -1) + 1
     return a

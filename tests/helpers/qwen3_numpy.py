@@ -17,7 +17,7 @@ def forward(
 ) -> np.ndarray:
     """Logits after each of `ids`: float64 [len(ids), n_vocab].
 
-    w: every tensor of the GGUF file, dequantised, by name and rows first.
+    w: every tensor of the GGUF file, dequantized, by name and rows first.
     """
     n, group = len(ids), heads // kv_heads
     angles = np.arange(n)[:, None] * rope_base ** (-np.arange(0, head_dim, 2) / head_dim)

@@ -109,7 +109,7 @@ def _add_tokenizer(w: gguf.GGUFWriter) -> None:
     w.add_bos_token_id(VOCAB - 2)
 
 
-def dequantised(path: Path) -> dict[str, np.ndarray]:
+def dequantized(path: Path) -> dict[str, np.ndarray]:
     """Every tensor as float32, by the `gguf` package."""
     out = {}
     for tensor in gguf.GGUFReader(path).tensors:
@@ -123,7 +123,7 @@ def numpy_logits(path: Path, ids: list[int]) -> np.ndarray:
     from .qwen3_numpy import forward
 
     sizes = {"heads": HEADS, "kv_heads": KV_HEADS, "head_dim": HEAD_DIM}
-    return forward(dequantised(path), ids, **sizes, eps=EPS, rope_base=ROPE_BASE)
+    return forward(dequantized(path), ids, **sizes, eps=EPS, rope_base=ROPE_BASE)
 
 
 _NAMES = {
@@ -142,7 +142,7 @@ _NAMES = {
 
 
 def torch_logits(path: Path, ids: list[int]) -> np.ndarray:
-    """Logits of every position by transformers on the dequantised weights: [len(ids), vocabulary].
+    """Logits of every position by transformers on the dequantized weights: [len(ids), vocabulary].
 
     `path`: any dense qwen3 with a tied head.
     """
@@ -154,7 +154,7 @@ def torch_logits(path: Path, ids: list[int]) -> np.ndarray:
     def of(key: str) -> Any:
         return fields[f"qwen3.{key}"].contents()
 
-    weights = dequantised(path)
+    weights = dequantized(path)
     # As a dict: what a version of transformers takes is not in its signature.
     settings = {
         "vocab_size": len(weights["token_embd.weight"]),

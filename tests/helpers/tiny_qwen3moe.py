@@ -80,7 +80,7 @@ def write_tiny(
 
 
 def torch_model(path: Path, used: int = USED) -> Any:
-    """The same model in transformers, with the dequantised weights."""
+    """The same model in transformers, with the dequantized weights."""
     import torch
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
@@ -103,7 +103,7 @@ def torch_model(path: Path, used: int = USED) -> Any:
         "attn_implementation": "eager",
     }
     model = Qwen3MoeForCausalLM(Qwen3MoeConfig(**settings)).eval()
-    weights = dense.dequantised(path)
+    weights = dense.dequantized(path)
     state = {
         "model.embed_tokens.weight": weights.pop("token_embd.weight"),
         "model.norm.weight": weights.pop("output_norm.weight"),

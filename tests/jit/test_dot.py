@@ -184,7 +184,7 @@ def _instructions(kernel_: Spec, target: CpuTarget) -> str:
 
 @ALL_TARGETS
 def test_key_instruction(target: CpuTarget) -> None:
-    """A quantised GEMM multiplies with the instruction that its target was chosen for."""
+    """A quantized GEMM multiplies with the instruction that its target was chosen for."""
     for product in PRODUCTS[:2]:
         assert re.search(rf"\bv?{KEY_INSTRUCTION[target.dot]}", _instructions(product, target))
 

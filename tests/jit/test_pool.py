@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from helpers.native_ops import (
     COUNT,
-    NEIGHBOURS,
+    NEIGHBORS,
     SPIN,
     VISIT,
     MakePool,
-    neighbours_reference,
+    neighbors_reference,
 )
 
 from triplepoint.errors import EngineError
@@ -32,7 +32,7 @@ def _ring(library: Library, pool: Pool, size: int, steps: int, mode: int) -> tup
     tape = Tape("ring", pool.threads)
     for step in range(steps):
         args = [a, b, size] if step % 2 == 0 else [b, a, size]
-        tape.op("step", NEIGHBOURS, args, units, mode=mode, chunk=3)
+        tape.op("step", NEIGHBORS, args, units, mode=mode, chunk=3)
     return tape.finish(library, pool), a, b if steps % 2 else a
 
 
@@ -65,7 +65,7 @@ def test_results_do_not_depend_on_threads(
     """Threads meet after every op: 101 steps of a ring come out as in numpy, however shared."""
     tape, start, end = _ring(library, make_pool(threads), 37, 101, mode)
     with np.errstate(over="ignore"):
-        want = neighbours_reference(np.arange(37), 101)
+        want = neighbors_reference(np.arange(37), 101)
     for _ in range(20):
         start[:] = np.arange(37)
         _play(tape)
@@ -200,7 +200,7 @@ def test_sleeping_threads_wake(library: Library, make_pool: MakePool, spin: floa
     pool.set_spin(spin, spin)
     tape, start, end = _ring(library, pool, 12, 21, STATIC)
     with np.errstate(over="ignore"):
-        want = neighbours_reference(np.arange(12), 21)
+        want = neighbors_reference(np.arange(12), 21)
     for n in range(60):
         if n % 10 == 0:
             time.sleep(0.01)  # long past the time that a thread spins
@@ -259,7 +259,7 @@ def test_two_pools_side_by_side(library: Library, make_pool: MakePool) -> None:
     def work(threads: int) -> None:
         tape, start, end = _ring(library, make_pool(threads), 16, 51, DYNAMIC)
         with np.errstate(over="ignore"):
-            want = neighbours_reference(np.arange(16), 51)
+            want = neighbors_reference(np.arange(16), 51)
         for n in range(50):
             start[:] = np.arange(16)
             _play(tape)
@@ -317,7 +317,7 @@ def test_stop_from_another_thread(library: Library, make_pool: MakePool, threads
     ring, start, end = _ring(library, pool, 9, 11, STATIC)
     start[:] = np.arange(9)
     _play(ring)
-    assert np.array_equal(end, neighbours_reference(np.arange(9), 11))
+    assert np.array_equal(end, neighbors_reference(np.arange(9), 11))
 
 
 def test_stop_before_a_pass(library: Library, make_pool: MakePool) -> None:

@@ -49,7 +49,7 @@ def integers(k: Kernel, x: I32s, y: I32s, out: I32s) -> None:
 
 
 def test_integers(own: Runner, rng: np.random.Generator) -> None:
-    """int32 arithmetic as in C: wrapping, division towards zero, two kinds of right shift."""
+    """int32 arithmetic as in C: wrapping, division toward zero, two kinds of right shift."""
     lanes = own.target.lanes
     a = rng.integers(-(2**31), 2**31, lanes, dtype=np.int32)
     b = rng.integers(-1000, 1000, lanes, dtype=np.int32) * 2 + 1
@@ -188,7 +188,7 @@ def converted(k: Kernel, bytes_: I8s, x: F32s, ints: I32s, back: I8s, out: F32s)
 
 
 def test_conversions(own: Runner, rng: np.random.Generator) -> None:
-    """Widening by sign or by zeros, narrowing by cutting, float to int towards zero."""
+    """Widening by sign or by zeros, narrowing by cutting, float to int toward zero."""
     lanes = own.target.lanes
     raw = rng.integers(0, 256, max(lanes, 4), dtype=np.uint8)
     raw[:4] = [0, 127, 128, 255]

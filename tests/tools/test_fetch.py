@@ -264,7 +264,7 @@ def test_one_private_answer_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_which_addresses_are_public(address: str, public: bool) -> None:
-    """Neighbours, groups and wrapped addresses are told apart from the open net."""
+    """Neighbors, groups and wrapped addresses are told apart from the open net."""
     assert is_public(address) is public
 
 

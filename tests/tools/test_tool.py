@@ -36,7 +36,7 @@ def weather(city: str, days: int = 1, unit: Literal["C", "F"] = "C") -> str:
     return f"{city} {days} {unit}"
 
 
-class Colour(enum.Enum):
+class Color(enum.Enum):
     RED = "red"
     BLUE = "blue"
 
@@ -51,12 +51,12 @@ def draw(
     points: list[Point],
     title: str,
     copy: Annotated[int, Field(ge=1, le=9)] = 1,
-    colour: Colour | None = None,
+    color: Color | None = None,
     *,
     schema: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Draw points."""
-    return {"n": len(points), "first": points[0], "title": title, "colour": colour}
+    return {"n": len(points), "first": points[0], "title": title, "color": color}
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -100,7 +100,7 @@ def test_schema_of_nested_types() -> None:
     parameters = draw.parameters
 
     assert (draw.name, draw.effect) == ("draw-it", "write")
-    assert list(parameters["properties"]) == ["points", "title", "copy", "colour", "schema"]
+    assert list(parameters["properties"]) == ["points", "title", "copy", "color", "schema"]
     assert parameters["properties"]["title"] == {"type": "string"}
     assert parameters["properties"]["copy"]["minimum"] == 1
     point = parameters["$defs"]["Point"]
@@ -133,8 +133,8 @@ def test_validate_converts() -> None:
     assert weather.validate({"days": "3", "city": "Bern"}) == {"city": "Bern", "days": 3}
     assert weather.validate({"city": 404}) == {"city": "404"}
     assert weather.validate({"city": "Bern", "days": 2.0}) == {"city": "Bern", "days": 2}
-    arguments = draw.validate({"points": [{"title": "a", "x": 1}], "title": "t", "colour": "red"})
-    assert arguments == {"points": [Point(title="a", x=1)], "title": "t", "colour": Colour.RED}
+    arguments = draw.validate({"points": [{"title": "a", "x": 1}], "title": "t", "color": "red"})
+    assert arguments == {"points": [Point(title="a", x=1)], "title": "t", "color": Color.RED}
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_many_wrong_arguments() -> None:
         "number (got 'y')",
         "argument 'copy' should be less than or equal to 9 (got 99)",
         "unknown argument 'more'",
-        "it takes points, title, copy, colour, schema",
+        "it takes points, title, copy, color, schema",
     ]
     many = {f"a{n}": 1 for n in range(5)} | {"city": "x"}
     assert refusal(lambda: weather.validate(many)).endswith("; and 2 more")
@@ -203,7 +203,7 @@ def test_results_as_text() -> None:
     assert tool(_returning(Found("a", 1.5))).call({}) == '{"name": "a", "size": 1.5}'
     assert tool(_returning(Path("a/b"))).call({}) == '"a/b"'
     points = {"points": [{"title": "a"}], "title": "t"}
-    drawn = '{"n": 1, "first": {"title": "a", "x": 0.0}, "title": "t", "colour": null}'
+    drawn = '{"n": 1, "first": {"title": "a", "x": 0.0}, "title": "t", "color": null}'
     assert draw.call(points) == drawn
 
 

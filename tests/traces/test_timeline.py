@@ -65,7 +65,7 @@ def test_what_computes_nothing_has_no_regime(trace: Trace) -> None:
 
 
 def test_rich_shows_the_same_lines(trace: Trace) -> None:
-    """Stripped of colours, the terminal's table is the plain one; and there are colours."""
+    """Stripped of colors, the terminal's table is the plain one; and there are colors."""
     from rich.console import Console
 
     console = Console(width=120, force_terminal=True, color_system="standard", highlight=False)

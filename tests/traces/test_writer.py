@@ -95,7 +95,7 @@ def test_hostile_text_stays_inside_its_line(
 
 
 def terminal(trace: Trace) -> str:
-    """What rich writes for the timeline, without its own colours."""
+    """What rich writes for the timeline, without its own colors."""
     from rich.console import Console
 
     console = Console(width=200, no_color=True, highlight=False, force_terminal=False)

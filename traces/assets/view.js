@@ -193,7 +193,7 @@ function select(number) {
   state.leaf = number;
   mark(number, true);
   const point = shown.points.get(number);
-  if (point) point.parentNode.append(point); // on top of its neighbours
+  if (point) point.parentNode.append(point); // on top of its neighbors
   byId("detail").replaceChildren(...detail(run, leaf));
   reveal(shown.rows.get(number), byId("phases"));
   if (leaf.item !== null) {

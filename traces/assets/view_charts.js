@@ -77,7 +77,7 @@ function phaseDiagram(run, select) {
 function ground(sizes, kvs, bounds, x, y, right, top) {
   const group = draw("g", { class: "ground" });
   if (!Array.isArray(bounds)) return group;
-  // A cell reaches half way to its neighbours; equal cells of a row are one rectangle.
+  // A cell reaches half way to its neighbors; equal cells of a row are one rectangle.
   const edge = (list, i, last) =>
     i <= 0 ? list[0] / 1.19 : i >= list.length ? last : Math.sqrt(list[i - 1] * list[i]);
   sizes.forEach((_, row) => {
@@ -115,7 +115,7 @@ function axes(root, x, y, right, top) {
   text({ x: 11, y: middle, "text-anchor": "middle", transform: `rotate(-90 11 ${middle})` }, "tokens in the pass", "name");
 }
 
-// Triangle, square and circle, so that the bounds differ without their colours.
+// Triangle, square and circle, so that the bounds differ without their colors.
 function symbol(kind, cx, cy) {
   const place = { class: `point ${kind}` };
   if (kind === "compute") {

@@ -59,7 +59,7 @@ function words(text) {
   return String(text).replaceAll("_", " ");
 }
 
-// Bounds by colour and by shape: the shape alone tells them apart too.
+// Bounds by color and by shape: the shape alone tells them apart too.
 const BOUNDS = Object.assign(Object.create(null), {
   compute: { mark: "▲", word: "compute" },
   memory: { mark: "■", word: "memory" },

@@ -1,4 +1,4 @@
-"""RMSNorm and int8 quantisation of activations."""
+"""RMSNorm and int8 quantization of activations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from triplepoint.jit.kernels.activations import (
     TINY,
     Kind,
     add_norm,
-    dequantise_reference,
+    dequantize_reference,
     group_of,
     prepare,
-    quantise_reference,
+    quantize_reference,
     rmsnorm_reference,
     soft_cap,
 )
@@ -32,7 +32,7 @@ def _prepare(
     x: np.ndarray,
     weight: np.ndarray | None = None,
     *,
-    quantise: bool,
+    quantize: bool,
     zero_point: int = 0,
     width: int | None = None,
     wanted: Sequence[int] = (),
@@ -41,11 +41,11 @@ def _prepare(
 ) -> np.ndarray:
     """float32 x [rows, padded] -> blocks [tokens, padded / 32, 40] or float32 [tokens, padded]."""
     tokens, padded = len(wanted) or len(x), x.shape[1]
-    if quantise:
+    if quantize:
         out = np.full((tokens, padded // 32, BLOCK_BYTES), 0xEE, np.uint8)
     else:
         out = np.full((tokens, padded), np.nan, np.float32)
-    form = kind if quantise else "float"
+    form = kind if quantize else "float"
     kernel = spec(prepare, norm=weight is not None, kind=form, group=group, gather=bool(wanted))
     scale = x[0] if weight is None else weight
     args = [x, scale, out, padded, width or padded, padded, EPS, zero_point,
@@ -55,14 +55,14 @@ def _prepare(
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_quantise(runner: Runner, rng: np.random.Generator, group: int) -> None:
+def test_quantize(runner: Runner, rng: np.random.Generator, group: int) -> None:
     """Blocks are equal to the reference's, byte for byte."""
     for tokens, groups in ((3, 2),) if runner.emulated else ((1, 1), (3, 2), (70, 3)):
         x = (rng.standard_normal((tokens, groups * group * 32)) * 3).astype(np.float32)
         for zero_point in (8,) if runner.emulated else (0, 8, 128):
-            got = _prepare(runner, x, quantise=True, zero_point=zero_point, group=group)
+            got = _prepare(runner, x, quantize=True, zero_point=zero_point, group=group)
 
-            assert np.array_equal(got, quantise_reference(x, zero_point, group))
+            assert np.array_equal(got, quantize_reference(x, zero_point, group))
 
 
 @pytest.mark.parametrize("kind", ["pairs32", "pairs16"])
@@ -71,11 +71,11 @@ def test_sums_for_k_quants(runner: Runner, rng: np.random.Generator, kind: Kind)
     for tokens, groups in ((3, 2),) if runner.emulated else ((1, 1), (3, 2), (70, 6)):
         x = (rng.standard_normal((tokens, groups * 256)) * 3).astype(np.float32)
         x[0, :256] = np.where(np.arange(256) % 64 < 32, 1, -1)  # sums of ±127 * 32
-        got = _prepare(runner, x, quantise=True, group=8, kind=kind)
+        got = _prepare(runner, x, quantize=True, group=8, kind=kind)
         if kind == "pairs32":
             got[:, 1::2, 4:8] = 0  # only even blocks have a use for the field
 
-        assert np.array_equal(got, quantise_reference(x, 0, 8, kind))
+        assert np.array_equal(got, quantize_reference(x, 0, 8, kind))
 
 
 def test_which_blocks_share_a_scale() -> None:
@@ -84,10 +84,10 @@ def test_which_blocks_share_a_scale() -> None:
     assert [group_of(blocks) for blocks in (1, 2, 3, 4, 6, 32, 96, 99)] == [1, 2, 1, 4, 2, 4, 4, 1]
 
 
-def test_quantisation_error(native: Native, rng: np.random.Generator) -> None:
+def test_quantization_error(native: Native, rng: np.random.Generator) -> None:
     """A value comes back within half a step, d / 2 = max|block| / 254, and the extreme exactly."""
     x = (rng.standard_normal((5, 256)) * np.exp(rng.uniform(-30, 30, (5, 256)))).astype(np.float32)
-    back = dequantise_reference(_prepare(native, x, quantise=True))
+    back = dequantize_reference(_prepare(native, x, quantize=True))
     most = np.abs(x.reshape(5, -1, 32)).max(-1).repeat(32, axis=-1)
 
     assert (np.abs(back - x) <= most / 254 * 1.00001).all()
@@ -95,16 +95,16 @@ def test_quantisation_error(native: Native, rng: np.random.Generator) -> None:
 
 
 def test_ties_round_to_even(runner: Runner) -> None:
-    """With a step of exactly 1, halves go to the even neighbour, as numpy's rint does."""
+    """With a step of exactly 1, halves go to the even neighbor, as numpy's rint does."""
     x = np.zeros((1, 32), np.float32)
     x[0, :7] = [127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5]
-    got = _prepare(runner, x, quantise=True)[0, 0, 8:].view(np.int8)
+    got = _prepare(runner, x, quantize=True)[0, 0, 8:].view(np.int8)
 
     assert got[:7].tolist() == [127, 0, 2, 2, 0, -2, -2]
 
 
 def test_awkward_blocks(runner: Runner, rng: np.random.Generator) -> None:
-    """Zeros, denormals, the largest floats and mixtures of both quantise as in the reference."""
+    """Zeros, denormals, the largest floats and mixtures of both quantize as in the reference."""
     x = rng.standard_normal((8, 32)).astype(np.float32)
     x[0] = 0
     x[1] = -0.0
@@ -114,21 +114,21 @@ def test_awkward_blocks(runner: Runner, rng: np.random.Generator) -> None:
     x[5, 7] = np.finfo(np.float32).max
     x[6] *= np.float32(1e-30)
     x[7, 1:] = 1e-45
-    got = _prepare(runner, x, quantise=True, zero_point=8)
+    got = _prepare(runner, x, quantize=True, zero_point=8)
 
-    assert np.array_equal(got, quantise_reference(x, 8))
-    assert np.isfinite(dequantise_reference(got)).all()
-    assert not dequantise_reference(got[:4]).any()  # smaller than TINY counts as zero
+    assert np.array_equal(got, quantize_reference(x, 8))
+    assert np.isfinite(dequantize_reference(got)).all()
+    assert not dequantize_reference(got[:4]).any()  # smaller than TINY counts as zero
 
 
 def test_a_broken_value_is_not_lost(runner: Runner, rng: np.random.Generator) -> None:
     """A NaN or Inf anywhere in a group makes its scale not finite; other groups stay the same."""
     x = rng.standard_normal((66, 64)).astype(np.float32)
-    sound = quantise_reference(x, 8)
+    sound = quantize_reference(x, 8)
     for n in range(32):
         x[n, n] = np.nan if n % 2 else -np.nan
         x[32 + n, 32 + n] = np.inf if n % 2 else -np.inf
-    got = _prepare(runner, x, quantise=True, zero_point=8)
+    got = _prepare(runner, x, quantize=True, zero_point=8)
     scales = got[..., :4].copy().view(np.float32)[..., 0]
 
     broken = ~np.isfinite(x.reshape(66, 2, 32)).all(-1)
@@ -143,23 +143,23 @@ def test_norm(runner: Runner, rng: np.random.Generator, width: int, padded: int)
     x, weight = np.zeros((4, padded), np.float32), np.zeros(padded, np.float32)
     x[:, :width] = rng.standard_normal((4, width)) * np.array([[1e-4], [1], [30], [1e4]])
     weight[:width] = rng.standard_normal(width) + 1
-    got = _prepare(runner, x, weight, quantise=False, width=width)
+    got = _prepare(runner, x, weight, quantize=False, width=width)
 
     for row, want in zip(got, rmsnorm_reference(x[:, :width], weight[:width], EPS), strict=True):
         assert_close(row[:width], want, "norm")
         assert not row[width:].any()
 
 
-def test_norm_and_quantise(runner: Runner, rng: np.random.Generator) -> None:
-    """Both in one go: as the quantised reference of the norm, up to one step of rounding."""
+def test_norm_and_quantize(runner: Runner, rng: np.random.Generator) -> None:
+    """Both in one go: as the quantized reference of the norm, up to one step of rounding."""
     width, padded = 96, 128
     x, weight = np.zeros((7, padded), np.float32), np.zeros(padded, np.float32)
     x[:, :width] = rng.standard_normal((7, width))
     weight[:width] = rng.standard_normal(width) + 1
-    got = _prepare(runner, x, weight, quantise=True, zero_point=8, width=width, group=4)
+    got = _prepare(runner, x, weight, quantize=True, zero_point=8, width=width, group=4)
     y = np.zeros_like(x)
     y[:, :width] = rmsnorm_reference(x[:, :width], weight[:width], EPS)
-    want = quantise_reference(y, 8, group=4)
+    want = quantize_reference(y, 8, group=4)
 
     q, q_want = (b[..., 8:].view(np.int8).astype(int) for b in (got, want))
     assert np.abs(q - q_want).max() <= 1
@@ -174,25 +174,25 @@ def test_norm_of_zeros(native: Native) -> None:
     """A row of zeros gives zeros: eps keeps the division finite."""
     x, weight = np.zeros((2, 64), np.float32), np.ones(64, np.float32)
 
-    assert not _prepare(native, x, weight, quantise=False).any()
-    blocks = _prepare(native, x, weight, quantise=True, zero_point=8)
-    assert not dequantise_reference(blocks).any()
+    assert not _prepare(native, x, weight, quantize=False).any()
+    blocks = _prepare(native, x, weight, quantize=True, zero_point=8)
+    assert not dequantize_reference(blocks).any()
 
 
 def test_wanted_rows(native: Native, rng: np.random.Generator) -> None:
     """Rows of x that are named, in their order: how the output head takes what wants logits."""
     x = rng.standard_normal((9, 64)).astype(np.float32)
-    whole = _prepare(native, x, quantise=True)
+    whole = _prepare(native, x, quantize=True)
     for wanted in ([8], [7, 8], [0, 3, 4, 8]):
-        assert np.array_equal(_prepare(native, x, quantise=True, wanted=wanted), whole[wanted])
+        assert np.array_equal(_prepare(native, x, quantize=True, wanted=wanted), whole[wanted])
 
 
 def test_same_bits_alone_and_together(native: Native, rng: np.random.Generator) -> None:
     """A token's blocks do not depend on the tokens around it."""
     x, weight = rng.standard_normal((33, 192)).astype(np.float32), np.ones(192, np.float32)
-    whole = _prepare(native, x, weight, quantise=True)
+    whole = _prepare(native, x, weight, quantize=True)
     for n in (0, 5, 32):
-        assert np.array_equal(_prepare(native, x[n : n + 1], weight, quantise=True)[0], whole[n])
+        assert np.array_equal(_prepare(native, x[n : n + 1], weight, quantize=True)[0], whole[n])
 
 
 def test_add_norm(own: Runner, rng: np.random.Generator) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.kv import descriptor
-from helpers.kv_q8 import ByteCache, Queries, dequantise, quantise
+from helpers.kv_q8 import ByteCache, Queries, dequantize, quantize
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import error
 
@@ -22,7 +22,7 @@ QEMU_SHAPES = SHAPES[:1] + SHAPES[2:3]
 
 # Of the largest output, against the same integers: 14 bits of probabilities and float32 differ.
 SAME_INTEGERS = 5e-4
-# Root mean square, of that of the outputs, against what was not quantised. A byte of normal values
+# Root mean square, of that of the outputs, against what was not quantized. A byte of normal values
 # is off by 0.7 % of their deviation (0.8 % in a value of 128 dims), a score of deviation 2
 # therefore by 0.02: 1.5 % come out, up to 2.3 % for a single token.
 FLOATS = 3e-2
@@ -64,12 +64,12 @@ class Case:
         """The reference on the values that the cache and the queries hold."""
         q = Queries.of(self.q[start : start + tokens], self.runner.target).values
         seen = slice(0, start + tokens)
-        keys = dequantise(*quantise(self.keys[seen], 32))
-        values = dequantise(*quantise(self.values[seen], self.dim))
+        keys = dequantize(*quantize(self.keys[seen], 32))
+        values = dequantize(*quantize(self.values[seen], self.dim))
         return reference(q, keys, values, start)
 
     def want_exact(self, start: int, tokens: int) -> np.ndarray:
-        """The reference on what was not quantised."""
+        """The reference on what was not quantized."""
         seen = slice(0, start + tokens)
         q = self.q[start : start + tokens]
         return reference(q, self.keys[seen], self.values[seen], start)
@@ -143,7 +143,7 @@ def test_one_key_takes_all(runner: Runner, rng: np.random.Generator) -> None:
     case = Case(runner, rng, (64, 2, 2), PAGE + 40)
     last = PAGE + 39
     case.q[last] = 1.0
-    values = dequantise(*quantise(case.values, 64))
+    values = dequantize(*quantize(case.values, 64))
     for winner in (0, PAGE - 1, PAGE, last):
         keys = case.keys.copy()
         keys[winner] = 50.0
@@ -164,7 +164,7 @@ def test_many_small_ones_count(native: Native) -> None:
     case.values[0] = 0.0
     case.cache.write(case.keys, case.values)
     got = case.run(PAGE - 1, 1)
-    keys = dequantise(*quantise(case.keys, 32))
+    keys = dequantize(*quantize(case.keys, 32))
     weight = 255 * np.exp(-keys[0].sum())
 
     assert 0.07 < weight < 0.09
@@ -176,7 +176,7 @@ def test_equal_scores_give_the_mean(native: Native, rng: np.random.Generator) ->
     case = Case(native, rng, (32, 3, 1), 300)
     case.q[:] = 0
     got = case.run(299, 1)[0]
-    values = dequantise(*quantise(case.values, 32))
+    values = dequantize(*quantize(case.values, 32))
 
     assert np.allclose(got, values.mean(0, dtype=np.float64), atol=1e-4)
 

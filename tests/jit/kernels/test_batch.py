@@ -178,7 +178,7 @@ def test_cache_writes_in_company(native: Native, rng: np.random.Generator, shape
 
 
 def test_the_test_can_fail(native: Native, rng: np.random.Generator) -> None:
-    """A row that is given its neighbour's page table gets another result."""
+    """A row that is given its neighbor's page table gets another result."""
     all_ = Sequences(native, rng, SHAPES[0])
     right = all_.attend([1])
     all_.caches[1] = all_.caches[4]

@@ -12,7 +12,7 @@ from helpers.tolerances import assert_close
 from triplepoint.jit.compile import build_assembly, spec
 from triplepoint.jit.dot import KEY_INSTRUCTION
 from triplepoint.jit.kernels import codebook, embed, gemm
-from triplepoint.jit.kernels.activations import dequantise_reference, quantise_reference
+from triplepoint.jit.kernels.activations import dequantize_reference, quantize_reference
 from triplepoint.jit.kernels.codebook import IQ4_NL, reference
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.targets import TARGETS
@@ -50,7 +50,7 @@ class Product:
     ) -> np.ndarray:
         """Every stored output, padding rows too: float32 [tokens, width]."""
         out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
-        blocks = quantise_reference(x, self.activation.zero_point, self.activation.group)
+        blocks = quantize_reference(x, self.activation.zero_point, self.activation.group)
         sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, "blocks": self.weights.blocks}
         args = [self.panels, blocks, out, self.width, np.array([len(x)], np.int64)]
         self.runner.call(spec(gemm.gemm_quant, **sizes), args, 0, len(self.panels))
@@ -58,7 +58,7 @@ class Product:
 
     def want(self, x: np.ndarray) -> np.ndarray:
         """By float64, from the activations that the kernel really multiplies."""
-        seen = dequantise_reference(quantise_reference(x, 0, self.activation.group))
+        seen = dequantize_reference(quantize_reference(x, 0, self.activation.group))
         return gemm.reference(self.weights.values, seen)
 
 
@@ -81,7 +81,7 @@ def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
 
 @pytest.mark.parametrize("fmt", SIBLINGS)
 def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
-    """Each id gives its dequantised row exactly; what lies past the row's width is not written."""
+    """Each id gives its dequantized row exactly; what lies past the row's width is not written."""
     table = _random_bytes(rng, 40, 96, fmt)
     ids = np.array([0, 39, 7, 7, 12], np.int32)
     out = np.full((len(ids), 128), 3.0, np.float32)
@@ -96,7 +96,7 @@ def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
 def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """out = W x for odd shapes and all tile sizes; rows that only pad a panel come out as zeros."""
     for rows, depth in ((70, 192),) if runner.emulated else ((1, 32), (70, 192), (40, 256)):
-        # The `gguf` package has no quantiser for IQ4_NL.
+        # The `gguf` package has no quantizer for IQ4_NL.
         for make in (_random_bytes,) if fmt == "iq4_nl" else (random_matrix, _random_bytes):
             product = Product(runner, make(rng, rows, depth, fmt))
             for tokens in FEW_TOKENS if runner.emulated else TOKENS:

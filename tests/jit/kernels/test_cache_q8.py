@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 from helpers.kv import descriptor
-from helpers.kv_q8 import JUNK, ByteCache, Queries, dequantise, quantise, raw_bytes
+from helpers.kv_q8 import JUNK, ByteCache, Queries, dequantize, quantize, raw_bytes
 from helpers.runners import Native, Runner, Table
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import rope
-from triplepoint.jit.kernels.cache_q8 import quantise_reference
+from triplepoint.jit.kernels.cache_q8 import quantize_reference
 from triplepoint.jit.kernels.kvcache import PAGE, head_words, layer_offsets, page_bytes
 from triplepoint.jit.kernels.rope import rope_store, tables
 
@@ -61,12 +61,12 @@ class Layer:
         keys, values = cache.read()
         here = slice(self.start, self.start + len(self.k))
         k_want, q_want = self.rotated(self.k), self.rotated(self.q) * np.float32(self.scale)
-        kept = dequantise(*quantise(k_want, 32))
+        kept = dequantize(*quantize(k_want, 32))
         # Where rotation in float32 rounds otherwise than in float64, a byte may be the next one.
         assert (keys[here] == kept).mean() > 0.998
-        _, steps = quantise(k_want, 32)
+        _, steps = quantize(k_want, 32)
         assert (np.abs(keys[here] - k_want) <= 0.502 * np.repeat(steps, 32, axis=-1)).all()
-        assert np.array_equal(values[here], dequantise(*quantise(self.v, self.dim)))
+        assert np.array_equal(values[here], dequantize(*quantize(self.v, self.dim)))
         steps = np.repeat(q.scales[..., 0], 32, axis=-1)
         assert (np.abs(q.values - q_want) <= 0.502 * steps).all()
         assert (np.abs(q.q).max(axis=-1) == 127).all()  # each scale makes the most of its byte
@@ -172,7 +172,7 @@ def test_not_a_number_stays_visible(native: Native, rng: np.random.Generator) ->
 
 
 def test_reference_is_the_same_rounding(rng: np.random.Generator) -> None:
-    """The reference beside the kernel keeps what this folder's own quantiser keeps."""
+    """The reference beside the kernel keeps what this folder's own quantizer keeps."""
     x = (rng.standard_normal((50, 128)) * np.exp(rng.standard_normal((50, 1)))).astype(np.float32)
     for dims in (32, 128):
-        assert np.array_equal(quantise_reference(x, dims), dequantise(*quantise(x, dims)))
+        assert np.array_equal(quantize_reference(x, dims), dequantize(*quantize(x, dims)))

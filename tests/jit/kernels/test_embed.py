@@ -7,16 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.matrices import FLOATS, QUANTISED, random_matrix
+from helpers.matrices import FLOATS, QUANTIZED, random_matrix
 from helpers.runners import Native, Runner
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import embed
 
 
-@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS)
 def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
-    """Each id gives its dequantised row exactly; what lies past the row's width is not written."""
+    """Each id gives its dequantized row exactly; what lies past the row's width is not written."""
     width, stride = 96, 128
     table = random_matrix(rng, 40, width, fmt)
     ids = np.array([0, 39, 7, 7, 12], np.int32)

@@ -23,7 +23,7 @@ def _rows(runner: Runner, table: FileMatrix, ids: list[int], stride: int) -> np.
 @pytest.mark.parametrize("fmt", KQUANTS)
 @pytest.mark.parametrize("width", [256, 768])
 def test_rows(runner: Runner, rng: np.random.Generator, fmt: str, width: int) -> None:
-    """Each id gives its dequantised row; what lies past the row's width is not written."""
+    """Each id gives its dequantized row; what lies past the row's width is not written."""
     table, ids = random_k(rng, 40, width, fmt), [0, 39, 7, 7, 12]
     got = _rows(runner, table, ids, width + 64)
 

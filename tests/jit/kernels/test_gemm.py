@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.matrices import (
     FLOATS,
-    QUANTISED,
+    QUANTIZED,
     FileMatrix,
     fused_panels_of,
     matrix_of,
@@ -20,9 +20,9 @@ from triplepoint.jit.compile import Spec, spec
 from triplepoint.jit.dot import _pmaddubs, _pmaddwd
 from triplepoint.jit.kernels import gemm
 from triplepoint.jit.kernels.activations import (
-    dequantise_reference,
+    dequantize_reference,
     group_of,
-    quantise_reference,
+    quantize_reference,
 )
 from triplepoint.jit.kernels.gemm import gemm_float, gemm_quant
 from triplepoint.jit.simd import I8s, I32s, Kernel, i8, i32, kernel
@@ -62,7 +62,7 @@ class Product:
 
     def kernel(self, epilogue: str) -> Spec:
         sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, **self.tiles}
-        if self.weights.form.quantised:
+        if self.weights.form.quantized:
             return spec(
                 gemm_quant,
                 **sizes,
@@ -80,36 +80,36 @@ class Product:
     ) -> np.ndarray:
         """Every stored output, padding rows too: float32 [tokens, width].
 
-        x: float32 [tokens, depth], or quantised blocks uint8 [tokens, blocks, 40].
+        x: float32 [tokens, depth], or quantized blocks uint8 [tokens, blocks, 40].
         """
         out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
         count = np.array([len(x)], np.int64)
         depth = self.weights.depth
-        if not self.weights.form.quantised:
+        if not self.weights.form.quantized:
             args = [self.panels, x, out, depth, depth, self.width, count]
         else:
-            blocks = x if x.ndim == 3 else self.quantised(x)
+            blocks = x if x.ndim == 3 else self.quantized(x)
             args = [self.panels, blocks, out, self.width, count]
         self.runner.call(self.kernel(epilogue), args, *(units or (0, self.units)))
         return out
 
     def seen(self, x: np.ndarray) -> np.ndarray:
         """The activations that the kernel really multiplies."""
-        if not self.weights.form.quantised:
+        if not self.weights.form.quantized:
             return x
-        return dequantise_reference(self.quantised(x))
+        return dequantize_reference(self.quantized(x))
 
-    def quantised(self, x: np.ndarray) -> np.ndarray:
+    def quantized(self, x: np.ndarray) -> np.ndarray:
         """float32 activations as blocks."""
         group = group_of(self.weights.blocks, per_block_scale=self.per_block_scale)
-        return quantise_reference(x, self.zero_point, group)
+        return quantize_reference(x, self.zero_point, group)
 
     @property
     def kind(self) -> str:
-        return "int8 product" if self.weights.form.quantised else "float product"
+        return "int8 product" if self.weights.form.quantized else "float product"
 
 
-@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS)
 def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """out = W x for odd shapes and all tile sizes; rows that only pad a panel come out as zeros."""
     for rows, depth in SHAPES[::2] if runner.emulated else SHAPES:
@@ -123,13 +123,13 @@ def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
             assert not got[:, rows:].any()
 
 
-@pytest.mark.parametrize("fmt", QUANTISED)
+@pytest.mark.parametrize("fmt", QUANTIZED)
 def test_fine(native: Native, rng: np.random.Generator, fmt: str) -> None:
     """Where each block of activations has a scale of its own, it is the one that is used."""
     product = Product(native, random_matrix(rng, 40, DEPTH, fmt), per_block_scale=True)
     sizes = np.exp(rng.uniform(-5, 5, (70, DEPTH // 32))).repeat(32, axis=1)
     x = (rng.standard_normal((70, DEPTH)) * sizes).astype(np.float32)
-    blocks, whole = product.quantised(x), product.run(x)
+    blocks, whole = product.quantized(x), product.run(x)
     scales = blocks[..., :4].copy().view(np.float32)[..., 0]
 
     assert_close(
@@ -172,7 +172,7 @@ def test_silu_mul(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
         assert not got[:, rows:].any()
 
 
-@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS)
 def test_same_bits_in_any_tile(native: Native, rng: np.random.Generator, fmt: str) -> None:
     """A token's outputs have the same bits alone, in any chunk and at any place in it."""
     product = Product(native, random_matrix(rng, 40, DEPTH, fmt))
@@ -191,7 +191,7 @@ def test_same_bits_with_any_tile(native: Native, rng: np.random.Generator, fmt: 
     product = Product(native, random_matrix(rng, 40, 192, fmt))
     x = rng.standard_normal((20, 192)).astype(np.float32)
     plans = [{"tile": 1}, {"tile": 4}, {"tile": 9}]
-    if product.weights.form.quantised:
+    if product.weights.form.quantized:
         plans += [{"max_single_tile": 9}, {"tile": 2, "max_single_tile": 7}]
     for tokens in (1, 5, 9, 10, 20):
         product.tiles = {}
@@ -251,7 +251,7 @@ def _extreme_activations(depth: int) -> np.ndarray:
 
 
 def _as_blocks(q: np.ndarray, zero_point: int) -> np.ndarray:
-    """int8 [tokens, depth] with scale 1 as quantised blocks."""
+    """int8 [tokens, depth] with scale 1 as quantized blocks."""
     grouped = q.reshape(len(q), -1, 32)
     out = np.zeros((*grouped.shape[:2], 40), np.uint8)
     out[..., :4] = np.frombuffer(np.float32(1).tobytes(), np.uint8)
@@ -261,7 +261,7 @@ def _as_blocks(q: np.ndarray, zero_point: int) -> np.ndarray:
     return out
 
 
-@pytest.mark.parametrize("fmt", QUANTISED)
+@pytest.mark.parametrize("fmt", QUANTIZED)
 def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
     """The largest weights times the largest activations: no 16-bit sum saturates or wraps."""
     weights = _extreme_weights(fmt, DEPTH)
@@ -331,7 +331,7 @@ def test_denormal_scales(runner: Runner) -> None:
 
 def test_zero_weights_and_activations(native: Native) -> None:
     """Zeros in, exact zeros out."""
-    for fmt in QUANTISED + FLOATS:
+    for fmt in QUANTIZED + FLOATS:
         product = Product(native, matrix_of(np.zeros((3, DEPTH), np.float32), fmt))
         assert not product.run(np.ones((2, DEPTH), np.float32)).any()
         product = Product(native, matrix_of(np.ones((3, DEPTH), np.float32), fmt))

@@ -17,9 +17,9 @@ from triplepoint.jit.kernels import gemm
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
     Kind,
-    dequantise_reference,
+    dequantize_reference,
     field_reference,
-    quantise_reference,
+    quantize_reference,
 )
 from triplepoint.jit.kernels.gemm_k import UNPACK_FROM, gemm_k, scratch_bytes
 from triplepoint.jit.targets import TARGETS
@@ -51,10 +51,10 @@ class Product:
     ) -> np.ndarray:
         """Every stored output, padding rows too: float32 [tokens, width].
 
-        x: float32 [tokens, depth], or quantised blocks uint8 [tokens, depth / 32, 40].
+        x: float32 [tokens, depth], or quantized blocks uint8 [tokens, depth / 32, 40].
         """
         out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
-        blocks = x if x.ndim == 3 else quantise_reference(x, 0, 8, self.kind)
+        blocks = x if x.ndim == 3 else quantize_reference(x, 0, 8, self.kind)
         sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, "blocks": self.weights.blocks}
         kernel = spec(gemm_k, **sizes, **self.tiles)
         count = np.array([len(x)], np.int64)
@@ -65,7 +65,7 @@ class Product:
 
 def _seen(x: np.ndarray) -> np.ndarray:
     """The activations that the kernel really multiplies."""
-    return dequantise_reference(quantise_reference(x, 0, 8))
+    return dequantize_reference(quantize_reference(x, 0, 8))
 
 
 @pytest.mark.parametrize("fmt", KQUANTS)
@@ -137,7 +137,7 @@ def test_same_bits_in_any_tile(runner: Runner, rng: np.random.Generator, fmt: st
 
 
 def _as_blocks(q: np.ndarray, kind: Kind) -> np.ndarray:
-    """int8 [tokens, depth] with scale 1 as quantised blocks."""
+    """int8 [tokens, depth] with scale 1 as quantized blocks."""
     grouped = q.reshape(len(q), -1, 32)
     out = np.zeros((*grouped.shape[:2], BLOCK_BYTES), np.uint8)
     out[..., :4] = np.frombuffer(np.float32(1).tobytes(), np.uint8)

@@ -17,9 +17,9 @@ from triplepoint.jit.dot import KEY_INSTRUCTION
 from triplepoint.jit.kernels import embed, gemm, moe
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
-    dequantise_reference,
+    dequantize_reference,
     field_reference,
-    quantise_reference,
+    quantize_reference,
 )
 from triplepoint.jit.kernels.gemm_k import UNPACK_FROM, gemm_k, scratch_bytes
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
@@ -44,9 +44,9 @@ class Product:
         self.scratch = np.full(size, 0xEE, np.uint8)
 
     def prepared(self, x: np.ndarray) -> np.ndarray:
-        """float32 [tokens, depth] -> quantised blocks."""
+        """float32 [tokens, depth] -> quantized blocks."""
         kind, group, zero_point = self.activation
-        return quantise_reference(x, zero_point, group, kind)
+        return quantize_reference(x, zero_point, group, kind)
 
     def run(self, x: np.ndarray, epilogue: gemm.Epilogue = "store") -> np.ndarray:
         """Every stored output, padding rows too. x: float32 rows, or blocks of uint8."""
@@ -60,10 +60,10 @@ class Product:
 
     def want(self, x: np.ndarray) -> np.ndarray:
         """By float64, from the activations that the kernel really multiplies."""
-        return gemm.reference(self.weights.values, dequantise_reference(self.prepared(x)))
+        return gemm.reference(self.weights.values, dequantize_reference(self.prepared(x)))
 
     def as_blocks(self, q: np.ndarray) -> np.ndarray:
-        """int8 [tokens, depth] with scale 1 as quantised blocks."""
+        """int8 [tokens, depth] with scale 1 as quantized blocks."""
         kind, _, zero_point = self.activation
         grouped = q.reshape(len(q), -1, 32)
         out = np.zeros((*grouped.shape[:2], BLOCK_BYTES), np.uint8)
@@ -95,7 +95,7 @@ def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
 
 @pytest.mark.parametrize("fmt", SMALL)
 def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
-    """Each id gives its dequantised row; what lies past the row's width is not written."""
+    """Each id gives its dequantized row; what lies past the row's width is not written."""
     table, ids = random_small(rng, 40, DEPTH, fmt), np.array([0, 39, 7, 7, 12], np.int32)
     out = np.full((len(ids), DEPTH + 64), 3.0, np.float32)
     args = [table.raw, ids, out, table.raw.shape[1], 2, DEPTH + 64]
@@ -201,14 +201,14 @@ def test_gates_of_another_type(rng: np.random.Generator, best: Native, gate: str
     up, tokens = random_matrix(rng, 33, 64, "q4_0"), 7
     panels = panels_of(up, best.target)
     kind, group, zero_point = up.form.activation(best.target, 64)
-    blocks = quantise_reference(rng.standard_normal((tokens, 64)), zero_point, group, kind)
+    blocks = quantize_reference(rng.standard_normal((tokens, 64)), zero_point, group, kind)
     width = len(panels) * 2 * best.target.lanes
     before = rng.standard_normal((tokens, width)).astype(np.float32)
     out, count = before.copy(), np.array([tokens], np.int64)
     kernel = spec(gemm.gemm_quant, fmt="q4_0", epilogue=f"after_{gate}", blocks=2)
     best.call(kernel, [panels, blocks, out, width, count], 0, len(panels))
 
-    wide, product = before[:, :33].astype(np.float64), dequantise_reference(blocks) @ up.values.T
+    wide, product = before[:, :33].astype(np.float64), dequantize_reference(blocks) @ up.values.T
     inner = np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
     gated = wide / (1 + np.exp(-wide)) if gate == "silu" else wide / 2 * (1 + np.tanh(inner))
     assert_close(out[:, :33], (gated * product).astype(np.float32), "silu")

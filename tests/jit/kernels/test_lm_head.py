@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.kquants import KQUANTS, random_k
-from helpers.matrices import FLOATS, QUANTISED, panels_of, random_matrix
+from helpers.matrices import FLOATS, QUANTIZED, panels_of, random_matrix
 from helpers.runners import Native, Runner
 from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import gemm_k, lm_head
-from triplepoint.jit.kernels.activations import dequantise_reference, quantise_reference
+from triplepoint.jit.kernels.activations import dequantize_reference, quantize_reference
 
 ROWS = 500  # of the vocabulary: the last panel is not full
 
@@ -29,8 +29,8 @@ class Head:
         self.x = rng.standard_normal((3, depth)).astype(np.float32)
         self.prepared = self.x
         if kind != "float":
-            self.prepared = quantise_reference(self.x, zero, group, kind)
-            self.x = dequantise_reference(self.prepared)
+            self.prepared = quantize_reference(self.x, zero, group, kind)
+            self.x = dequantize_reference(self.prepared)
         self.tolerance = {"float": "float product", "blocks": "int8 product", "k": "k product"}[
             form.family
         ]
@@ -48,7 +48,7 @@ class Head:
         return out
 
 
-@pytest.mark.parametrize("fmt", QUANTISED + FLOATS + KQUANTS)
+@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS + KQUANTS)
 def test_the_allowed_ones_only(native: Native, rng: np.random.Generator, fmt: str) -> None:
     """What a mask allows has the bits that it has among all; the rest is not written."""
     _check_allowed(native, rng, fmt)

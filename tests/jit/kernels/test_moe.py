@@ -9,7 +9,7 @@ import pytest
 from helpers.kquants import KQUANTS, random_k
 from helpers.matrices import (
     FLOATS,
-    QUANTISED,
+    QUANTIZED,
     FileMatrix,
     fused_panels_of,
     panels_of,
@@ -22,9 +22,9 @@ from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import gemm, gemm_k, moe
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
-    dequantise_reference,
+    dequantize_reference,
     group_of,
-    quantise_reference,
+    quantize_reference,
 )
 
 # Experts and how many a token takes: fewer than a vector's lanes, not a multiple of them, all.
@@ -155,11 +155,11 @@ class Product:
     def prepared(self, x: np.ndarray) -> np.ndarray:
         """float32 rows as the kernel takes them."""
         kind, group, zero = self.activation
-        return x if kind == "float" else quantise_reference(x, zero, group, kind)
+        return x if kind == "float" else quantize_reference(x, zero, group, kind)
 
     def seen(self, x: np.ndarray) -> np.ndarray:
         """The activations that the kernel really multiplies."""
-        return x if self.activation.kind == "float" else dequantise_reference(self.prepared(x))
+        return x if self.activation.kind == "float" else dequantize_reference(self.prepared(x))
 
     def run(self, x: np.ndarray, ids: np.ndarray, share: int, epilogue: str) -> np.ndarray:
         """x [tokens * used / share, depth], ids [tokens, used] -> [tokens * used, width]."""
@@ -186,7 +186,7 @@ def _experts(rng: np.random.Generator, rows: int, fmt: str) -> list[FileMatrix]:
     return [make(rng, rows, depth, fmt) for _ in range(EXPERTS)]
 
 
-@pytest.mark.parametrize("fmt", QUANTISED + FLOATS + KQUANTS)
+@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS + KQUANTS)
 def test_down(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """A row for each pair, times its expert's matrix; padding rows come out as zeros."""
     product = Product(runner, _experts(rng, 33, fmt))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.matrices import FLOATS, QUANTISED, random_matrix
+from helpers.matrices import FLOATS, QUANTIZED, random_matrix
 from helpers.runners import Native, Runner
 
 from triplepoint.jit.compile import spec
@@ -29,7 +29,7 @@ def _packed(
     return out
 
 
-@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS)
 def test_plain_matrix(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """Both halves of a panel come from one matrix, `lanes` rows apart; the rest is as in numpy."""
     lanes = runner.target.lanes
@@ -42,7 +42,7 @@ def test_plain_matrix(runner: Runner, rng: np.random.Generator, fmt: str) -> Non
             assert np.array_equal(got, pack_reference(raw, second, fmt, runner.target, 2 * lanes))
 
 
-@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS)
 def test_fused_matrices(native: Native, rng: np.random.Generator, fmt: str) -> None:
     """Gate rows fill the first half of each panel and up rows the second."""
     lanes, depth = native.target.lanes, DEPTHS[fmt][1]
@@ -53,7 +53,7 @@ def test_fused_matrices(native: Native, rng: np.random.Generator, fmt: str) -> N
         assert np.array_equal(got, pack_reference(gate, up, fmt, native.target, lanes))
 
 
-@pytest.mark.parametrize("fmt", QUANTISED + FLOATS)
+@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS)
 def test_fewer_rows_than_lanes(native: Native, rng: np.random.Generator, fmt: str) -> None:
     """Where the second half has no rows at all, its address is not followed past the matrix."""
     lanes, form = native.target.lanes, FORMATS[fmt]

@@ -69,7 +69,7 @@ def test_fewer_rows_than_lanes(native: Native, rng: np.random.Generator, fmt: st
 
 @pytest.mark.parametrize("fmt", KQUANTS)
 def test_panels_mean_the_weights(native: Native, rng: np.random.Generator, fmt: str) -> None:
-    """Read by the table in the module's docstring, a panel gives what `gguf` dequantises.
+    """Read by the table in the module's docstring, a panel gives what `gguf` dequantizes.
 
     This holds the reference itself against an oracle: every nibble, upper bit, scale and min.
     """

@@ -11,7 +11,7 @@ from triplepoint.jit.kernels.panels import FORMATS
 
 
 def test_pair_up(own: Runner) -> None:
-    """With -2 every odd entry becomes its neighbour's; with -1 nothing changes."""
+    """With -2 every odd entry becomes its neighbor's; with -1 nothing changes."""
     for mask, want in ((-2, [7, 7, 3, 3, 5, 5]), (-1, [7, 1, 3, 9, 5, 2])):
         active = np.array([7, 1, 3, 9, 5, 2], np.int32)
         kernel = spec(perturb.alias, count=6, mask=mask)

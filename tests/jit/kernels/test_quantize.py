@@ -5,7 +5,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
-from helpers.quantised import awkward_rows, cosine, total_error
+from helpers.quantized import awkward_rows, cosine, total_error
 from helpers.runners import Runner
 
 from triplepoint.jit.compile import spec
@@ -17,7 +17,7 @@ TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 
 def made(runner: Runner, rows: np.ndarray, fmt: str) -> np.ndarray:
     out = np.full((rows.size // 32, FORMATS[fmt].file_bytes), 0xAA, np.uint8)
-    kernel = spec(quantize.quantise_blocks, fmt=fmt)
+    kernel = spec(quantize.quantize_blocks, fmt=fmt)
     runner.call(kernel, [rows, out], 0, rows.size // (32 * quantize.LANES))
     return out
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.quantised import (
+from helpers.quantized import (
     ALLOWED,
     ALLOWED_OTHERS,
     awkward_rows,
     cosine,
-    dequantised,
+    dequantized,
     relative_error,
     total_error,
 )
@@ -22,7 +22,7 @@ from triplepoint.jit.kernels.quantize_store import KTYPES
 
 WIDTH = 512
 
-# Root mean square error of a normal distribution, in its deviations. llama.cpp's own quantisers
+# Root mean square error of a normal distribution, in its deviations. llama.cpp's own quantizers
 # (ggml 0.25.3) have 0.297, 0.151, 0.0716, 0.0363 and 0.0178 on the same data without an imatrix,
 # and 0.269, 0.145, 0.0710, 0.0355 and 0.0174 with one of equal weights.
 NORMAL = {"q2_k": 0.285, "q3_k": 0.1445, "q4_k": 0.0712, "q5_k": 0.0356, "q6_k": 0.0169}
@@ -31,7 +31,7 @@ NORMAL = {"q2_k": 0.285, "q3_k": 0.1445, "q4_k": 0.0712, "q5_k": 0.0356, "q6_k":
 def made(runner: Runner, rows: np.ndarray, weights: np.ndarray, fmt: str, by_size: bool = False):
     form = KTYPES[fmt]
     out = np.full((rows.size // 256, form.nbytes), 0xAA, np.uint8)
-    kernel = spec(quantize_k.quantise_k, fmt=fmt, by_size=by_size)
+    kernel = spec(quantize_k.quantize_k, fmt=fmt, by_size=by_size)
     grids = np.array(form.grids, np.float32)
     runner.call(kernel, [rows, weights, grids, out, len(weights) // 256], 0, len(out))
     return out
@@ -62,7 +62,7 @@ def test_error(fmt: str) -> None:
 
 @pytest.mark.parametrize("fmt", KTYPES)
 def test_error_of_normal_weights(rng: np.random.Generator, fmt: str) -> None:
-    """No farther from a normal distribution than llama.cpp's quantisers are."""
+    """No farther from a normal distribution than llama.cpp's quantizers are."""
     rows = (rng.standard_normal((64, 512)) * 0.02).astype(np.float32)
     stored = reference(rows, np.ones_like(rows), fmt, by_size=fmt == "q2_k")
 
@@ -73,7 +73,7 @@ def test_error_of_normal_weights(rng: np.random.Generator, fmt: str) -> None:
 def test_even_rows(fmt: str) -> None:
     """Rows of one value, of either sign or zero, come back within fp16's precision."""
     rows = np.repeat(np.array([0, 0.7, -0.3, 0.05, -60], np.float32), 256).reshape(5, 256)
-    back = dequantised(reference(rows, np.ones_like(rows), fmt), fmt)
+    back = dequantized(reference(rows, np.ones_like(rows), fmt), fmt)
 
     assert np.allclose(back, rows, rtol=2e-3, atol=0)
 
@@ -84,9 +84,9 @@ def test_weights_matter(rng: np.random.Generator, fmt: str) -> None:
     rows = (rng.standard_normal((32, 256)) * 0.02).astype(np.float32)
     weights = _ones(256)
     weights[::4] = 100
-    even = dequantised(reference(rows, np.ones_like(rows), fmt), fmt) - rows
+    even = dequantized(reference(rows, np.ones_like(rows), fmt), fmt) - rows
     skewed = reference(rows, np.broadcast_to(weights, rows.shape), fmt)
-    uneven = dequantised(skewed, fmt) - rows
+    uneven = dequantized(skewed, fmt) - rows
     dear = weights == 100
 
     assert (uneven[:, dear] ** 2).mean() < 0.9 * (even[:, dear] ** 2).mean()

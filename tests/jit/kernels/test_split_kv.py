@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from helpers.kv import Cache, descriptor, queries, uses_bf16_queries
-from helpers.kv_q8 import ByteCache, Queries, dequantise, quantise
+from helpers.kv_q8 import ByteCache, Queries, dequantize, quantize
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import assert_close, error
 
@@ -105,7 +105,7 @@ class Case:
         keys, values = self.keys[seen], self.values[seen]
         if self.kv == "q8":
             q = Queries.of(q, self.runner.target).values
-            keys, values = dequantise(*quantise(keys, 32)), dequantise(*quantise(values, self.dim))
+            keys, values = dequantize(*quantize(keys, 32)), dequantize(*quantize(values, self.dim))
         elif self.kv == "bf16":
             q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv) else q
             keys, values = to_bf16(keys), to_bf16(values)

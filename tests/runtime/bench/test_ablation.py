@@ -77,5 +77,5 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "spin=0us" in out
     assert "chosen: decode threads" in out
-    assert main(["bench", "--ablate", "colour", "--tests", "pp4"]) == 2
+    assert main(["bench", "--ablate", "color", "--tests", "pp4"]) == 2
     assert "known: threads, chunk" in capsys.readouterr().err

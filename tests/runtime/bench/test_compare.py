@@ -194,8 +194,8 @@ def test_a_peer_that_breaks_the_protocol(script: str, message: str, tmp_path: Pa
 # --- a contest
 
 
-def test_a_match_compares_neighbours() -> None:
-    """The best setting by median; the ratio is of medians, its spread of neighbours."""
+def test_a_match_compares_neighbors() -> None:
+    """The best setting by median; the ratio is of medians, its spread of neighbors."""
     case = Case(prompt=10)
     ours = Result(case, (1.0, 2.0, 4.0))
     slow, fast = Result(case, (9.0, 9.0, 9.0)), Result(case, (2.0, 8.0, 4.0))

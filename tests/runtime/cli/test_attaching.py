@@ -98,7 +98,7 @@ def test_what_cannot_be_attached_is_named(agent: Agent, folder: Path) -> None:
         ("What failed?", "What failed in stdin.txt?"),
         ("What failed in stdin.txt?", "What failed in stdin.txt?"),
         ("What failed in @-?", "What failed in stdin.txt?"),
-        ("Summarise it", "Summarise it\n\nLook in stdin.txt."),
+        ("Summarize it", "Summarize it\n\nLook in stdin.txt."),
         ("What failed? And when?", "What failed? And when?\n\nLook in stdin.txt."),
         ("Is @app.log like this?", "Is app.log like this?\n\nLook in stdin.txt."),
     ],

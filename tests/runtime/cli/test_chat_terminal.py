@@ -248,7 +248,7 @@ def test_what_is_saved_is_the_conversation(chat: Any, work: Path) -> None:
 def test_another_model_is_told_what_was_said(chat: Any) -> None:
     """Questions and answers go along, other conversations are closed; the chat says both."""
     terminal = chat(text("Blue."))
-    terminal.type("Which colour?")
+    terminal.type("Which color?")
     terminal.wait_for("\n? ")
     terminal.type("/fork")
     terminal.wait_for("in conversation 2 of 2")
@@ -262,7 +262,7 @@ def test_another_model_is_told_what_was_said(chat: Any) -> None:
         messages = other.requests[0]["messages"]
 
     contents = [m["content"] for m in messages if m["role"] != "system"]
-    assert contents == ["Which colour?", "Blue.", "And now?"]
+    assert contents == ["Which color?", "Blue.", "And now?"]
     terminal.type("/exit")
     assert terminal.end() == 0
 

@@ -34,23 +34,23 @@ def test_the_recorded_run_is_shown(triplepoint: Run, recorded: Path) -> None:
     assert not re.search(r"[^\n\x20-\x7e→…µ]", done.stdout)
 
 
-def test_on_a_terminal_there_are_colours(on_terminal: Terminal, recorded: Path) -> None:
-    """A terminal gets colours, one with NO_COLOR or TERM=dumb none, and the same text."""
-    colours = re.compile(r"\x1b\[[0-9;]*m")
+def test_on_a_terminal_there_are_colors(on_terminal: Terminal, recorded: Path) -> None:
+    """A terminal gets colors, one with NO_COLOR or TERM=dumb none, and the same text."""
+    colors = re.compile(r"\x1b\[[0-9;]*m")
     shown = {
         name: on_terminal("replay", recorded, more=more)
         for name, more in {
-            "colour": {},
+            "color": {},
             "no_color": {"NO_COLOR": "1"},
             "dumb": {"TERM": "dumb"},
         }.items()
     }
 
     assert {status for status, _ in shown.values()} == {0}
-    assert colours.search(shown["colour"][1])
+    assert colors.search(shown["color"][1])
     assert "\x1b" not in shown["no_color"][1] + shown["dumb"][1]
-    assert "\x1b" not in colours.sub("", shown["colour"][1])
-    plain = [[x.rstrip() for x in colours.sub("", s).splitlines()] for _, s in shown.values()]
+    assert "\x1b" not in colors.sub("", shown["color"][1])
+    plain = [[x.rstrip() for x in colors.sub("", s).splitlines()] for _, s in shown.values()]
     assert plain[0] == plain[1] == plain[2]
 
 

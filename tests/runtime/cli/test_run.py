@@ -78,7 +78,7 @@ def test_verbose_is_the_table(triplepoint: Run, nano: Path, folder: Path, env: d
 def test_on_a_terminal_the_answer_is_the_same(
     on_terminal: Terminal, nano: Path, folder: Path
 ) -> None:
-    """Colours aside, a terminal shows what a pipe gets."""
+    """Colors aside, a terminal shows what a pipe gets."""
     status, shown = on_terminal("run", QUESTION, "--dir", folder)
 
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)

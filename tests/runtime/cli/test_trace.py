@@ -261,7 +261,7 @@ def test_view_names_its_page(cli: Cli, tmp_path: Path) -> None:
 def test_what_is_shown_is_drawn(
     triplepoint: Callable[..., subprocess.CompletedProcess[str]], recorded: Path, tmp_path: Path
 ) -> None:
-    """--svg writes the timeline as a picture in colours that loads nothing from elsewhere."""
+    """--svg writes the timeline as a picture in colors that loads nothing from elsewhere."""
     target = tmp_path / "shown.svg"
 
     done = triplepoint("trace", "show", recorded, "--svg", target)

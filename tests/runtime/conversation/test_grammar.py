@@ -20,7 +20,7 @@ from triplepoint.tools import Tool, ToolSet, tool
 MakeTokenizer = Callable[..., Tokenizer]
 
 
-class Colour(Enum):
+class Color(Enum):
     """Two texts that JSON must escape, and one that it need not."""
 
     RED = "red"
@@ -53,7 +53,7 @@ def many(
     text: str,
     count: Annotated[int, Field(ge=1, le=12)],
     share: float,
-    colour: Colour,
+    color: Color,
     mode: Literal["a", "b", 3],
     points: list[Point],
     names: dict[str, int],
@@ -121,7 +121,7 @@ def test_random_logits_make_valid_calls(
     tokenizer = make_tokenizer() if tags else make_tokenizer(tags=())
     grammar = CallGrammar(tokenizer, TOOLS.schemas())
     rng = np.random.default_rng(seed)
-    # Without a push towards the ends of strings and lists, random text goes on for long.
+    # Without a push toward the ends of strings and lists, random text goes on for long.
     ends = {tokenizer.encode(text)[0]: 2.0 for text in ('"', "]", "}", "<")}
 
     finished = 0
@@ -179,7 +179,7 @@ GOOD = (
     '{"name": "read_file", "arguments": {"path": "a b/é \\"x\\" \\n"}}',
     '{"name": "read_file", "arguments": {"path": "x", "start": -3, "end": null}}',
     '{"name": "no_arguments", "arguments": {}}',
-    '{"name": "many", "arguments": {"text": "", "count": 12, "share": 1.5e3, "colour": "a\\nb", '
+    '{"name": "many", "arguments": {"text": "", "count": 12, "share": 1.5e3, "color": "a\\nb", '
     '"mode": 3, "points": [{"x": 1, "label": null}, {"x": 0.5}], "names": {"a": 1, "b": 2}}}',
 )
 BAD = (
@@ -201,7 +201,7 @@ BAD = (
     '{"name": "read_file", "arguments": {"path": "x", "path": "y"}}',
     '{"name": "read_file", "arguments": {"path": "x</tool_call>',
     '{"name": "many", "arguments": {"text": "", "count": 13',
-    '{"name": "many", "arguments": {"text": "", "count": 1, "share": 1, "colour": "blue"',
+    '{"name": "many", "arguments": {"text": "", "count": 1, "share": 1, "color": "blue"',
 )  # fmt: skip
 
 

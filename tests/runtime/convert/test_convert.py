@@ -173,7 +173,7 @@ def test_cut_weights(tmp_path: Path) -> None:
 
 
 def test_what_is_not_supported(tmp_path: Path) -> None:
-    """Other types, architectures, quantised checkpoints, other numbers: each by name."""
+    """Other types, architectures, quantized checkpoints, other numbers: each by name."""
     write_checkpoint(tmp_path)
     assert "unknown type 'q4_0'; known: auto, f32" in failure(tmp_path, "q4_0")
     config = json.loads((tmp_path / "config.json").read_text())

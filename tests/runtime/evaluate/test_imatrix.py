@@ -104,7 +104,7 @@ def test_threads(tmp_path: Path) -> None:
 
 
 def test_file(tmp_path: Path) -> None:
-    """The file has two tensors a matrix; quantising reads it and uses it."""
+    """The file has two tensors a matrix; quantizing reads it and uses it."""
     tiny_models.write_model(tmp_path / "model.gguf", "llama", "f32")
     found = collected(tmp_path / "model.gguf", 1)
     path = tmp_path / "imatrix.gguf"

@@ -203,7 +203,7 @@ def tensor_cases() -> list[tuple[str, str, str, Crafted]]:
         ("offset huge", "tensor 't' offset", "run past", placed(2**64 - 32)),
         ("offset plus size wraps", "tensor 't' offset", "run past", placed(2**63)),
         ("data past the end by one", "tensor 't' offset", "run past", placed(32, data=63)),
-        ("quantised size past the end", "tensor 't' offset", "run past",
+        ("quantized size past the end", "tensor 't' offset", "run past",
          one().u32(2).u64(2**31).u64(2**31).u32(q4_0).mark().u64(0).pad(256)),
         ("no data at all", "tensor 't' offset", "run past",
          one().u32(1).u64(8).u32(0).mark().u64(0)),

@@ -65,7 +65,7 @@ def tree(folder: Path) -> set[str]:
 
 
 def test_a_model_of_another_tool_is_found(make: Make, settings: Settings) -> None:
-    """By repository, quantisation and file; without a choice by the repository alone."""
+    """By repository, quantization and file; without a choice by the repository alone."""
     repo = make("org/one", {"A-Q4_K_M.gguf": b"a", "A-Q8_0.gguf": b"b", "x.json": b"c"}, ref="main")
 
     for text, file in {
@@ -123,7 +123,7 @@ def test_what_is_not_there(make: Make, settings: Settings) -> None:
 
 
 def test_a_damaged_file_is_refused(make: Make, settings: Settings, recorder: Any) -> None:
-    """Contents are validated against the blob's name: once, and again when the file was written to."""
+    """Contents are checked against the blob's name: once, and again after a write."""
     repo = make("org/one", {"A.gguf": b"a" * 1000}, ref="main")
     blob = repo.snapshots / COMMIT / "A.gguf"
     for checks in (1, 0):
@@ -359,7 +359,7 @@ def test_every_problem_is_named(tiny_model: Callable[[str], Path], tmp_path: Pat
         ("TQ2_0", False),
     ],
 )
-def test_quantisations_that_cannot_be_run(label: str, runs: bool) -> None:
+def test_quantizations_that_cannot_be_run(label: str, runs: bool) -> None:
     """A name that speaks of a type without kernels is refused before a download."""
     assert (unsupported_quant(label) is None) is runs
 

@@ -101,7 +101,7 @@ def test_paths_are_no_names() -> None:
         ("Q4U-7B.gguf", ""),
     ],
 )
-def test_quantisation_of_a_name(path: str, quant: str) -> None:
+def test_quantization_of_a_name(path: str, quant: str) -> None:
     """Files and folders say it in many ways."""
     assert quant_of(path) == quant
 
@@ -156,7 +156,7 @@ def test_variants_are_put_together() -> None:
     ],
 )
 def test_selectors(selector: str | None, name: str) -> None:
-    """A quantisation in any case, a file in any folder, a part of a name."""
+    """A quantization in any case, a file in any folder, a part of a name."""
     assert choose(MANY, selector, "a/b").name == name
 
 
@@ -170,7 +170,7 @@ def test_nothing_is_guessed(selector: str) -> None:
 
 
 def test_several_fit() -> None:
-    """Two models of one quantisation must be told apart by their files."""
+    """Two models of one quantization must be told apart by their files."""
     two = files("A-Q4_K_M.gguf", "B-Q4_K_M.gguf", "B-Q8_0.gguf")
     for selector in (None, "Q4_K_M"):
         with pytest.raises(ChoiceError, match=r"2 files for Q4_K_M; .*:A-Q4_K_M\.gguf") as caught:
@@ -181,7 +181,7 @@ def test_several_fit() -> None:
 
 
 def test_a_single_model_needs_no_name() -> None:
-    """Whatever it is quantised to."""
+    """Whatever it is quantized to."""
     assert choose(files("A-Q8_0.gguf", "mmproj-x.gguf"), None, "a/b").quant == "Q8_0"
     assert choose(files("model.gguf"), None, "a/b").quant == ""
     with pytest.raises(ModelError, match="no GGUF file"):

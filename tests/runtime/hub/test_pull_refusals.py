@@ -79,7 +79,7 @@ def test_a_hint_is_not_waited_for(hub: FakeHub, settings: Settings) -> None:
     assert "did you mean" not in str(caught.value)
 
 
-def test_a_quantisation_that_is_not_there(hub: FakeHub, settings: Settings) -> None:
+def test_a_quantization_that_is_not_there(hub: FakeHub, settings: Settings) -> None:
     """The error carries what there is to choose from, and nothing was downloaded."""
     hub.repos["org/one"].files = {f"One-{q}.gguf": b"x" for q in ("Q5_K_M", "Q8_0")}
 

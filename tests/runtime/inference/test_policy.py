@@ -19,7 +19,7 @@ from triplepoint.runtime.inference.policy import (
     choose_split,
     choose_threads,
     choose_tile,
-    neighbours,
+    neighbors,
     worth_trying,
 )
 from triplepoint.runtime.physics.costs import ModelCost
@@ -43,7 +43,7 @@ def model(millions: int) -> ModelCost:
         body_bytes=millions * 500_000,
         head_bytes=millions * 60_000,
         kv_bytes=4096.0,
-        quantised=True,
+        quantized=True,
         kv_heads=8,
     )
 
@@ -118,15 +118,15 @@ def test_what_is_worth_a_trial() -> None:
     """Where nothing else was measured: what the bus alone decides, not what arithmetic does."""
     alone = known(600, machine(2, 30))
     assert worth_trying(alone, 0, 2, 1)
-    assert neighbours(alone, 0, 2, 2) == [[1]]
+    assert neighbors(alone, 0, 2, 2) == [[1]]
     cached = known(40, machine(2, 30))
     assert not worth_trying(cached, 0, 2, 1), "two cores read their caches twice as fast"
     measured = known(600, machine(1, 15), machine(2, 30))
-    assert neighbours(measured, 0, 2, 2) == [], "half the bandwidth: there is no doubt"
+    assert neighbors(measured, 0, 2, 2) == [], "half the bandwidth: there is no doubt"
     many = known(600, machine(12, 60))
-    assert neighbours(many, 0, 12, 12) == [[8, 6, 4, 3, 2, 1]]
+    assert neighbors(many, 0, 12, 12) == [[8, 6, 4, 3, 2, 1]]
     between = known(600, machine(4, 40), machine(12, 60))
-    assert neighbours(between, 0, 4, 12) == [[3, 2, 1], [6, 8, 12]]
+    assert neighbors(between, 0, 4, 12) == [[3, 2, 1], [6, 8, 12]]
 
 
 def test_at_best() -> None:

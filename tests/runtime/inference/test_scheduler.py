@@ -127,7 +127,7 @@ def test_a_long_prompt_beside_a_decode(engine: Engine, monkeypatch: pytest.Monke
 
 
 def test_stop_ends_its_own_session(engine: Engine) -> None:
-    """A session that is stopped ends; its neighbours write to their ends."""
+    """A session that is stopped ends; its neighbors write to their ends."""
     want = [_run(engine, PROMPTS[n], 120) for n in range(4)]
     sessions = [engine.session() for _ in range(4)]
 

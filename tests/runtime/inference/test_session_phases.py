@@ -102,7 +102,7 @@ def test_weights_are_counted_by_hand(engine: Engine) -> None:
 
     assert engine.cost.body_weights == body
     assert engine.cost.head_weights == tiny.VOCAB * tiny.WIDTH
-    assert engine.cost.quantised
+    assert engine.cost.quantized
     assert engine.cost.kv_bytes == tiny.LAYERS * 2 * tiny.KV_HEADS * tiny.HEAD_DIM * 2
 
 

@@ -52,7 +52,7 @@ def test_float_logits_are_the_same(tmp_path: Path, peer: str, name: str) -> None
 @pytest.mark.parametrize("name", tiny.WIDE)
 @pytest.mark.parametrize("kind", ["q4_0", "q4_k", "q6_k"])
 def test_types_are_as_near(tmp_path: Path, peer: str, name: str, kind: str) -> None:
-    """In other types, too, we are as far from the dequantised model as llama.cpp is."""
+    """In other types, too, we are as far from the dequantized model as llama.cpp is."""
     path, plain, ids = tmp_path / f"{name}.gguf", tmp_path / f"{name}-plain.gguf", _ids(name)
     tiny.write_model(path, name, kind)
     tiny.write_model(plain, name, rounded_to=kind)
@@ -62,8 +62,8 @@ def test_types_are_as_near(tmp_path: Path, peer: str, name: str, kind: str) -> N
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_quantised_logits_are_as_near(tmp_path: Path, peer: str, name: str) -> None:
-    """With Q8_0 we are as far from the dequantised model as llama.cpp is, which rounds as we do.
+def test_quantized_logits_are_as_near(tmp_path: Path, peer: str, name: str) -> None:
+    """With Q8_0 we are as far from the dequantized model as llama.cpp is, which rounds as we do.
 
     Where that model's first choice leads by a clear margin, we choose it too.
     """

@@ -196,7 +196,7 @@ def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(("kv", "target"), [("bf16", None), ("q8", "generic")])
 @pytest.mark.parametrize("name", ["mistral", "qwen2", "gemma3", "phi3-long"])
-def test_same_bits_when_quantised(model: MakeModel, name: str, kv: str, target: str | None) -> None:
+def test_same_bits_when_quantized(model: MakeModel, name: str, kv: str, target: str | None) -> None:
     """The same holds for int8 weights and each cache, in any chunks, on 1, 2 or 3 threads."""
     seen = []
     for threads in (1, 2, 3):
@@ -307,7 +307,7 @@ def test_keys_that_ask_for_nothing(tmp_path: Path, model: MakeModel) -> None:
     ids=["old", "no type", "new"],
 )
 def test_linear_scaling(tmp_path: Path, model: MakeModel, metadata: dict[str, Any]) -> None:
-    """Said in any of three ways, position 4 p is where p was: the first token's neighbours move."""
+    """Said in any of three ways, position 4 p is where p was: the first token's neighbors move."""
     path = tmp_path / "qwen2-f32.gguf"
     tiny.write_model(path, "qwen2", metadata=metadata)
     tables = []

@@ -61,7 +61,7 @@ CASES = [
 def test_logits_equal_transformers(
     tiny_model: MakeModel, kind: str, kv: str, tolerance: float
 ) -> None:
-    """Logits of 150 positions are those of transformers on the dequantised weights."""
+    """Logits of 150 positions are those of transformers on the dequantized weights."""
     pytest.importorskip("torch", reason="the oracle is torch: pip install '.[oracle]'")
     pytest.importorskip(
         "transformers", reason="the oracle is transformers: pip install '.[oracle]'"

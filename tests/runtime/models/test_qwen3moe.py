@@ -74,8 +74,8 @@ def test_logits_equal_llama_cpp(model: MakeModel, peer: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0", "bf16", "bf16+f32"])
-def test_quantised_logits(model: MakeModel, kind: str) -> None:
-    """Against transformers on the dequantised weights, with every expert in use.
+def test_quantized_logits(model: MakeModel, kind: str) -> None:
+    """Against transformers on the dequantized weights, with every expert in use.
 
     Where experts are chosen, an activation rounded to int8 can tip the choice between two that are
     nearly as likely, and no bound on the difference would mean much. In bf16+f32 the gates have a
@@ -91,7 +91,7 @@ def test_quantised_logits(model: MakeModel, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["q8_0", "q4_0"])
-def test_quantised_choices(model: MakeModel, kind: str) -> None:
+def test_quantized_choices(model: MakeModel, kind: str) -> None:
     """With a choice of experts, most positions keep theirs and are as near to transformers.
 
     Random weights have near ties between experts; int8 rounding tips some of them, and such a

@@ -170,7 +170,7 @@ def test_greedy_tokens_are_those_of_llama_cpp(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_quantised_files_agree_with_llama_cpp(
+def test_quantized_files_agree_with_llama_cpp(
     peer: str, model: Make, scores: Scores, talks: list[Talk], kind: str
 ) -> None:
     """On the same file both choose the same: always what is spoken, else at 99 % of positions.

@@ -29,7 +29,7 @@ MODEL = ModelCost(
     body_bytes=560,
     head_bytes=170,
     kv_bytes=64.0,
-    quantised=True,
+    quantized=True,
 )
 MACHINE = MachineProfile(
     cpu="",
@@ -113,9 +113,9 @@ def test_prediction_by_hand() -> None:
 
 
 def test_float_weights_run_in_float() -> None:
-    """Weights that are not quantised are validated against the float32 peak."""
+    """Weights that are not quantized are validated against the float32 peak."""
     cost = PassCost(1e9)
-    floats = dataclasses.replace(MODEL, quantised=False)
+    floats = dataclasses.replace(MODEL, quantized=False)
     assert predict(cost, floats, MACHINE).compute_s == pytest.approx(1e9 / 125e9)
 
 
@@ -170,7 +170,7 @@ def test_rates_that_kernels_reach_name_the_bound() -> None:
 
 def test_a_layer_is_its_part_of_a_pass() -> None:
     """Two layers of a dense model share a pass's counts; the output head is nobody's."""
-    model = ModelCost(2, 4, 64, 1000, 500, 600, 300, 32.0, quantised=True)
+    model = ModelCost(2, 4, 64, 1000, 500, 600, 300, 32.0, quantized=True)
     whole = pass_cost(model, 8, 16, 1, 10, 4)
     one = layer_cost(model, whole, 1, 0)
 
@@ -193,7 +193,7 @@ def test_tokens_that_choose_alike_touch_fewer_experts() -> None:
 def test_a_layer_reads_its_own_experts() -> None:
     """Of a mixture a layer's bytes are those of the experts that it took."""
     model = dataclasses.replace(
-        ModelCost(2, 4, 64, 1000, 500, 600, 300, 32.0, quantised=True),
+        ModelCost(2, 4, 64, 1000, 500, 600, 300, 32.0, quantized=True),
         expert_weights=1600, expert_bytes=1600, experts=8, experts_used=2,
     )  # fmt: skip
     whole = pass_cost(model, 4, 0, 1, 10, 4, experts_read=5)

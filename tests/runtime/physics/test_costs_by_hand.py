@@ -19,7 +19,7 @@ LLAMA = ModelCost(
     body_bytes=140_000_000_000,
     head_bytes=0,
     kv_bytes=2 * LAYERS * KV_HEADS * HEAD_DIM * FP16,
-    quantised=False,
+    quantized=False,
     kv_heads=KV_HEADS,
 )
 H100 = MachineProfile(

@@ -20,7 +20,7 @@ MODEL = ModelCost(
     body_bytes=22_500_000,
     head_bytes=5_625_000,
     kv_bytes=4096.0,
-    quantised=True,
+    quantized=True,
     kv_heads=4,
 )
 MACHINE = MachineProfile(

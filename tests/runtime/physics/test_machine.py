@@ -140,7 +140,7 @@ def test_round_trip_through_json() -> None:
 
 
 def test_merged_takes_the_better_of_each() -> None:
-    """A busy neighbour lowers no limit: the higher rates, the shorter barrier, both counted."""
+    """A busy neighbor lowers no limit: the higher rates, the shorter barrier, both counted."""
     other = dataclasses.replace(
         BY_HAND,
         read_gbps={"L1": 300.0, "L2": 210.0, "L3": 81.0, "DRAM": 10.0},

@@ -47,7 +47,7 @@ def test_file(nano_f32: Path, tmp_path: Path) -> None:
     assert ("blk.0.ffn_down.weight", "Q4_K", "Q5_0") in report.narrowed
     assert report.nbytes == out.stat().st_size
     assert report.types == {kind: list(kinds.values()).count(kind) for kind in set(kinds.values())}
-    assert not report.requantised
+    assert not report.requantized
 
 
 # Mean KL divergence from the F32 file over the text above, in nats. Seen: 1.6e-4, 8.5e-4, 5.9e-3
@@ -79,7 +79,7 @@ def log_probabilities(path: Path, ids: list[int]) -> np.ndarray:
 
 
 def test_experts(tmp_path: Path) -> None:
-    """A mixture of experts: three-dimensional tensors are quantised, the router is not."""
+    """A mixture of experts: three-dimensional tensors are quantized, the router is not."""
     source, out = tmp_path / "moe.gguf", tmp_path / "out.gguf"
     write_tiny_moe(source, "f32")
     quantize(source, out, "Q8_0", threads=1)
@@ -95,13 +95,13 @@ def test_experts(tmp_path: Path) -> None:
             assert np.array_equal(tensor.data, made)
 
 
-def test_requantised(tmp_path: Path) -> None:
-    """A quantised source is taken, and the report names what was quantised twice."""
+def test_requantized(tmp_path: Path) -> None:
+    """A quantized source is taken, and the report names what was quantized twice."""
     source = tmp_path / "tiny.gguf"
     write_tiny(source, "q8_0")
     report = quantize(source, tmp_path / "out.gguf", "Q4_0", threads=1)
 
-    assert "blk.0.attn_q.weight" in report.requantised
+    assert "blk.0.attn_q.weight" in report.requantized
 
 
 def test_same_file(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_pieces(
 
 
 def test_weights_of_experts(maker: RowMaker, rng: np.random.Generator) -> None:
-    """Each expert's rows are quantised under that expert's weights."""
+    """Each expert's rows are quantized under that expert's weights."""
     values = (rng.standard_normal((2 * 8, WIDTH)) * 0.02).astype(np.float32)
     weights = rng.uniform(0.1, 3, (2, WIDTH)).astype(np.float32)
     got = converted(maker, stored(values, "F32"), "F32", "Q4_K", weights)

@@ -1,4 +1,4 @@
-"""Synthetic models of every quantisation through the engine, against numpy and llama.cpp."""
+"""Synthetic models of every quantization through the engine, against numpy and llama.cpp."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ SLOW = pytest.param("q3_k_m", marks=pytest.mark.slow)
 
 @pytest.mark.parametrize("quant", [q for q in QUANTS if q not in ("f32", "q3_k_m")] + [SLOW])
 def test_through_the_engine(tmp_path: Path, few_tokens: int, quant: str) -> None:
-    """Logits are near those of the dequantised weights, whole or in pieces: the same bits.
+    """Logits are near those of the dequantized weights, whole or in pieces: the same bits.
 
-    What is left is the int8 quantisation of activations.
+    What is left is the int8 quantization of activations.
     """
     path = tmp_path / "small.gguf"
     SyntheticModel("small", quant, SHAPE).write(path)
@@ -55,7 +55,7 @@ def test_through_the_engine(tmp_path: Path, few_tokens: int, quant: str) -> None
         decoding.prefill(ids[:40])
         chosen = list(decoding.decode(max_tokens=4, stop=()))
 
-    want = forward(_dequantised(path), ids, **HEADS)
+    want = forward(_dequantized(path), ids, **HEADS)
     assert np.isfinite(whole).all()
     assert 0.1 < want.std() < 10
     assert divergence(want, whole).mean() < 2e-4
@@ -64,7 +64,7 @@ def test_through_the_engine(tmp_path: Path, few_tokens: int, quant: str) -> None
     assert chosen[0] == whole[39].argmax()
 
 
-def _dequantised(path: Path) -> dict[str, np.ndarray[Any, Any]]:
+def _dequantized(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     """Every tensor as float32, by the `gguf` package."""
     return {
         t.name: gguf.quants.dequantize(t.data, t.tensor_type).reshape(t.shape[::-1].tolist())
@@ -97,7 +97,7 @@ def test_threads_do_not_change_bits(tmp_path: Path, few_tokens: int, quant: str)
 def test_as_llama_cpp(tmp_path: Path, peer: str, quant: str) -> None:
     """llama.cpp loads the file and its logits over 128 positions are ours: mean KL below 1e-3.
 
-    Both quantise activations, each in its own way. Logits of random weights are flat: where
+    Both quantize activations, each in its own way. Logits of random weights are flat: where
     another token is first, it must be one that llama.cpp holds for nearly as likely.
     """
     path = tmp_path / "small.gguf"

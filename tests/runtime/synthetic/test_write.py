@@ -52,7 +52,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_names() -> None:
-    """Every shape and quantisation has a name; `layers=` cuts the model and shows in the file."""
+    """Every shape and quantization has a name; `layers=` cuts the model and shows in the file."""
     for name, shape in SHAPES.items():
         for quant in QUANTS:
             model = SyntheticModel.parse(f"synthetic:{name}:{quant}")
@@ -72,7 +72,7 @@ def test_wrong_names() -> None:
         ("synthetic:qwen3-0.6b", "not a synthetic model's name"),
         ("synthetic:qwen3-0.6b:q4_0:layers=2:x", "not a synthetic model's name"),
         ("synthetic:qwen9:q4_0", r"no synthetic model 'qwen9'; known: qwen3-0\.6b, "),
-        ("synthetic:qwen3-0.6b:q7", "unknown quantisation 'q7'; known: .*q8_0"),
+        ("synthetic:qwen3-0.6b:q7", "unknown quantization 'q7'; known: .*q8_0"),
         ("synthetic:qwen3-0.6b:q4_0:layers=0", "not layers=1 to layers=28"),
         ("synthetic:qwen3-0.6b:q4_0:layers=29", "not layers=1 to layers=28"),
         ("synthetic:qwen3-0.6b:q4_0:layers=-1", "not layers=1 to layers=28"),
@@ -158,8 +158,8 @@ def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
 # --- the file -----------------------------------------------------------------------------------
 
 
-def dequantised(path: Path, rows: int) -> dict[str, np.ndarray[Any, Any]]:
-    """Every tensor as the oracle dequantises it; of those over the vocabulary, the first `rows`."""
+def dequantized(path: Path, rows: int) -> dict[str, np.ndarray[Any, Any]]:
+    """Every tensor as the oracle dequantizes it; of those over the vocabulary, the first `rows`."""
     made = {}
     with GGUFFile.open(path) as file:
         for name, info in file.tensors.items():
@@ -177,10 +177,10 @@ def test_weights(tmp_path: Path, quant: str) -> None:
     path = tmp_path / "moe.gguf"
     SyntheticModel("moe", quant, room_for(quant, SMALL_MOE)).write(path)
 
-    for name, values in dequantised(path, 4096).items():
-        centre = 1.0 if values.ndim == 1 else 0.0
+    for name, values in dequantized(path, 4096).items():
+        center = 1.0 if values.ndim == 1 else 0.0
         error = 6 * 0.02 / np.sqrt(values.size)
-        assert abs(values.mean(dtype=np.float64) - centre) < error, name
+        assert abs(values.mean(dtype=np.float64) - center) < error, name
         assert 0.015 < values.std(dtype=np.float64) < 0.025, name
         if values.ndim > 1:
             rows = values.reshape(-1, values.shape[-1])
@@ -190,7 +190,7 @@ def test_weights(tmp_path: Path, quant: str) -> None:
 
 @pytest.mark.parametrize(("quant", "file_type"), [("q4_k_m", 15), ("q5_k_m", 17), ("q6_k", 18)])
 def test_k_quant_recipes(quant: str, file_type: int) -> None:
-    """A mixture has Q6_K where llama.cpp's quantiser puts it for 28 layers, and in the head."""
+    """A mixture has Q6_K where llama.cpp's quantizer puts it for 28 layers, and in the head."""
     assert QUANTS[quant] == (GGMLType[quant.removesuffix("_m").upper()], file_type)
     most = QUANTS[quant][0]
     better = {0, 1, 2, 5, 8, 11, 14, 17, 20, 23, 24, 25, 26, 27}
@@ -253,7 +253,7 @@ def hold_oracle(path: Path, model: SyntheticModel) -> None:
 def test_the_oracle_reads_the_tensors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quant: str, shape: synthetic.Shape
 ) -> None:
-    """The tensor table is right for every quantisation (with few tokens: the oracle is slow)."""
+    """The tensor table is right for every quantization (with few tokens: the oracle is slow)."""
     monkeypatch.setattr(synthetic, "N_VOCAB", 512)
     monkeypatch.setattr(synthetic, "made_up_vocabulary", lambda: (["a"] * 512, [1] * 512, ["a b"]))
     hold_oracle(tmp_path / "small.gguf", SyntheticModel("small", quant, room_for(quant, shape)))
@@ -295,7 +295,7 @@ def test_metadata(small: Path) -> None:
 
 def test_a_forward_pass_makes_sense(small: Path) -> None:
     """Logits of a plain forward pass are finite, spread out, and differ from token to token."""
-    w = dequantised(small, 2000)
+    w = dequantized(small, 2000)
     heads, size = SMALL.heads, SMALL.head_dim
     tokens = np.arange(5, 1500, 100)
 

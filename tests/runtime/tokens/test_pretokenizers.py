@@ -69,7 +69,7 @@ def test_chinese_is_its_own_word() -> None:
 def test_letters_of_deepseek_llm() -> None:
     """deepseek-llm keeps cased letters together and cuts all others one by one.
 
-    Its range of symbols, `:` to `~`, holds the ASCII letters too: they part from their neighbours.
+    Its range of symbols, `:` to `~`, holds the ASCII letters too: they part from their neighbors.
     """
     assert pieces("deepseek-llm", "Größe Ωμέγα ПРИВЕТ") == ["Gr", "öß", "e", " Ωμέγα", " ПРИВЕТ"]
     assert pieces("deepseek-llm", "中文 한국 x") == ["中文", " ", "한국", " x"]

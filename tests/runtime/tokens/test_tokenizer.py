@@ -242,7 +242,7 @@ def test_no_merge_leads_to_a_control_token(write: Write) -> None:
 
 
 def test_template_text_makes_control_tokens(write: Write) -> None:
-    """In trusted text every marker is recognised, and only in the trusted parts."""
+    """In trusted text every marker is recognized, and only in the trusted parts."""
     tokenizer = write()
     for text, kind in MARKERS:
         if kind is not TokenType.UNUSED:

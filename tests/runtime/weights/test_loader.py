@@ -187,7 +187,7 @@ def test_vectors(library: Library, tmp_path: Path, kind: str) -> None:
     assert loader.vector("norm", 5).shape == (5,)
 
 
-def test_a_quantised_norm_is_refused(loader: WeightLoader) -> None:
+def test_a_quantized_norm_is_refused(loader: WeightLoader) -> None:
     """A vector must be a float."""
     with pytest.raises(GGUFError, match="no tensor 'missing'"):
         loader.vector("missing", 96)

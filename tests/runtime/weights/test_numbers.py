@@ -81,7 +81,7 @@ def test_every_type(library: Library, pool: Pool, tmp_path: Path, kind: str) -> 
                     packed(path, form, library, pool)
 
                 error = caught.value
-                what = f"a scale of block {block}" if form.quantised else f"weight {block}"
+                what = f"a scale of block {block}" if form.quantized else f"weight {block}"
                 assert f"{path}: {what} of row {row} is NaN or infinite" in str(error)
                 assert error.field == f"tensor '{name}' data"
                 assert error.offset is not None

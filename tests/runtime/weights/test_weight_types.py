@@ -17,7 +17,7 @@ FLOATS = ("f32", "f16", "bf16")
 
 @pytest.mark.parametrize("kind", [*TYPES, "mixed"])
 def test_logits(tmp_path: Path, kind: str) -> None:
-    """Logits are those of the dequantised weights, up to the int8 rounding of activations.
+    """Logits are those of the dequantized weights, up to the int8 rounding of activations.
 
     A file may mix types in any way, also those of gate and up.
     """
@@ -33,7 +33,7 @@ def test_logits(tmp_path: Path, kind: str) -> None:
         session = engine.session()
         pieces = np.concatenate([session.logits_for(ids[:1]), session.logits_for(ids[1:30])])
     want = forward(
-        tiny.dequantised(path),
+        tiny.dequantized(path),
         ids,
         heads=tiny.HEADS,
         kv_heads=tiny.KV_HEADS,

@@ -174,12 +174,12 @@ def test_nothing_is_left_behind(bad: McpServers) -> None:
     [
         (
             "dies",
-            r"the server bad does not start: it ended \(status 7\); it wrote: looking for a licence"
-            " / no licence found",
+            r"the server bad does not start: it ended \(status 7\); it wrote: looking for a license"
+            " / no license found",
         ),
         (
             "silent",
-            r"the server bad listed no tools within 5 seconds; it wrote: waiting for a licence",
+            r"the server bad listed no tools within 5 seconds; it wrote: waiting for a license",
         ),
     ],
 )

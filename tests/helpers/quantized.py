@@ -1,4 +1,4 @@
-"""Weights to be quantised, and how far what comes back may be from them."""
+"""Weights to be quantized, and how far what comes back may be from them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def cosine(offset: float = 0.0) -> np.ndarray:
 
 def total_error(stored: np.ndarray, rows: np.ndarray, fmt: str) -> float:
     """Its measure of what blocks uint8 [blocks, bytes] are away from `rows`."""
-    off = (dequantised(stored, fmt).ravel() - rows.ravel()).astype(np.float64)
+    off = (dequantized(stored, fmt).ravel() - rows.ravel()).astype(np.float64)
     return float(np.sqrt((off**2).sum()) / off.size)
 
 
 def relative_error(stored: np.ndarray, rows: np.ndarray, fmt: str) -> float:
     """Root of the mean square error, in root mean squares of the weights."""
-    off = (dequantised(stored, fmt).ravel() - rows.ravel()).astype(np.float64)
+    off = (dequantized(stored, fmt).ravel() - rows.ravel()).astype(np.float64)
     return float(np.sqrt((off**2).mean() / (rows.astype(np.float64) ** 2).mean()))
 
 
-def dequantised(stored: np.ndarray, fmt: str) -> np.ndarray:
+def dequantized(stored: np.ndarray, fmt: str) -> np.ndarray:
     """What the `gguf` package reads from blocks uint8 [blocks, bytes]."""
     return gguf.quants.dequantize(stored, gguf.GGMLQuantizationType[fmt.upper()])
 
 
 def awkward_rows(rng: np.random.Generator, width: int) -> np.ndarray:
-    """float32 [16, width]: usual weights, and rows that a quantiser may stumble over."""
+    """float32 [16, width]: usual weights, and rows that a quantizer may stumble over."""
     rows = (rng.standard_normal((16, width)) * 0.02).astype(np.float32)
     rows[1] = 0
     rows[2, :32] = 0.5  # all the same, in a row of small ones
