@@ -138,7 +138,7 @@ class LocalConversation:
         return self.session.adopted_phase("fork", time.perf_counter() - began)
 
     def prefill_system(self) -> int:
-        """Prefill what each conversation begins with; returns tokens (see `Agent.prefill_system`)."""
+        """Prefill what all conversations begin with, in tokens (see `Agent.prefill_system`)."""
         if len(self.ledger) or self.session.tokens:
             return 0
         system, chat = self.config.system, self.chat

@@ -38,7 +38,7 @@ class Page:
         fixed: its first positions, which others rely on.
     """
 
-    __slots__ = ("data", "fixed", "refcount", "memory", "nbytes", "writer")
+    __slots__ = ("data", "fixed", "memory", "nbytes", "refcount", "writer")
 
     def __init__(self, data: np.ndarray, nbytes: int, writer: int, memory: KVMemory) -> None:
         self.data = data

@@ -31,8 +31,8 @@ __all__ = [
     "PhaseCheck",
     "VerifyReport",
     "branch",
-    "run_workload",
     "predict",
+    "run_workload",
     "verify",
 ]
 

@@ -1,4 +1,4 @@
-"""The native executor for other machines: self-contained objects, and a run of aarch64 under qemu."""
+"""The native executor on other machines: self-contained objects, a run of aarch64 under qemu."""
 
 from __future__ import annotations
 

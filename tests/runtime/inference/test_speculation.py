@@ -142,7 +142,7 @@ def test_any_end(random_engine: Engine) -> None:
     for at in (3, 20, 41):
         stop = {without[at]}
         plain, _, _ = _decode(random_engine, 0, PROMPT, stop=stop)
-        drafted, _, session = _decode(random_engine, 8, PROMPT, stop=stop)
+        with_drafts, _, session = _decode(random_engine, 8, PROMPT, stop=stop)
         assert with_drafts == plain
         assert session.n_cached == len(session.tokens) - 1
     for left in range(1, 30, 4):
