@@ -35,8 +35,8 @@ bench: ## the tables of docs/measured.md; make -s bench BASELINE=baseline/bin/py
 	@printf '# Measured\n\nWritten by `make bench`; [performance.md](performance.md) says how to read it.\n'
 	@for model in $(MODELS); do \
 		tests=$(TESTS); test "$$model" != nano || tests=$(NANO_TESTS); \
-		$(heading) "$$model" "-m $$model --tests $$tests$(if $(BASELINE), --peer-python PYTHON)"; \
-		$(BENCH) -m "$$model" --tests $$tests $(if $(BASELINE),--peer-python $(BASELINE)) || exit 1; \
+		$(heading) "$$model" "-m $$model --tests $$tests$(if $(BASELINE), --baseline-python PYTHON)"; \
+		$(BENCH) -m "$$model" --tests $$tests $(if $(BASELINE),--baseline-python $(BASELINE)) || exit 1; \
 	done
 	@for target in $(KERNEL_TARGETS); do \
 		$(heading) "The kernels alone: $$target" "--kernels --target $$target"; \

@@ -72,7 +72,7 @@ EXEMPT = {
         f"Session.{name}": PASSES
         for name in (
             *("adopt_tokens", "ask", "check_ids", "check_stop", "compute", "follow", "give_back"),
-            *("keep_cached", "keep_logits", "keep_prefix", "phase", "plan", "rouse", "run_pass"),
+            *("keep_cached", "keep_logits", "keep_prefix", "phase", "plan", "wake", "run_pass"),
             "count_on",
             "taken_over",
         )

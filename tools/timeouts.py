@@ -94,7 +94,7 @@ class TimedTask(Generic[T]):
                 self._to_end.remove(end)
 
 
-_CURRENT: ContextVar[TimedTask | None] = ContextVar("errand", default=None)
+_CURRENT: ContextVar[TimedTask | None] = ContextVar("timed_task", default=None)
 
 
 @contextlib.contextmanager

@@ -187,14 +187,14 @@ def summary(trace: Trace) -> list[str]:
         calls = "call" if sums.tool_calls == 1 else "calls"
         parts.append(f"{sums.tool_calls} tool {calls} {duration(sums.tool_s)}")
     lines.append(", ".join(parts))
-    lines += shortcuts(trace)
+    lines += fewer_passes(trace)
     lines += [miss_text(phase.miss) for phase in trace.phases if phase.miss is not None]
     if trace.torn is not None:
         lines.append(f"torn: the last line is unfinished ({len(trace.torn):,} characters kept out)")
     return lines
 
 
-def shortcuts(trace: Trace) -> list[str]:
+def fewer_passes(trace: Trace) -> list[str]:
     """What the decodes had without a pass of its own for each token; nothing if there was none."""
     decodes = [phase for phase in trace.phases if phase.phase == "decode"]
     drafted, forced = (

@@ -340,7 +340,7 @@ class Run:
             return tool.run(arguments)
         timed_task = agent.timed_task = TimedTask(lambda: tool.run(arguments), f"tool {tool.name}")
         try:
-            # Whoever ends the run says so first and looks for the errand then.
+            # Whoever ends the run says so first and looks for the task then.
             if self._expired or agent.stopping:
                 timed_task.abandon(self._left() if self._expired else LEFT_BY_STOP)
             return timed_task.wait(seconds, TOOK_LONGER.format(seconds=seconds or 0))

@@ -29,7 +29,7 @@ SCRIPT = Path(__file__).with_name("baseline_worker.py")
 GOODBYE_S = 10.0  # patience with a peer that has been asked to end
 INSTALL = (
     "install it natively (CMAKE_ARGS='-DGGML_NATIVE=ON' pip install llama-cpp-python), and name "
-    "another interpreter that has it with --peer-python"
+    "another interpreter that has it with --baseline-python"
 )
 
 

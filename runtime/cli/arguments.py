@@ -135,7 +135,9 @@ def _add_run(verbs: argparse._SubParsersAction) -> None:
         "--schema", metavar="FILE", help="the answer is JSON that fits this JSON schema"
     )
     run.add_argument(
-        "--live", action="store_true", help="show each phase as it ends, and changes of regime"
+        "--show-phases",
+        action="store_true",
+        help="show each phase as it ends, and changes of regime",
     )
 
 
@@ -183,10 +185,12 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         "-o", "--output", choices=("md", "csv", "json"), default="md", help="form of the table (md)"
     )
     bench.add_argument(
-        "--against", choices=("llama-cpp",), help="compare with llama-cpp-python, interleaved"
+        "--compare", choices=("llama-cpp",), help="compare with llama-cpp-python, interleaved"
     )
     bench.add_argument(
-        "--peer-python", metavar="PATH", help="the interpreter that has llama-cpp-python (this one)"
+        "--baseline-python",
+        metavar="PATH",
+        help="the interpreter that has llama-cpp-python (this one)",
     )
     bench.add_argument(
         "--predict",
@@ -197,7 +201,7 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         help="predict phases of N tokens at each -d, then measure them",
     )
     bench.add_argument(
-        "--interventions",
+        "--causal",
         nargs="?",
         const=[1, 2, 4, 8, 16, 64, 256, 1024, 4096],
         type=numbers,
@@ -233,7 +237,7 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         "chosen (all but the last two)",
     )
     bench.add_argument(
-        "--schedule", metavar="TRACE", help="with --ablate: also run this trace's phases"
+        "--workload", metavar="TRACE", help="with --ablate: also run this trace's phases"
     )
     bench.add_argument(
         "--scenario",
@@ -285,7 +289,7 @@ def _agent_options(verb: argparse.ArgumentParser) -> None:
         "--max-tokens", type=positive, metavar="N", help="tokens generated at most (1,024)"
     )
     verb.add_argument(
-        "--compact", action="store_true", help="take old tool results out of a full context"
+        "--auto-compact", action="store_true", help="take old tool results out of a full context"
     )
     verb.add_argument(
         "--repetition-stop",
@@ -338,21 +342,21 @@ def _engine_options(
         help="memory of all KV caches, e.g. 4GB (three quarters of what is free)",
     )
     verb.add_argument(
-        "--keep-packed",
+        "--cache-packed-weights",
         action="store_true",
         help="keep the packed weights on disk and map them the next time",
     )
     if context:
         verb.add_argument("--context", type=positive, metavar="N", help="context length in tokens")
         verb.add_argument(
-            "--speculate",
+            "--draft-tokens",
             type=draft_tokens,
             default="auto",
             metavar="N",
             help="tokens to draft from the context before a pass: a number, off, or auto (auto)",
         )
         verb.add_argument(
-            "--jump",
+            "--jump-forward",
             choices=("on", "off"),
             default="on",
             help="take tokens that the grammar forces without decoding them (on)",

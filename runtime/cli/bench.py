@@ -59,7 +59,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
     if args.workload and args.ablate is None:
         raise SettingError(
-            "--schedule is for --ablate: it names a trace whose phases are run as well"
+            "--workload is for --ablate: it names a trace whose phases are run as well"
         )
     todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)
     if not todo:

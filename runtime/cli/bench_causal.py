@@ -1,4 +1,4 @@
-"""``triplepoint bench --interventions``: does the bound that is named move the time most?"""
+"""``triplepoint bench --causal``: does the bound that is named move the time most?"""
 
 from __future__ import annotations
 

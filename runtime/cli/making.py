@@ -41,7 +41,7 @@ def add_making(add_verb: AddVerb, positive: Positive) -> None:
     perplexity.add_argument("model", metavar="MODEL", help="GGUF file, nano, or synthetic:…")
     perplexity.add_argument("file", metavar="FILE", help="the text, in UTF-8")
     perplexity.add_argument(
-        "--kl-against", metavar="BASE", help="model to measure the divergence from"
+        "--kl-base", metavar="BASE", help="model to measure the divergence from"
     )
     _add_chunks(perplexity, positive)
 

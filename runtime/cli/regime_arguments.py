@@ -25,7 +25,7 @@ def add_regimes(
         "--measure", action="store_true", help="time some points and draw them on it too"
     )
     verb.add_argument(
-        "--anew",
+        "--recalibrate",
         action="store_true",
         help="measure the kernels again, ignoring the saved calibration",
     )

@@ -24,7 +24,7 @@ _STYLES = {
     "dispatch": "black on #d678ac",
 }
 BUSY = "other work slowed the measurement: what follows is for a machine as busy as now"
-ANEW = "runs may say otherwise; when the machine is quiet, recalibrate with --anew"
+ANEW = "runs may say otherwise; when the machine is quiet, recalibrate with --recalibrate"
 _ONE_REGION = 0.95  # share of the plane; on a quiet machine no model has one region alone
 _COLUMNS = 100  # of the terminal's picture, at most
 _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure

@@ -29,9 +29,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
     if args.verify:
         return verify(trace, args, output)
     if args.benchmark or args.predict:
-        from . import whatif
+        from . import replay_benchmark
 
-        return whatif.run(trace, args, output)
+        return replay_benchmark.run(trace, args, output)
     if args.start is not None:
         from . import replay_fork
 

@@ -25,7 +25,7 @@ def add_replay(replay: argparse.ArgumentParser) -> None:
         help="run the model again with the recorded tool results and compare every token",
     )
     what.add_argument(
-        "--perf",
+        "--benchmark",
         action="store_true",
         help="time the recorded work with this model on this machine",
     )
@@ -47,10 +47,10 @@ def add_replay(replay: argparse.ArgumentParser) -> None:
     replay.add_argument("--trace", dest="output", metavar="FILE", help="--from: the new trace")
     replay.add_argument("--dir", metavar="D", help="folder for tools that run (the recorded one)")
     replay.add_argument(
-        "--no-waits", action="store_true", help="--perf: do not pause where tools ran"
+        "--skip-tool-delays", action="store_true", help="--benchmark: do not pause where tools ran"
     )
     replay.add_argument(
-        "--predict", action="store_true", help="--perf: ask the cost model, run nothing"
+        "--predict", action="store_true", help="--benchmark: ask the cost model, run nothing"
     )
     replay.add_argument(
         "--machine",

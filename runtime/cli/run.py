@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace) -> RunResult:
-    """Show the run as it goes; with --live its phases too, and a line that says what is done."""
+    """Show the run as it goes; with --show-phases its phases too, and a line on what is done."""
     events = agent.stream(question)
     if not args.show_phases or args.quiet:
         return follow(events, output, quiet=args.quiet)

@@ -49,7 +49,9 @@ def add_tool_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--policy", metavar="FILE", help="rules that come first (TOML)")
     verb.add_argument("--mcp", metavar="FILE", help="add tools of MCP servers (mcpServers)")
     verb.add_argument(
-        "--private-net", action="store_true", help="fetch_url may reach this machine's network"
+        "--allow-private-network",
+        action="store_true",
+        help="fetch_url may reach this machine's network",
     )
 
 

@@ -23,7 +23,7 @@ def add_trace(verbs: argparse._SubParsersAction) -> None:
     ls = _command(commands, "ls", "the recorded runs, the newest first")
     ls.add_argument("folder", nargs="?", metavar="FOLDER", help="folder (the state folder's)")
     ls.add_argument(
-        "-n", "--most", type=int, default=20, metavar="N", help="at most N; 0: all (20)"
+        "-n", "--limit", type=int, default=20, metavar="N", help="at most N; 0: all (20)"
     )
     _json(ls)
 
@@ -48,7 +48,9 @@ def add_trace(verbs: argparse._SubParsersAction) -> None:
     export.add_argument("-o", "--output", metavar="FILE", help="file to write (standard output)")
     export.add_argument("--table", choices=TABLES, default="phases", help="of csv and parquet")
     export.add_argument(
-        "--content", action="store_true", help="otlp-json: with questions, answers and results"
+        "--include-content",
+        action="store_true",
+        help="otlp-json: with questions, answers and results",
     )
 
     view = _command(commands, "view", "one HTML page to look through a run or a folder of them")

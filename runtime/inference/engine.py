@@ -96,9 +96,10 @@ class Engine:
         target: the CPU feature set that the kernels were generated for.
         machine: measured limits of this machine.
         threads: threads that run a pass.
-        crew, crowding: the threads that have a core; leaves out those whose core another has.
+        active_threads, contention: the threads that have a core; leaves out those whose core
+        another has.
         tuning: how passes are run.
-        shortcuts: how new sessions need fewer passes than tokens.
+        speculative: how new sessions need fewer passes than tokens.
         times: what its passes take, as they were measured.
         plans: its passes, as they were built; runner: runs them.
         scheduler: puts rows of sessions into passes.
@@ -235,7 +236,7 @@ class Engine:
         if progress is not None and not callable(progress):
             raise SettingError(f"progress must be a function, not {progress!r}")
         tune = as_mapping(tune or {}, "tune must map settings to values", SettingError)
-        shortcuts = SpeculativeConfig(jump_forward, draft_tokens)
+        speculative = SpeculativeConfig(jump_forward, draft_tokens)
         fixed = Overrides.of({**tune, **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
         gguf = GGUFFile.open(resolve_model(default_model().value if model is None else model))
@@ -244,7 +245,7 @@ class Engine:
         pool = Pool(library, count)
         try:
             engine = cls(gguf, library, pool, kv, context, progress, keep_packed, fixed, kv_memory)  # pyright: ignore[reportArgumentType]
-            engine.speculative = shortcuts
+            engine.speculative = speculative
             return engine
         except BaseException:
             pool.close()

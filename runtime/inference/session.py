@@ -54,7 +54,7 @@ class Session:
         lost: why not all that was kept of it on disk could be used; empty otherwise.
         measured: for each plan that it ran, what its own passes took.
         accounts: what the phases of this session did.
-        shortcuts: how decodes need fewer passes than tokens; the engine's, if not set.
+        speculative: how decodes need fewer passes than tokens; the engine's, if not set.
         shares: whether what it computes is kept for others that begin alike, and what they have
             computed is taken over; see `prefix_cache.py`.
         sources: ranges of positions, first and end, that are likely to be quoted.

@@ -93,7 +93,7 @@ def history_of(
         raise ReplayError(
             f"{trace.path}: the trace is redacted: it holds neither texts nor token ids, so there "
             "is nothing to go on from or to verify. What still works is to show it and to compare "
-            "times (--perf, --predict); record a run without --redact to go on from it"
+            "times (--benchmark, --predict); record a run without --redact to go on from it"
         )
     past = RecordedHistory(chosen)
     past.check(turn, step)

@@ -169,7 +169,7 @@ def check_has_tokens(trace: Trace, header: RunStart) -> None:
     if header.redacted:
         raise ReplayError(
             f"{trace.path}: the trace is redacted, so it has no token ids to run again or compare; "
-            "what still works is to show it and to compare times (--perf, --predict). Record a "
+            "show it, or compare its times (--benchmark, --predict). Record a "
             "run without --redact to verify it"
         )
 

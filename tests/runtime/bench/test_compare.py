@@ -162,7 +162,7 @@ def test_an_interpreter_without_llama_cpp(tmp_path: Path, monkeypatch: pytest.Mo
 
     assert sys.executable in str(caught.value)
     assert "no libllama here" in str(caught.value)
-    assert "--peer-python" in str(caught.value)
+    assert "--baseline-python" in str(caught.value)
 
 
 def test_no_such_interpreter() -> None:

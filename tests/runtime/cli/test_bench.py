@@ -87,7 +87,7 @@ def test_a_length_that_does_not_fit_is_told(triplepoint: Run) -> None:
 @pytest.mark.usefixtures("nano")
 def test_against_llama_cpp(triplepoint: Run) -> None:
     """Each row has both figures, the better setting of theirs, the ratio and the shares."""
-    done = triplepoint("bench", *FEW, "--against", "llama-cpp", more={"PYTHONPATH": str(FAKE)})
+    done = triplepoint("bench", *FEW, "--compare", "llama-cpp", more={"PYTHONPATH": str(FAKE)})
 
     assert (done.returncode, done.stderr) == (0, "")
     heading, _, *rows = table_of(done.stdout.split("\n\n")[0])
@@ -101,7 +101,7 @@ def test_against_llama_cpp(triplepoint: Run) -> None:
 @pytest.mark.usefixtures("nano")
 def test_against_in_csv_and_json(triplepoint: Run) -> None:
     """JSON has the samples of both engines, with both settings of theirs."""
-    args = ["bench", *FEW, "--peer-python", sys.executable]
+    args = ["bench", *FEW, "--baseline-python", sys.executable]
     more = {"PYTHONPATH": str(FAKE)}
     table = list(csv.DictReader(io.StringIO(triplepoint(*args, "-o", "csv", more=more).stdout)))
     found = json.loads(triplepoint(*args, "-o", "json", more=more).stdout)
@@ -125,7 +125,7 @@ def test_a_peer_without_llama_cpp_is_told(triplepoint: Run, tmp_path: Path) -> N
     """One line says which interpreter lacks it and what to do."""
     (tmp_path / "llama_cpp.py").write_text("raise ImportError('not here')")
 
-    done = triplepoint("bench", *FEW, "--against", "llama-cpp", more={"PYTHONPATH": str(tmp_path)})
+    done = triplepoint("bench", *FEW, "--compare", "llama-cpp", more={"PYTHONPATH": str(tmp_path)})
 
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
@@ -153,7 +153,7 @@ def test_kernels(triplepoint: Run) -> None:
     ("args", "status", "message"),
     [
         (["--tests", "pp7,gp3"], 2, "'gp3' is not a test like pp512"),
-        (["--against", "ollama"], 2, "invalid choice"),
+        (["--compare", "ollama"], 2, "invalid choice"),
         (["--kernels", "gem"], 2, "unknown kernel 'gem'; known: gemm"),
         (["--kernels", "argmax", "--target", "pentium"], 2, "unknown CPU target 'pentium'"),
         (["-p", "0", "-n", "0"], 2, "nothing to measure"),

@@ -90,7 +90,7 @@ HOSTILE = {
 EXEMPT = {
     "--open": "would start a browser",
     "--measure": "measures for minutes; it takes no value",
-    "--anew": "as --measure",
+    "--recalibrate": "as --measure",
     "--help": "argparse has it",
     "--version": "argparse has it",
 }

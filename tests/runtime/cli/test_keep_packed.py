@@ -1,4 +1,4 @@
-"""``--keep-packed``: the second run maps what the first one packed."""
+"""``--cache-packed-weights``: the second run maps what the first one packed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,16 @@ def test_kept_and_mapped(triplepoint: Run, nano: Path, folder: Path, cache: Path
     Then one line on stderr names it; it is packed again, and `cache` counts it.
     """
     more = {"XDG_CACHE_HOME": str(cache.parent)}
-    ask = ["run", "Which file mentions retry?", "--dir", folder, "-m", nano, "-q", "--keep-packed"]
+    ask = [
+        "run",
+        "Which file mentions retry?",
+        "--dir",
+        folder,
+        "-m",
+        nano,
+        "-q",
+        "--cache-packed-weights",
+    ]
     first = triplepoint(*ask, more=more)
     (copy,) = (cache / "packed").iterdir()
     second = triplepoint(*ask, more=more)

@@ -98,12 +98,12 @@ def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
         ["run", "x", "--context", "999999"],
         ["chat", "--context", "999999"],
         ["chat", "--logit-bias", "999999=1"],
-        ["replay", "chat", "--perf", "--tune", "color=red"],
+        ["replay", "chat", "--benchmark", "--tune", "color=red"],
         ["bench", "-p", "0", "-n", "0"],
         ["bench", "--ablate", "color"],
-        ["bench", "--schedule", "chat"],
+        ["bench", "--workload", "chat"],
         ["bench", "--predict", "99999"],
-        ["bench", "--interventions", "99999"],
+        ["bench", "--causal", "99999"],
     ],
 )
 def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:

@@ -38,9 +38,7 @@ def test_perplexity(triplepoint: Run, text: Path) -> None:
 
 def test_divergence(triplepoint: Run, text: Path) -> None:
     """Against another model: here itself."""
-    done = triplepoint(
-        "perplexity", "nano", text, "-c", "64", "--chunks", "1", "--kl-against", "nano"
-    )
+    done = triplepoint("perplexity", "nano", text, "-c", "64", "--chunks", "1", "--kl-base", "nano")
 
     assert done.returncode == 0
     assert "KL divergence 0.000e+00" in done.stdout

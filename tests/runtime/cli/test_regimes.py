@@ -28,7 +28,7 @@ def test_the_picture(triplepoint: Run, tmp_path: Path) -> None:
     assert done.stdout.endswith("map.svg\n")
     assert (tmp_path / "map.svg").read_text().startswith("<svg ")
 
-    found = json.loads(triplepoint("regimes", "-o", "map.html", "--anew", "--json").stdout)
+    found = json.loads(triplepoint("regimes", "-o", "map.html", "--recalibrate", "--json").stdout)
     assert found["calibration"]["passes"]["chunk"] in CHUNKS
     assert len(found["bounds"]) == len(found["tokens"]) == len(found["tokens_per_s"])
     assert "<svg " in (tmp_path / "map.html").read_text()

@@ -99,19 +99,21 @@ def test_a_bad_line_is_named(triplepoint: Run, recorded: Path) -> None:
     assert "run.jsonl, line 3: not JSON: {" in done.stderr
 
 
-# --- --perf and --predict
+# --- --benchmark and --predict
 
 
 def test_the_recorded_work_is_done_again(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:
-    """--perf lists every phase with both times, the regimes and the totals; so does --json."""
+    """--benchmark lists every phase with both times, the regimes and the totals; so does --json."""
     trace = tmp_path / "t.jsonl"
     assert not triplepoint(
         "run", "Which files are here?", "--dir", folder, "--trace", trace
     ).returncode
 
-    done = triplepoint("replay", trace, "--perf", "--threads", "1", "--kv", "q8", "--context", 600)
+    done = triplepoint(
+        "replay", trace, "--benchmark", "--threads", "1", "--kv", "q8", "--context", 600
+    )
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "kv: bf16 → q8" in done.stdout
@@ -120,7 +122,9 @@ def test_the_recorded_work_is_done_again(
     assert re.search(r"^decode: \d+ tokens, .* TPOT .* → ", done.stdout, re.MULTILINE)
     assert re.search(r"^regimes: \d of 4 phases in another one$", done.stdout, re.MULTILINE)
 
-    found = json.loads(triplepoint("replay", trace, "--perf", "--no-waits", "--json").stdout)
+    found = json.loads(
+        triplepoint("replay", trace, "--benchmark", "--skip-tool-delays", "--json").stdout
+    )
     recorded = Trace.load(trace).phases
     assert [p["tokens"] for p in found["phases"]] == [p.tokens for p in recorded]
     assert [p["recorded"]["wall_s"] for p in found["phases"]] == [p.wall_s for p in recorded]
@@ -138,7 +142,7 @@ def test_the_cost_model_answers_for_another_machine(
     ).returncode
     elsewhere.write_text(re.sub(r'("profile":{"cpu":)"[^"]*"', r'\1"abacus"', trace.read_text()))
 
-    done = triplepoint("replay", trace, "--perf", "--predict", "--machine", elsewhere)
+    done = triplepoint("replay", trace, "--benchmark", "--predict", "--machine", elsewhere)
 
     assert done.returncode == 0, done.stderr
     assert re.search(r"^machine.cpu: .* → abacus$", done.stdout, re.MULTILINE)
@@ -147,7 +151,7 @@ def test_the_cost_model_answers_for_another_machine(
     bad = triplepoint("replay", trace, "--predict", "--machine", folder / "notes.txt")
     assert bad.returncode == 3
     assert "not a JSON object" in bad.stderr
-    lost = triplepoint("replay", trace, "--perf", "--machine", elsewhere)
+    lost = triplepoint("replay", trace, "--benchmark", "--machine", elsewhere)
     assert "--machine is for --predict" in lost.stderr
 
 
@@ -293,9 +297,9 @@ def test_a_redacted_run_is_refused_by_that_name(
         done = triplepoint("replay", trace, *what)
         assert done.returncode == 3
         assert "the trace is redacted" in done.stderr
-        assert "--perf" in done.stderr
+        assert "--benchmark" in done.stderr
         assert "no such folder" not in done.stderr
-    for what in ((), ("--perf",), ("--speed", "max")):
+    for what in ((), ("--benchmark",), ("--speed", "max")):
         done = triplepoint("replay", trace, *what)
         assert (done.returncode, done.stderr) == (0, "")
 

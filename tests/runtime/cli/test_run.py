@@ -345,7 +345,7 @@ def test_an_answer_by_schema(triplepoint: Run, nano: Path, folder: Path, tmp_pat
 
 def test_live_names_each_change_of_regime(triplepoint: Run, nano: Path, folder: Path) -> None:
     """One line for each phase, in order, as in the table; what changes the regime is numbered."""
-    done = triplepoint("run", QUESTION, "--dir", folder, "--live", "-v")
+    done = triplepoint("run", QUESTION, "--dir", folder, "--show-phases", "-v")
     lines = done.stderr.splitlines()
     table = next(n for n, line in enumerate(lines) if line.startswith("phase  "))
     shown = [line for line in lines[:table] if re.match(r"  \S+ (prefill|decode): |→ \d+: ", line)]

@@ -1,4 +1,4 @@
-"""``--jump`` and ``--speculate``: the same answer, and in the trace which it was."""
+"""``--jump-forward`` and ``--draft-tokens``: the same answer, and in the trace which it was."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def test_answers_are_the_same(triplepoint: Run, folder: Path, tmp_path: Path) ->
     """With both on and with both off, and the traces tell them apart."""
     ask = ["run", "Which file mentions retry?", "--dir", folder, "-q"]
     off, on = tmp_path / "off.jsonl", tmp_path / "on.jsonl"
-    first = triplepoint(*ask, "--jump", "off", "--speculate", "off", "--trace", off)
-    second = triplepoint(*ask, "--speculate", "4", "--trace", on)
+    first = triplepoint(*ask, "--jump-forward", "off", "--draft-tokens", "off", "--trace", off)
+    second = triplepoint(*ask, "--draft-tokens", "4", "--trace", on)
 
     assert first.stdout == second.stdout != ""
     settings = []
@@ -30,14 +30,14 @@ def test_answers_are_the_same(triplepoint: Run, folder: Path, tmp_path: Path) ->
     assert settings == [(False, 0), (True, 4)]
     forced = [sum(p.forced_tokens for p in Trace.load(path).phases) for path in (off, on)]
     assert forced[0] == 0 < forced[1]
-    verified = triplepoint("replay", on, "--verify", "--jump", "off")
+    verified = triplepoint("replay", on, "--verify", "--jump-forward", "off")
     assert verified.returncode == 0, verified.stderr
 
 
 @pytest.mark.parametrize("wrong", ["17", "-1", "some"])
 def test_no_such_number(triplepoint: Run, wrong: str) -> None:
     """What is no number of drafts is wrong usage."""
-    result = triplepoint("run", "hello", "--speculate", wrong)
+    result = triplepoint("run", "hello", "--draft-tokens", wrong)
     assert result.returncode == 2
     assert "is not auto, off or a number up to 16" in result.stderr
 

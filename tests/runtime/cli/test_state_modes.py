@@ -26,7 +26,15 @@ def test_a_run_with_a_session(
 ) -> None:
     """Traces, sessions, compiled kernels, what was measured: folders 0700, files 0600."""
     caches = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    ask = ("run", "Which files are here?", "--dir", folder, "--session", "s", "--keep-packed")
+    ask = (
+        "run",
+        "Which files are here?",
+        "--dir",
+        folder,
+        "--session",
+        "s",
+        "--cache-packed-weights",
+    )
     done = triplepoint(*ask, more=caches)
     assert done.returncode == 0, done.stderr
     synthetic = "synthetic:qwen3-0.6b:q4_0:layers=1"

@@ -35,7 +35,7 @@ COMMANDS = (
     ["show", "{trace}", "--events"],
     ["diff", "{trace}", "{trace}"],
     ["export", "{trace}", "--format", "perfetto"],
-    ["export", "{trace}", "--format", "otlp-json", "--content"],
+    ["export", "{trace}", "--format", "otlp-json", "--include-content"],
     ["export", "{trace}", "--format", "csv", "--table", "tools"],
     ["view", "{trace}", "-o", "{page}"],
 )

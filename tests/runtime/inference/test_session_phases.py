@@ -42,7 +42,7 @@ def _sane(phase: PhaseEvent, engine: Engine) -> None:
     assert 0 <= phase.dispatch_share <= 1
     assert 0 <= phase.limit_share < 1.5
     assert math.isfinite(phase.tokens_per_s)
-    assert 1 <= phase.threads <= engine.threads  # fewer where a core was taken: `crowding`
+    assert 1 <= phase.threads <= engine.threads  # fewer where a core was taken: `contention`
     assert phase.memory_level in ("L1", "L2", "L3", "DRAM")
     assert phase.predicted in ("compute", "memory", "dispatch")
     assert phase.observed in ("compute", "memory", "dispatch")

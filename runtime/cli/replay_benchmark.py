@@ -1,4 +1,4 @@
-"""``triplepoint replay --perf``: the recorded work done again, beside the recording."""
+"""``triplepoint replay --benchmark``: the recorded work done again, beside the recording."""
 
 from __future__ import annotations
 
