@@ -46,7 +46,7 @@ class Content:
         )
 
 
-class Place:
+class TargetPath:
     """A name in a folder that is held open.
 
     Attributes:
@@ -134,7 +134,7 @@ class Place:
                 os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & 0o1777)
             os.fsync(descriptor)
 
-    def rename_to(self, other: Place) -> None:
+    def rename_to(self, other: TargetPath) -> None:
         """Give what is here another name, which nothing has yet.
 
         Raises:
@@ -165,7 +165,7 @@ class Place:
 @contextmanager
 def place(
     workspace: Workspace, path: str, *, make: bool = False, deepest: int = MAX_DEPTH
-) -> Iterator[Place]:
+) -> Iterator[TargetPath]:
     """The place of a path, for changing it.
 
     Args:
@@ -187,7 +187,7 @@ def place(
         _make_folders(workspace, folder, deepest)
     descriptor = workspace.folder(folder or ".")
     try:
-        yield Place(path, descriptor)
+        yield TargetPath(path, descriptor)
     finally:
         os.close(descriptor)
 

@@ -60,7 +60,7 @@ class LayerRecord(Record):
 
 
 class MissRecord(Record):
-    """Why tokens that had been read before were read again, and what that took."""
+    """Why tokens that had been read before were recomputed, and what that took."""
 
     position: int = 0
     """The first token that differs."""
@@ -77,7 +77,7 @@ class MissRecord(Record):
     why: str = ""
     """What made it, where that is known."""
     tokens: int = 0
-    """How many were read again."""
+    """How many were recomputed."""
     seconds: float = 0.0
     """What that took: their share of the phase."""
 

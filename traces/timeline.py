@@ -215,7 +215,7 @@ def fewer_passes(trace: Trace) -> list[str]:
 
 
 def miss_text(miss: MissRecord) -> str:
-    """Why tokens were read again, on one line."""
+    """Why tokens were recomputed, on one line."""
     whose = "" if miss.message is None else f" of message {miss.message}"
     why = f": {short(miss.why, 80)}" if miss.why else ""
     return (

@@ -1,1 +1,1 @@
-"""The agent: feed, ask, act, until there is an answer."""
+"""The agent: append, generate, act, until there is an answer."""

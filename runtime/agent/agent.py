@@ -332,7 +332,7 @@ class Agent(Generic[Output]):
     def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
         """Another agent that goes on from here, with the same tools; this one stays as it is.
 
-        On a local engine nothing is read again: both share the KV cache up to here.
+        On a local engine nothing is recomputed: both share the KV cache up to here.
 
         Raises:
             AgentError: a run goes on.

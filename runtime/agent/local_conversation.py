@@ -4,7 +4,7 @@ Only new tokens are fed; the `TokenLedger` makes sure of it. A run that ends ear
 ledger and session in step, so that the next one can go on.
 
 Where the template leaves thinking out of the history, so does the conversation: the tokens of the
-thinking are taken out, and what follows them is read again with the next message. Tokens are never
+thinking are taken out, and what follows them is recomputed with the next message. Tokens are never
 rendered anew, so nothing else changes.
 """
 
@@ -123,7 +123,7 @@ class LocalConversation:
         """Nothing to do: `feed` renders the whole conversation while the ledger is empty."""
 
     def fork_from(self, other: LocalConversation) -> PhaseEvent | None:
-        """Share the other's tokens: nothing is read again (see `Conversation.fork_from`)."""
+        """Share the other's tokens: nothing is recomputed (see `Conversation.fork_from`)."""
         began = time.perf_counter()
         if not len(other.ledger):  # what `warm` has read is found when the first question is fed
             self.session = other.session.fork()
@@ -159,7 +159,7 @@ class LocalConversation:
         Args:
             ids: its tokens.
             spans: whose they are.
-            why: what made that the session does not hold all of them, for when they are read again.
+            why: what made that the session does not hold all of them, for when they are recomputed.
         """
         self.ledger.ids, self.ledger.spans = list(ids), list(spans)
         self._why = why or CHANGED_SESSION

@@ -4,7 +4,7 @@
                           ▲        │ calls
                           └─ feed ◄┴─ act: validate, decide, run
 
-Feeding and asking is the matter of a `Conversation`: a local engine or another server. A run that
+A `Conversation` appends and generates: a local engine or another server. A run that
 ends early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.
 """
 

@@ -28,7 +28,7 @@ class Usage:
     cached_tokens: int = 0
     """Those that were reused."""
     reread_tokens: int = 0
-    """Those that were read again, mostly because thinking before them was dropped."""
+    """Those that were recomputed, mostly because thinking before them was dropped."""
     reread_s: float = 0.0
     """What that took."""
     output_tokens: int = 0

@@ -199,19 +199,21 @@ def _part(kernel: str, op: str) -> str:
 
 
 def case(tokens: int, start: int) -> Case:
-    """The benchmark's case for `tokens` tokens behind `start`: single ones are decoded."""
+    """The benchmark's case for `tokens` tokens at context `start`: single ones are decoded."""
     if tokens == 1:
         return Case(generate=DECODES, depth=start)
     return Case(prompt=tokens, depth=start)
 
 
-def calibrated(engine: Engine, *, anew: bool = False, folder: Path | None = None) -> Calibration:
+def calibrated(
+    engine: Engine, *, recalibrate: bool = False, folder: Path | None = None
+) -> Calibration:
     """What was measured for this model on this machine; measured now where nothing is kept.
 
     What was measured on a busy machine is not kept.
     """
     path = path_of(engine.cost, engine.machine, engine.kv, folder)
-    known = None if anew else load(path)
+    known = None if recalibrate else load(path)
     if known is not None and not known.quick:
         return known
     found = calibrate(engine)

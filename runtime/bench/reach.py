@@ -40,7 +40,7 @@ class Reach:
         memory: bytes with a cache of `CONTEXT` tokens.
         fits: whether as much is available.
         ttft_s: seconds from a prompt of `PROMPT` tokens to the first token of the answer.
-        decode, decode_deep: tokens a second with an empty cache, and behind `CONTEXT` tokens.
+        decode, decode_deep: tokens a second with an empty cache, and at context `CONTEXT`.
         basis: whose share of the limits was taken: a calibration's, or the usual one.
     """
 

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         raise SettingError(f"nothing to measure: no length fits a context of {engine.context}")
     found: list[Checked] = []
     try:
-        fitted = calibration.calibrated(engine, anew=True)
+        fitted = calibration.calibrated(engine, recalibrate=True)
         if busy(fitted, engine.machine):
             output.note(BUSY)
 

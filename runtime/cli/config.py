@@ -28,9 +28,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _settings() -> dict[str, Setting]:
     from ...jit import targets
-    from ..hub.settings import ENDPOINT, Settings
+    from ..hub.settings import ENDPOINT, HubSettings
 
-    hub = Settings.from_environ()
+    hub = HubSettings.from_environ()
     target = targets.resolve(os.environ.get("TRIPLEPOINT_TARGET")).name
     token = _first("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") or "file of `hf auth login`"
     return {

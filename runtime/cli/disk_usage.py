@@ -40,7 +40,7 @@ def disk_usage() -> list[DiskUsage]:
     import platformdirs
 
     from ..agent.session_store import sessions_folder
-    from ..hub.settings import Settings
+    from ..hub.settings import HubSettings
     from .traces import default_folder
 
     root = Path(platformdirs.user_cache_dir("triplepoint"))
@@ -52,7 +52,7 @@ def disk_usage() -> list[DiskUsage]:
         _measured(e.name.removesuffix(".json"), _WORDS.get(e.name, e.name), e, ours=True)
         for e in entries
     ]
-    models = Settings.from_environ().cache
+    models = HubSettings.from_environ().cache
     return [
         *found,
         _measured("traces", "traces of runs", default_folder(), ours=False),

@@ -40,9 +40,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
     check_threads(args.threads, output)
     target, versions = target_report(), version_report()
     _show_target(output, target)
-    machine = machine_report(target["name"], args.threads, anew=args.measure)
+    machine = machine_report(target["name"], args.threads, remeasure=args.measure)
     _show_machine(output, machine)
-    swept = sweep_report(target["name"], args.threads, anew=args.measure)
+    swept = sweep_report(target["name"], args.threads, remeasure=args.measure)
     if swept is not None:
         _show_sweep(output, swept)
     tuning = tuning_report(target["name"], args.threads)
@@ -78,7 +78,7 @@ def target_report() -> dict[str, Any]:
     }
 
 
-def machine_report(target: str, threads: int | None, *, anew: bool) -> dict[str, Any]:
+def machine_report(target: str, threads: int | None, *, remeasure: bool) -> dict[str, Any]:
     """The CPU and its measured limits; half a second when they are not known yet."""
     from ...jit.compile import Library, ObjectCache, default_folder
     from ...jit.pool import Pool
@@ -88,7 +88,7 @@ def machine_report(target: str, threads: int | None, *, anew: bool) -> dict[str,
     library = Library(resolve(target), ObjectCache(default_folder()))
     pool = Pool(library, threads or machine.physical_cores())
     try:
-        if anew:
+        if remeasure:
             for old in machine.profile_folder().glob(f"{target}-{pool.threads}t-*.json"):
                 old.unlink(missing_ok=True)
         profile = machine.profile(library, pool)
@@ -97,14 +97,14 @@ def machine_report(target: str, threads: int | None, *, anew: bool) -> dict[str,
     return {"physical_cores": machine.physical_cores(), **profile.as_dict()}
 
 
-def sweep_report(target: str, threads: int | None, *, anew: bool) -> ThreadSweep | None:
+def sweep_report(target: str, threads: int | None, *, remeasure: bool) -> ThreadSweep | None:
     """The limits by number of threads: measured if asked for, else as they were kept, if so."""
     from ...jit.compile import Library, ObjectCache, default_folder
     from ...jit.targets import resolve
     from ..physics import thread_sweep
 
     library = Library(resolve(target), ObjectCache(default_folder()))
-    if not anew:
+    if not remeasure:
         return thread_sweep.load(library)
     _measure_tiles(library, threads)
     found = thread_sweep.sweep(library, None if threads is None else [threads])

@@ -113,11 +113,11 @@ def model_path(model: str, output: Output) -> str | Path:
     if not is_hub_name(model) or Path(model).expanduser().exists():
         return model
     from ..hub.find import NotPulledError, find
-    from ..hub.settings import Settings
+    from ..hub.settings import HubSettings
     from ..hub.variants import ChoiceError
     from .progress_bars import Bars
 
-    name, settings = parse_name(model), Settings.from_environ()
+    name, settings = parse_name(model), HubSettings.from_environ()
     try:
         with Bars(output, bars=settings.bars) as bars:
             return find(name, settings, bars).paths[0]

@@ -11,7 +11,7 @@ from ...errors import ModelError
 from ..hub.cache import cached_repos
 from ..hub.find import Found, models_of
 from ..hub.progress import size_text
-from ..hub.settings import Settings
+from ..hub.settings import HubSettings
 from .exit_codes import Exit
 from .output import Output
 
@@ -20,7 +20,7 @@ _HEAD = ("MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS")
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """List them; only headers are read."""
-    settings = Settings.from_environ()
+    settings = HubSettings.from_environ()
     wanted = (args.name or "").lower()
     models, unfinished = [], []
     for repo in cached_repos(settings.cache):
@@ -71,7 +71,7 @@ def describe(found: Found) -> dict[str, Any]:
 def show(
     models: list[dict[str, Any]],
     unfinished: list[dict[str, Any]],
-    settings: Settings,
+    settings: HubSettings,
     output: Output,
 ) -> None:
     """Print the table; under it why what does not run does not."""

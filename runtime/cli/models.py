@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...traces.timeline import duration
 from ..hub.find import is_pulled
 from ..hub.progress import size_text
-from ..hub.settings import Settings
+from ..hub.settings import HubSettings
 from .exit_codes import Exit
 from .output import Output
 from .suggesting import how_to_get
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     machine, available = here(), available_bytes()
     found = reach(machine, available)
     choice = best(found)
-    settings = Settings.from_environ()
+    settings = HubSettings.from_environ()
     pulled = {one.model.alias for one in found if is_pulled(one.model, settings)}
     _show(found, pulled, output)
     calibrated = " Where a c stands, what they reach was measured here, with this very model."

@@ -9,7 +9,7 @@ from ...errors import ModelError
 from ..hub.cache import CachedRepo
 from ..hub.names import ModelName, parse_name
 from ..hub.progress import size_text
-from ..hub.settings import Settings
+from ..hub.settings import HubSettings
 from ..hub.variants import ChoiceError, Variant
 from .exit_codes import Exit
 from .output import Output
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Pull, and say how to run it; 130 after Ctrl-C, with what was kept."""
-    name, settings = parse_name(args.name), Settings.from_environ()
+    name, settings = parse_name(args.name), HubSettings.from_environ()
     try:
         pull_model(name, settings, output, force=args.force)
     except ChoiceError as error:
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def pull_model(
-    name: ModelName, settings: Settings, output: Output, *, force: bool, hint: bool = True
+    name: ModelName, settings: HubSettings, output: Output, *, force: bool, hint: bool = True
 ) -> str:
     """Pull the model and say what it is; its path. With `hint` say how to run it.
 
@@ -77,7 +77,7 @@ def pull_model(
     return path
 
 
-def _tell_older(pulled: Pulled, settings: Settings, output: Output) -> None:
+def _tell_older(pulled: Pulled, settings: HubSettings, output: Output) -> None:
     """Say what room older states of the same files take, and how to get it back."""
     repo = CachedRepo(settings.cache, pulled.name.repo)
     blobs = {path.resolve() for path in pulled.paths}

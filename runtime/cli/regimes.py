@@ -24,7 +24,7 @@ _STYLES = {
     "dispatch": "black on #d678ac",
 }
 BUSY = "other work slowed the measurement: what follows is for a machine as busy as now"
-ANEW = "runs may say otherwise; when the machine is quiet, recalibrate with --recalibrate"
+RECALIBRATE = "runs may say otherwise; when the machine is quiet, recalibrate with --recalibrate"
 _ONE_REGION = 0.95  # share of the plane; on a quiet machine no model has one region alone
 _COLUMNS = 100  # of the terminal's picture, at most
 _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure
@@ -90,10 +90,10 @@ def _picture(
     from ..physics.calibration import busy
     from ..regimes.diagram import Picture, diagram
 
-    found = calibration.calibrated(engine, anew=args.recalibrate)
+    found = calibration.calibrated(engine, recalibrate=args.recalibrate)
     drawn = diagram(engine.cost, found, engine.context)
     if busy(found, engine.machine) or drawn.largest() > _ONE_REGION:
-        output.note(f"the calibration looks disturbed: {BUSY}; {ANEW}")
+        output.note(f"the calibration looks disturbed: {BUSY}; {RECALIBRATE}")
     measured: list[Any] = []
     if args.measure:
         room = engine.context - calibration.DECODES - 2

@@ -14,7 +14,7 @@ from ..hub.find import Found, models_of
 from ..hub.names import parse_name
 from ..hub.progress import size_text
 from ..hub.remove import remove
-from ..hub.settings import Settings
+from ..hub.settings import HubSettings
 from ..hub.variants import ChoiceError, choose
 from .exit_codes import Exit
 from .output import Output
@@ -36,7 +36,7 @@ class _Doomed:
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """List what would go, ask, remove."""
-    settings = Settings.from_environ()
+    settings = HubSettings.from_environ()
     doomed = [_doomed(name, settings, output) for name in args.names]
     for one in doomed:
         for found in one.models:
@@ -70,7 +70,7 @@ def confirmed(question: str, output: Output) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _doomed(text: str, settings: Settings, output: Output) -> _Doomed:
+def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
     name = parse_name(text)
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)

@@ -11,7 +11,7 @@ from .output import Output
 if TYPE_CHECKING:
     from ..agent.agent import Agent
     from ..bench.reach import Reach
-    from ..hub.settings import Settings
+    from ..hub.settings import HubSettings
 
 
 def suggest_model(agent: Agent, answer: str, output: Output) -> None:
@@ -30,17 +30,17 @@ def suggest_model(agent: Agent, answer: str, output: Output) -> None:
     except SettingError:  # who names a model needs no sound file of defaults
         return
     from ..bench.reach import best, reach
-    from ..hub.settings import Settings
+    from ..hub.settings import HubSettings
     from ..memory import available_bytes
 
     found = best(reach(engine.machine, available_bytes()))
     if found is None:
         output.note("the embedded model is small; `triplepoint models` lists larger ones")
         return
-    output.note(f"the embedded model is small; {how_to_get(found, Settings.from_environ())}")
+    output.note(f"the embedded model is small; {how_to_get(found, HubSettings.from_environ())}")
 
 
-def how_to_get(found: Reach, settings: Settings) -> str:
+def how_to_get(found: Reach, settings: HubSettings) -> str:
     """What the best model is, and the commands that make it the default."""
     from ..hub.find import is_pulled
 

@@ -8,7 +8,7 @@ piece of text keeps its origin: control tokens are recognized in the template's 
 else. Words are still cut as in the joined text (`Tokenizer.encode_parts`), so a conversation gives
 the ids that it would give as one text.
 
-History is never read again. What the model has generated stays as it is; a later turn renders the
+History is never recomputed. What the model has generated stays as it is; a later turn renders the
 end of the conversation with marks (`incremental_render.py`), and only what follows the last
 assistant's mark is new.
 """

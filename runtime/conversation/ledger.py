@@ -2,7 +2,7 @@
 
 That turn n + 1 extends turn n token by token is what lets the KV cache be used again whole, so it
 is checked at every turn, and a break is named down to its first token. Only one thing is ever taken
-out: thinking that the model's template leaves out of the history. What follows it is read again,
+out: thinking that the model's template leaves out of the history. What follows it is recomputed,
 and how much that was is in the trace.
 """
 
@@ -56,7 +56,7 @@ class Reuse:
     reused: int
     total: int
     reread: int = 0
-    """Tokens that were read again, mostly because thinking before them was dropped."""
+    """Tokens that were recomputed, mostly because thinking before them was dropped."""
     reread_s: float = 0.0
     """What that took."""
     miss: PrefixMismatch | None = None
@@ -85,7 +85,7 @@ class PrefixMismatch:
     why: str = ""
     """What made it, where that is known."""
     tokens: int = 0
-    """Tokens that were read again for it."""
+    """Tokens that were recomputed for it."""
     seconds: float = 0.0
     """What that took."""
 
@@ -187,7 +187,7 @@ class TokenLedger:
     def first_difference(self, tokens: Sequence[int]) -> PrefixMismatch | None:
         """Where a session's tokens stop being exactly the ledger; None when they are the ledger.
 
-        Only then can a turn extend the session; else it has to be read again from there on.
+        Only then can a turn extend the session; else it has to be recomputed from there on.
         """
         if self.ids == tokens:
             return None

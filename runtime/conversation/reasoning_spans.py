@@ -1,7 +1,7 @@
 """What a model thought, as tokens of the ledger, and how it leaves the history.
 
 Whether it does is the template's decision (`Chat.keeps_thoughts`). Its tokens are then cut out of
-the ledger; what follows them has to be read again.
+the ledger; what follows them has to be recomputed.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
 from .rope import frequency_factors
-from .settings import Settings, Value, read_settings
+from .settings import CheckpointSettings, Value, read_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def _target(name: str, architecture: str) -> tuple[str, int] | None:
     )
 
 
-def _tensor(place: str, found: dict[int, str], settings: Settings) -> MappedTensor:
+def _tensor(place: str, found: dict[int, str], settings: CheckpointSettings) -> MappedTensor:
     ordered = tuple(found[n] for n in sorted(found))
     wanted = settings.experts if place.endswith("_exps.weight") else 1
     if sorted(found) != list(range(wanted)):
@@ -204,7 +204,7 @@ def _tensor(place: str, found: dict[int, str], settings: Settings) -> MappedTens
     return MappedTensor(place, ordered, heads, plus_one)
 
 
-def _check_complete(have: set[str], settings: Settings) -> None:
+def _check_complete(have: set[str], settings: CheckpointSettings) -> None:
     """Whether every layer has what the first one has, and the rest is there."""
     first = {name[6:] for name in have if name.startswith("blk.0.")}
     wanted = {"token_embd.weight", "output_norm.weight"}

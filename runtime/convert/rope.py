@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import ModelError
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from .settings import CheckpointSettings
 
 
 def rope_settings(c: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def rope_settings(c: dict[str, Any], kind: str) -> dict[str, Any]:
     return out
 
 
-def frequency_factors(s: Settings) -> dict[str, np.ndarray]:
+def frequency_factors(s: CheckpointSettings) -> dict[str, np.ndarray]:
     """Tensors of what each rotary frequency is divided by: float32 [rotated / 2], by name."""
     kind, half = s.rope["rope_type"], s.rotated // 2
     if kind in ("longrope", "su"):

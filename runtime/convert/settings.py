@@ -59,7 +59,7 @@ GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # the one size with another att
 
 
 @dataclass(slots=True)
-class Settings:
+class CheckpointSettings:
     """What a configuration says, in GGUF's terms.
 
     Attributes:
@@ -80,7 +80,7 @@ class Settings:
     metadata: dict[str, Value] = field(default_factory=dict)
 
 
-def read_settings(config: dict[str, Any]) -> Settings:
+def read_settings(config: dict[str, Any]) -> CheckpointSettings:
     """Everything that the file's metadata say, from `config.json`.
 
     Raises:
@@ -103,7 +103,7 @@ def read_settings(config: dict[str, Any]) -> Settings:
     kv_heads = int(c.get("num_key_value_heads") or heads)
     rope = rope_settings(c, "full_attention")
     partial = float(rope.get("partial_rotary_factor", 1.0) or 1.0)
-    s = Settings(
+    s = CheckpointSettings(
         architecture=architecture,
         layers=_whole(c, "num_hidden_layers"),
         heads=heads,
@@ -157,7 +157,7 @@ def _refuse(c: dict[str, Any], what: str, value: object) -> NoReturn:
 # --- rotary positions
 
 
-def _add_scaling(s: Settings, c: dict[str, Any]) -> None:
+def _add_scaling(s: CheckpointSettings, c: dict[str, Any]) -> None:
     a, rope, kind = s.architecture, s.rope, s.rope["rope_type"]
     key = f"{a}.rope.scaling.".__add__
     if kind in ("default", "llama3"):  # what llama3 does is in a tensor
@@ -182,28 +182,28 @@ def _add_scaling(s: Settings, c: dict[str, Any]) -> None:
 # --- what only one architecture has
 
 
-def _add_nothing(s: Settings, c: dict[str, Any]) -> None:
+def _add_nothing(s: CheckpointSettings, c: dict[str, Any]) -> None:
     pass
 
 
-def _add_llama(s: Settings, c: dict[str, Any]) -> None:
+def _add_llama(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if c.get("sliding_window"):  # Mistral's first
         s.metadata["llama.attention.sliding_window"] = int(c["sliding_window"])
 
 
-def _no_window(s: Settings, c: dict[str, Any]) -> None:
+def _no_window(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if c.get("use_sliding_window") and c.get("sliding_window"):
         _refuse(c, "use_sliding_window", True)
 
 
-def _add_smollm3(s: Settings, c: dict[str, Any]) -> None:
+def _add_smollm3(s: CheckpointSettings, c: dict[str, Any]) -> None:
     _no_window(s, c)
     rule = [int((n + 1) % SMOLLM3_NO_ROPE != 0) for n in range(s.layers)]
     if (c.get("no_rope_layers") or rule) != rule:
         _refuse(c, "no_rope_layers", c["no_rope_layers"])
 
 
-def _add_qwen3moe(s: Settings, c: dict[str, Any]) -> None:
+def _add_qwen3moe(s: CheckpointSettings, c: dict[str, Any]) -> None:
     _no_window(s, c)
     if not c.get("norm_topk_prob"):
         _refuse(c, "norm_topk_prob", c.get("norm_topk_prob"))
@@ -214,13 +214,13 @@ def _add_qwen3moe(s: Settings, c: dict[str, Any]) -> None:
     s.metadata["qwen3moe.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
 
 
-def _add_gemma2(s: Settings, c: dict[str, Any]) -> None:
+def _add_gemma2(s: CheckpointSettings, c: dict[str, Any]) -> None:
     _add_gemma_layers(s, c)
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         s.metadata[f"gemma2.{key}"] = float(c.get(key) or 0.0)
 
 
-def _add_gemma3(s: Settings, c: dict[str, Any]) -> None:
+def _add_gemma3(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if c.get("attn_logit_softcapping"):
         _refuse(c, "attn_logit_softcapping", c["attn_logit_softcapping"])
     if c.get("use_bidirectional_attention"):
@@ -234,7 +234,7 @@ def _add_gemma3(s: Settings, c: dict[str, Any]) -> None:
         s.metadata["gemma3.final_logit_softcapping"] = float(c["final_logit_softcapping"])
 
 
-def _add_gemma_layers(s: Settings, c: dict[str, Any]) -> None:
+def _add_gemma_layers(s: CheckpointSettings, c: dict[str, Any]) -> None:
     """Which layers see a window, and the scale of scores where it is not the usual one."""
     m, a = s.metadata, s.architecture
     m[f"{a}.attention.sliding_window"] = _whole(c, "sliding_window")
@@ -252,7 +252,7 @@ def _add_gemma_layers(s: Settings, c: dict[str, Any]) -> None:
         m[f"{a}.attention.scale"] = float(c["query_pre_attn_scalar"]) ** -0.5
 
 
-def _add_phi3(s: Settings, c: dict[str, Any]) -> None:
+def _add_phi3(s: CheckpointSettings, c: dict[str, Any]) -> None:
     context = _whole(c, "max_position_embeddings")
     original = int(s.rope.get("original_max_position_embeddings") or context)
     s.metadata["phi3.rope.scaling.original_context_length"] = original
@@ -264,7 +264,7 @@ def _add_phi3(s: Settings, c: dict[str, Any]) -> None:
         s.metadata["phi3.rope.scaling.attn_factor"] = float(given or factor)
 
 
-def _add_granite(s: Settings, c: dict[str, Any]) -> None:
+def _add_granite(s: CheckpointSettings, c: dict[str, Any]) -> None:
     for key, name in {
         "attention_multiplier": "attention.scale",
         "embedding_multiplier": "embedding_scale",

@@ -15,7 +15,7 @@ from .aliases import KnownModel, alias_of
 from .cache import CachedFile, CachedRepo, as_model_error
 from .names import MAIN, ModelName
 from .progress import NullProgress, ProgressReporter, size_text
-from .settings import Settings
+from .settings import HubSettings
 from .variants import ChoiceError, Variant, choose, variants_of
 
 
@@ -65,13 +65,13 @@ def models_of(repo: CachedRepo, revision: str = MAIN) -> list[Found]:
     return [_named(one, list(found.values())) for one in found.values()]
 
 
-def is_pulled(model: KnownModel, settings: Settings) -> bool:
+def is_pulled(model: KnownModel, settings: HubSettings) -> bool:
     """Whether a well-known model is in the cache; no byte of it is looked at."""
     repo = CachedRepo(settings.cache, model.repo)
     return any((repo.snapshots / commit / model.file).exists() for commit in repo.commits())
 
 
-def find(name: ModelName, settings: Settings, watcher: ProgressReporter | None = None) -> Found:
+def find(name: ModelName, settings: HubSettings, watcher: ProgressReporter | None = None) -> Found:
     """The model that `name` means, its files checked against the hashes that their blobs bear.
 
     A file is hashed once; afterwards it is known by its size and time.
@@ -85,7 +85,7 @@ def find(name: ModelName, settings: Settings, watcher: ProgressReporter | None =
         return _find(name, settings, watcher or NullProgress())
 
 
-def _find(name: ModelName, settings: Settings, watcher: ProgressReporter) -> Found:
+def _find(name: ModelName, settings: HubSettings, watcher: ProgressReporter) -> Found:
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)
     whole = [one for one in models if one.variant.complete]
@@ -137,7 +137,7 @@ def _named(one: Found, models: list[Found]) -> Found:
     return Found(name, one.commit, one.variant, one.cached)
 
 
-def _missing(name: ModelName, repo: CachedRepo, settings: Settings) -> str:
+def _missing(name: ModelName, repo: CachedRepo, settings: HubSettings) -> str:
     parts = sum(part.stat().st_size for part in repo.parts())
     unfinished = f" ({size_text(parts)} of an unfinished pull are)" if parts else ""
     known = alias_of(name.repo, name.selector) or name

@@ -15,7 +15,7 @@ from .find import checked, find
 from .listing import Listing, list_repository
 from .names import ModelName
 from .progress import NullProgress, ProgressReporter, size_text
-from .settings import Settings
+from .settings import HubSettings
 from .transport import Hub, RetryPolicy
 from .variants import RepoFile, Variant, choose, variants_of
 
@@ -43,7 +43,7 @@ class Pulled:
 
 def pull(
     name: ModelName,
-    settings: Settings,
+    settings: HubSettings,
     watcher: ProgressReporter | None = None,
     *,
     patience: RetryPolicy | None = None,
@@ -73,7 +73,7 @@ def pull(
 
 def _pull(
     name: ModelName,
-    settings: Settings,
+    settings: HubSettings,
     watcher: ProgressReporter,
     patience: RetryPolicy | None,
     force: bool,

@@ -12,7 +12,7 @@ _TRUE = ("1", "ON", "YES", "TRUE")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class HubSettings:
     """What the environment says about the Hub.
 
     Attributes:
@@ -34,7 +34,7 @@ class Settings:
     read_s: float = 10.0
 
     @classmethod
-    def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Settings:
+    def from_environ(cls, environ: Mapping[str, str] = os.environ) -> HubSettings:
         """Read HF_ENDPOINT, HF_HOME, HF_HUB_CACHE, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_OFFLINE, …"""
         home = _home(environ)
         cache = environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE")

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from ... import __version__
 from ...errors import ModelError, TriplepointError
-from .settings import Settings
+from .settings import HubSettings
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -100,7 +100,7 @@ class Retrier:
 class Hub:
     """The Hub that `settings` name. Every method raises what `_asking` does."""
 
-    def __init__(self, settings: Settings, patience: RetryPolicy | None = None) -> None:
+    def __init__(self, settings: HubSettings, patience: RetryPolicy | None = None) -> None:
         self.settings = settings
         self.patience = patience or RetryPolicy(read_s=settings.read_s)
         from huggingface_hub import HfApi, get_session

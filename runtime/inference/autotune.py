@@ -235,7 +235,7 @@ class Autotuner:
     # --- before and after each pass
 
     def before(self, tokens: int, start: int) -> None:
-        """A pass of `tokens` tokens behind `start` cached ones is about to be run."""
+        """A pass of `tokens` tokens at context `start` is about to be run."""
         self.contention.look()
         want = self._decode_threads(start) if tokens == 1 else self._prefill_threads(tokens, start)
         count = min(want, self.active_threads.active)
@@ -332,14 +332,14 @@ class Autotuner:
     # --- what was seen of a phase
 
     def observe(self, tokens: int, start: int, seconds: float) -> None:
-        """A pass of `tokens` tokens behind `start` cached ones took so long."""
+        """A pass of `tokens` tokens at context `start` took so long."""
         if self.fixed.adaptive and seconds > 0:
             ratio = seconds / self._expect(tokens, start)
             ratio = min(RATIO_MOST, max(1 / RATIO_MOST, ratio))
             self._ratios.setdefault(tokens.bit_length(), deque(maxlen=RATIOS)).append(ratio)
 
     def pass_s(self, tokens: int, start: int) -> float:
-        """Seconds that a pass of `tokens` tokens behind `start` cached ones will take.
+        """Seconds that a pass of `tokens` tokens at context `start` will take.
 
         From the cost model, times what passes of about as many tokens took of late over what it
         said of them; of the nearest number where there was none yet.

@@ -384,9 +384,9 @@ def resolve_model(model: str | Path) -> Path:
 
     if is_hub_name(name):
         from ..hub.find import find
-        from ..hub.settings import Settings
+        from ..hub.settings import HubSettings
 
-        return find(parse_name(name), Settings.from_environ()).paths[0]
+        return find(parse_name(name), HubSettings.from_environ()).paths[0]
     raise ModelError(
         f"no such model: {name}; give a path to a GGUF file, the name or alias of a model that was "
         f"pulled, nano, or synthetic:NAME:QUANT{alias_hint(name)}"

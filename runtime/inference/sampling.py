@@ -27,7 +27,7 @@ MAX_STOPS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ResolvedSampling:
     """Settings of a decode, all decided (see `Sampling`)."""
 
     temperature: float = 0.0
@@ -167,9 +167,9 @@ class Sampling:
                 f"sampling: logit_bias names token {most}, but the vocabulary has {n_vocab}"
             )
 
-    def filled(self) -> Settings:
+    def filled(self) -> ResolvedSampling:
         """The defaults in place of what is None."""
-        return Settings(**self.given())
+        return ResolvedSampling(**self.given())
 
     def over(self, others: Sampling) -> Sampling:
         """These settings, and those of `others` where they leave a choice."""
@@ -240,7 +240,7 @@ def _number(value: Any, whole: bool) -> float:
 
 
 MOST_BIAS = 1e30  # as good as infinite, and a number for JSON
-_DEFAULTS = Settings()
+_DEFAULTS = ResolvedSampling()
 GREEDY = Sampling(temperature=0.0)
 
 

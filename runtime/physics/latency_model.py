@@ -129,7 +129,7 @@ def estimate(
     start: int,
     batch: int = 1,
 ) -> LatencyEstimate:
-    """What `tokens` tokens behind `start` cached ones will take, logits for the last.
+    """What `tokens` tokens at context `start` will take, logits for the last.
 
     More than a chunk are several passes. `batch`: so many sequences at once, each alike.
     """

@@ -7,7 +7,7 @@ import hashlib
 import json
 
 from .diagram import Diagram, Picture
-from .svg import BOTTOM, LEFT, RIGHT, TOP, Place, svg, text_of
+from .svg import BOTTOM, LEFT, RIGHT, TOP, PlotArea, svg, text_of
 
 _SCRIPT = """
 const d=JSON.parse(document.getElementById("data").textContent),s=document.querySelector("svg"),
@@ -68,12 +68,12 @@ def _cells(d: Diagram) -> dict[str, object]:
         ]
         for row in rows
     ]
-    place = Place(d)
+    plot = PlotArea(d)
     return {
         "plot": [LEFT, TOP, RIGHT, BOTTOM],
-        "low": place.low,
-        "mostKv": place.most_kv,
-        "mostTokens": place.most_tokens,
+        "low": plot.low,
+        "mostKv": plot.most_kv,
+        "mostTokens": plot.most_tokens,
         "tokens": [round(float(d.tokens[row]), 4) for row in rows],
         "kv": [round(float(d.kv[col]), 4) for col in cols],
         "cells": cells,

@@ -39,8 +39,8 @@ paint-order:stroke;stroke:#14161a;stroke-width:4px;stroke-opacity:.75}
 def svg(picture: Picture) -> str:
     """The picture as one SVG document: no scripts, no references."""
     d = picture.diagram
-    place = Place(d)
-    names = _name_places(d, place, picture.path)
+    plot = PlotArea(d)
+    names = _name_places(d, plot, picture.path)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{text_of(picture.title)}">',
@@ -51,22 +51,22 @@ def svg(picture: Picture) -> str:
         *_heading(picture),
         f'<g clip-path="url(#plot)"><rect x="{LEFT}" y="{TOP}" width="{RIGHT - LEFT}" '
         f'height="{BOTTOM - TOP}" fill="#1c1f24"/>',
-        f'<clipPath id="fits"><path d="{_inside(d, place)}"/></clipPath><g clip-path="url(#fits)">',
-        *_ground(d, place),
-        *_contours(d, place, names, picture.path),
-        *_boundaries(d, place),
+        f'<clipPath id="fits"><path d="{_inside(d, plot)}"/></clipPath><g clip-path="url(#fits)">',
+        *_ground(d, plot),
+        *_contours(d, plot, names, picture.path),
+        *_boundaries(d, plot),
         "</g></g>",
-        *_axes(d, place),
+        *_axes(d, plot),
         *_names(names),
-        *_measured(picture, place),
-        *_path(picture.path, place),
-        *_triple(d, place),
+        *_measured(picture, plot),
+        *_path(picture.path, plot),
+        *_triple(d, plot),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
 
 
-class Place:
+class PlotArea:
     """Where a length is on the picture."""
 
     def __init__(self, d: Diagram) -> None:
@@ -98,19 +98,19 @@ def _heading(picture: Picture) -> list[str]:
     return out
 
 
-def _ground(d: Diagram, place: Place) -> list[str]:
+def _ground(d: Diagram, plot: PlotArea) -> list[str]:
     """Cells of one color in a row are one rectangle; the nearer a boundary, the duller."""
     shade = np.clip(np.ceil(np.sqrt(np.clip(d.lead(), 0, 1)) * SHADES), 1, SHADES).astype(int)
     key = np.argmax(d.shares, axis=0) * 100 + shade
-    ys, xs = _edges(d.tokens, place.low, place.most_tokens), _edges(d.kv, 0.0, place.most_kv)
+    ys, xs = _edges(d.tokens, plot.low, plot.most_tokens), _edges(d.kv, 0.0, plot.most_kv)
     paths: dict[int, list[str]] = {}
     for row in range(len(d.tokens)):
-        y1, y2 = place.y(ys[row + 1]), place.y(ys[row])
+        y1, y2 = plot.y(ys[row + 1]), plot.y(ys[row])
         start = 0
         for col in range(1, len(d.kv) + 1):
             if col < len(d.kv) and key[row, col] == key[row, start]:
                 continue
-            x1, x2 = place.x(xs[start]), place.x(xs[col])
+            x1, x2 = plot.x(xs[start]), plot.x(xs[col])
             box = f"M{x1:.0f} {y1:.0f}H{x2:.0f}V{y2:.0f}H{x1:.0f}z"
             paths.setdefault(int(key[row, start]), []).append(box)
             start = col
@@ -122,14 +122,14 @@ def _ground(d: Diagram, place: Place) -> list[str]:
     ]
 
 
-def _inside(d: Diagram, place: Place) -> str:
+def _inside(d: Diagram, plot: PlotArea) -> str:
     """The outline of what fits the context: tokens and positions together are at most as many."""
-    points = [(place.x(0.0), place.y(place.low)), (place.x(0.0), place.y(place.most_tokens))]
+    points = [(plot.x(0.0), plot.y(plot.low)), (plot.x(0.0), plot.y(plot.most_tokens))]
     for n in range(161):
-        kv = place.most_kv * n / 160
+        kv = plot.most_kv * n / 160
         left = max(1.0, d.context - 2**kv)
-        points.append((place.x(kv), place.y(min(place.most_tokens, math.log2(left)))))
-    points.append((place.x(place.most_kv), place.y(place.low)))
+        points.append((plot.x(kv), plot.y(min(plot.most_tokens, math.log2(left)))))
+    points.append((plot.x(plot.most_kv), plot.y(plot.low)))
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points) + "z"
 
 
@@ -138,26 +138,28 @@ def _edges(axis: np.ndarray, first: float, last: float) -> list[float]:
     return [first, *((axis[1:] + axis[:-1]) / 2).tolist(), last]
 
 
-def _polyline(line: Line, place: Place) -> str:
-    points = [f"{place.x(x):.1f} {place.y(y):.1f}" for x, y in line]
+def _polyline(line: Line, plot: PlotArea) -> str:
+    points = [f"{plot.x(x):.1f} {plot.y(y):.1f}" for x, y in line]
     return "M" + "L".join(points)
 
 
-def _contours(d: Diagram, place: Place, names: Sequence[_Name], path: Sequence[Step]) -> list[str]:
+def _contours(
+    d: Diagram, plot: PlotArea, names: Sequence[_Name], path: Sequence[Step]
+) -> list[str]:
     """Lines of equal speed, each with its figure where that covers nothing else."""
     out: list[str] = []
     taken = [(x, y, 130.0 if height < _THIN else 80.0) for x, y, _, height in names]
-    taken += [(place.x(x) - 40, place.y(y), 90.0) for x, y in d.triple_points()]
-    taken += [(x, y, 8.0) for x, y in _along(path, place)]
+    taken += [(plot.x(x) - 40, plot.y(y), 90.0) for x, y in d.triple_points()]
+    taken += [(x, y, 8.0) for x, y in _along(path, plot)]
     for level, lines in d.contours():
-        shape = "".join(_polyline(line, place) for line in lines)
+        shape = "".join(_polyline(line, plot) for line in lines)
         out.append(
             f'<path d="{shape}" fill="none" stroke="#fff" stroke-opacity=".42" stroke-width="1.1"/>'
         )
         line = max(lines, key=len)
         for share in (0.5, 0.35, 0.65, 0.2, 0.8):
             x, y = line[int((len(line) - 1) * share)]
-            x, y, half = place.x(x), place.y(y), 36.0
+            x, y, half = plot.x(x), plot.y(y), 36.0
             free = all(abs(x - a) > half + w or abs(y - b) > 24 for a, b, w in taken)
             fits = _fits(d, line[int((len(line) - 1) * share)])
             if free and fits and LEFT + half < x < RIGHT - half and TOP + 14 < y < BOTTOM - 12:
@@ -179,8 +181,8 @@ def _round(value: float) -> str:
     return f"{value / 1000:g}k" if value >= 10_000 else f"{value:,.10g}"
 
 
-def _boundaries(d: Diagram, place: Place) -> list[str]:
-    path = "".join(_polyline(line, place) for line in d.boundaries())
+def _boundaries(d: Diagram, plot: PlotArea) -> list[str]:
+    path = "".join(_polyline(line, plot) for line in d.boundaries())
     return [
         f'<path d="{path}" fill="none" stroke="#14161a" stroke-opacity=".5" stroke-width="6" '
         f'stroke-linejoin="round"/>',
@@ -189,16 +191,16 @@ def _boundaries(d: Diagram, place: Place) -> list[str]:
     ]
 
 
-def _axes(d: Diagram, place: Place) -> list[str]:
+def _axes(d: Diagram, plot: PlotArea) -> list[str]:
     out: list[str] = []
-    for n in _ticks(2**place.most_kv):
-        x = place.kv(n)
+    for n in _ticks(2**plot.most_kv):
+        x = plot.kv(n)
         out.append(
             f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{BOTTOM}" y2="{BOTTOM + 6}" stroke="#9aa0a8"/>'
             f'<text class="k" text-anchor="middle" x="{x:.0f}" y="{BOTTOM + 23}">{_short(n)}</text>'
         )
-    for n in _ticks(2**place.most_tokens):
-        y = place.tokens(n)
+    for n in _ticks(2**plot.most_tokens):
+        y = plot.tokens(n)
         out.append(
             f'<line x1="{LEFT - 6}" x2="{LEFT}" y1="{y:.0f}" y2="{y:.0f}" stroke="#9aa0a8"/>'
             f'<text class="k" text-anchor="end" x="{LEFT - 11}" y="{y + 4.5:.0f}">'
@@ -239,13 +241,13 @@ def _names(names: Sequence[_Name]) -> list[str]:
     return out
 
 
-def _name_places(d: Diagram, place: Place, path: Sequence[Step]) -> list[_Name]:
+def _name_places(d: Diagram, plot: PlotArea, path: Sequence[Step]) -> list[_Name]:
     """Where the names go: beside the run's path. Regions too small for one have none."""
     bounds = d.bounds()
-    xs = np.array([place.x(float(x)) for x in d.kv])[None, :]
-    ys = np.array([place.y(float(y)) for y in d.tokens])[:, None]
+    xs = np.array([plot.x(float(x)) for x in d.kv])[None, :]
+    ys = np.array([plot.y(float(y)) for y in d.tokens])[:, None]
     free = np.ones(bounds.shape, bool)
-    for x, y in _along(path, place):
+    for x, y in _along(path, plot):
         free &= (np.abs(xs - x) > 95) | (ys - y > 14) | (y - ys > 34)
     out: list[_Name] = []
     for n, name in enumerate(BOUNDS):
@@ -262,10 +264,10 @@ def _name_places(d: Diagram, place: Place, path: Sequence[Step]) -> list[_Name]:
     return out
 
 
-def _along(path: Sequence[Step], place: Place) -> list[tuple[float, float]]:
+def _along(path: Sequence[Step], plot: PlotArea) -> list[tuple[float, float]]:
     """Points along a run's path."""
     out: list[tuple[float, float]] = []
-    for (x1, y1), (x2, y2) in itertools.pairwise(_corners(path, place)):
+    for (x1, y1), (x2, y2) in itertools.pairwise(_corners(path, plot)):
         for n in range(21):
             t = n / 20
             # The curve of `_path`: level in x at both ends, straight in y.
@@ -273,14 +275,14 @@ def _along(path: Sequence[Step], place: Place) -> list[tuple[float, float]]:
     return out
 
 
-def _corners(path: Sequence[Step], place: Place) -> list[tuple[float, float]]:
+def _corners(path: Sequence[Step], plot: PlotArea) -> list[tuple[float, float]]:
     """Where phases begin and end."""
     out: list[tuple[float, float]] = []
     for step in path:
-        y = place.tokens(1 if step.phase == "decode" else step.tokens)
-        out.append((place.kv(step.kv_before), y))
+        y = plot.tokens(1 if step.phase == "decode" else step.tokens)
+        out.append((plot.kv(step.kv_before), y))
         if step.phase == "decode":
-            out.append((place.kv(step.kv_after), y))
+            out.append((plot.kv(step.kv_after), y))
     return out
 
 
@@ -300,10 +302,10 @@ def _widest(region: np.ndarray) -> tuple[int, int]:
     return best
 
 
-def _measured(picture: Picture, place: Place) -> list[str]:
+def _measured(picture: Picture, plot: PlotArea) -> list[str]:
     out: list[str] = []
     for point in picture.measured:
-        x, y = place.kv(point.start), place.tokens(point.tokens)
+        x, y = plot.kv(point.start), plot.tokens(point.tokens)
         rate, expected = point.tokens / point.seconds, point.expected.tokens_per_s
         agree = point.bound == point.expected.seen.bound
         title = (
@@ -319,7 +321,7 @@ def _measured(picture: Picture, place: Place) -> list[str]:
     return out
 
 
-def _path(path: Sequence[Step], place: Place) -> list[str]:
+def _path(path: Sequence[Step], plot: PlotArea) -> list[str]:
     """A run: single tokens along the bottom, prefills above, arcs between them."""
     if not path:
         return []
@@ -328,8 +330,8 @@ def _path(path: Sequence[Step], place: Place) -> list[str]:
     last: tuple[float, float] | None = None
     for step in path:
         single = step.phase == "decode"
-        y = place.tokens(1 if single else step.tokens)
-        x1, x2 = place.kv(step.kv_before), place.kv(step.kv_after)
+        y = plot.tokens(1 if single else step.tokens)
+        x1, x2 = plot.kv(step.kv_before), plot.kv(step.kv_after)
         x2 = x2 if single else x1
         if last is None:
             legs.append(f"M{x1:.1f} {y:.1f}")
@@ -396,10 +398,10 @@ def _hover(step: Step) -> str:
     return f"<title>{text_of(text)}</title>"
 
 
-def _triple(d: Diagram, place: Place) -> list[str]:
+def _triple(d: Diagram, plot: PlotArea) -> list[str]:
     out: list[str] = []
     for n, (kv, tokens) in enumerate(d.triple_points()):
-        x, y = place.x(kv), place.y(tokens)
+        x, y = plot.x(kv), plot.y(tokens)
         title = (
             f"{2**tokens:.0f} tokens at context {2**kv:,.0f}: compute, memory and dispatch equal"
         )
@@ -473,8 +475,8 @@ def _marks(picture: Picture, width: int, rows: int) -> dict[tuple[int, int], str
 
     for step in picture.path:
         tokens = 0.0 if step.phase == "decode" else math.log2(step.tokens)
-        place = at(math.log2(max(1, step.kv_before)), tokens)
-        found[place] = str(step.number % 10) if step.number else "o"
+        plot = at(math.log2(max(1, step.kv_before)), tokens)
+        found[plot] = str(step.number % 10) if step.number else "o"
     for kv, tokens in d.triple_points():
         found[at(kv, tokens)] = "*"
     return found

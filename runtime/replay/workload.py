@@ -1,4 +1,4 @@
-"""What a recorded run had the engine do: passes of so many tokens behind so many, and pauses."""
+"""What a recorded run had the engine do: passes of so many tokens at such a context, and pauses."""
 
 from __future__ import annotations
 

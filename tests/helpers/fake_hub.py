@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from triplepoint.runtime.hub.names import ModelName
-from triplepoint.runtime.hub.settings import Settings
+from triplepoint.runtime.hub.settings import HubSettings
 from triplepoint.runtime.hub.transport import RetryPolicy
 
 ONE = ModelName("org/one")
@@ -276,13 +276,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def visible(settings: Settings) -> list[Path]:
+def visible(settings: HubSettings) -> list[Path]:
     """Files that another program would take for whole."""
     found = [p for p in settings.cache.rglob("*") if p.is_file() and ".locks" not in p.parts]
     return [p for p in found if "snapshots" in p.parts or (
         p.parent.name == "blobs" and not p.name.endswith(".incomplete"))]  # fmt: skip
 
 
-def part_of(settings: Settings) -> Path:
+def part_of(settings: HubSettings) -> Path:
     (part,) = settings.cache.rglob("*.incomplete")
     return part

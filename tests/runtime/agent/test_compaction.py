@@ -67,7 +67,7 @@ def test_when_asked_the_oldest_results_go(scripted: MakeEngine, folder: Path) ->
     dropped = first.dropped[0]
     assert (dropped["message"], dropped["label"]) == (3, "read_file")
     assert dropped["tokens"] > 100 > dropped["left"]
-    assert first.kv_before > 0  # what stands before it was not read again
+    assert first.kv_before > 0  # what stands before it was not recomputed
     assert any(isinstance(e, PhaseFinished) and e.phase is first for e in events)
     for span in agent.ledger.spans:  # every message is still whose it was
         part = agent.grammar.tokenizer.decode(agent.ledger.ids[span.start : span.end])

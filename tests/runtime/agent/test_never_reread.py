@@ -98,7 +98,7 @@ def test_a_redacted_miss_has_no_tokens(scripted: MakeEngine, tmp_path: Path) -> 
 
 
 def test_more_tokens_behind_the_end_cost_nothing(scripted: MakeEngine) -> None:
-    """They are forgotten; nothing is read again, so nothing is said."""
+    """They are forgotten; nothing is recomputed, so nothing is said."""
     agent = Agent(scripted("Hi." + END, "Yes." + END), trace=False)
     agent.run("Hello")
     agent.session.prefill([7, 8, 9])

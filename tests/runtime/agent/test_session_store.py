@@ -68,7 +68,7 @@ def _kept(engine: Engine, work: Path, root: Path) -> tuple[list[int], str]:
 
 
 def test_goes_on_as_if_it_had_never_ended(engine: Engine, work: Path, root: Path) -> None:
-    """The same tokens, nothing read again, and a trace that can be replayed."""
+    """The same tokens, nothing recomputed, and a trace that can be replayed."""
     ids, answer = _kept(engine, work, root)
     path = root.parent / "run.jsonl"
     with open_session("it", root) as kept:
@@ -125,7 +125,7 @@ def _flip(path: Path) -> None:
 def test_a_damaged_cache_costs_time_and_nothing_else(
     engine: Engine, work: Path, root: Path, file: str, damage: Callable[[Path], object], says: str
 ) -> None:
-    """It is refused and said, the tokens are read again, and the text is the same."""
+    """It is refused and said, the tokens are recomputed, and the text is the same."""
     ids, answer = _kept(engine, work, root)
     (path,) = (root / "it").glob(file)
     damage(path)

@@ -364,7 +364,7 @@ def test_live_names_each_change_of_regime(triplepoint: Run, nano: Path, folder: 
 
 
 def test_a_session_goes_on(triplepoint: Run, nano: Path, folder: Path) -> None:
-    """`--session` keeps it, `--continue` goes on with it, a chat too; little is read again."""
+    """`--session` keeps it, `--continue` goes on with it, a chat too; little is recomputed."""
     first = triplepoint("run", QUESTION, "--dir", folder, "--session", "logs", "-q")
     assert (first.returncode, first.stderr) == (0, "")
     trace = folder.parent / "second.jsonl"

@@ -108,7 +108,7 @@ def test_dropped_when_the_next_question_comes(scripted: MakeEngine) -> None:
 
 
 def test_what_the_reading_again_cost(scripted: MakeEngine) -> None:
-    """The phase, the turn and the report say how many tokens were read again; no others were."""
+    """The phase, the turn and the report say how many tokens were recomputed; no others were."""
     agent = Agent(
         scripted(*TURN, "Yes." + END, "No." + END), tools=look, trace=False, chat_template=DROPS_OLD
     )
@@ -145,7 +145,7 @@ def test_what_the_reading_again_cost(scripted: MakeEngine) -> None:
 
 
 def test_kept_where_the_template_keeps_it(scripted: MakeEngine) -> None:
-    """With a template that keeps thinking, nothing is taken out and nothing read again."""
+    """With a template that keeps thinking, nothing is taken out and nothing recomputed."""
     agent = Agent(scripted(*TURN, "Yes." + END), tools=look, trace=False, chat_template=KEEPS)
     agent.run("What is it?")
     before = list(agent.session.tokens)

@@ -12,7 +12,7 @@ from helpers.fake_hub import FILE, HURRIED, ONE, FakeHub, FakeRepo, serving
 
 from triplepoint.runtime.hub.names import ModelName
 from triplepoint.runtime.hub.pull import Pulled, pull
-from triplepoint.runtime.hub.settings import Settings
+from triplepoint.runtime.hub.settings import HubSettings
 
 DATA = np.random.default_rng(1).bytes(300_000)
 
@@ -62,8 +62,8 @@ def own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def settings(hub: FakeHub, tmp_path: Path) -> Settings:
-    return Settings(endpoint=hub.url, cache=tmp_path / "hub")
+def settings(hub: FakeHub, tmp_path: Path) -> HubSettings:
+    return HubSettings(endpoint=hub.url, cache=tmp_path / "hub")
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def data(hub: FakeHub) -> bytes:
 
 
 @pytest.fixture
-def get(settings: Settings, recorder: Any) -> Callable[..., Pulled]:
+def get(settings: HubSettings, recorder: Any) -> Callable[..., Pulled]:
     """Pull with little patience."""
 
     def run(name: ModelName = ONE, **options: Any) -> Pulled:

@@ -26,7 +26,7 @@ from triplepoint.runtime.hub.model_info import read_model_info, unsupported_quan
 from triplepoint.runtime.hub.names import ModelName, parse_name
 from triplepoint.runtime.hub.pull import pull
 from triplepoint.runtime.hub.remove import remove
-from triplepoint.runtime.hub.settings import Settings
+from triplepoint.runtime.hub.settings import HubSettings
 from triplepoint.runtime.hub.variants import ChoiceError
 from triplepoint.runtime.inference.engine import NANO, resolve_model
 
@@ -36,7 +36,7 @@ Make = Callable[..., CachedRepo]
 
 
 @pytest.fixture
-def make(settings: Settings) -> Make:
+def make(settings: HubSettings) -> Make:
     """Put a repository into the cache as other tools do."""
 
     def run(repo: str, files: dict[str, bytes], commit: str = COMMIT, ref: str = "") -> CachedRepo:
@@ -64,7 +64,7 @@ def tree(folder: Path) -> set[str]:
 # --- finding
 
 
-def test_a_model_of_another_tool_is_found(make: Make, settings: Settings) -> None:
+def test_a_model_of_another_tool_is_found(make: Make, settings: HubSettings) -> None:
     """By repository, quantization and file; without a choice by the repository alone."""
     repo = make("org/one", {"A-Q4_K_M.gguf": b"a", "A-Q8_0.gguf": b"b", "x.json": b"c"}, ref="main")
 
@@ -79,7 +79,7 @@ def test_a_model_of_another_tool_is_found(make: Make, settings: Settings) -> Non
     assert [str(m.name) for m in models_of(repo)] == ["org/one:Q4_K_M", "org/one:Q8_0"]
 
 
-def test_the_official_client_pulls_for_us(hub: FakeHub, settings: Settings) -> None:
+def test_the_official_client_pulls_for_us(hub: FakeHub, settings: HubSettings) -> None:
     """What `huggingface_hub` downloads is found and counts as pulled; that tests our Hub too."""
     official = pytest.importorskip("huggingface_hub", reason="comes with tokenizers")
     hub.repos["org/two"] = FakeRepo({"sub/B-Q8_0.gguf": b"b" * 5000})
@@ -92,7 +92,7 @@ def test_the_official_client_pulls_for_us(hub: FakeHub, settings: Settings) -> N
     assert pull(ModelName("org/two"), settings).fetched == 0
 
 
-def test_older_snapshots_count_too(make: Make, settings: Settings) -> None:
+def test_older_snapshots_count_too(make: Make, settings: HubSettings) -> None:
     """What only an older state has is found; of a file in both the newer one is."""
     make("org/one", {"A-Q4_K_M.gguf": b"old", "A-Q8_0.gguf": b"b"}, commit=OTHER)
     repo = make("org/one", {"A-Q4_K_M.gguf": b"new"}, ref="main")
@@ -105,7 +105,7 @@ def test_older_snapshots_count_too(make: Make, settings: Settings) -> None:
         find(parse_name("org/one@v1"), settings)
 
 
-def test_what_is_not_there(make: Make, settings: Settings) -> None:
+def test_what_is_not_there(make: Make, settings: HubSettings) -> None:
     """The message says how to get it, and what of it is there."""
     repo = make("org/one", {"A-Q8_0.gguf": b"b", "A-Q5_0.gguf": b"c"}, ref="main")
 
@@ -122,7 +122,7 @@ def test_what_is_not_there(make: Make, settings: Settings) -> None:
     assert [str(m.name) for m in models_of(repo)] == ["org/one:Q5_0"]
 
 
-def test_a_damaged_file_is_refused(make: Make, settings: Settings, recorder: Any) -> None:
+def test_a_damaged_file_is_refused(make: Make, settings: HubSettings, recorder: Any) -> None:
     """Contents are checked against the blob's name: once, and again after a write."""
     repo = make("org/one", {"A.gguf": b"a" * 1000}, ref="main")
     blob = repo.snapshots / COMMIT / "A.gguf"
@@ -136,7 +136,7 @@ def test_a_damaged_file_is_refused(make: Make, settings: Settings, recorder: Any
         find(ONE, settings)
 
 
-def test_use_is_noted(make: Make, settings: Settings) -> None:
+def test_use_is_noted(make: Make, settings: HubSettings) -> None:
     """The time of access is set, as other tools read it; the time of writing is not."""
     repo = make("org/one", {"A.gguf": b"a"}, ref="main")
     blob = (repo.snapshots / COMMIT / "A.gguf").resolve()
@@ -148,7 +148,7 @@ def test_use_is_noted(make: Make, settings: Settings) -> None:
     assert blob.stat().st_mtime == 1000
 
 
-def test_odd_folders_are_passed_over(make: Make, settings: Settings, tmp_path: Path) -> None:
+def test_odd_folders_are_passed_over(make: Make, settings: HubSettings, tmp_path: Path) -> None:
     """Files that are no repositories, datasets and links out of the cache are no models."""
     make("org/one", {"A.gguf": b"a"}, ref="main")
     for name in ("datasets--a--b", "models--", "models--a--..", "models--a", "blobs"):
@@ -164,7 +164,7 @@ def test_odd_folders_are_passed_over(make: Make, settings: Settings, tmp_path: P
 
 
 def test_an_engine_loads_by_name(
-    hub: FakeHub, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, settings: HubSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`Engine.load("org/nano")` is the file that was pulled; a path of that name comes first."""
     hub.repos["org/nano"] = FakeRepo({"nano-Q8_0.gguf": NANO.read_bytes()})
@@ -183,7 +183,7 @@ def test_an_engine_loads_by_name(
 # --- removing
 
 
-def test_one_of_two_models_goes(make: Make, settings: Settings) -> None:
+def test_one_of_two_models_goes(make: Make, settings: HubSettings) -> None:
     """The others of the repository stay, and so does what shares a blob with them."""
     repo = make("org/one", {"A-Q4_K_M.gguf": b"aa", "A-Q8_0.gguf": b"bbb", "README.md": b"r"})
     make("org/one", {"copy.gguf": b"aa"}, commit=OTHER)
@@ -256,7 +256,7 @@ def test_unfinished_downloads_go_with_the_repository(make: Make) -> None:
     assert not repo.folder.exists()
 
 
-def test_nothing_outside_is_touched(make: Make, settings: Settings, tmp_path: Path) -> None:
+def test_nothing_outside_is_touched(make: Make, settings: HubSettings, tmp_path: Path) -> None:
     """Links that lead elsewhere go; what they lead to stays, whatever they are called."""
     outside = tmp_path / "mine"
     outside.mkdir()
@@ -279,7 +279,7 @@ def test_nothing_outside_is_touched(make: Make, settings: Settings, tmp_path: Pa
     assert not (snapshot / "B.gguf").is_symlink()
 
 
-def test_the_store_that_repositories_share(make: Make, settings: Settings) -> None:
+def test_the_store_that_repositories_share(make: Make, settings: HubSettings) -> None:
     """Contents that `huggingface_hub` shares among repositories go with the last of them."""
     stored = settings.cache / "blobs" / "ab" / ("ab" * 32)
     stored.parent.mkdir(parents=True)
@@ -365,7 +365,7 @@ def test_quantizations_that_cannot_be_run(label: str, runs: bool) -> None:
 
 
 def test_shards_are_found_and_checked(
-    tiny_model: Callable[[str], Path], hub: FakeHub, settings: Settings, tmp_path: Path
+    tiny_model: Callable[[str], Path], hub: FakeHub, settings: HubSettings, tmp_path: Path
 ) -> None:
     """A split model is pulled, found and read as one; a part that is gone makes it no model."""
     paths = split_gguf(tiny_model("q4_0"), tmp_path, "tiny-Q4_0", tensors=14)

@@ -9,7 +9,7 @@ import pytest
 from triplepoint.errors import ModelError
 from triplepoint.runtime.hub.names import ModelName, is_hub_name, parse_name
 from triplepoint.runtime.hub.progress import size_text
-from triplepoint.runtime.hub.settings import Settings
+from triplepoint.runtime.hub.settings import HubSettings
 from triplepoint.runtime.hub.variants import (
     ChoiceError,
     RepoFile,
@@ -200,8 +200,8 @@ def test_a_shard_is_missing() -> None:
 def test_the_variables_of_hugging_face(tmp_path: Path) -> None:
     """The cache, the token and the endpoint are where its own tools look for them."""
 
-    def read(**environ: str) -> Settings:
-        return Settings.from_environ({"HOME": str(tmp_path), **environ})
+    def read(**environ: str) -> HubSettings:
+        return HubSettings.from_environ({"HOME": str(tmp_path), **environ})
 
     assert read(XDG_CACHE_HOME="/c").cache == Path("/c/huggingface/hub")
     assert read(HF_HOME="/h").cache == Path("/h/hub")
@@ -231,7 +231,7 @@ def test_they_agree_with_the_official_client(
         "huggingface_hub.constants", reason="huggingface_hub is not installed"
     )
 
-    assert Settings.from_environ().cache.name == Path(constants.HF_HUB_CACHE).name == "hub"
+    assert HubSettings.from_environ().cache.name == Path(constants.HF_HUB_CACHE).name == "hub"
 
 
 def test_sizes() -> None:

@@ -20,14 +20,14 @@ from triplepoint.runtime.gguf import filehash
 from triplepoint.runtime.hub.names import ModelName, parse_name
 from triplepoint.runtime.hub.progress import NullProgress
 from triplepoint.runtime.hub.pull import Pulled, pull
-from triplepoint.runtime.hub.settings import Settings
+from triplepoint.runtime.hub.settings import HubSettings
 from triplepoint.runtime.hub.transport import Hub
 
 # --- when all goes well
 
 
 def test_the_layout_is_the_standard_one(
-    get: Callable[..., Pulled], settings: Settings, data: bytes, recorder: Any
+    get: Callable[..., Pulled], settings: HubSettings, data: bytes, recorder: Any
 ) -> None:
     """A blob named by its hash, a relative link to it in the snapshot, the branch's commit."""
     pulled = get()
@@ -47,7 +47,7 @@ def test_the_layout_is_the_standard_one(
 
 
 def test_what_is_there_is_not_pulled_again(
-    get: Callable[..., Pulled], settings: Settings, hub: FakeHub
+    get: Callable[..., Pulled], settings: HubSettings, hub: FakeHub
 ) -> None:
     """The second time only the listing is asked for."""
     first = get()
@@ -61,7 +61,7 @@ def test_what_is_there_is_not_pulled_again(
 
 
 def test_the_official_client_finds_what_we_pulled(
-    get: Callable[..., Pulled], settings: Settings
+    get: Callable[..., Pulled], settings: HubSettings
 ) -> None:
     """`huggingface_hub` takes our files from the cache, and sees nothing odd in it."""
     hub = pytest.importorskip("huggingface_hub", reason="comes with tokenizers")
@@ -76,7 +76,7 @@ def test_the_official_client_finds_what_we_pulled(
 
 
 def test_a_file_that_git_keeps_itself(
-    hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+    hub: FakeHub, get: Callable[..., Pulled], settings: HubSettings
 ) -> None:
     """Small files have the hash of a git blob, and it is checked too."""
     hub.repos["org/one"].lfs = False
@@ -91,7 +91,7 @@ def test_a_file_that_git_keeps_itself(
     assert visible(settings) == []
 
 
-def test_only_the_owner_may_write(get: Callable[..., Pulled], settings: Settings) -> None:
+def test_only_the_owner_may_write(get: Callable[..., Pulled], settings: HubSettings) -> None:
     """Whatever the umask: the cache is shared with others to read, what we remember with none."""
     old = os.umask(0)
     try:
@@ -110,7 +110,7 @@ def test_only_the_owner_may_write(get: Callable[..., Pulled], settings: Settings
     assert stat.S_IMODE(memory.parent.stat().st_mode) == 0o700
 
 
-def test_all_shards_come(hub: FakeHub, get: Callable[..., Pulled], settings: Settings) -> None:
+def test_all_shards_come(hub: FakeHub, get: Callable[..., Pulled], settings: HubSettings) -> None:
     """A model in three parts in a folder is pulled whole, and only it."""
     shards = {f"Q8_0/One-Q8_0-{n:05}-of-00003.gguf": bytes([n]) * 1000 for n in (1, 2, 3)}
     hub.repos["org/one"].files |= {**shards, "README.md": b"x", "mmproj-F16.gguf": b"y"}
@@ -124,7 +124,7 @@ def test_all_shards_come(hub: FakeHub, get: Callable[..., Pulled], settings: Set
     assert len(visible(settings)) == 6
 
 
-def test_a_tag_has_a_ref_of_its_own(get: Callable[..., Pulled], settings: Settings) -> None:
+def test_a_tag_has_a_ref_of_its_own(get: Callable[..., Pulled], settings: HubSettings) -> None:
     """Other revisions than main are kept by their names, commits need none."""
     get(parse_name("org/one@refs/pr/1"))
     get(parse_name(f"org/one@{COMMIT}"))
@@ -134,7 +134,7 @@ def test_a_tag_has_a_ref_of_its_own(get: Callable[..., Pulled], settings: Settin
 
 
 def test_without_links_the_file_lies_in_the_snapshot(
-    hub: FakeHub, settings: Settings, data: bytes
+    hub: FakeHub, settings: HubSettings, data: bytes
 ) -> None:
     """Where links cannot be made the snapshot has the file itself, and it is found again."""
     plain = dataclasses.replace(settings, symlinks=False)
@@ -145,7 +145,7 @@ def test_without_links_the_file_lies_in_the_snapshot(
         assert pulled.paths[0].read_bytes() == data
 
 
-def test_the_token_goes_to_the_endpoint_only(hub: FakeHub, settings: Settings) -> None:
+def test_the_token_goes_to_the_endpoint_only(hub: FakeHub, settings: HubSettings) -> None:
     """It is sent with questions to the Hub; signatures are not shown in messages."""
     hub.repos["org/one"].gated = True
 
@@ -200,7 +200,7 @@ def test_a_failure_is_tried_again(
 
 @pytest.mark.parametrize("fault", ["cut:0", "drip:5", "502"])
 def test_trying_has_an_end(
-    fault: str, hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+    fault: str, hub: FakeHub, get: Callable[..., Pulled], settings: HubSettings
 ) -> None:
     """A server that goes on failing is given up, with what failed last."""
     hub.always = fault
@@ -212,7 +212,7 @@ def test_trying_has_an_end(
     assert len(hub.ranges()) == 4
 
 
-def test_progress_makes_patient(hub: FakeHub, settings: Settings, recorder: Any) -> None:
+def test_progress_makes_patient(hub: FakeHub, settings: HubSettings, recorder: Any) -> None:
     """A connection that breaks again and again, but brings a megabyte each time, gets there."""
     data = np.random.default_rng(2).bytes(8 << 20)
     hub.repos["org/one"].files[FILE] = data
@@ -225,7 +225,7 @@ def test_progress_makes_patient(hub: FakeHub, settings: Settings, recorder: Any)
 
 
 def test_the_next_pull_goes_on(
-    hub: FakeHub, get: Callable[..., Pulled], settings: Settings, data: bytes
+    hub: FakeHub, get: Callable[..., Pulled], settings: HubSettings, data: bytes
 ) -> None:
     """What one process leaves the next completes: not a byte is fetched twice."""
     hub.faults.append("cut:120000")
@@ -242,7 +242,9 @@ def test_the_next_pull_goes_on(
     assert pulled.paths[0].read_bytes() == data
 
 
-def test_ctrl_c_leaves_a_part(hub: FakeHub, settings: Settings, data: bytes, recorder: Any) -> None:
+def test_ctrl_c_leaves_a_part(
+    hub: FakeHub, settings: HubSettings, data: bytes, recorder: Any
+) -> None:
     """An interruption in the middle keeps what is there, and the next pull goes on with it."""
 
     class Impatient(type(recorder)):
@@ -277,7 +279,7 @@ def test_an_answer_to_another_question_is_not_added(
 
 
 def test_a_wrong_file_never_appears(
-    hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+    hub: FakeHub, get: Callable[..., Pulled], settings: HubSettings
 ) -> None:
     """Other contents are thrown away, and the message has both hashes."""
     hub.always = "wrong"
@@ -301,7 +303,7 @@ def test_a_wrong_half_is_found_out(
 
 
 def test_a_spoiled_part_is_found_out(
-    hub: FakeHub, get: Callable[..., Pulled], settings: Settings, data: bytes
+    hub: FakeHub, get: Callable[..., Pulled], settings: HubSettings, data: bytes
 ) -> None:
     """What was kept and then damaged does not get into the file."""
     hub.faults.extend(["cut:100000", "500", "500", "500"])
@@ -355,7 +357,7 @@ def test_a_damaged_file_stays_until_another_is_checked(
 
 
 def test_a_change_between_two_attempts(
-    hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+    hub: FakeHub, get: Callable[..., Pulled], settings: HubSettings
 ) -> None:
     """When the server names another hash than at first, nothing is mixed."""
     hub.faults.extend(["cut:100000", "changed"])
@@ -380,7 +382,7 @@ def test_a_change_between_two_attempts(
     ],
 )
 def test_refusals_are_clear(
-    fault: str, message: str, hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+    fault: str, message: str, hub: FakeHub, get: Callable[..., Pulled], settings: HubSettings
 ) -> None:
     """Each kind of refusal has words of its own; none shows a signature; none leaves a file."""
     hub.always = fault
@@ -392,7 +394,7 @@ def test_refusals_are_clear(
     assert visible(settings) == []
 
 
-def test_redirects_from_outside_do_not_lead_inside(settings: Settings) -> None:
+def test_redirects_from_outside_do_not_lead_inside(settings: HubSettings) -> None:
     """A public host may not send us to an address of this network, nor from https to http."""
     hub = Hub(settings)
     hub._private = False  # as if the endpoint were a public one
@@ -409,7 +411,7 @@ def test_redirects_from_outside_do_not_lead_inside(settings: Settings) -> None:
 # --- all of it together
 
 
-def tear(hub: FakeHub, settings: Settings, rng: np.random.Generator, data: bytes) -> None:
+def tear(hub: FakeHub, settings: HubSettings, rng: np.random.Generator, data: bytes) -> None:
     """Pull through random faults and interruptions until it is there; look after each."""
     digest = hashlib.sha256(data).hexdigest()
     for _ in range(50):
@@ -447,7 +449,7 @@ FAULTS = ["cut"] * 4 + ["no-range", "wrong-range", "416", "500", "wrong", "short
     "rounds", [8, pytest.param(200, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_no_wrong_file_ever(
-    rounds: int, hub: FakeHub, settings: Settings, data: bytes, rng: np.random.Generator
+    rounds: int, hub: FakeHub, settings: HubSettings, data: bytes, rng: np.random.Generator
 ) -> None:
     """Whatever comes together, a file that can be seen is the right one; and in the end it is."""
     for _ in range(rounds):

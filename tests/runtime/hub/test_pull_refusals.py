@@ -19,11 +19,11 @@ from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.hub import pull as pulling
 from triplepoint.runtime.hub.names import ModelName, parse_name
 from triplepoint.runtime.hub.pull import Pulled, pull
-from triplepoint.runtime.hub.settings import Settings
+from triplepoint.runtime.hub.settings import HubSettings
 from triplepoint.runtime.hub.variants import ChoiceError
 
 
-def test_gated(hub: FakeHub, settings: Settings) -> None:
+def test_gated(hub: FakeHub, settings: HubSettings) -> None:
     """Without a token it says how to get one, with one that it has no access."""
     hub.repos["org/one"].gated = True
 
@@ -34,7 +34,7 @@ def test_gated(hub: FakeHub, settings: Settings) -> None:
     assert "hf_other" not in str(caught.value)
 
 
-def test_other_refusals_of_the_hub(hub: FakeHub, settings: Settings) -> None:
+def test_other_refusals_of_the_hub(hub: FakeHub, settings: HubSettings) -> None:
     """A token that is not accepted; words of the server, harmless to a terminal."""
     hub.api_faults.extend(["token", "disabled"])
 
@@ -52,7 +52,7 @@ def test_a_signature_that_ran_out(hub: FakeHub, get: Callable[..., Pulled], data
     assert [path for path, _, _ in hub.asked].count(f"/org/one/resolve/{COMMIT}/{FILE}") == 3
 
 
-def test_unknown_names_have_near_ones(hub: FakeHub, settings: Settings) -> None:
+def test_unknown_names_have_near_ones(hub: FakeHub, settings: HubSettings) -> None:
     """A slip, a name without -GGUF, a branch that is not there."""
     hub.repos["org/Model-4B-GGUF"] = FakeRepo({"x.gguf": b"x"})
     hub.repos["org/Model-4B"] = FakeRepo({"model.safetensors": b"x"})
@@ -68,7 +68,7 @@ def test_unknown_names_have_near_ones(hub: FakeHub, settings: Settings) -> None:
             pull(parse_name(wrong), settings, patience=HURRIED)
 
 
-def test_a_hint_is_not_waited_for(hub: FakeHub, settings: Settings) -> None:
+def test_a_hint_is_not_waited_for(hub: FakeHub, settings: HubSettings) -> None:
     """A search that hangs costs the hint, not the answer."""
     hub.repos["org/Model-4B-GGUF"] = FakeRepo({"x.gguf": b"x"})
     hub.pause_s = 5 * HURRIED.read_s
@@ -79,7 +79,7 @@ def test_a_hint_is_not_waited_for(hub: FakeHub, settings: Settings) -> None:
     assert "did you mean" not in str(caught.value)
 
 
-def test_a_quantization_that_is_not_there(hub: FakeHub, settings: Settings) -> None:
+def test_a_quantization_that_is_not_there(hub: FakeHub, settings: HubSettings) -> None:
     """The error carries what there is to choose from, and nothing was downloaded."""
     hub.repos["org/one"].files = {f"One-{q}.gguf": b"x" for q in ("Q5_K_M", "Q8_0")}
 
@@ -97,7 +97,7 @@ def test_a_quantization_that_is_not_there(hub: FakeHub, settings: Settings) -> N
     "answer",
     ["[]", "{", '{"sha": "x"}', '{"sha": 3}', '{"sha": "../../x", "siblings": []}', "null"],
 )
-def test_an_endpoint_that_is_no_hub(answer: str, hub: FakeHub, settings: Settings) -> None:
+def test_an_endpoint_that_is_no_hub(answer: str, hub: FakeHub, settings: HubSettings) -> None:
     """An answer in another form is said to be that."""
     hub.api_faults.append(answer)
 
@@ -119,7 +119,7 @@ def test_an_endpoint_that_is_no_hub(answer: str, hub: FakeHub, settings: Setting
     ],
 )
 def test_files_cannot_lead_out_of_the_cache(
-    path: str, hub: FakeHub, settings: Settings, tmp_path: Path
+    path: str, hub: FakeHub, settings: HubSettings, tmp_path: Path
 ) -> None:
     """A listing with a path that leads elsewhere is refused before anything is written."""
     hub.repos["org/one"].files = {path: b"x"}
@@ -131,7 +131,7 @@ def test_files_cannot_lead_out_of_the_cache(
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "é" * 130, "folder" * 50 + "/x"])
-def test_a_name_too_long_for_a_disk(name: str, hub: FakeHub, settings: Settings) -> None:
+def test_a_name_too_long_for_a_disk(name: str, hub: FakeHub, settings: HubSettings) -> None:
     """It is refused by its name, before the system would."""
     hub.repos["org/one"].files = {f"{name}.gguf": b"x"}
 
@@ -139,7 +139,7 @@ def test_a_name_too_long_for_a_disk(name: str, hub: FakeHub, settings: Settings)
         pull(ONE, settings, patience=HURRIED)
 
 
-def test_what_the_system_refuses(hub: FakeHub, settings: Settings) -> None:
+def test_what_the_system_refuses(hub: FakeHub, settings: HubSettings) -> None:
     """A file where the cache must have a folder: what, where, and the variable that helps."""
     settings.cache.mkdir()
     (settings.cache / ".locks").write_text("in the way")
@@ -159,7 +159,7 @@ def test_the_library_is_imported_to_pull_only() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_busy_listings_are_asked_again(hub: FakeHub, settings: Settings, recorder: Any) -> None:
+def test_busy_listings_are_asked_again(hub: FakeHub, settings: HubSettings, recorder: Any) -> None:
     """The first question is repeated too, and an end comes there as well."""
     hub.api_faults.extend(["503", "500"])
     assert pull(ONE, settings, recorder, patience=HURRIED).fetched
@@ -170,7 +170,7 @@ def test_busy_listings_are_asked_again(hub: FakeHub, settings: Settings, recorde
         pull(ONE, settings, patience=HURRIED)
 
 
-def test_nobody_there(settings: Settings) -> None:
+def test_nobody_there(settings: HubSettings) -> None:
     """An endpoint that does not listen is named."""
     nobody = dataclasses.replace(settings, endpoint="http://127.0.0.1:9")
 
@@ -179,7 +179,7 @@ def test_nobody_there(settings: Settings) -> None:
 
 
 def test_what_cannot_be_run_is_refused_before(
-    hub: FakeHub, get: Callable[..., Pulled], settings: Settings
+    hub: FakeHub, get: Callable[..., Pulled], settings: HubSettings
 ) -> None:
     """Architectures and types without kernels cost no download, unless it is asked for."""
     repo = hub.repos["org/one"]
@@ -209,7 +209,7 @@ def test_a_full_disk_is_seen_before(
 
 
 def test_a_disk_that_fills_up(
-    get: Callable[..., Pulled], settings: Settings, data: bytes, monkeypatch: pytest.MonkeyPatch
+    get: Callable[..., Pulled], settings: HubSettings, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was written before stays, and the next pull goes on from there."""
     write = os.write
@@ -229,7 +229,7 @@ def test_a_disk_that_fills_up(
     assert get().fetched == len(data) - had
 
 
-def test_two_pulls_at_once(hub: FakeHub, settings: Settings, data: bytes, recorder: Any) -> None:
+def test_two_pulls_at_once(hub: FakeHub, settings: HubSettings, data: bytes, recorder: Any) -> None:
     """The second waits for the first and then finds the file there."""
     hub.faults.append("silence:1000")  # the first is held up until it hangs up
     results: list[Pulled] = []
@@ -250,7 +250,7 @@ def test_two_pulls_at_once(hub: FakeHub, settings: Settings, data: bytes, record
     assert any("waiting for another process" in n for w in watchers for n in w.notes)
 
 
-def test_offline_asks_nobody(hub: FakeHub, settings: Settings) -> None:
+def test_offline_asks_nobody(hub: FakeHub, settings: HubSettings) -> None:
     """With HF_HUB_OFFLINE what is there is found, what is not is said, and no question is asked."""
     offline = dataclasses.replace(settings, offline=True)
     with pytest.raises(ModelError, match="HF_HUB_OFFLINE is set"):

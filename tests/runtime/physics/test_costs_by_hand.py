@@ -96,7 +96,7 @@ def test_decode_is_memory_bound() -> None:
 
 
 def test_the_cache_adds_its_bytes() -> None:
-    """A step behind 4,608 positions reads 141.5 GB, 1 % more than the weights."""
+    """A step at context 4,608 reads 141.5 GB, 1 % more than the weights."""
     found = cost(1, 4607)
     assert found.bytes - found.kv_write_bytes == pytest.approx(141.5e9, rel=0.001)
 
