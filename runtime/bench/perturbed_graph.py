@@ -123,7 +123,7 @@ class PerturbedGraph(GraphBuilder):
         units = self._head_part(size) if head else np.array([size], np.int64)
         kind = op.kernel
         if self.half == "compute" and self.decode and n % 2:
-            kind, args = spec(perturb.touch), [data, self._sinks(), panel]
+            kind, args = spec(perturb.stream_only), [data, self._sinks(), panel]
         elif self.half == "compute" and not head and not self.decode:
             args[_COUNT[kernel]] = self._half_of_tokens()
         chunk = max(1, size // (CHUNKS * self.tape.threads))

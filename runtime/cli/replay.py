@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
             show_header(output, one.header)
             show_parent(output, one)
         if args.speed is not None and not output.as_json:
-            Playback(output, args.speed).run(one)
+            Playback(output, args.speed).play(one)
         else:
             _show(one, output)
         if one.phases:

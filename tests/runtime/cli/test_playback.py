@@ -50,7 +50,7 @@ def test_it_takes_the_recorded_time(
         assert seconds > 0
         now += seconds
 
-    Playback(Output(), speed, sleep=sleep, clock=lambda: now).run(RUN)
+    Playback(Output(), speed, sleep=sleep, clock=lambda: now).play(RUN)
 
     assert now == pytest.approx(whole)
     assert capsys.readouterr().out.splitlines() == [
@@ -79,7 +79,7 @@ def test_what_is_shown_late_is_not_waited_for(capsys: pytest.CaptureFixture[str]
         now += 0.01  # each look at the clock stands for some drawing
         return now
 
-    Playback(Output(), 1.0, sleep=sleep, clock=clock).run(RUN)
+    Playback(Output(), 1.0, sleep=sleep, clock=clock).play(RUN)
 
     assert now == pytest.approx(7.0, abs=0.1)
     assert "too long" in capsys.readouterr().out
