@@ -123,7 +123,7 @@ class _Turns:
         chance = np.random.default_rng(1)
         self._ids = chance.integers(0, session.engine.outputs.n_vocab, tokens).tolist()
 
-    def run_tape(self, name: Perturbation, todo: Sequence[tuple[int, int, int]]) -> float:
+    def run(self, name: Perturbation, todo: Sequence[tuple[int, int, int]]) -> float:
         """Seconds of passes of (tokens, start, outputs)."""
         session, plan = self._session, self.plans[name]
         session.cache.pages[:] = self._shared if name == "memory" else self._pages

@@ -59,7 +59,9 @@ def test_a_plan_is_measured_and_kept(tmp_path: Path) -> None:
     plain = default(library.target)
     assert found.tile in {plain.tile, *larger}
     assert found.max_single_tile in {found.tile, plain.max_single_tile, *wholes}
-    assert set(found.gains) == {f"tile={n}" for n in larger} | {f"whole={n}" for n in wholes}
+    assert set(found.gains) == {f"tile={n}" for n in larger} | {
+        f"max_single_tile={n}" for n in wholes
+    }
     assert all(
         len(rounds) == register_tiles.ROUNDS and min(rounds) > 0 for rounds in found.gains.values()
     )
