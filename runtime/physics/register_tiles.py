@@ -5,7 +5,7 @@ and to read again, but its sums do not all fit into the registers; what that cos
 to CPU. Two figures make a plan:
 
     tile    tokens of a tile at most, in a pass of many
-    whole   tokens up to which a pass is one tile, whatever its size
+    max_single_tile  tokens up to which a pass is one tile, whatever its size
 
 No figure changes a bit of the results. `measure` runs a product of the real kernels with each
 candidate, in turns; another than the usual one is taken only if it was clearly faster in every
