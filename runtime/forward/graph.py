@@ -418,7 +418,7 @@ class GraphBuilder:
             scratch = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
         args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUT_COUNT),
                 self.panels, self.scratch("unpack", scratch)]  # fmt: skip
-        sizes = {"fmt": form.name, "blocks": w.blocks, "fine": w.per_block_scale}
+        sizes = {"fmt": form.name, "blocks": w.blocks, "per_block_scale": w.per_block_scale}
         kernel = spec(lm_head.gemm_selected, **sizes, **self.register_tiles)
         self._shared("output", kernel, args, self.units(HEAD_UNITS), w.units, True)
 

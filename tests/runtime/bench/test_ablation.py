@@ -21,7 +21,7 @@ def test_variants() -> None:
     """The policy, then each setting at each of its values, one at a time."""
     assert variants(["pages"], 2) == {POLICY: {}, "pages=on": {"pages": "on"},
                                       "pages=off": {"pages": "off"}}  # fmt: skip
-    assert variants(["whole"], 2)["max_single_tile=9"] == {"max_single_tile": "9"}
+    assert variants(["max_single_tile"], 2)["max_single_tile=9"] == {"max_single_tile": "9"}
     assert list(variants(["threads"], 12))[1:] == [f"threads={n}" for n in (1, 2, 6, 12)]
     assert list(variants(["threads"], 1))[1:] == ["threads=1"]
 

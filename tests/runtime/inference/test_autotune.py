@@ -68,7 +68,9 @@ def test_wrong_settings_are_refused(given: dict[str, str], says: str) -> None:
 
 def test_what_is_given_holds(engine: Engine) -> None:
     """A given setting is used as it is, and told as given; the others are chosen."""
-    tuning = made(engine, threads=1, chunk=96, spin="50us", pages="off", tile=4, max_single_tile="8")
+    tuning = made(
+        engine, threads=1, chunk=96, spin="50us", pages="off", tile=4, max_single_tile="8"
+    )
     told = tuning.describe()
     values = [told[name]["value"] for name in ("decode threads", "prefill chunk", "spin_s")]
     assert values == pytest.approx([1, 96, 50e-6])
