@@ -61,7 +61,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             kv=args.kv or "bf16",
             context=getattr(args, "context", None),
             progress=output.progress.loading,
-            keep_packed=keep,
+            cache_packed_weights=keep,
             kv_memory=getattr(args, "kv_memory", None),
             tune=dict(getattr(args, "tune", None) or ()),
             jump_forward=getattr(args, "jump_forward", "on") == "on",

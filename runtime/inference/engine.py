@@ -120,7 +120,7 @@ class Engine:
         kv: KVFormat,
         context: int | None,
         progress: Callable[[float], None] | None,
-        keep_packed: bool,
+        cache_packed_weights: bool,
         fixed: Overrides,
         kv_memory: int | None = None,
     ) -> None:
@@ -139,7 +139,7 @@ class Engine:
         memory.advise_huge_pages(bool(pages.value))
         self.machine: MachineProfile = profile(library, pool)
         self.packed_cache: CacheStatus | None = None
-        if keep_packed:
+        if cache_packed_weights:
             self.weights, self.packed_cache = pack_or_map(weights, pool, progress)
         else:
             self.weights = weights.pack_all(pool, progress)
@@ -185,7 +185,7 @@ class Engine:
         kv: str = "bf16",
         context: int | None = None,
         progress: Callable[[float], None] | None = None,
-        keep_packed: bool = False,
+        cache_packed_weights: bool = False,
         jump_forward: bool = True,
         draft_tokens: int | Literal["auto"] = "auto",
         tune: Mapping[str, Any] | None = None,
@@ -206,8 +206,8 @@ class Engine:
             context: most positions of a session; default: what the model was made for, at most
                 32,768.
             progress: hears the share of the weights that is packed, 0 to 1.
-            keep_packed: keep the packed weights on disk, as large as the model's file, and map them
-                from there the next time; `Engine.kept` says what became of it.
+            cache_packed_weights: keep the packed weights on disk, as large as the model's file, and
+                map them from there the next time; `Engine.kept` says what became of it.
             jump_forward: take tokens that a grammar forces without decoding them.
             draft_tokens: most tokens that a pass drafts from the context; 0: none, ``auto``: as
                 many as pay. Neither changes what is written.
@@ -244,7 +244,9 @@ class Engine:
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
         try:
-            engine = cls(gguf, library, pool, kv, context, progress, keep_packed, fixed, kv_memory)  # pyright: ignore[reportArgumentType]
+            engine = cls(
+                gguf, library, pool, kv, context, progress, cache_packed_weights, fixed, kv_memory
+            )  # pyright: ignore[reportArgumentType]
             engine.speculative = speculative
             return engine
         except BaseException:

@@ -231,7 +231,7 @@ def test_rm_takes_packed_copies_along(
     monkeypatch.setattr(packed_cache, "default_folder", lambda: tmp_path / "packed")
     command("pull", "org/nano-GGUF")
     for model in ("org/nano-GGUF", "nano"):
-        Engine.load(model, threads=1, keep_packed=True).close()
+        Engine.load(model, threads=1, cache_packed_weights=True).close()
     mine, other = sorted(packed_cache.copies(), key=lambda copy: "hub" not in copy.model)
 
     status, shown, _ = command("rm", "org/nano-GGUF", "-y")

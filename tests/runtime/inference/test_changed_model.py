@@ -131,8 +131,8 @@ def test_a_packed_copy_that_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "model.gguf"
     tiny.write_tiny(path, "q8_0")
-    Engine.load(path, threads=1, keep_packed=True).close()
-    with Engine.load(path, threads=1, keep_packed=True) as engine:
+    Engine.load(path, threads=1, cache_packed_weights=True).close()
+    with Engine.load(path, threads=1, cache_packed_weights=True) as engine:
         assert engine.packed_cache is not None
         assert engine.packed_cache.mapped
         session = engine.session()

@@ -80,7 +80,7 @@ def test_through_the_engine(model: Path, tmp_path: Path, monkeypatch: pytest.Mon
     for keep, mapped in ((False, None), (True, False), (True, True)):
         heard: list[float] = []
         with Engine.load(
-            model, threads=1, context=64, keep_packed=keep, progress=heard.append
+            model, threads=1, context=64, cache_packed_weights=keep, progress=heard.append
         ) as engine:
             assert (engine.packed_cache.mapped if engine.packed_cache else None) is mapped
             session = engine.session()
