@@ -64,17 +64,25 @@ EXEMPT = {
     "replay.predict": "its calibration is measured by the bench, which takes minutes",
     "Engine": "Engine.load makes them",
     "Engine.close": "ends the engine of all these tests; test_what_is_closed has it",
-    "Engine.learn": "between the bench and the engine",
+    "Engine.apply_calibration": "between the bench and the engine",
     "Engine.check_files": "takes no argument, and is called by every phase",
     "SavedSession": "open_session makes them",
     "Session": "Engine.session makes them",
     **{
         f"Session.{name}": PASSES
         for name in (
-            *("adopt_tokens", "ask", "check_ids", "check_stop", "compute", "follow", "give_back"),
+            *(
+                "adopt_tokens",
+                "ask",
+                "check_ids",
+                "check_stop",
+                "compute",
+                "prefill_with",
+                "give_back",
+            ),
             *("keep_cached", "keep_logits", "keep_prefix", "phase", "plan", "wake", "run_pass"),
             "count_on",
-            "taken_over",
+            "adopted_phase",
         )
     },
     **{f"Agent.{name}": RUNS for name in ("compact_to_fit", "checkpoint", "resume", "use_trace")},
@@ -255,7 +263,7 @@ GOOD: dict[str, Callable[[SimpleNamespace], Any]] = {
     "SavedSession.save.agent": _agent,
     "Policy.load.path": lambda place: place.root / "policy.toml",
     "Rule.tool": lambda place: "read_file",
-    "Rule.then": lambda place: "allow",
+    "Rule.action": lambda place: "allow",
     "Tool.function": lambda place: _plain,
     "ToolSet.get.name": lambda place: "_plain",
     "Trace.load.path": lambda place: place.root / "run.jsonl",

@@ -138,7 +138,7 @@ class ScriptedSession:
         self._tokenizer = tokenizer
         self._replies = replies
 
-    def prepare(self) -> None:
+    def warmup(self) -> None:
         """There is nothing to build."""
 
     def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
