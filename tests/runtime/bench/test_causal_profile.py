@@ -123,7 +123,7 @@ def test_a_grid_is_measured(engine: Engine) -> None:
     for point in found:
         assert set(point.effects) == {"memory", "compute", "dispatch"}
         assert all(effect < 1 for effect in point.effects.values())
-        assert set(point.rounds) == {"max_single_tile", "control", "memory", "compute", "dispatch"}
+        assert set(point.rounds) == {"whole", "control", "memory", "compute", "dispatch"}
         assert point.seen.bound in point.effects
         assert causal_profile.as_fields(point)["agrees"] == point.agrees
 

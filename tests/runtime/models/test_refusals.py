@@ -127,7 +127,7 @@ CHANGES: dict[str, Callable[[str], Change]] = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-@pytest.mark.parametrize("split", [False, True], ids=["max_single_tile", "split"])
+@pytest.mark.parametrize("split", [False, True], ids=["whole", "split"])
 def test_a_walk_over_the_tensors(tmp_path: Path, split: bool, what: str) -> None:
     """Shapes, types, places, names, numbers and ends; the part that is wrong is the one named."""
     source = tmp_path / "tiny.gguf"
