@@ -281,13 +281,13 @@ def scope_of(arguments: Mapping[str, Any]) -> str:
 def _rule(data: object, where: str) -> Rule:
     if not isinstance(data, dict) or not isinstance(data.get("tool"), str):
         raise ToolError(f'{where}: it needs tool = "…"')
-    if extra := data.keys() - {"tool", "arguments", "then"}:
+    if extra := data.keys() - {"tool", "arguments", "action"}:
         raise ToolError(f"{where}: {sorted(extra)[0]!r} is not known; there are arguments and then")
     arguments = data.get("arguments", {})
     if not isinstance(arguments, dict) or not all(isinstance(v, str) for v in arguments.values()):
         raise ToolError(f"{where}: arguments must be a table of globs")
     try:
-        return Rule(data["tool"], data.get("then", ""), arguments)
+        return Rule(data["tool"], data.get("action", ""), arguments)
     except ToolError as error:
         raise ToolError(f"{where}: {error}") from None
 

@@ -180,11 +180,11 @@ def test_a_policy_file(tmp_path: Path) -> None:
 [[rule]]
 tool = "write"
 arguments = { path = "docs/**" }
-then = "allow"
+action = "allow"
 
 [[rule]]
 tool = "*"
-then = "deny"
+action = "deny"
 """
     )
 
@@ -205,10 +205,10 @@ then = "deny"
     ("text", "message"),
     [
         ("[[rule]]\ntool = 1", "rule 1: it needs tool"),
-        ('[[rule]]\ntool = "a"\nthen = "maybe"', "rule 1: a rule says then = 'maybe'"),
-        ('[[rule]]\ntool = "a"\nwhen = "x"\nthen = "deny"', "'when' is not known"),
-        ('[[rule]]\ntool = "["\nthen = "deny"', "rule 1: the pattern has a"),
-        ('[[rule]]\ntool = "a"\nthen = "deny"\narguments = { path = 1 }', "a table of globs"),
+        ('[[rule]]\ntool = "a"\naction = "maybe"', "rule 1: a rule says action = 'maybe'"),
+        ('[[rule]]\ntool = "a"\nwhen = "x"\naction = "deny"', "'when' is not known"),
+        ('[[rule]]\ntool = "["\naction = "deny"', "rule 1: the pattern has a"),
+        ('[[rule]]\ntool = "a"\naction = "deny"\narguments = { path = 1 }', "a table of globs"),
         ('[rule]\ntool = "a"', "two brackets"),
         ("mode = 1", "only \\[\\[rule\\]\\] is known"),
         ("= 1", "is not TOML"),

@@ -91,9 +91,9 @@ def test_a_function_that_never_returns_does_not_keep_the_process() -> None:
     """The process ends while the function still waits."""
     code = """
 import threading
-from triplepoint.tools.timeouts import Errand
+from triplepoint.tools.timeouts import TimedTask
 try:
-    Errand(threading.Event().wait, "t").wait(0.01, "left")
+    TimedTask(threading.Event().wait, "t").wait(0.01, "left")
 except Exception as error:
     print(error)
 """

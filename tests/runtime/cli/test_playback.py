@@ -36,9 +36,7 @@ RUN = Trace(
 )
 
 
-@pytest.mark.parametrize(
-    ("speed", "whole"), [(1.0, 7.0), (10.0, 0.7), (float("inf"), 0.0)]
-)
+@pytest.mark.parametrize(("speed", "whole"), [(1.0, 7.0), (10.0, 0.7), (float("inf"), 0.0)])
 def test_it_takes_the_recorded_time(
     capsys: pytest.CaptureFixture[str], speed: float, whole: float
 ) -> None:

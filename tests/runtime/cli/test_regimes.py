@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from triplepoint.runtime.cli.regimes import RECALIBRATE, BUSY
+from triplepoint.runtime.cli.regimes import BUSY, RECALIBRATE
 from triplepoint.runtime.inference.policy import CHUNKS
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -22,7 +22,10 @@ def test_the_picture(triplepoint: Run, tmp_path: Path) -> None:
     done = triplepoint("regimes", "-o", "map.svg")
 
     assert done.returncode == 0
-    assert done.stderr in ("", f"triplepoint: the calibration looks disturbed: {BUSY}; {RECALIBRATE}\n")
+    assert done.stderr in (
+        "",
+        f"triplepoint: the calibration looks disturbed: {BUSY}; {RECALIBRATE}\n",
+    )
     assert done.stdout.startswith("The regimes of triplepoint-nano\n")
     assert "c" * 20 in done.stdout
     assert done.stdout.endswith("map.svg\n")
@@ -72,7 +75,10 @@ def test_predictions_beside_the_clock(triplepoint: Run) -> None:
     )
 
     assert done.returncode == 0
-    assert done.stderr in ("", f"triplepoint: the calibration looks disturbed: {BUSY}; {RECALIBRATE}\n")
+    assert done.stderr in (
+        "",
+        f"triplepoint: the calibration looks disturbed: {BUSY}; {RECALIBRATE}\n",
+    )
     assert len(re.findall(r"^\| +(?:1|8|40) \| +(?:0|50) \|", done.stdout, re.MULTILINE)) == 6
     assert "error with the limits of the calibration: median" in done.stdout
     assert "bound as expected at" in done.stdout
