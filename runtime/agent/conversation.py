@@ -1,7 +1,7 @@
 """What an agent's loop asks of a model: take in messages, then speak.
 
-`LocalConversation` does it token by token on a local engine, `RemoteConversation` through
-another server.
+`LocalConversation` does it token by token on a local engine, `RemoteConversation` through another
+server.
 """
 
 from __future__ import annotations

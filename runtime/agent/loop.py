@@ -4,8 +4,8 @@
                           ▲        │ calls
                           └─ feed ◄┴─ act: validate, decide, run
 
-A `Conversation` appends and generates: a local engine or another server. A run that
-ends early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.
+A `Conversation` appends and generates: a local engine or another server. A run that ends
+early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.
 """
 
 from __future__ import annotations
