@@ -500,6 +500,8 @@ def _build(target: CpuTarget) -> ir.Module:
 class _ExecutorSource(KernelSource):
     """The executor as something the object cache can keep."""
 
+    calls = True
+
     def build(self, target: CpuTarget, **constants: object) -> ir.Module:
         return _build(target)
 

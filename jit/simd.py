@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from llvmlite import ir
 
@@ -430,6 +430,7 @@ class KernelSource:
     module: str
     constants: tuple[str, ...] = field(default=())
     optional: frozenset[str] = frozenset()  # those of them that have a default
+    calls: ClassVar[bool] = False  # functions of its own, which LLVM is to inline
 
     def build(self, target: CpuTarget, **constants: Any) -> ir.Module:
         """The LLVM module that holds this one kernel for `target`."""

@@ -28,10 +28,24 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = cache.mkdir("triplepoint")
     os.environ["XDG_CACHE_HOME"] = str(folder)
     os.environ["XDG_CONFIG_HOME"] = str(folder / "config")  # with no default model
-    # Every change of jit/ makes new objects: drop those of yesterday.
-    for path in folder.glob("triplepoint/kernels/*.o"):
-        if path.stat().st_mtime < time.time() - 86400:
+    # A change of jit/ makes new objects: drop those of last week.
+    for path in folder.glob("triplepoint/kernels/*"):
+        if path.stat().st_mtime < time.time() - 7 * 86400:
             path.unlink(missing_ok=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Plain `pytest` tests the kernels that this machine runs; those of all other feature sets are
+    slow, and CI's."""
+    from triplepoint.jit.targets import TARGETS, CpuTarget, detect
+
+    others = {*TARGETS, *TARGETS.values()} - {detect().name, detect()}
+    for item in items:
+        values = getattr(item, "callspec", None)
+        given = values.params.values() if values is not None else ()
+        if any(isinstance(value, str | CpuTarget) and value in others for value in given):
+            item.add_marker("slow")
 
 
 @pytest.fixture

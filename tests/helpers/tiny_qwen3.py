@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,14 @@ def torch_logits(path: Path, ids: list[int]) -> np.ndarray:
     `path`: any dense qwen3 with a tied head.
     """
     import torch
+
+    with torch.no_grad():
+        return _torch_model(path)(torch.tensor([ids])).logits[0].float().numpy()
+
+
+@functools.lru_cache(maxsize=2)
+def _torch_model(path: Path) -> Any:
+    import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     fields = gguf.GGUFReader(path).fields
@@ -186,5 +195,4 @@ def torch_logits(path: Path, ids: list[int]) -> np.ndarray:
     assert not unexpected, unexpected
     assert set(missing) <= {"lm_head.weight"}, missing
     model.tie_weights()
-    with torch.no_grad():
-        return model(torch.tensor([ids])).logits[0].float().numpy()
+    return model

@@ -145,7 +145,7 @@ def check_and_append(path: Path, acknowledged: int) -> bool:
 
 @pytest.mark.parametrize(
     ("kills", "large"),
-    [(KILLS, 3_000_000), pytest.param(MANY_KILLS, 300_000, marks=pytest.mark.slow)],
+    [(KILLS, 3_000_000), pytest.param(MANY_KILLS, 300_000, marks=pytest.mark.exhaustive)],
 )
 def test_kill_9_loses_no_acknowledged_line(tmp_path: Path, kills: int, large: int) -> None:
     """Killed at a random moment, a writer leaves every line whose write had returned."""

@@ -149,7 +149,7 @@ def test_a_damaged_configuration(triplepoint: Run, more: dict[str, str], tmp_pat
     done = triplepoint("run", "hello", more=more)
     assert done.returncode == 2
     assert f"{path}, line 1: there is no setting 'modle'" in done.stderr
-    done = triplepoint("run", "-m", "nano", QUESTION, more=more)
+    done = triplepoint("run", "-q", "-m", "nano", QUESTION, more=more)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -158,11 +158,12 @@ def test_where_nano_cannot(command: Command, folder: Path) -> None:
     status, shown, errors = command("run", "--dir", str(folder), QUESTION)
     assert status == 0
     assert "I can only answer questions about the files in this folder." in shown
-    (line,) = errors.splitlines()
+    statistics, line = errors.splitlines()
     assert line.startswith("triplepoint: the embedded model is small; ")
+    assert "TTFT" in statistics
     assert "triplepoint use" in line or "triplepoint models" in line
 
     assert command("run", "-q", "--dir", str(folder), QUESTION)[2] == ""
-    assert command("run", "--dir", str(folder), "hello")[2] == ""
+    assert "triplepoint:" not in command("run", "--dir", str(folder), "hello")[2]
     assert command("use", "nano")[0] == 0
-    assert command("run", "--dir", str(folder), QUESTION)[2] == ""
+    assert "triplepoint:" not in command("run", "--dir", str(folder), QUESTION)[2]

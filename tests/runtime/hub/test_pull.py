@@ -446,7 +446,7 @@ FAULTS = ["cut"] * 4 + ["no-range", "wrong-range", "416", "500", "wrong", "short
 
 
 @pytest.mark.parametrize(
-    "rounds", [8, pytest.param(200, marks=pytest.mark.slow)], ids=["few", "many"]
+    "rounds", [8, pytest.param(200, marks=pytest.mark.exhaustive)], ids=["few", "many"]
 )
 def test_no_wrong_file_ever(
     rounds: int, hub: FakeHub, settings: HubSettings, data: bytes, rng: np.random.Generator

@@ -86,7 +86,7 @@ def test_cache_formats_and_threads(form: Company, schedule: list[Pass]) -> None:
     form.run(schedule)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @many
 @given(schedule=schedules)
 def test_many_schedules(company: Company, schedule: list[Pass]) -> None:
@@ -94,7 +94,7 @@ def test_many_schedules(company: Company, schedule: list[Pass]) -> None:
     company.run(schedule)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @settings(few, max_examples=800)
 @given(schedule=schedules)
 def test_many_schedules_of_forms(form: Company, schedule: list[Pass]) -> None:

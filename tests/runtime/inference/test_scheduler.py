@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -22,6 +23,15 @@ CHANCE = np.random.default_rng(11)
 PROMPTS = [CHANCE.integers(0, 2000, size).tolist() for size in (5, 40, 300, 90, 700, 33, 12, 150)]
 STEPS = 40
 SAMPLED = Sampling(temperature=0.9, top_k=40, seed=7)
+
+
+@pytest.fixture(autouse=True)
+def often() -> Iterator[None]:
+    """Threads alternate often: what one writes takes less than Python's switch interval."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(5e-5)
+    yield
+    sys.setswitchinterval(interval)
 
 
 @pytest.fixture(scope="module")
