@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import pytest
 from helpers.pages import names, read, section, table_of, tables
+from pydantic import TypeAdapter
 
 import triplepoint
 from triplepoint import Agent, Engine, RemoteEngine, Sampling, errors
@@ -22,6 +23,8 @@ from triplepoint.runtime.cli.arguments import build_parser
 from triplepoint.runtime.cli.exit_codes import Exit
 from triplepoint.traces import events
 from triplepoint.traces.reader import parse_event
+from triplepoint.traces.records import Record
+from triplepoint.traces.schema import computed
 
 CHECK = "✓"
 
@@ -96,12 +99,16 @@ SECTIONS = {
 }
 
 
+def field_names(model: type[Record]) -> list[str]:
+    return [field.name for field in dataclasses.fields(model)]
+
+
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_fields_are_those_of_the_model(heading: str) -> None:
     """The table of an event or record has every field that a line has, in order, with its type."""
     model = SECTIONS[heading]
-    properties = model.model_json_schema(mode="serialization")["properties"]
-    common = {"event", *events.Event.model_fields}
+    properties = TypeAdapter(model).json_schema()["properties"] | computed(model)
+    common = {"event", *field_names(events.Event)}
     if model is events.Event:
         expected = [(name, kind(schema)) for name, schema in properties.items()]
         expected.append(("event", "string"))
@@ -144,8 +151,8 @@ def test_example_lines_are_events() -> None:
 
 def test_mapped_fields_exist() -> None:
     """What is mapped to OpenTelemetry is in the trace."""
-    known = {name for model in events.EVENT_TYPES.values() for name in model.model_fields}
-    known |= {f"model.{name}" for name in events.ModelRecord.model_fields}
+    known = {name for model in events.EVENT_TYPES.values() for name in field_names(model)}
+    known |= {f"model.{name}" for name in field_names(events.ModelRecord)}
     rows = table_of(section(read("docs/trace.md"), "OpenTelemetry"), "in the trace")
     named = {name for row in rows for name in names(row[0])}
 

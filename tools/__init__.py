@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from .command import CommandTools
-from .edit import EditTools
-from .fetch import FetchTools
+from typing import TYPE_CHECKING, Any
+
 from .files import FileTools
-from .find import FindTools
 from .policy import Decision, Policy, Request, Rule
 from .tool import Effect, Tool, ToolSet, tool
 from .workspace import Entry, Listing, Workspace
+
+if TYPE_CHECKING:
+    from .command import CommandTools as CommandTools
+    from .edit import EditTools as EditTools
+    from .fetch import FetchTools as FetchTools
+    from .find import FindTools as FindTools
 
 __all__ = [
     "CommandTools",
@@ -29,3 +33,19 @@ __all__ = [
     "Workspace",
     "tool",
 ]
+
+_ASKED_FOR = {
+    "CommandTools": "command",
+    "EditTools": "edit",
+    "FetchTools": "fetch",
+    "FindTools": "find",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Tools that a run has only when they are asked for are imported when they are first used."""
+    from importlib import import_module
+
+    if name not in _ASKED_FOR:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_ASKED_FOR[name]}", __name__), name)

@@ -1,12 +1,14 @@
 """From a function's signature to a JSON schema and a validator, by pydantic.
 
-pydantic is imported when the first schema is needed: a program that only imports the tools does
-not pay for it.
+pydantic is imported when it is needed. The schema of a signature of plain types, and arguments that
+are just what it declares, do not need it: most tools are such, and a run of them starts sooner.
 """
 
 from __future__ import annotations
 
 import inspect
+import math
+import types
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +29,10 @@ _ORDER = ("type", "properties", "required", "additionalProperties")
 _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties", "dependentSchemas")
 _SCHEMA_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
 _SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames", "if", "then")
+
+
+PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
+"""Types that are the same in JSON, and their names there."""
 
 
 class Arguments:
@@ -73,6 +79,56 @@ class Arguments:
         with self._readable():
             return create_model(self._name, __config__=config, **fields)
 
+    @cached_property
+    def _plain(self) -> dict[str, tuple[type, ...]] | None:
+        """The types that a value of each parameter may have; None if one is not of `PLAIN`."""
+        found: dict[str, tuple[type, ...]] = {}
+        for name, hint in self._hints().items():
+            if name not in self._parameters:
+                continue
+            of_union = isinstance(hint, types.UnionType)
+            kinds = typing.get_args(hint) if of_union else (hint,)
+            if kinds[0] not in PLAIN or kinds[1:] not in ((), (types.NoneType,)):
+                return None
+            default = self._parameters[name].default
+            absent = default is inspect.Parameter.empty
+            if not absent and not (type(default) in kinds and _is_json(default)):
+                return None
+            found[name] = kinds
+        return found
+
+    def _plain_schema(self, plain: dict[str, tuple[type, ...]]) -> dict[str, Any]:
+        """As pydantic writes it, the keys of a property in alphabetical order."""
+        properties: dict[str, Any] = {}
+        required: list[str] = []
+        for name, parameter in self._parameters.items():
+            kinds = [{"type": PLAIN.get(kind, "null")} for kind in plain[name]]
+            shape: dict[str, Any] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+            if parameter.default is inspect.Parameter.empty:
+                required.append(name)
+            else:
+                shape["default"] = parameter.default
+            if name in self._docs:
+                shape["description"] = self._docs[name]
+            properties[name] = dict(sorted(shape.items()))
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        if required:
+            schema["required"] = required
+        return schema | {"additionalProperties": False}
+
+    def _exact(self, arguments: dict[Any, Any]) -> dict[str, Any] | None:
+        """The arguments, if each is of the very type that it is declared with."""
+        plain = self._plain
+        if plain is None or not arguments.keys() <= plain.keys():
+            return None
+        for name, parameter in self._parameters.items():
+            if name not in arguments:
+                if parameter.default is inspect.Parameter.empty:
+                    return None
+            elif type(arguments[name]) not in plain[name] or not _is_json(arguments[name]):
+                return None
+        return {name: arguments[name] for name in self._parameters if name in arguments}
+
     def _hints(self) -> dict[str, Any]:
         with self._readable():
             hints = typing.get_type_hints(self._function, include_extras=True)
@@ -96,6 +152,8 @@ class Arguments:
 
     def schema(self) -> dict[str, Any]:
         """JSON schema of an object with the arguments, without titles."""
+        if self._plain is not None:
+            return self._plain_schema(self._plain)
         model = self._model
         with self._readable():
             schema = without_titles(model.model_json_schema(by_alias=True))
@@ -108,10 +166,12 @@ class Arguments:
         Raises:
             ToolError: one is unknown, missing, or of a wrong type; for the model.
         """
-        from pydantic import ValidationError
-
         if not isinstance(arguments, dict):
             raise ToolError(f"{self._name}: the arguments must be a JSON object")
+        if (exact := self._exact(arguments)) is not None:
+            return exact
+        from pydantic import ValidationError
+
         try:
             model = self._model.model_validate(arguments)
         except ValidationError as error:
@@ -141,6 +201,13 @@ class Arguments:
             return f"missing argument {brief(where)}"
         problem = error["msg"].removeprefix("Input ").removeprefix("Value error, ")
         return f"argument {brief(where)} {problem} (got {brief(error['input'])})"
+
+
+def _is_json(value: object) -> bool:
+    """Whether a value of a plain type has a JSON form: no NaN, no half of a character."""
+    if isinstance(value, str):
+        return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _check_parameter(parameter: inspect.Parameter, tool: str) -> None:

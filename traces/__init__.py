@@ -23,7 +23,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Names are imported when first used: pydantic and structlog cost a command line its start."""
+    """Names are imported when first used: they cost a command line its start."""
     from importlib import import_module
 
     if name not in _HOMES:

@@ -7,9 +7,8 @@ its event, an unknown event becomes an `UnknownEvent`.
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-from pydantic import Field, computed_field, model_validator
+from dataclasses import field
+from typing import Any, ClassVar, Literal
 
 from .records import LayerRecord as LayerRecord
 from .records import MachineRecord as MachineRecord
@@ -68,17 +67,17 @@ class RunStart(Event):
     threads: int = 0
     kv: str = ""
     """Format of the KV cache: ``bf16``, ``q8`` or ``f32``."""
-    machine: MachineRecord = Field(default_factory=MachineRecord)
-    config: dict[str, Any] = Field(default_factory=dict)
+    machine: MachineRecord = field(default_factory=MachineRecord)
+    config: dict[str, Any] = field(default_factory=dict)
     """Settings of the agent: limits, context length, sampling, system prompt."""
-    versions: dict[str, str] = Field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
     """Package name to version."""
-    tools: list[dict[str, Any]] = Field(default_factory=list)
+    tools: list[dict[str, Any]] = field(default_factory=list)
     """OpenAI-style schemas of the tools; the grammar of tool calls is made from them."""
     semconv: str = SEMCONV
-    tuning: dict[str, Any] = Field(default_factory=dict)
+    tuning: dict[str, Any] = field(default_factory=dict)
     """How passes are run: for each setting its ``value`` and ``why``; see docs/policy.md."""
-    regime_map: dict[str, Any] = Field(default_factory=dict)
+    regime_map: dict[str, Any] = field(default_factory=dict)
     """Bounds that the cost model names over tokens in a pass and KV length; see docs/trace.md."""
     redacted: bool = False
     """The file holds neither text nor token ids: see `redact`."""
@@ -90,12 +89,12 @@ class HistoryEvent(Event):
     event: Literal["history"] = "history"
     turn: int = 0
     """Number of its last question."""
-    messages: list[dict[str, Any]] = Field(default_factory=list)
-    ids: list[int] = Field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
     """Its tokens; empty where the model has not read it yet."""
-    spans: list[dict[str, Any]] = Field(default_factory=list)
+    spans: list[dict[str, Any]] = field(default_factory=list)
     """Whose they are: spans of one origin, in order."""
-    marks: list[list[int]] = Field(default_factory=list)
+    marks: list[list[int]] = field(default_factory=list)
     """Where each of its questions begins: number of the token, and of the message."""
 
 
@@ -109,7 +108,7 @@ class MessageEvent(Event):
     """Without the thinking, where that could be told apart."""
     thinking: str = ""
     """What an assistant thought before it spoke."""
-    attached: dict[str, str] = Field(default_factory=dict)
+    attached: dict[str, str] = field(default_factory=dict)
     """With a question: documents that could be read beside the workspace, by name, and where each
     was from."""
     content_sha256: str = ""
@@ -119,10 +118,9 @@ class MessageEvent(Event):
     turn: int = 0
     step: int = 0
 
-    @model_validator(mode="after")
-    def _hash_content(self) -> MessageEvent:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.content_sha256 = self.content_sha256 or text_hash(self.content)
-        return self
 
 
 class PhaseEvent(Event):
@@ -171,15 +169,15 @@ class PhaseEvent(Event):
     """Level that the weights and the KV cache came from: ``L1``, ``L2``, ``L3`` or ``DRAM``."""
     experts: float | None = None
     """Distinct experts that a layer touched in a pass, on average; None in a dense model."""
-    experts_by_layer: list[float] = Field(default_factory=list)
+    experts_by_layer: list[float] = field(default_factory=list)
     """The same for each layer; empty in a dense model."""
-    token_ids: list[int] = Field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
     """The ids fed in (prefill) or sampled, the stop token included (decode)."""
     sampling: dict[str, Any] | None = None
     """How a decode picked its tokens: temperature, top_k, top_p, seed, …"""
     max_tokens: int | None = None
     """Limit that a decode ran under."""
-    stop: list[int] = Field(default_factory=list)
+    stop: list[int] = field(default_factory=list)
     """Ids that end a decode."""
     constraint: str | None = None
     """Name of the grammar that a decode ran under; None: every token was allowed."""
@@ -197,7 +195,7 @@ class PhaseEvent(Event):
     """Those of them that were what the model chose."""
     saved_s: float = 0.0
     """Seconds that those took less than they would have, by the measured times of passes."""
-    dropped: list[dict[str, Any]] = Field(default_factory=list)
+    dropped: list[dict[str, Any]] = field(default_factory=list)
     """What a compaction took out of the context: message, label, tokens and tokens left of it."""
     passes: int = 0
     """Forward passes that the phase was made of; 0: not recorded."""
@@ -205,45 +203,36 @@ class PhaseEvent(Event):
     """Those of them that had rows of other sequences too."""
     sequences: float = 1.0
     """Sequences in a pass, on average, this one among them."""
-    predicted_s: dict[str, float] = Field(default_factory=dict)
+    predicted_s: dict[str, float] = field(default_factory=dict)
     """Least seconds by bound that the cost model gave before the pass."""
-    tuning: list[str] = Field(default_factory=list)
+    tuning: list[str] = field(default_factory=list)
     """What was corrected in how passes are run, a line each; see docs/policy.md."""
     predicted_by: str = ""
     """``calibration``, ``quick calibration``, or ``roofline``: the limits alone."""
     predicted_wall_s: float = 0.0
     """Seconds that the phase was expected to take; by a roofline at least."""
-    bound_shares: dict[str, float] = Field(default_factory=dict)
+    bound_shares: dict[str, float] = field(default_factory=dict)
     """Share of the time that follows each bound, together 1; the largest is `observed`."""
-    layers: list[LayerRecord] = Field(default_factory=list)
+    layers: list[LayerRecord] = field(default_factory=list)
     """Time by layer, where it was asked for."""
 
-    @computed_field
+    COMPUTED: ClassVar[tuple[str, ...]] = ("tokens_per_s", "regime", "predicted_regime")
+    """Lines hold them for other programs; here they are computed again."""
+
     @property
     def tokens_per_s(self) -> float:
         """Tokens per second over the wall time of the phase."""
         return self.tokens / self.wall_s if self.wall_s > 0 else 0.0
 
-    @computed_field
     @property
     def regime(self) -> str:
         """Name of phase × observed bound, e.g. ``memory-bound decode``."""
         return REGIMES[self.phase, self.observed]
 
-    @computed_field
     @property
     def predicted_regime(self) -> str:
         """Name of phase × predicted bound."""
         return REGIMES[self.phase, self.predicted]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_computed(cls, data: Any) -> Any:
-        """Lines hold the computed fields for other programs; here they are computed again."""
-        computed = cls.model_computed_fields
-        if isinstance(data, dict) and not computed.keys().isdisjoint(data):
-            return {key: value for key, value in data.items() if key not in computed}
-        return data
 
 
 class ToolEvent(Event):
@@ -253,7 +242,7 @@ class ToolEvent(Event):
     turn: int = 0
     step: int = 0
     name: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
     result: str = ""
     """The text that the model was given, errors included."""
     result_sha256: str = ""
@@ -271,10 +260,9 @@ class ToolEvent(Event):
     asked_s: float = 0.0
     """Time that a person took to decide; not part of ``duration_s``."""
 
-    @model_validator(mode="after")
-    def _hash_result(self) -> ToolEvent:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.result_sha256 = self.result_sha256 or text_hash(self.result)
-        return self
 
 
 class TurnEnd(Event):
@@ -298,10 +286,9 @@ class TurnEnd(Event):
     tpot_s: float | None = None
     """Mean time of a sampled token."""
 
-    @model_validator(mode="after")
-    def _hash_answer(self) -> TurnEnd:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.answer_sha256 = self.answer_sha256 or text_hash(self.answer)
-        return self
 
 
 class RunEnd(Event):
@@ -314,13 +301,12 @@ class RunEnd(Event):
     answer: str = ""
     answer_sha256: str = ""
     """Filled in when left empty."""
-    totals: dict[str, Any] = Field(default_factory=dict)
+    totals: dict[str, Any] = field(default_factory=dict)
     wall_s: float = 0.0
 
-    @model_validator(mode="after")
-    def _hash_answer(self) -> RunEnd:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.answer_sha256 = self.answer_sha256 or text_hash(self.answer)
-        return self
 
 
 class SealedEvent(Event):
@@ -335,6 +321,11 @@ class UnknownEvent(Event):
     """An event that this version does not know, kept as it is."""
 
     event: str
+
+    def __init__(self, event: str, **given: Any) -> None:
+        vars(self).update({"v": SCHEMA_VERSION, "seq": -1, "ts": 0.0, "run": ""})
+        vars(self).update(given, event=event)
+        self.__post_init__()
 
 
 AnyEvent = (

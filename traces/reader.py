@@ -10,8 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError
-
 from ..arguments import as_path, is_file
 from ..errors import TraceError
 from .events import (
@@ -317,12 +315,14 @@ def parse_event(data: Any) -> AnyEvent:
     """
     if not isinstance(data, dict) or not isinstance(data.get("event"), str):
         raise TraceError("not a trace event: a JSON object with a text field 'event' is needed")
+    from pydantic import ValidationError
+
     try:
         return EVENT_TYPES.get(data["event"], UnknownEvent).model_validate(data)
     except ValidationError as error:
         # A later schema may give a known event another shape.
         if isinstance(data.get("v"), int) and data["v"] > SCHEMA_VERSION:
-            return UnknownEvent.model_construct(**data)
+            return UnknownEvent(**data)
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         message = f"event '{data['event']}', field '{where}': {first['msg']}"

@@ -1,17 +1,112 @@
-"""Parts of events: what a model, a machine, a layer's time look like in a trace."""
+"""Parts of events: what a model, a machine, a layer's time look like in a trace.
+
+Records are dataclasses, and pydantic is imported when one is validated: to write a trace takes a
+run's start, to read one does not.
+"""
 
 from __future__ import annotations
 
+import copy
+import functools
 import hashlib
-from typing import Any
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, Field
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+R = TypeVar("R", bound="Record")
 
 
-class Record(BaseModel):
-    """A part of an event; fields that this version does not know are kept."""
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+@dataclass(kw_only=True, eq=False)
+class Record:
+    """A part of an event; fields that this version does not know are kept in ``model_extra``.
 
-    model_config = ConfigDict(extra="allow", validate_assignment=False, defer_build=True)
+    The methods are named and behave as those of a pydantic model; only `model_validate` looks at
+    types.
+    """
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "allow"}
+    COMPUTED: ClassVar[tuple[str, ...]] = ()
+    """Properties that a dump has beside the fields."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(kw_only=True, eq=False, repr=False)(cls)
+
+    def __post_init__(self) -> None:
+        # pydantic puts what is no field beside the fields, where it would hide methods.
+        if len(vars(self)) > len(_names(type(self))):
+            given, known = vars(self), {*_names(type(self)), "_extra"}
+            extra = {name: given.pop(name) for name in [*given] if name not in known}
+            extra = {name: value for name, value in extra.items() if name not in self.COMPUTED}
+            if extra:
+                given["_extra"] = extra
+
+    @property
+    def model_extra(self) -> dict[str, Any]:
+        """Fields that this version does not know."""
+        return vars(self).get("_extra", {})
+
+    @classmethod
+    def model_validate(cls: type[R], data: Mapping[str, Any]) -> R:
+        """The record that an object of JSON describes.
+
+        Raises:
+            pydantic.ValidationError: a field is missing, or of a wrong type.
+        """
+        return _adapter(cls).validate_python(data)
+
+    def model_dump(
+        self, *, include: AbstractSet[str] | None = None, exclude: AbstractSet[str] = frozenset()
+    ) -> dict[str, Any]:
+        """The fields, the computed ones and the unknown ones by name, records as dictionaries."""
+        names = [*_names(type(self)), *self.COMPUTED]
+        body = {name: _dumped(getattr(self, name)) for name in names}
+        body |= self.model_extra
+        return {
+            name: value
+            for name, value in body.items()
+            if name not in exclude and (include is None or name in include)
+        }
+
+    def model_copy(self: R, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> R:
+        """A copy, with some fields changed; ``deep``: which shares nothing with this one."""
+        copied = copy.deepcopy(self) if deep else copy.copy(self)
+        vars(copied).update(update or {})
+        return copied
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({fields})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@functools.cache
+def _names(cls: type[Record]) -> dict[str, None]:
+    """The names of a record's fields, in order."""
+    return dict.fromkeys(one.name for one in fields(cls))
+
+
+@functools.cache
+def _adapter(cls: type[R]) -> TypeAdapter[R]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cls)
+
+
+def _dumped(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.model_dump()
+    if isinstance(value, list) and value and isinstance(value[0], Record):
+        return [_dumped(item) for item in value]
+    return value
 
 
 class ModelRecord(Record):
@@ -32,7 +127,7 @@ class MachineRecord(Record):
     cpu: str = ""
     cores: int = 0
     """Physical cores that this process may use."""
-    profile: dict[str, Any] = Field(default_factory=dict)
+    profile: dict[str, Any] = field(default_factory=dict)
     """Measured limits: read bandwidth by level, arithmetic peaks, barrier cost."""
 
 

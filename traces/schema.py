@@ -9,11 +9,12 @@ later version may add fields and events.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_type_hints
 
-from pydantic.json_schema import models_json_schema
+from pydantic import TypeAdapter
 
 from .events import EVENT_TYPES, SCHEMA_VERSION
+from .records import Record
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -21,13 +22,11 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 def line_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of one line of a trace."""
     models = list(EVENT_TYPES.values())
-    _, schema = models_json_schema([(model, "validation") for model in models])
+    _, schema = TypeAdapter.json_schemas([(m, "validation", TypeAdapter(m)) for m in models])
     definitions: dict[str, Any] = schema["$defs"]
     for name, model in EVENT_TYPES.items():
         own = definitions[model.__name__]
-        written = model.model_json_schema(mode="serialization")["properties"]
-        for field in model.model_computed_fields:  # a line has them, readers need not ask for them
-            own["properties"][field] = written[field]
+        own["properties"] |= computed(model)  # a line has them, readers need not ask for them
         own["required"] = ["v", "seq", "ts", "run", "event", *own.get("required", [])]
         own["properties"]["event"] = {"const": name}
     unknown = {
@@ -43,6 +42,16 @@ def line_schema() -> dict[str, Any]:
         "anyOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in models]
         + [{"$ref": "#/$defs/UnknownEvent"}],
         "$defs": _untitled(definitions, named=True),
+    }
+
+
+def computed(model: type[Record]) -> dict[str, Any]:
+    """JSON Schema of the properties that a line holds beside the fields, by name."""
+    getters = {name: getattr(model, name).fget for name in model.COMPUTED}
+    return {
+        name: TypeAdapter(get_type_hints(getter)["return"]).json_schema()
+        | {"description": getter.__doc__, "readOnly": True}
+        for name, getter in getters.items()
     }
 
 

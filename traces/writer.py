@@ -1,4 +1,4 @@
-"""Writes a trace: a structlog pipeline that ends in an append-only file.
+"""Writes a trace: a pipeline of processors that ends in an append-only file.
 
     event → no text, if redacted → known texts by hash → stamp (v, seq, ts, run) → JSON → ASCII
           → one line, one write
@@ -6,6 +6,10 @@
 The line is plain ASCII without control characters: whatever a file or a model put into a field is
 an escape in it, so it can neither start a second line nor reach a terminal raw, and a torn tail
 never splits a character.
+
+The processors have structlog's form, ``(logger, name, event)``, and work in a pipeline of an
+application's own. structlog itself is not imported here: rich and asyncio come with it, and a
+tenth of a run's start went into them.
 """
 
 from __future__ import annotations
@@ -16,12 +20,11 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic_core
-import structlog
 
 from ..errors import TraceError
 from .append_log import AppendLog
@@ -30,6 +33,8 @@ from .redact import Redactor
 from .text_dedup import DedupWriter
 
 E = TypeVar("E", bound=Event)
+Processor = Callable[[Any, str, Any], Any]
+"""As structlog has them: a logger, the name of the method, the event; gives the event onward."""
 
 _ABOVE = re.compile(r"[^ -~]")
 
@@ -58,15 +63,10 @@ class TraceWriter:
         self.run = run or new_run_id()
         self._lock = threading.RLock()  # sealing renders an event while one is being written
         self._stamp = Stamp(self.run)
-        self._pipeline: list[Any] = [
-            self._stamp,
-            structlog.processors.JSONRenderer(serializer=to_json),
-            to_ascii,
-        ]
+        self._pipeline: list[Processor] = [self._stamp, to_json_line, to_ascii]
         self._redact = Redactor() if redact else None
         self._pool = DedupWriter()
         self._file = AppendLog(self.path, seal=self._seal)
-        self._log = EventLogger(self._file, self._pipeline, {})
 
     def write(self, event: E) -> E:
         """Append one event, and fill in its ``seq``, ``ts`` and ``run``.
@@ -77,11 +77,11 @@ class TraceWriter:
             TraceError: the line could not be written whole.
         """
         with self._lock:
-            body: Mapping[str, Any] = event.model_dump(warnings=False)
+            body: Mapping[str, Any] = event.model_dump()
             if self._redact is not None:
                 body = self._redact(body)
             line, digest = self._pool.shorten(body)
-            self._log.append(line)
+            self._file.append(self._render(line))
             self._pool.keep(digest)
             event.seq, event.ts, event.run = self._stamp.last
         return event
@@ -99,19 +99,14 @@ class TraceWriter:
 
     def _seal(self, torn_bytes: int) -> str:
         """The line that marks a torn tail, through the same pipeline."""
-        line: Any = SealedEvent(torn_bytes=torn_bytes).model_dump()
+        return self._render(SealedEvent(torn_bytes=torn_bytes).model_dump())
+
+    def _render(self, body: dict[str, Any]) -> str:
+        """The line of an event, given as its dumped fields."""
+        line: Any = body
         for processor in self._pipeline:
             line = processor(None, "append", line)
         return line
-
-
-class EventLogger(structlog.BoundLoggerBase):
-    """The structlog logger of a trace: runs the pipeline, hands the line to the file."""
-
-    def append(self, body: dict[str, Any]) -> None:
-        """Log one event, given as its dumped model."""
-        args, kwargs = self._process_event("append", body.pop("event"), body)
-        self._logger.append(*args, **kwargs)
 
 
 class Stamp:
@@ -132,7 +127,7 @@ class Stamp:
         return head | {**event, **head}  # the first decides the order, the last the values
 
 
-def to_json(event: Mapping[str, Any], **_: Any) -> str:
+def to_json(event: Mapping[str, Any]) -> str:
     """One line of JSON. What JSON lacks is written as text: NaN, bytes, paths, anything else."""
     try:
         # pydantic's writer takes a quarter of the time of `json`, but cannot write everything.
@@ -146,6 +141,11 @@ def to_json(event: Mapping[str, Any], **_: Any) -> str:
             return _dumps(_plain(event))
     except RecursionError as error:
         raise TraceError("an event is nested too deeply to be written to a trace") from error
+
+
+def to_json_line(logger: object, name: str, event: Mapping[str, Any]) -> str:
+    """Processor for `to_json`."""
+    return to_json(event)
 
 
 def to_ascii(logger: object, name: str, line: str) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...traces import retention
+from ...traces import log, retention
 from ...traces.events import MachineRecord, ModelRecord, RunStart
 from ...traces.reader import Trace
 from ...traces.writer import new_run_id
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from .agent import Agent
     from .remote import RemoteEngine
 
-_log = logging.getLogger("triplepoint")
 _PACKAGES = ("triplepoint", "llvmlite", "numpy", "tokenizers", "llguidance", "jinja2")
 
 
@@ -56,10 +54,11 @@ def _make_room(folder: Path) -> None:
     removed = retention.enforce(folder, most)
     if removed.count:
         traces = f"{removed.count:,} trace{'s' * (removed.count != 1)}"
-        _log.warning(
-            "triplepoint: removed the oldest %s (%s): the traces in %s may take %s together; "
-            "%s=SIZE or =off allows more",
-            *(traces, size_text(removed.nbytes), folder, size_text(most), retention.LIMIT),
+        log.warning(
+            f"triplepoint: removed the oldest {traces} ({size_text(removed.nbytes)}): the traces "
+            f"in {folder} may take {size_text(most)} together; {retention.LIMIT}=SIZE or =off "
+            "allows more",
+            **{"removed_traces": removed.count, "removed_bytes": removed.nbytes},
         )
 
 

@@ -16,9 +16,9 @@ made with matter more than these shares; `Calibration.machine` has those of its 
 
 from __future__ import annotations
 
-import calendar
 import contextlib
 import dataclasses
+import datetime
 import math
 import statistics
 import time
@@ -244,7 +244,7 @@ def quick_calibrate(engine: Engine, folder: Path | None = None) -> Calibration |
 
 
 def _age_s(found: Calibration) -> float:
-    return time.time() - calendar.timegm(time.strptime(found.date, DATE))
+    return time.time() - datetime.datetime.fromisoformat(found.date).timestamp()
 
 
 def _roughly_s(engine: Engine) -> float:

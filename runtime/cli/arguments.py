@@ -47,7 +47,13 @@ _NO_SERVER = "triplepoint has no server; -m http://HOST:PORT/v1 asks the model o
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong on one line, where argparse would print every option there is."""
+    """Says what is wrong on one line, where argparse would print every option there is.
+
+    Options are written out: what an abbreviation means would change with each new option.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, allow_abbrev=False, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         """End with status 2."""
@@ -97,8 +103,13 @@ class OneLineParser(argparse.ArgumentParser):
         raise argparse.ArgumentError(None, f"no such {what.lower()}: {value!r}; {hint}")
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of the whole command line; the chosen verb is in ``verb``."""
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command line; the chosen verb is in ``verb``.
+
+    Args:
+        only: a verb that is known to be the one: the options of others may be missing then, whose
+            parsers take as long to make as the run's first pass.
+    """
     from ... import __version__
 
     parser = OneLineParser(
@@ -109,8 +120,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"triplepoint {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    _add_run(verbs)
-    _add_chat(verbs)
+    if only in _OFTEN:
+        _OFTEN[only](verbs)
+        return parser
+    for add in _OFTEN.values():
+        add(verbs)
     _add_replay(verbs)
     add_trace(verbs)
     add_sessions(verbs)
@@ -258,6 +272,9 @@ def _verb(verbs: argparse._SubParsersAction, name: str, summary: str) -> argpars
     verb = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
     verb.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     return verb
+
+
+_OFTEN = {"run": _add_run, "chat": _add_chat}
 
 
 def _agent_options(verb: argparse.ArgumentParser) -> None:

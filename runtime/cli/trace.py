@@ -62,7 +62,7 @@ def show(args: argparse.Namespace, output: Output) -> int:
         from ...traces.writer import to_ascii, to_json
 
         for event in trace.events:
-            output.line(to_ascii(None, "", to_json(event.model_dump(warnings=False))))
+            output.line(to_ascii(None, "", to_json(event.model_dump())))
         output.json({"trace": str(trace.path), "events": [e.model_dump() for e in trace.events]})
         return 0
     for one in trace.runs:

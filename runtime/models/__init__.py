@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from ...errors import UnsupportedModelError
 from ..gguf.file import GGUFFile
 from ..gguf.header import shown
 from ..weights.loader import WeightLoader
-from .decoder import Decoder
-from .gemma2 import Gemma2
-from .gemma3 import Gemma3
-from .granite import Granite
-from .llama import Llama
-from .phi3 import Phi3
-from .qwen2 import Qwen2
-from .qwen3 import Qwen3
-from .qwen3moe import Qwen3MoE
-from .smollm3 import SmolLM3
 
-ARCHITECTURES: dict[str, type[Decoder]] = {
-    cls.architecture: cls
-    for cls in (Qwen3, Qwen3MoE, Qwen2, Llama, SmolLM3, Gemma2, Gemma3, Phi3, Granite)
+if TYPE_CHECKING:
+    from .decoder import Decoder
+
+ARCHITECTURES = {
+    "qwen3": "Qwen3",
+    "qwen3moe": "Qwen3MoE",
+    "qwen2": "Qwen2",
+    "llama": "Llama",
+    "smollm3": "SmolLM3",
+    "gemma2": "Gemma2",
+    "gemma3": "Gemma3",
+    "phi3": "Phi3",
+    "granite": "Granite",
 }
+"""The class of each, in the module of its name: only that of the model at hand is imported."""
 
 
 def architecture_of(gguf: GGUFFile) -> str:
@@ -45,4 +49,5 @@ def architecture_of(gguf: GGUFFile) -> str:
 
 def build(gguf: GGUFFile, weights: WeightLoader) -> Decoder:
     """The model of `gguf`, with its weights asked for but not yet packed."""
-    return ARCHITECTURES[architecture_of(gguf)](gguf, weights)
+    name = architecture_of(gguf)
+    return getattr(import_module(f".{name}", __name__), ARCHITECTURES[name])(gguf, weights)

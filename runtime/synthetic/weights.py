@@ -28,6 +28,18 @@ SCALE_AT = {GGMLType.Q2_K: 80, GGMLType.Q3_K: 108, GGMLType.Q6_K: 208}
 # What a quant is on average, and so what a block's dmin takes off.
 AVERAGE = {GGMLType.Q2_K: 1.5, GGMLType.Q4_K: 7.5, GGMLType.Q5_K: 15.5}
 
+# Power of two of the scales of a block of 32, below which its quants deviate by DEVIATION.
+EXPONENTS = {
+    GGMLType.Q4_0: -8,
+    GGMLType.Q4_1: -8,
+    GGMLType.Q5_0: -9,
+    GGMLType.Q5_1: -9,
+    GGMLType.Q8_0: -12,
+    GGMLType.IQ4_NL: -12,
+}
+# What a quant is on average, which the block's min takes off.
+MINS = {GGMLType.Q4_1: 7.5, GGMLType.Q5_1: 15.5}
+
 
 def random_weights(
     name: str, shape: tuple[int, ...], kind: GGMLType
@@ -41,7 +53,7 @@ def random_weights(
     step = PIECE // kind.type_size // 8 * 8  # whole 64-bit words of random bits for every type
     for start in range(0, blocks, step):
         count = min(step, blocks - start)
-        if kind in (GGMLType.Q4_0, GGMLType.Q8_0):
+        if kind in EXPONENTS:
             yield _random_blocks(rng, kind, count)
         elif kind in K_QUANTS:
             yield _random_k_blocks(rng, kind, count)
@@ -68,11 +80,12 @@ def _random_blocks(
     if kind is GGMLType.Q8_0:
         signed = raw.view(np.int8)
         np.maximum(signed, -127, out=signed)  # no quantizer writes -128
-        exponent = 15 - 12  # quants deviate by 73.6: scales from 2^-12 to 1.25 × 2^-12
-    else:
-        exponent = 15 - 8  # quants deviate by 4.6: scales from 2^-8 to 1.25 × 2^-8
-    scales = raw.view(np.uint16).reshape(count, kind.type_size // 2)[:, 0]
-    np.copyto(scales, (scales & 0x80FF) | (exponent << 10))
+    halves = raw.view(np.uint16).reshape(count, kind.type_size // 2)
+    scales = halves[:, 0]  # from 2^N to 1.25 × 2^N
+    np.copyto(scales, (scales & 0x80FF) | ((15 + EXPONENTS[kind]) << 10))
+    if kind in MINS:
+        mins = -MINS[kind] * scales.view(np.float16).astype(np.float32)
+        np.copyto(halves[:, 1], mins.astype(np.float16).view(np.uint16))
     return raw
 
 

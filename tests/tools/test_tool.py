@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from triplepoint.errors import ToolError
 from triplepoint.tools import FileTools, ToolSet, tool
+from triplepoint.tools.schema import Arguments
 
 
 @tool
@@ -93,6 +95,84 @@ def test_schema() -> None:
     }
     assert list(weather.parameters) == ["type", "properties", "required", "additionalProperties"]
     assert list(weather.parameters["properties"]) == ["city", "days", "unit"]
+
+
+def plain(
+    a: str, b: int, c: float, d: bool, e: str = "é", f: int | None = None, g: float = 0.5,
+    h: bool | None = True,
+) -> str:  # fmt: skip
+    """Take plain types.
+
+    Args:
+        a: The first.
+        f: Perhaps
+            a number.
+        b:
+    """
+    return repr((a, b, c, d, e, f, g, h))
+
+
+def nothing() -> str:
+    """Take nothing."""
+    return ""
+
+
+def odd_default(a: int = True, b: float = math.inf) -> str:
+    """Have defaults that JSON lacks, or of other types."""
+    return f"{a}{b}"
+
+
+@pytest.mark.parametrize("function", [plain, nothing, odd_default, FileTools.read_file])
+def test_a_plain_schema_is_as_pydantic_writes_it(
+    function: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signature of plain types has the same schema, to the order of its keys, as by pydantic."""
+    if function is FileTools.read_file:
+        function = FileTools(Path()).read_file
+    ours = json.dumps(tool(function).parameters)
+    monkeypatch.setattr(Arguments, "_plain", None)
+
+    assert ours == json.dumps(tool(function).parameters)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        {"e": "日本", "f": 3},
+        {"f": None, "h": None},
+        {"a": 5},
+        {"b": "7"},
+        {"b": True},
+        {"b": 2**70},
+        {"c": 1},
+        {"c": math.nan},
+        {"d": "yes"},
+        {"d": 1},
+        {"a": "\ud800"},
+        {"a": None},
+        {"f": 1.5},
+        {"z": 1},
+        {1: 1},
+    ],
+    ids=repr,
+)
+def test_plain_arguments_are_taken_as_by_pydantic(
+    change: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arguments of plain types become the same values, or are refused in the same words."""
+    given = {"d": False, "a": "x", "b": 1, "c": 2.5} | change
+
+    def outcome() -> str:
+        try:
+            return repr(tool(plain).validate(given))
+        except ToolError as error:
+            return str(error)
+
+    ours = outcome()
+    monkeypatch.setattr(Arguments, "_plain", None)
+
+    assert ours == outcome()
 
 
 def test_schema_of_nested_types() -> None:

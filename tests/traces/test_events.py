@@ -39,7 +39,7 @@ def test_every_known_event_is_registered() -> None:
 
     assert set(EVENT_TYPES.values()) == classes
     for name, kind in EVENT_TYPES.items():
-        assert kind.model_fields["event"].default == name
+        assert kind.event == name
 
 
 def test_each_phase_and_bound_has_a_regime() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from triplepoint.errors import TraceError
 from triplepoint.traces import Trace, TraceWriter, timeline
@@ -22,7 +24,7 @@ from triplepoint.traces.events import (
     SealedEvent,
     ToolEvent,
 )
-from triplepoint.traces.writer import new_run_id
+from triplepoint.traces.writer import Stamp, new_run_id, to_ascii, to_json_line
 
 HOSTILE = [
     "a\nb",
@@ -59,10 +61,11 @@ def hostile_copies(event: AnyEvent, text: str) -> list[AnyEvent]:
 
     fixed = {"v", "seq", "ts", "run", "event", "phase", "predicted", "observed", "status", "regime"}
     body = event.model_dump()
+    types = {field.name: field.type for field in dataclasses.fields(event)}
     for name, value in body.items():
-        if value is None and type(event).model_fields[name].annotation == str | None:
+        if value is None and types.get(name) == "str | None":
             value = ""
-        if name not in fixed | type(event).model_computed_fields.keys():
+        if name not in {*fixed, *event.COMPUTED}:
             walk(value, lambda new, name=name: {**body, name: new})
     if not no_key:
         copies.append({**body, text: text})
@@ -298,3 +301,13 @@ def test_what_is_not_ascii_is_an_escape(tmp_path: Path) -> None:
     assert set(data) - {0x0A} <= set(range(0x20, 0x7F))
     tool = Trace.load(tmp_path / "t.jsonl").tools[0]
     assert (tool.result, tool.arguments) == (text, {text: [text]})
+
+
+def test_the_processors_work_in_structlog() -> None:
+    """A pipeline of structlog's makes the same line with them as the writer does."""
+    processors: list[Any] = [Stamp("r"), to_json_line, to_ascii]
+    logger = structlog.wrap_logger(structlog.ReturnLogger(), processors=processors)
+
+    line = logger.info("tool", ts=1.5, name="é")
+
+    assert line == '{"v":1,"seq":0,"ts":1.5,"run":"r","event":"tool","name":"\\u00e9"}'

@@ -51,7 +51,7 @@ def test_predictions_are_plausible(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for one in reach(MACHINE, PLENTY):
         cost = cost_of(one.model, 8)
         read = cost.layer_bytes(cost.expected_experts(1)) + cost.head_bytes
-        assert 0.5 < one.decode * read / 40e9 < 1.0
+        assert 0.5 < one.decode * read / 40e9 < 0.81
         assert one.decode_deep < one.decode
         assert one.ttft_s > 2 * 1000 * cost.token_weights / 2000e9
         assert one.model.nbytes * 0.85 < one.memory < one.model.nbytes + 3e9

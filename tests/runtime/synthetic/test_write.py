@@ -188,6 +188,19 @@ def test_weights(tmp_path: Path, quant: str) -> None:
     path.unlink()
 
 
+@pytest.mark.parametrize("quant", QUANTS)
+def test_weights_of_narrow_rows(tmp_path: Path, quant: str) -> None:
+    """Where rows are no whole blocks of 256, as Gemma 3 1B's, other types are written as well."""
+    path = tmp_path / "narrow.gguf"
+    shape = synthetic.Shape(1, 288, 576, 2, 1, True, 64, family="gemma3", vocab=4096, window=512)
+    SyntheticModel("narrow", quant, shape).write(path)
+
+    for name, values in dequantized(path, 4096).items():
+        error = 6 * 0.02 / np.sqrt(values.size)
+        assert abs(values.mean(dtype=np.float64) - (values.ndim == 1)) < error, name
+        assert values.ndim == 1 or 0.015 < values.std(dtype=np.float64) < 0.025, name
+
+
 @pytest.mark.parametrize(("quant", "file_type"), [("q4_k_m", 15), ("q5_k_m", 17), ("q6_k", 18)])
 def test_k_quant_recipes(quant: str, file_type: int) -> None:
     """A mixture has Q6_K where llama.cpp's quantizer puts it for 28 layers, and in the head."""
