@@ -65,7 +65,7 @@ class TraceWriter:
         ]
         self._redact = Redactor() if redact else None
         self._pool = DedupWriter()
-        self._file = AppendLog(self.path, seal=self._seal)
+        self._file = AppendLog(self.path, self._seal, SCHEMA_VERSION)
         self._log = EventLogger(self._file, self._pipeline, {})
 
     def write(self, event: E) -> E:
