@@ -96,6 +96,7 @@ SECTIONS = {
     "run_start: machine": events.MachineRecord,
     "phase: layers": events.LayerRecord,
     "phase: miss": events.MissRecord,
+    "phase: shared": events.ShareRecord,
 }
 
 

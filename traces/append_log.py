@@ -31,14 +31,16 @@ class AppendLog:
         path: the file; it is made when missing, readable by its owner only, because a trace
             holds what the files and the conversation said.
         seal: called with the length in bytes of a torn tail; returns the line that marks it.
+        version: of the format; a file of another one is not added to.
 
     Raises:
         TraceError: the path cannot be opened, is not a regular file, holds something else than a
-            trace, or has a writer already.
+            trace of that format, or has a writer already.
     """
 
-    def __init__(self, path: Path, seal: Callable[[int], str]) -> None:
+    def __init__(self, path: Path, seal: Callable[[int], str], version: int) -> None:
         self.path = path
+        self._version = version
         self._seal = seal
         self._whole = False  # the file is known to end with a whole line
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
@@ -88,9 +90,15 @@ class AppendLog:
         assert self._fd is not None
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             raise TraceError(f"cannot write the trace {self.path}: not a regular file")
-        opening = os.read(self._fd, len(_OPENING))
+        first = os.read(self._fd, len(_OPENING) + 8)
+        opening, number = first[: len(_OPENING)], first[len(_OPENING) :].partition(b",")
         if opening != _OPENING[: len(opening)]:
             raise TraceError(f"{self.path} exists and is not a trace: give another file name")
+        if number[1] and number[0].strip() != b"%d" % self._version:
+            raise TraceError(
+                f"{self.path} exists and is a trace of another format than {self._version}: give "
+                "another file name"
+            )
         if fcntl is not None:
             try:
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,8 @@
-"""The events of a trace, schema version 1: one JSON object a line, told apart by ``event``.
+"""The events of a trace, schema version 2: one JSON object a line, told apart by ``event``.
 
 A run reads ``run_start``, then turns made of ``message``, ``phase`` and ``tool`` events and closed
-by ``turn_end``, then ``run_end``. Readers keep what they do not know: an unknown field stays on
+by ``turn_end``, then ``run_end``; before a phase stand the ``pass`` events of those of its passes
+that other sequences had rows in. Readers keep what they do not know: an unknown field stays on
 its event, an unknown event becomes an `UnknownEvent`.
 """
 
@@ -15,13 +16,16 @@ from .records import MachineRecord as MachineRecord
 from .records import MissRecord as MissRecord
 from .records import ModelRecord as ModelRecord
 from .records import Record as Record
+from .records import ShareRecord as ShareRecord
 from .records import text_hash
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version 1 had no `pass` events, and other fields in their place; it is refused."""
 SEMCONV = "gen_ai development, semantic-conventions c9e48b1d1 (2026-05-05)"
 """The OpenTelemetry GenAI conventions whose names the exports use; recorded in every header."""
 
 PhaseName = Literal["prefill", "decode"]
+PassEnd = Literal["all", "deadline", "chunk", "prefix", "memory", "limit"]
 Bound = Literal["compute", "memory", "dispatch", "unknown"]
 """What a pass waited for: arithmetic, bytes from memory, or its own barriers and dispatch; unknown
 where another engine ran it and it was timed from outside."""
@@ -199,10 +203,8 @@ class PhaseEvent(Event):
     """What a compaction took out of the context: message, label, tokens and tokens left of it."""
     passes: int = 0
     """Forward passes that the phase was made of; 0: not recorded."""
-    shared_passes: int = 0
-    """Those of them that had rows of other sequences too."""
-    sequences: float = 1.0
-    """Sequences in a pass, on average, this one among them."""
+    shared: ShareRecord | None = None
+    """Its share of those passes that had rows of other sequences too; None: there were none."""
     predicted_s: dict[str, float] = field(default_factory=dict)
     """Least seconds by bound that the cost model gave before the pass."""
     tuning: list[str] = field(default_factory=list)
@@ -233,6 +235,46 @@ class PhaseEvent(Event):
     def predicted_regime(self) -> str:
         """Name of phase × predicted bound."""
         return REGIMES[self.phase, self.predicted]
+
+
+class PassEvent(Event):
+    """A pass that had rows of several sequences, in the trace of one of them.
+
+    Its share of the time is by rows; of the bytes, weights are shared out by rows and the output
+    head by rows of logits, and KV caches and operations are its own. So the shares of all
+    sequences make up the pass.
+    """
+
+    event: Literal["pass"] = "pass"
+    turn: int = 0
+    step: int = 0
+    number: int
+    """Of the pass, among the shared ones of its engine: the same in every trace that has it."""
+    sequences: list[str]
+    """Whose rows: the run, where it has one."""
+    rows: list[int]
+    """Rows of each of them."""
+    kv: list[int]
+    """Positions that each had in the KV cache before."""
+    own: int
+    """Which of them this trace is of: an index from 0."""
+    why: PassEnd
+    """Why it had so many rows: ``all`` that waited; prompts up to the ``deadline`` of those who
+    decode, or to the ``chunk`` that is most efficient; ``prefix``: the rest waited for what this
+    pass computes; ``memory``: for pages; ``limit``: a pass holds no more."""
+    plan: str = ""
+    threads: int = 0
+    predicted: Bound
+    observed: Bound
+    predicted_wall_s: float = 0.0
+    """Seconds that it was expected to take."""
+    wall_s: float
+    flops: float = 0.0
+    bytes: float = 0.0
+    share_s: float
+    """Seconds, operations and bytes that this sequence accounts for."""
+    share_flops: float = 0.0
+    share_bytes: float = 0.0
 
 
 class ToolEvent(Event):
@@ -332,6 +374,7 @@ AnyEvent = (
     RunStart
     | HistoryEvent
     | MessageEvent
+    | PassEvent
     | PhaseEvent
     | ToolEvent
     | TurnEnd
@@ -352,6 +395,7 @@ EVENT_TYPES: dict[str, type[AnyEvent]] = {
     "run_start": RunStart,
     "history": HistoryEvent,
     "message": MessageEvent,
+    "pass": PassEvent,
     "phase": PhaseEvent,
     "tool": ToolEvent,
     "turn_end": TurnEnd,

@@ -5,6 +5,7 @@ One trace for each run, made of spans as the GenAI conventions name them:
     invoke_agent triplepoint          one question, up to its answer
       chat MODEL                      one reply of the model
         triplepoint.phase prefill     … and its phases, under names of our own
+          triplepoint.pass            … with those of their passes that others had rows in
       execute_tool NAME               one tool call
 
 The JSON is the protobuf mapping of OTLP: identifiers in hex, 64-bit integers as text, names in
@@ -20,9 +21,9 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from .events import PhaseEvent, RunStart, ToolEvent
+from .events import PassEvent, PhaseEvent, RunStart, ToolEvent
 from .reader import Trace
-from .spans import Leaf, RunSpan, StepSpan, TurnSpan, of_runs
+from .spans import Leaf, PassSpan, RunSpan, StepSpan, TurnSpan, of_runs
 
 Json = dict[str, Any]
 
@@ -130,6 +131,10 @@ class Spans:
             if isinstance(leaf.event, PhaseEvent):
                 name = f"triplepoint.phase {leaf.event.phase}"
                 yield self._span(name, f"{key}.{number}", key, leaf, _phase(leaf.event))
+                for n, one in enumerate(leaf.passes):
+                    about = _pass(one.event)
+                    inner = f"{key}.{number}.{n}"
+                    yield self._span("triplepoint.pass", inner, f"{key}.{number}", one, about)
             else:
                 yield self._tool(f"{key}.{number}", parent, leaf, leaf.event)
 
@@ -181,7 +186,12 @@ class Spans:
         return span
 
     def _span(
-        self, name: str, key: str, parent: str, when: Leaf | StepSpan | TurnSpan, about: Json
+        self,
+        name: str,
+        key: str,
+        parent: str,
+        when: Leaf | PassSpan | StepSpan | TurnSpan,
+        about: Json,
     ) -> Json:
         span: Json = {
             "traceId": self._trace_id,
@@ -212,7 +222,19 @@ def _phase(phase: PhaseEvent) -> Json:
     names = ("regime", "predicted_regime", "purpose", "tokens", "cached_tokens", "kv_before")
     names += ("kv_after", "wall_s", "flops", "bytes", "mfu", "mbu", "dispatch_share", "limit_share")
     names += ("threads", "plan", "memory_level", "experts", "passes", "source", "tokens_per_s")
-    return {f"triplepoint.phase.{name}": getattr(phase, name) for name in names}
+    about = {f"triplepoint.phase.{name}": getattr(phase, name) for name in names}
+    if (shared := phase.shared) is not None:
+        about |= {
+            f"triplepoint.phase.shared.{name}": value for name, value in shared.model_dump().items()
+        }
+    return about
+
+
+def _pass(event: PassEvent) -> Json:
+    names = ("number", "sequences", "rows", "kv", "own", "why", "plan", "threads", "predicted")
+    names += ("observed", "predicted_wall_s", "wall_s", "flops", "bytes")
+    names += ("share_s", "share_flops", "share_bytes")
+    return {f"triplepoint.pass.{name}": getattr(event, name) for name in names}
 
 
 def _message(role: str, text: str) -> str:

@@ -1,9 +1,9 @@
 """A trace as Chrome's trace event JSON, which https://ui.perfetto.dev and chrome://tracing open.
 
-One process for each run, with the run, turns, steps, phases, layers and tool calls as complete
-slices (``ph`` X) on one track, each inside its parent, and counters (``ph`` C) for tokens per
-second, bytes per second and the length of the KV cache. Times are microseconds from the beginning
-of the first run.
+One process for each run, with the run, turns, steps, phases, shared passes, layers and tool calls
+as complete slices (``ph`` X) on one track, each inside its parent, and counters (``ph`` C) for
+tokens per second, bytes per second and the length of the KV cache. Times are microseconds from the
+beginning of the first run.
 
 A layer's slice is the sum of its time over all passes of the phase, so the layers of a phase
 stand one after the other at its beginning and do not show when each of them ran.
@@ -77,8 +77,12 @@ def _leaf(slices: Slices, leaf: Leaf) -> Iterator[Json]:
         exclude={"token_ids", "layers", "v", "seq", "ts", "run", "event", "stop"}
     )
     yield slices.add("phase", f"{event.purpose}: {event.regime}", leaf.start, leaf.end, about)
+    for one in leaf.passes:
+        who = f"{len(one.event.sequences)} sequences, {sum(one.event.rows)} rows"
+        shared = one.event.model_dump(exclude={"v", "seq", "ts", "run", "event"})
+        yield slices.add("pass", who, one.start, one.end, shared)
     at = leaf.start
-    for layer in event.layers:
+    for layer in event.layers if not leaf.passes else ():  # either would hide the other
         end = min(at + nanoseconds(layer.wall_s), leaf.end)
         name = "outside the layers" if layer.layer is None else f"layer {layer.layer}"
         yield slices.add("layer", name, at, end, layer.model_dump())

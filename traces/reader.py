@@ -240,8 +240,8 @@ class Trace:
         """One of the trace's tables as a data frame, a row for each phase by default.
 
         Args:
-            table: ``runs``, ``turns``, ``phases``, ``tools``, ``messages`` or ``layers``; the
-                columns are those of `tables.COLUMNS`.
+            table: ``runs``, ``turns``, ``phases``, ``passes``, ``tools``, ``messages`` or
+                ``layers``; the columns are those of `tables.COLUMNS`.
             library: ``pandas`` or ``polars``; by default whichever is installed, pandas first.
 
         Returns:
@@ -307,14 +307,26 @@ def _text(line: bytes) -> str:
     return line.decode("utf-8", "backslashreplace")
 
 
+def old_format(version: int) -> str:
+    """What to say of a trace of an older format."""
+    return (
+        f"this is trace format {version}, of an older triplepoint; this one reads format "
+        f"{SCHEMA_VERSION}: record the run again"
+    )
+
+
 def parse_event(data: Any) -> AnyEvent:
     """The event that one line's JSON describes.
 
     Raises:
-        TraceError: it is no object, or a known event lacks a field or has a wrong one.
+        TraceError: it is no object, of an older format, or a known event lacks a field or has a
+            wrong one.
     """
     if not isinstance(data, dict) or not isinstance(data.get("event"), str):
         raise TraceError("not a trace event: a JSON object with a text field 'event' is needed")
+    version = data.get("v")
+    if isinstance(version, int) and version < SCHEMA_VERSION:
+        raise TraceError(old_format(version))
     from pydantic import ValidationError
 
     try:

@@ -154,6 +154,18 @@ class LayerRecord(Record):
     """Its bound: ``compute``, ``memory`` or ``dispatch``; empty: not known."""
 
 
+class ShareRecord(Record):
+    """What a phase had of passes that other sequences shared: see `PassEvent`."""
+
+    passes: int = 0
+    sequences: float = 1.0
+    """In such a pass, on average, this one among them."""
+    seconds: float = 0.0
+    """Shares of them, added up."""
+    flops: float = 0.0
+    bytes: float = 0.0
+
+
 class MissRecord(Record):
     """Why tokens that had been read before were recomputed, and what that took."""
 

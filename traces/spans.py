@@ -1,6 +1,7 @@
 """When things happened: a run as spans inside spans, in whole nanoseconds.
 
-    run > turn > step > phase, tool
+    run > turn > step > phase > pass
+                      > tool
 
 A trace says of a phase or a tool when it was recorded, at its end, and how long it took. From that
 the spans follow. They nest exactly: a child lies within its parent, and the phases and tools of a
@@ -13,10 +14,19 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .events import MessageEvent, PhaseEvent, RunEnd, RunStart, ToolEvent, TurnEnd
+from .events import MessageEvent, PassEvent, PhaseEvent, RunEnd, RunStart, ToolEvent, TurnEnd
 from .reader import Trace
 
 _MOST_NS = 1 << 62  # what a signed 64-bit field of an export can hold
+
+
+@dataclass
+class PassSpan:
+    """A pass of a phase that other sequences had rows in."""
+
+    event: PassEvent
+    start: int
+    end: int
 
 
 @dataclass
@@ -26,6 +36,8 @@ class Leaf:
     event: PhaseEvent | ToolEvent
     start: int
     end: int
+    passes: list[PassSpan] = field(default_factory=list)
+    """Of a phase, those that others shared."""
 
 
 @dataclass
@@ -90,14 +102,21 @@ def _run(trace: Trace) -> RunSpan:
     first = trace.events[0]
     latest = free = nanoseconds(first.ts)  # last record; end of the last phase or tool
     run = RunSpan(first.run, trace.header, start=latest, close=trace.end)
+    shared: list[PassEvent] = []  # of the phase that follows them
     for event in trace.events:
+        if isinstance(event, PassEvent):
+            shared.append(event)
+            continue
         latest = now = max(nanoseconds(event.ts), latest)
         if isinstance(event, PhaseEvent | ToolEvent):
             took = event.wall_s if isinstance(event, PhaseEvent) else event.duration_s
             turn = _turn(run, event.turn, max(now - nanoseconds(took), free))
             start = max(now - nanoseconds(took), free, turn.start)
             step = _step(turn, event.step, start)
-            step.leaves.append(Leaf(event, start, now))
+            leaf = Leaf(event, start, now)
+            if isinstance(event, PhaseEvent):
+                leaf.passes, shared = list(_passes(shared, start, now)), []
+            step.leaves.append(leaf)
             step.end = turn.end = free = now
         elif isinstance(event, MessageEvent | TurnEnd):
             turn = _turn(run, event.turn, now)
@@ -111,6 +130,15 @@ def _run(trace: Trace) -> RunSpan:
     for turn in run.turns:
         turn.question = turn.question or tasks.get(turn.number, "")
     return run
+
+
+def _passes(events: list[PassEvent], at: int, end: int) -> Iterator[PassSpan]:
+    """One after the other, inside of their phase."""
+    for event in events:
+        ended = min(max(nanoseconds(event.ts), at), end)
+        start = min(max(nanoseconds(event.ts) - nanoseconds(event.wall_s), at), ended)
+        yield PassSpan(event, start, ended)
+        at = ended
 
 
 def _turn(run: RunSpan, number: int, at: int) -> TurnSpan:

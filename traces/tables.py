@@ -1,4 +1,4 @@
-"""A trace as tables: runs, turns, phases, tools, messages, layers; one dict a row.
+"""A trace as tables: runs, turns, phases, passes, tools, messages, layers; one dict a row.
 
 The same rows are exported as CSV and Parquet, queried with SQL, and given as data frames. Every
 column has a type in `COLUMNS`, in SQL's words; every row has every column of its table.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import timeline
-from .events import MessageEvent, PhaseEvent, ToolEvent
+from .events import MessageEvent, PhaseEvent, ShareRecord, ToolEvent
 from .reader import Trace
 from .spans import Leaf, RunSpan, of_runs
 
@@ -50,6 +50,16 @@ COLUMNS: dict[str, dict[str, str]] = {
         **{"predicted_by": TEXT, "predicted_wall_s": NUMBER},
         **{"threads": INTEGER, "plan": TEXT, "memory_level": TEXT, "experts": NUMBER},
         **{"source": TEXT, "model": TEXT, "quant": TEXT, "target": TEXT, "kv": TEXT},
+        **{"shared_passes": INTEGER, "shared_s": NUMBER, "shared_flops": NUMBER},
+        **{"shared_bytes": NUMBER},
+    },
+    "passes": {
+        **_WHERE,
+        **{"phase": INTEGER, "number": INTEGER, "sequences": INTEGER, "whose": TEXT},
+        **{"rows": INTEGER, "own_rows": INTEGER, "own_kv": INTEGER, "why": TEXT, "plan": TEXT},
+        **{"threads": INTEGER, "predicted": TEXT, "observed": TEXT, "start_s": NUMBER},
+        **{"predicted_wall_s": NUMBER, "wall_s": NUMBER, "flops": NUMBER, "bytes": NUMBER},
+        **{"share_s": NUMBER, "share_flops": NUMBER, "share_bytes": NUMBER},
     },
     "tools": {
         **_WHERE,
@@ -69,6 +79,9 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
 }
 """Name of each table, and of each of its columns the SQL type."""
+
+
+_NESTED = {"token_ids", "layers", "sampling", "stop", "bound_shares", "shared"}
 
 
 def rows(traces: Trace | Iterable[Trace], table: str) -> Iterator[Row]:
@@ -151,17 +164,38 @@ def _numbered(span: RunSpan, kind: type[Any]) -> Iterator[tuple[int, Leaf, Any]]
 def _phases(trace: Trace, span: RunSpan) -> Iterator[Row]:
     model = _model(trace)
     for number, leaf, phase in _numbered(span, PhaseEvent):
-        wall = phase.wall_s
+        wall, shared = phase.wall_s, phase.shared or ShareRecord()
         predicted = {f"predicted_{k}_s": v for k, v in phase.predicted_s.items()}
         yield {
-            **phase.model_dump(exclude={"token_ids", "layers", "sampling", "stop", "bound_shares"}),
+            **phase.model_dump(exclude=_NESTED),
             **predicted,
             **model,
             "number": number,
             "start_s": (leaf.start - span.start) / 1e9,
             "gb_per_s": phase.bytes / wall / 1e9 if wall > 0 else None,
             "gflops_per_s": phase.flops / wall / 1e9 if wall > 0 else None,
+            "shared_passes": shared.passes,
+            "shared_s": shared.seconds,
+            "shared_flops": shared.flops,
+            "shared_bytes": shared.bytes,
         }
+
+
+def _passes(trace: Trace, span: RunSpan) -> Iterator[Row]:
+    for number, leaf, _ in _numbered(span, PhaseEvent):
+        for shared in leaf.passes:
+            event = shared.event
+            own = event.own
+            yield {
+                **event.model_dump(exclude={"rows", "kv", "sequences"}),
+                "phase": number,
+                "sequences": len(event.sequences),
+                "whose": json.dumps(dict(zip(event.sequences, event.rows, strict=False))),
+                "rows": sum(event.rows),
+                "own_rows": event.rows[own] if 0 <= own < len(event.rows) else None,
+                "own_kv": event.kv[own] if 0 <= own < len(event.kv) else None,
+                "start_s": (shared.start - span.start) / 1e9,
+            }
 
 
 def _tools(trace: Trace, span: RunSpan) -> Iterator[Row]:
@@ -191,6 +225,7 @@ _MAKERS = {
     "runs": _runs,
     "turns": _turns,
     "phases": _phases,
+    "passes": _passes,
     "tools": _tools,
     "messages": _messages,
     "layers": _layers,

@@ -188,6 +188,7 @@ def summary(trace: Trace) -> list[str]:
         parts.append(f"{sums.tool_calls} tool {calls} {duration(sums.tool_s)}")
     lines.append(", ".join(parts))
     lines += fewer_passes(trace)
+    lines += company(trace)
     lines += [miss_text(phase.miss) for phase in trace.phases if phase.miss is not None]
     if trace.torn is not None:
         lines.append(f"torn: the last line is unfinished ({len(trace.torn):,} characters kept out)")
@@ -212,6 +213,20 @@ def fewer_passes(trace: Trace) -> list[str]:
     made = sum(p.tokens for p in decodes)
     passes = sum(p.passes for p in decodes)
     return [f"decoded {made:,} tokens in {passes:,} passes: {', '.join(parts)}"]
+
+
+def company(trace: Trace) -> list[str]:
+    """What was computed in passes that others had rows in; nothing if there were none."""
+    shares = [phase.shared for phase in trace.phases if phase.shared is not None]
+    if not (count := sum(share.passes for share in shares)):
+        return []
+    everything = sum(phase.passes for phase in trace.phases)
+    others = sum(share.sequences * share.passes for share in shares) / count
+    seconds = sum(share.seconds for share in shares)
+    return [
+        f"shared {count:,} of {everything:,} passes, {others:.3g} sequences in each on average: "
+        f"its share took {duration(seconds)}"
+    ]
 
 
 def miss_text(miss: MissRecord) -> str:

@@ -146,6 +146,7 @@ class Run:
             "turns": turns,
             "items": self._items,
             "leaves": self._leaves,
+            "at": self._span.start / 1e6,
             "end": self._ms(self._span.end),
         }
 
@@ -212,6 +213,11 @@ class Run:
         if isinstance(event, PhaseEvent):
             body |= {"kind": "phase", **{name: getattr(event, name) for name in _PHASE_FIELDS}}
             body["layers"] = [layer.model_dump() for layer in event.layers]
+            body["shared"] = None if event.shared is None else event.shared.model_dump()
+            body["together"] = [
+                [self._ms(one.start), self._ms(one.end), len(one.event.sequences)]
+                for one in leaf.passes
+            ]
         else:
             body |= {"kind": "tool", **{name: getattr(event, name) for name in _TOOL_FIELDS}}
             body |= {"arguments": json.dumps(event.arguments, indent=1, default=str)}

@@ -66,7 +66,7 @@ class TraceWriter:
         self._pipeline: list[Processor] = [self._stamp, to_json_line, to_ascii]
         self._redact = Redactor() if redact else None
         self._pool = DedupWriter()
-        self._file = AppendLog(self.path, seal=self._seal)
+        self._file = AppendLog(self.path, self._seal, SCHEMA_VERSION)
 
     def write(self, event: E) -> E:
         """Append one event, and fill in its ``seq``, ``ts`` and ``run``.

@@ -239,12 +239,13 @@ class LocalConversation:
         if phase is None:
             raise full
         yield Notice(f"the context was full: {dropped_text(phase)}")
-        yield PhaseFinished(run.log_phase(phase, "compaction"))
+        yield PhaseFinished(self._record(run, phase, "compaction"))
         yield from self._append(run, new, purpose)
 
     def _append(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         agent, session, ledger, chat = run.agent, self.session, self.ledger, self.chat
         session.on_progress = agent.on_progress
+        session.label = agent.trace.events[0].run or session.label
         changed = ledger.first_difference(session.tokens)
         messages = [*agent.messages, *new]
         noted = len(chat.notes)
@@ -300,7 +301,7 @@ class LocalConversation:
             run.usage.reread_s += miss.seconds
             if miss.why != DROPPED_THOUGHTS:
                 yield Notice(str(miss))
-        yield PhaseFinished(run.log_phase(phase, purpose), reuse)
+        yield PhaseFinished(self._record(run, phase, purpose), reuse)
 
     def _miss(self, changed: PrefixMismatch | None, start: int | None) -> PrefixMismatch | None:
         """Why the session is not what the conversation now begins with, if it is not.
@@ -415,7 +416,11 @@ class LocalConversation:
         phase.constraint = self.grammar.name
         phase.finish_reason = "repetition" if reply.repeated else ""
         called = reply.calls or reply.cut_call is not None
-        run.log_phase(phase, "tool_call" if called else "answer")
+        self._record(run, phase, "tool_call" if called else "answer")
+
+    def _record(self, run: Run, phase: PhaseEvent, purpose: str) -> PhaseEvent:
+        """Put a phase of the session, its last one, into the trace."""
+        return run.log_phase(phase, purpose, self.session.metrics.pass_events())
 
     def _check_room(self, before: int) -> None:
         session, ledger = self.session, self.ledger

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import AgentError, LimitReachedError, PassCancelledError, ToolError
 from ...tools.policy import Decision
 from ...tools.timeouts import TimedTask
-from ...traces.events import MessageEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
+from ...traces.events import MessageEvent, PassEvent, PhaseEvent, RunEnd, ToolEvent, TurnEnd
 from ..conversation.chat import Message
 from ..conversation.reply import Reply
 from ..conversation.toolcalls import ToolCall
@@ -237,8 +237,13 @@ class Run:
             event.attached = dict(self.agent.files.attached)
         self.agent.trace.write(event)
 
-    def log_phase(self, phase: PhaseEvent, purpose: str) -> PhaseEvent:
-        """Put a phase into the trace."""
+    def log_phase(
+        self, phase: PhaseEvent, purpose: str, passes: Sequence[PassEvent] = ()
+    ) -> PhaseEvent:
+        """Put a phase into the trace, and those of its passes that others had rows in."""
+        for one in passes:
+            one.turn, one.step = self.turn, self.usage.steps
+            self.agent.trace.write(one)
         phase.turn, phase.step, phase.purpose = self.turn, self.usage.steps, purpose
         return self.agent.trace.write(phase)
 

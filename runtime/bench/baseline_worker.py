@@ -9,12 +9,17 @@ Each line of stdin is a JSON object, each is answered by one line on stdout:
         {"engine": NAME, "system": TEXT, "settings": [NAME, …]}
     {"op": "measure", "setting": NAME, "before": [id, …], "ids": [id, …], "one_by_one": BOOL}
         {"seconds": S, "idle_cpu_s": C}
+    {"op": "batch", "setting": NAME, "prompts": [[id, …], …], "decodes": [[id, …], …], "most": B}
+        {"prompt_s": S, "decode_s": S, "idle_cpu_s": C}
     anything that fails
         {"error": TEXT}
 
 `before` is put into the KV cache without being timed; of it, what is there already stays. Then the
 passes over `ids` are timed: batches of up to 512 tokens, or single tokens. C is the CPU time that
 this process spent between its last answer and this request, when it should have spent none.
+
+A batch is sequences with prompts alike in length, in passes of up to 512 tokens, and then a token
+of each in every pass, as llama-batched-bench has it. B: the most sequences that will be asked for.
 """
 
 from __future__ import annotations
@@ -73,6 +78,48 @@ class BaselineWorker:
         self.lib.llama_synchronize(self.contexts[setting])
         return time.perf_counter() - started
 
+    def batch(self, setting: str, prompts: list, decodes: list, most: int) -> tuple:
+        """Seconds of the prompts of several sequences, and of their decodes."""
+        lib = self.lib
+        length = len(prompts[0]) + len(decodes[0])
+        context = self._open_batch(setting, most, -(-length // 256) * 256)
+        lib.llama_memory_clear(lib.llama_get_memory(context), True)
+        rows = [(s, at, i) for s, ids in enumerate(prompts) for at, i in enumerate(ids)]
+        last = len(prompts[0]) - 1
+        began = time.perf_counter()
+        for part in self._batches(rows):
+            self._rows(context, part, last)
+        lib.llama_synchronize(context)
+        middle = time.perf_counter()
+        for step in range(len(decodes[0])):
+            at = last + 1 + step
+            self._rows(context, [(s, at, ids[step]) for s, ids in enumerate(decodes)], at)
+        lib.llama_synchronize(context)
+        return middle - began, time.perf_counter() - middle
+
+    def _rows(self, context, rows: list, wanted: int) -> None:
+        """One pass of (sequence, position, token); logits at positions from `wanted` on."""
+        lib = self.lib
+        batch = lib.llama_batch_init(len(rows), 0, 1)
+        try:
+            batch.n_tokens = len(rows)
+            for n, (sequence, at, token) in enumerate(rows):
+                batch.token[n], batch.pos[n] = token, at
+                batch.n_seq_id[n], batch.seq_id[n][0] = 1, sequence
+                batch.logits[n] = at >= wanted
+            status = lib.llama_decode(context, batch)
+        finally:
+            lib.llama_batch_free(batch)
+        if status:
+            raise RuntimeError(f"llama_decode failed with {status} on {len(rows)} rows")
+
+    def _open_batch(self, setting: str, most: int, length: int):
+        """A context of its own for so many sequences of so many tokens."""
+        key = setting, most, length
+        if key not in self.contexts:
+            self.contexts[key] = self._new(setting, most * length, most)
+        return self.contexts[key]
+
     def _fill(self, setting: str, ids: list) -> None:
         """Leave exactly `ids` in the cache."""
         lib, context, have = self.lib, self._open(setting), self.cached[setting]
@@ -107,19 +154,23 @@ class BaselineWorker:
 
     def _open(self, setting: str):
         if setting not in self.contexts:
-            params = self.lib.llama_context_default_params()
-            params.n_ctx = self.context
-            params.n_batch = params.n_ubatch = BATCH
-            params.n_threads = params.n_threads_batch = self.threads
-            if hasattr(params, "flash_attn_type"):
-                params.flash_attn_type = SETTINGS[setting]
-            else:  # before October 2025
-                params.flash_attn = bool(SETTINGS[setting])
-            context = self.lib.llama_init_from_model(self.model, params)
-            if not context:
-                raise RuntimeError(f"llama.cpp gives no context of {self.context} tokens")
-            self.contexts[setting] = context
+            self.contexts[setting] = self._new(setting, self.context, 1)
         return self.contexts[setting]
+
+    def _new(self, setting: str, positions: int, sequences: int):
+        params = self.lib.llama_context_default_params()
+        params.n_ctx = positions
+        params.n_seq_max = sequences
+        params.n_batch = params.n_ubatch = BATCH
+        params.n_threads = params.n_threads_batch = self.threads
+        if hasattr(params, "flash_attn_type"):
+            params.flash_attn_type = SETTINGS[setting]
+        else:  # before October 2025
+            params.flash_attn = bool(SETTINGS[setting])
+        context = self.lib.llama_init_from_model(self.model, params)
+        if not context:
+            raise RuntimeError(f"llama.cpp gives no context of {positions} tokens")
+        return context
 
 
 def settle() -> None:
@@ -140,6 +191,10 @@ def answer(peer, request: dict, idle_cpu_s: float):
     if request["op"] == "measure" and peer is not None:
         wanted = (request[name] for name in ("setting", "before", "ids", "one_by_one"))
         return peer, {"seconds": peer.measure(*wanted), "idle_cpu_s": idle_cpu_s}
+    if request["op"] == "batch" and peer is not None:
+        wanted = (request[name] for name in ("setting", "prompts", "decodes", "most"))
+        prompt_s, decode_s = peer.batch(*wanted)
+        return peer, {"prompt_s": prompt_s, "decode_s": decode_s, "idle_cpu_s": idle_cpu_s}
     raise ValueError(f"no such request: {request['op']!r}")
 
 

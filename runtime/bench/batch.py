@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 from ...errors import SettingError
 from ..forward.logits import ROWS
 from ..inference.runner import Rows
+from ..inference.shared_pass import Forecasts
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..inference.session import Session
+    from .compare import Peer
 
 
 @dataclass
@@ -30,6 +32,8 @@ class Batched:
     Attributes:
         batch, prompt, generate: sequences, and tokens of each.
         prompt_s, decode_s: seconds of each round.
+        forecasts: of its shared passes.
+        theirs: seconds of prompts and decodes of each round of another engine, by its settings.
     """
 
     batch: int
@@ -37,6 +41,19 @@ class Batched:
     generate: int
     prompt_s: list[float] = field(default_factory=list)
     decode_s: list[float] = field(default_factory=list)
+    forecasts: Forecasts = field(default_factory=Forecasts)
+    theirs: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    @property
+    def their_rates(self) -> tuple[float, float]:
+        """Tokens/s of their prompts and decodes, median rounds, each with its faster setting."""
+        count = self.batch * self.prompt, self.batch * self.generate
+        medians = [
+            [statistics.median(times) for times in zip(*rounds, strict=True)]
+            for rounds in self.theirs.values()
+        ]
+        prompt_s, decode_s = map(min, zip(*medians, strict=True))
+        return count[0] / prompt_s, count[1] / decode_s
 
     @property
     def positions(self) -> int:
@@ -60,9 +77,16 @@ class Batched:
 
 
 def measure(
-    engine: Engine, batches: Sequence[int], prompt: int, generate: int, repeat: int = 3
+    engine: Engine,
+    batches: Sequence[int],
+    prompt: int,
+    generate: int,
+    repeat: int = 3,
+    peer: Peer | None = None,
 ) -> Iterator[Batched]:
     """Measure all batch sizes in turns, `repeat` rounds after one that does not count.
+
+    peer: another engine that has the model loaded; it has its turn after each of ours.
 
     Raises:
         SettingError: a size is out of range, or does not fit the context or the KV memory.
@@ -92,13 +116,19 @@ def measure(
             part = sessions[: one.batch]
             for session in part:
                 session.truncate(0)
-            began = time.perf_counter()
-            tokens = _prefill(engine, part, prompts)
-            middle = time.perf_counter()
-            _decode(engine, part, tokens, generate)
+            with (one.forecasts if round_ else Forecasts()).watch(engine):
+                began = time.perf_counter()
+                tokens = _prefill(engine, part, prompts)
+                middle = time.perf_counter()
+                _decode(engine, part, tokens, generate)
             if round_:
                 one.prompt_s.append(middle - began)
                 one.decode_s.append(time.perf_counter() - middle)
+            for setting in peer.settings if peer is not None else ():
+                assert peer is not None
+                took = peer.batch(setting, prompts[: one.batch], generate, max(batches))
+                if round_:
+                    one.theirs.setdefault(setting, []).append(took)
     yield from found
 
 

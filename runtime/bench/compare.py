@@ -87,6 +87,24 @@ class Baseline:
         self.idle_cpu_s += float(said["idle_cpu_s"])
         return float(said["seconds"])
 
+    def batch(
+        self, setting: str, prompts: Sequence[Sequence[int]], generate: int, most: int
+    ) -> tuple[float, float]:
+        """Seconds of the prompts of several sequences, and of `generate` tokens of each.
+
+        most: sequences that will be asked for at most.
+        """
+        decodes = [[(ids[0] + n) % max(ids) for n in range(generate)] for ids in prompts]
+        said = self._ask(
+            op="batch",
+            setting=setting,
+            prompts=[list(ids) for ids in prompts],
+            decodes=decodes,
+            most=most,
+        )
+        self.idle_cpu_s += float(said["idle_cpu_s"])
+        return float(said["prompt_s"]), float(said["decode_s"])
+
     def close(self) -> None:
         """End the child."""
         process = self._process

@@ -130,7 +130,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     add_sessions(verbs)
     _add_doctor(verbs)
     _add_bench(verbs)
-    add_regimes(lambda name, summary: _verb(verbs, name, summary), positive)
+    add_regimes(lambda name, summary: _verb(verbs, name, summary), positive, numbers)
     add_models(lambda name, summary: _verb(verbs, name, summary))
     add_making(lambda name, summary: _verb(verbs, name, summary), positive)
     return parser
@@ -230,6 +230,18 @@ def _add_bench(verbs: argparse._SubParsersAction) -> None:
         type=numbers,
         metavar="B,…",
         help="speed of -p and -n tokens with B sequences at once (1,2,4,8,16)",
+    )
+    bench.add_argument(
+        "--agents",
+        type=int,
+        metavar="N",
+        help="N recorded agents at once beside one after another: jobs/hour, latencies",
+    )
+    bench.add_argument(
+        "--beside",
+        type=positive,
+        metavar="N",
+        help="a decode beside a prompt of N tokens: longest gap, speed that the prompt keeps",
     )
     bench.add_argument(
         "--sweep",

@@ -51,6 +51,14 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from . import bench_batch
 
         return bench_batch.run(args, output, form)
+    if args.agents is not None:
+        from . import bench_agents
+
+        return bench_agents.run(args, output, form)
+    if args.beside is not None:
+        from . import bench_beside
+
+        return bench_beside.run(args, output, form)
     if args.sweep is not None:
         from . import bench_sweep
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
 
 from ...errors import SettingError
 from ..bench.batch import Batched, measure
+from ..inference.shared_pass import GOAL
 from .load_engine import load_engine
 from .output import Output
-from .tables import Column, Form, Row, rate, show
+from .tables import Column, Form, Row, percent, rate, show
+
+if TYPE_CHECKING:
+    from ..bench.compare import Peer
+    from ..inference.engine import Engine
 
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
@@ -17,26 +25,42 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     columns = [Column(name, 7) for name in ("PP", "TG", "B", "N_KV")]
     columns += [Column(name, 10) for name in ("T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s")]
     columns += [Column("S_TG min … max", 20), Column("by B = first", 12)]
+    columns += [Column(f"predicted ±{GOAL:.0%}", 15)]
+    against = bool(args.compare or args.baseline_python)
+    if against:
+        columns += [Column(name, 10) for name in ("their S_PP", "their S_TG", "S_TG ratio")]
     engine = load_engine(args, output)
     try:
-        show(output, form, columns, _rows(args, engine))
+        with _peer(args, engine) if against else nullcontext() as peer:
+            show(output, form, columns, _rows(args, engine, peer))
     finally:
         engine.close()
     if form == "md":
         output.line()
         output.line(
             f"medians of {args.repetitions} rounds in turns; B sequences with prompts of their "
-            "own; a row of each in every pass of the decode"
+            "own; a row of each in every pass of the decode; last column: shared passes whose time "
+            "was predicted that well"
         )
     return 0
 
 
-def _rows(args: argparse.Namespace, engine) -> Iterator[Row]:
+@contextmanager
+def _peer(args: argparse.Namespace, engine: Engine) -> Iterator[Peer]:
+    """llama.cpp with the same model."""
+    from ..bench.compare import Peer
+
+    with Peer(args.baseline_python or sys.executable) as peer:
+        peer.load(engine.model.path, engine.context, engine.threads)
+        yield peer
+
+
+def _rows(args: argparse.Namespace, engine: Engine, peer: Peer | None) -> Iterator[Row]:
     pairs = [(prompt, generate) for prompt in args.n_prompt for generate in args.n_gen]
     if not all(prompt and generate for prompt, generate in pairs):
         raise SettingError("--batch needs -p and -n of at least 1")
     for prompt, generate in pairs:
-        found = list(measure(engine, args.batch, prompt, generate, args.repetitions))
+        found = list(measure(engine, args.batch, prompt, generate, args.repetitions, peer))
         for one in found:
             yield _row(one, found[0])
 
@@ -45,7 +69,7 @@ def _row(one: Batched, first: Batched) -> Row:
     prompt_s = one.batch * one.prompt / one.prompt_rate
     decode_s = one.batch * one.generate / one.decode_rate
     ratio = one.decode_rate / first.decode_rate
-    cells = (
+    cells = [
         str(one.prompt),
         str(one.generate),
         str(one.batch),
@@ -56,7 +80,8 @@ def _row(one: Batched, first: Batched) -> Row:
         rate(one.decode_rate),
         f"{rate(min(one.decode_rates))} … {rate(max(one.decode_rates))}",
         f"{ratio:.2f}",
-    )
+        percent(one.forecasts.within(GOAL)) if one.forecasts.ratios else "",
+    ]
     fields = {
         "pp": one.prompt,
         "tg": one.generate,
@@ -67,4 +92,9 @@ def _row(one: Batched, first: Batched) -> Row:
         "t_tg": decode_s,
         "speed_tg": one.decode_rate,
     }
-    return Row(cells, fields, {"t_pp_s": one.prompt_s, "t_tg_s": one.decode_s})
+    if one.theirs:
+        prompts, decodes = one.their_rates
+        cells += [rate(prompts), rate(decodes), f"{one.decode_rate / decodes:.2f}"]
+        fields |= {"their_speed_pp": prompts, "their_speed_tg": decodes}
+    samples = {"t_pp_s": one.prompt_s, "t_tg_s": one.decode_s, "by_predicted": one.forecasts.ratios}
+    return Row(cells, fields, samples)

@@ -9,7 +9,9 @@ from .keeping import DEFAULT_MODEL
 
 
 def add_regimes(
-    add: Callable[[str, str], argparse.ArgumentParser], positive: Callable[[str], int]
+    add: Callable[[str, str], argparse.ArgumentParser],
+    positive: Callable[[str], int],
+    numbers: Callable[[str], list[int]],
 ) -> None:
     """Add the verb."""
     verb = add("regimes", "the phase diagram of a model on this machine")
@@ -20,6 +22,12 @@ def add_regimes(
         help=f"GGUF file, pulled alias or ORG/NAME[:QUANT], nano, or synthetic:… ({DEFAULT_MODEL})",
     )
     verb.add_argument("--trace", metavar="TRACE", help="draw this run on it")
+    verb.add_argument(
+        "--batch",
+        type=numbers,
+        metavar="B,…",
+        help="also with B sequences in each pass: how the memory-bound region shrinks",
+    )
     verb.add_argument("-o", "--output", metavar="FILE", help="write the picture as .svg or .html")
     verb.add_argument(
         "--measure", action="store_true", help="time some points and draw them on it too"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from .output import Output
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..physics.calibration import Calibration
-    from ..regimes.diagram import Picture, Step
+    from ..regimes.diagram import Diagram, Picture, Step
 
 _STYLES = {
     "compute": "black on #ee7f2d",
@@ -94,6 +95,7 @@ def _picture(
     drawn = diagram(engine.cost, found, engine.context)
     if busy(found, engine.machine) or drawn.largest() > _ONE_REGION:
         output.note(f"the calibration looks disturbed: {BUSY}; {RECALIBRATE}")
+    batches = _batches(args.batch or (), engine, found)
     measured: list[Any] = []
     if args.measure:
         room = engine.context - calibration.DECODES - 2
@@ -108,7 +110,21 @@ def _picture(
         f"L3 {machine.read_gbps['L3']:,.0f} and DRAM {machine.read_gbps['DRAM']:,.0f} GB/s, "
         f"measured {found.date[:10]}",
     ]
-    return Picture(f"The regimes of {name}", notes, drawn, path, measured), found
+    return Picture(f"The regimes of {name}", notes, drawn, path, measured, batches), found
+
+
+def _batches(sizes: Iterable[int], engine: Engine, found: Calibration) -> list[Diagram]:
+    """The diagrams for more sequences at once.
+
+    Raises:
+        SettingError: a pass does not hold so many.
+    """
+    from ..forward.logits import ROWS
+    from ..regimes.diagram import diagram
+
+    if bad := [size for size in sizes if not 1 <= size <= ROWS]:
+        raise SettingError(f"a batch has 1 to {ROWS} sequences, not {bad[0]}")
+    return [diagram(engine.cost, found, engine.context, size) for size in sizes]
 
 
 def _show(output: Output, picture: Picture) -> None:
@@ -138,6 +154,8 @@ def _show(output: Output, picture: Picture) -> None:
     output.line()
     for kv, tokens in picture.diagram.triple_points():
         output.line(f"* triple point: {2**tokens:.0f} tokens at context {2**kv:,.0f}")
+    for line in _by_batch(picture.batches):
+        output.line(line)
     for n, step in enumerate(picture.path):
         if step.number:
             before = picture.path[n - 1].observed
@@ -153,20 +171,47 @@ def _show(output: Output, picture: Picture) -> None:
         )
 
 
+def _by_batch(batches: Sequence[Diagram]) -> Iterator[str]:
+    """Of each number of sequences at once: how much of the plane each bound has."""
+    if batches:
+        yield "sequences   memory  compute  dispatch   decode, all of them"
+    for d in batches:
+        parts = [f"{d.region(bound):>8.0%}" for bound in ("memory", "compute", "dispatch")]
+        leads = ("compute", "memory", "dispatch")[int(d.bounds()[0, 0])]
+        yield f"{d.batch:>9} {' '.join(parts)}   {d.rates[0, 0]:,.0f} tok/s, {leads}-bound"
+
+
+def _letters(d: Diagram) -> list[str]:
+    """The bounds of each row of the grid."""
+    return ["".join("cmd "[b] if b >= 0 else " " for b in row) for row in d.bounds()]
+
+
 def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
     """The grid and the lines, as numbers."""
+    from ..regimes.diagram import BOUNDS
+
     d = picture.diagram
-    bounds = d.bounds()
     return {
         "title": printable(picture.title),
         "calibration": dataclasses.asdict(found),
         "kv": [round(float(2**x), 2) for x in d.kv],
         "tokens": [round(float(2**y), 2) for y in d.tokens],
-        "bounds": ["".join("cmd "[b] if b >= 0 else " " for b in row) for row in bounds],
+        "bounds": _letters(d),
         "tokens_per_s": [[float(f"{r:.4g}") for r in row] for row in d.rates],
         "triple_points": [
             {"kv": round(2**kv, 1), "tokens": round(2**tokens, 1)}
             for kv, tokens in d.triple_points()
+        ],
+        "batches": [
+            {
+                "batch": d.batch,
+                "regions": {bound: round(d.region(bound), 4) for bound in BOUNDS},
+                "bounds": [
+                    "".join("cmd "[b] if b >= 0 else " " for b in row) for row in d.bounds()
+                ],
+                "tokens_per_s": [[float(f"{r:.4g}") for r in row] for row in d.rates],
+            }
+            for d in picture.batches
         ],
         "run": [dataclasses.asdict(step) for step in picture.path],
         "measured": [

@@ -208,8 +208,9 @@ def view(args: argparse.Namespace, output: Output) -> int:
     """Write the page."""
     from ...traces.view import page
 
-    traces = _load_many([args.trace])
-    stem = (Path(args.trace) if Path(args.trace).is_dir() else traces[0].path or Path()).stem
+    names = args.traces or ["last"]
+    traces = _load_many(names)
+    stem = (Path(names[0]) if Path(names[0]).is_dir() else traces[0].path or Path()).stem
     target = Path(args.output) if args.output else Path(f"{stem or 'traces'}.html")
     text = page(traces)
     with atomic_write(target) as file:

@@ -6,7 +6,7 @@ import argparse
 import re
 
 FORMATS = ("perfetto", "otlp-json", "csv", "parquet")
-TABLES = ("runs", "turns", "phases", "tools", "messages", "layers")
+TABLES = ("runs", "turns", "phases", "passes", "tools", "messages", "layers")
 _AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)([mhdw])")
 _UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _TRACE = "trace file; the name of a run, or its beginning; or `last`"
@@ -53,10 +53,8 @@ def add_trace(verbs: argparse._SubParsersAction) -> None:
         help="otlp-json: with questions, answers and results",
     )
 
-    view = _command(commands, "view", "one HTML page to look through a run or a folder of them")
-    view.add_argument(
-        "trace", nargs="?", default="last", metavar="TRACE", help=f"{_TRACE}; or a folder"
-    )
+    view = _command(commands, "view", "one HTML page to look through runs; at once: as lanes")
+    view.add_argument("traces", nargs="*", metavar="TRACE", help=f"{_TRACE}; or a folder (last)")
     view.add_argument("-o", "--output", metavar="FILE", help="the page (TRACE with .html)")
     view.add_argument("--open", action="store_true", help="open it in the browser")
 

@@ -1,4 +1,4 @@
-"""How passes are run: chosen when a model is loaded, corrected by what is seen, written down.
+"""Execution policy: chosen when a model is loaded, corrected by what is seen, written down.
 
 | setting | chosen from | corrected by |
 |---|---|---|
@@ -23,13 +23,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...errors import EngineError, SettingError
 from ...jit.pool import SPIN_BARRIER_S, Pool
-from ..physics.latency_model import even_part
+from ..physics.costs import Part
+from ..physics.latency_model import LatencyEstimate, even_part, expect_mixed
 from ..physics.register_tiles import MOST, constants
 from .contention import ContentionMonitor
 from .online_ab import OnlineABTest
@@ -116,6 +117,16 @@ def _value(key: str, value: Any) -> int | float | bool:
     return number
 
 
+def _step(start: int) -> int:
+    """Between KV lengths that count as alike: an eighth of them at most, or 128."""
+    return 1 << max(7, start.bit_length() - 3)
+
+
+def _middle(start: int) -> int:
+    """A KV length that stands for all that count as alike."""
+    return start // _step(start) * _step(start) + _step(start) // 2 if start else 0
+
+
 @dataclass
 class ActiveThreads:
     """The threads of a pool that have a core: what `ContentionMonitor` decides on.
@@ -185,6 +196,8 @@ class Autotuner:
         self._decode: dict[int, OnlineABTest] = {}
         self._ratios: dict[int, deque[float]] = {}
         self._expected: dict[tuple[int, int], float] = {}
+        self._mixed: dict[tuple[Part, ...], LatencyEstimate] = {}
+        self._mixed_ratios: dict[int, deque[float]] = {}
         self._splits: dict[tuple[int, int, int], Decision] = {}
         self._decode_split = False
         self._raised = 0  # times that spinning was raised; -1: given up
@@ -312,8 +325,7 @@ class Autotuner:
             return given
         if threads == 1 or (tokens == 1 and self.known.model.kv_heads % threads == 0):
             return False
-        step = 1 << max(7, start.bit_length() - 3)
-        key = tokens, start // step * step, threads
+        key = tokens, start // _step(start) * _step(start), threads
         found = self._splits.get(key)
         if found is None:
             found = self._splits[key] = choose_split(self.known, *key)
@@ -349,10 +361,36 @@ class Autotuner:
         ratio = 1.0 if seen is None else statistics.median(self._ratios[seen])
         return ratio * self._expect(tokens, start)
 
+    def expect_mixed(self, parts: Sequence[Part]) -> tuple[LatencyEstimate, float]:
+        """What the cost model says of a pass with unequal rows of several sequences, and seconds.
+
+        The seconds are corrected by what such passes of about as many rows took of late.
+        """
+        # KV lengths are those in the middle of a few steps: decodes get the same for many passes.
+        key = tuple([Part(tokens, _middle(start), outputs) for tokens, start, outputs in parts])
+        found = self._mixed.get(key)
+        if found is None:
+            if len(self._mixed) > 4096:
+                self._mixed.clear()
+            known = self.known
+            machine = known.machines[known.most]
+            found = expect_mixed(known.model, machine, known.reached, known.passes, key)
+            self._mixed[key] = found
+        kind = found.tokens.bit_length()
+        seen = min(self._mixed_ratios, key=lambda n: abs(n - kind), default=None)
+        ratio = 1.0 if seen is None else statistics.median(self._mixed_ratios[seen])
+        return found, ratio * found.seconds
+
+    def observe_mixed(self, expected: LatencyEstimate, seconds: float) -> None:
+        """A pass of which the cost model said that took so long."""
+        if self.fixed.adaptive and seconds > 0:
+            ratio = min(RATIO_MOST, max(1 / RATIO_MOST, seconds / expected.seconds))
+            kind = expected.tokens.bit_length()
+            self._mixed_ratios.setdefault(kind, deque(maxlen=RATIOS)).append(ratio)
+
     def _expect(self, tokens: int, start: int) -> float:
         """The cost model's word, for a KV length rounded down to one of a few steps."""
-        step = 1 << max(7, start.bit_length() - 3)
-        key = tokens, start // step * step
+        key = tokens, start // _step(start) * _step(start)
         if key not in self._expected:
             if len(self._expected) > 4096:
                 self._expected.clear()

@@ -196,6 +196,7 @@ class Decoding:
         if not rows.computed:
             return None
         self._passes += 1
+        self._spare(rows, panels)
         if rows.shared is not None:
             self._settle()
             self._cost += session.metrics.cost(rows, at)
@@ -284,6 +285,7 @@ class Decoding:
         if not rows.computed:
             return rows
         self._passes += 1
+        self._spare(rows, panels)
         self._settle()
         self._cost += session.metrics.cost(rows, start)
         return rows
@@ -331,9 +333,13 @@ class Decoding:
         rows = 2 * session.engine.target.lanes
         if count_panels(mask, rows) > FEW * most:
             return None
-        found = panels_of(mask, rows)
-        self._spared += 1.0 - len(found) / most
-        return found
+        return panels_of(mask, rows)
+
+    def _spare(self, rows: Rows, panels: np.ndarray | None) -> None:
+        """Count what a pass left out of the output head; one that others shared computes it all."""
+        if panels is not None and rows.shared is None:
+            most = self.session.engine.plans.decode.graph.head_panels
+            self._spared += 1.0 - len(panels) / most
 
     def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The token that was chosen greedily, or one drawn, from a row of logits."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.attention import token_tile
-from ...traces.events import PhaseEvent
+from ...traces.events import PassEvent, PhaseEvent, ShareRecord
 from ..physics.costs import Bound, PassCost, Prediction, layer_cost, observe, pass_cost, predict
 from ..physics.latency_model import Efficiency, attainable
 from .layer_profile import layer_times
 
 if TYPE_CHECKING:
     from ..physics.machine import MachineProfile
-    from .runner import Rows, SharedPass
+    from .runner import Rows
     from .session import Session
+    from .shared_pass import SharedPass
 
 
 class PhaseMetrics:
@@ -22,21 +22,24 @@ class PhaseMetrics:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._shared: list[tuple[int, SharedPass]] = []  # and this session's rows in each
-        self._touched: list[int] = []  # experts that each layer's passes took since `reset`
+        self._shared: list[tuple[int, SharedPass]] = []  # and this session's place in each
+        self._part = PassCost()  # of these
+        self._touched: list[float] = []  # experts that each layer's passes took since `reset`
 
     def reset(self) -> None:
         """Start the sums anew."""
         for times in self._session.measured.values():
             times.reset()
-        self._shared.clear()
+        self._shared, self._part = [], PassCost()
         cost = self._session.engine.cost
         self._touched = [0] * (cost.layers if cost.experts else 0)
 
     def kernel_seconds(self) -> float:
         """Mean time of a thread inside kernels since `reset`."""
         work = sum(float(times.work_seconds().sum()) for times in self._session.measured.values())
-        return work / self.active_threads() + sum(n / p.rows * p.kernel_s for n, p in self._shared)
+        return work / self.active_threads() + sum(
+            p.share(at) * p.kernel_s for at, p in self._shared
+        )
 
     def rows_seconds(self) -> float:
         """The part of it in kernels that neither multiply by weights nor attend."""
@@ -45,14 +48,22 @@ class PhaseMetrics:
             if times.passes:
                 work = times.work_seconds().sum(axis=0)
                 total += float(work[plan.rows].sum())
-        part = sum(n / p.rows * p.elementwise_s for n, p in self._shared)
+        part = sum(p.share(at) * p.elementwise_s for at, p in self._shared)
         return total / self.active_threads() + part
 
     def pass_seconds(self) -> float:
         """Time inside passes since `reset`: of those that others shared, by its number of rows."""
         alone = self._session.measured.values()
         own = sum(float((t.work_seconds() + t.wait_seconds()).sum()) for t in alone)
-        return own / self.active_threads() + sum(n / p.rows * p.seconds for n, p in self._shared)
+        return own / self.active_threads() + self.shared_seconds()
+
+    def shared_seconds(self) -> float:
+        """The part of them in passes that others shared."""
+        return sum(p.share(at) * p.seconds for at, p in self._shared)
+
+    def pass_events(self) -> list[PassEvent]:
+        """What a trace says of the shared passes since `reset`."""
+        return [shared.event(place) for place, shared in self._shared]
 
     def active_threads(self) -> float:
         """Threads that run a pass since `reset`, on average."""
@@ -66,8 +77,7 @@ class PhaseMetrics:
     def cost(self, rows: Rows, start: int) -> PassCost:
         """Counts of a pass that computed `rows` from position `start` on.
 
-        Of one that other sessions shared, this session's part of the weights and of the barriers,
-        by its number of rows.
+        Of one that other sessions shared, this session's part: see `part_cost`.
         """
         engine, plan = self._session.engine, rows.plan
         assert plan is not None, "a pass has computed them"
@@ -75,17 +85,14 @@ class PhaseMetrics:
         model, read = engine.cost, None
         tokens, outputs = rows.computed, rows.outputs if rows.logits is not None else 0
         if rows.shared is not None:
-            self._shared.append((tokens, rows.shared))
-            share = tokens / rows.shared.rows
-            experts = model.expected_experts(rows.shared.rows)
-            cost = pass_cost(model, tokens, start, outputs, plan.tape.barriers, tile, experts)
-            return replace(
-                cost,
-                weight_bytes=share * cost.weight_bytes,
-                barriers=share * cost.barriers,
-                experts_read=share * cost.experts_read,
-                unpacked=share * cost.unpacked,
-            )
+            share = rows.shared.share(rows.place)
+            self._shared.append((rows.place, rows.shared))
+            self._touched = [
+                a + share * b for a, b in zip(self._touched, rows.shared.experts, strict=True)
+            ]
+            cost = rows.shared.cost(rows.place)
+            self._part += cost
+            return cost
         if model.experts and not plan.graph.decode:
             self._touched = [a + b for a, b in zip(self._touched, rows.experts, strict=True)]
             read = float(sum(rows.experts))
@@ -105,10 +112,18 @@ class PhaseMetrics:
         used = self._session.engine.cost.experts_used
         self._touched = [count + passes * used for count in self._touched]
 
-    def _company(self, passes: int) -> float:
-        """Sequences in a pass of the phase, on average."""
-        others = sum(p.sequences - 1 for _, p in self._shared)
-        return round(1 + others / passes, 2) if passes else 1.0
+    def _company(self) -> ShareRecord | None:
+        """What the phase had of passes that other sessions shared."""
+        if not self._shared:
+            return None
+        passes = len(self._shared)
+        return ShareRecord(
+            passes=passes,
+            sequences=round(sum(p.sequences for _, p in self._shared) / passes, 2),
+            seconds=self.shared_seconds(),
+            flops=self._part.flops,
+            bytes=self._part.bytes,
+        )
 
     def _experts_by_layer(self, passes: int) -> list[float]:
         """The same for each layer."""
@@ -156,8 +171,7 @@ class PhaseMetrics:
             cached_tokens=start,
             shared_tokens=adopted,
             recomputed_tokens=session.recomputed,
-            shared_passes=len(self._shared),
-            sequences=self._company(passes),
+            shared=self._company(),
             wall_s=wall,
             flops=cost.flops,
             bytes=cost.bytes,

@@ -90,8 +90,9 @@ class Plans:
     def choose(self) -> CompiledTape:
         """The greedy choice in the rows that `choice.rows` names."""
         engine, tape = self._engine, Tape("choose", self._engine.threads)
-        argmax_rows_ops(tape, engine.outputs)
-        return tape.finish(engine.library, engine.pool)
+        with engine.lock:
+            argmax_rows_ops(tape, engine.outputs)
+            return tape.finish(engine.library, engine.pool)
 
     @property
     def _most(self) -> int:
@@ -101,5 +102,9 @@ class Plans:
         where = key, most, *self._engine.tuning.tiles.items()
         found = self._built.get(where)
         if found is None:
-            found = self._built[where] = Plan(self._engine, name or key, most, kind)
+            # Plans share buffers: two that were built at once would have each other's.
+            with self._engine.lock:
+                found = self._built.get(where)
+                if found is None:
+                    found = self._built[where] = Plan(self._engine, name or key, most, kind)
         return found

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,8 @@ from ...errors import PassCancelledError
 from ..forward.batch import Span
 from ..forward.logits import greedy
 from ..forward.split_kv import TOKENS as SPLIT_TOKENS
+from ..physics.costs import Part
+from .shared_pass import SharedPass
 
 if TYPE_CHECKING:
     from ...jit.tape import CompiledTape, TapeTimes
@@ -55,26 +56,6 @@ class Logits:
             self._copy, self.first = self.rows.copy(), -1
 
 
-@dataclass(frozen=True, slots=True)
-class SharedPass:
-    """A pass with rows of several sessions, as each of them accounts for it.
-
-    Attributes:
-        sequences, rows: of all of them.
-        seconds: of the pass; kernel_s, elementwise_s: of a thread inside kernels, and in those that
-            neither multiply by weights nor attend.
-        threads: that ran it.
-    """
-
-    plan: Plan
-    sequences: int
-    rows: int
-    seconds: float
-    kernel_s: float
-    elementwise_s: float
-    threads: int
-
-
 class Rows:
     """What a session wants computed next, and what became of it.
 
@@ -88,13 +69,13 @@ class Rows:
         computed: how many of `ids` the pass took; none, where its KV cache is not as it was when
             they were asked for: pages were taken over, or taken back.
         logits: of the last ones, if it took all.
-        plan: what ran; shared: the pass, if other sessions had rows in it.
+        plan: what ran; shared: the pass, if other sessions had rows in it; place: this one's in it.
         experts: distinct ones that each layer of a mixture took, in a pass of several rows.
     """
 
     __slots__ = (
-        "computed", "experts", "ids", "logits", "masks", "outputs", "panels", "plan", "session",
-        "shared", "start",
+        "computed", "experts", "ids", "logits", "masks", "outputs", "panels", "place", "plan",
+        "session", "shared", "start",
     )  # fmt: skip
 
     def __init__(
@@ -113,15 +94,23 @@ class Rows:
         self.plan: Plan | None = None
         self.experts: list[int] = []
         self.shared: SharedPass | None = None
+        self.place = 0
 
 
 class Runner:
-    """Runs the passes of one engine, one at a time."""
+    """Runs the passes of one engine, one at a time.
+
+    Attributes:
+        shared: passes so far that had rows of several sessions.
+        on_shared: called after each of them, if set: to watch, not to change.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.shared = 0
+        self.on_shared: Callable[[SharedPass], None] | None = None
         self._given: list[Logits] = []  # by the last pass
-        self._shared: dict[Plan, TapeTimes] = {}
+        self._measured: dict[Plan, TapeTimes] = {}  # of shared passes
         self._state = threading.Lock()
         self._running: Session | None = None  # whose pass it is, if it is one session's alone
 
@@ -176,8 +165,10 @@ class Runner:
             self._give(rows, 0, chosen)
         self._computed(rows, count)
 
-    def run_shared(self, batch: Sequence[tuple[Rows, int]]) -> None:
+    def run_shared(self, batch: Sequence[tuple[Rows, int]], why: str = "all") -> None:
         """Compute the first so many rows of each of several sessions in one pass.
+
+        why: it has so many rows: see `PassEvent.why`.
 
         Raises:
             ModelError: the model's file was changed while in use.
@@ -185,6 +176,7 @@ class Runner:
         engine, tuning = self._engine, self._engine.tuning
         engine.check_files()
         spans: list[Span] = []
+        parts: list[Part] = []
         masks: list[np.ndarray | None] = []
         total = behind = 0
         for rows, count in batch:
@@ -192,11 +184,13 @@ class Runner:
             session.cache.make_writable(start, start + count)
             outputs = rows.outputs if count == len(rows.ids) else 0
             spans.append(Span(session.cache.table, start, rows.ids[:count], outputs))
+            parts.append(Part(count, start, outputs))
             if outputs:
                 masks += rows.masks
                 masks += [None] * (outputs - len(rows.masks))
             total, behind = total + count, behind + start * count
         behind //= total
+        expected, expected_s = tuning.expect_mixed(parts)
         tuning.before(total, behind)
         plan: Plan = engine.plans.prefill
         if total <= SPLIT_TOKENS and tuning.split(total, behind):
@@ -208,16 +202,33 @@ class Runner:
         engine.check_files()
         tuning.after()
         seconds = time.perf_counter() - began
-        tuning.observe(total, behind, seconds)
+        tuning.observe_mixed(expected, seconds)
         threads = engine.pool.active
         work = times.work_seconds().sum(axis=0) / threads
-        kernel_s, elementwise_s = float(work.sum()), float(work[plan.rows].sum())
-        done = SharedPass(plan, len(batch), total, seconds, kernel_s, elementwise_s, threads)
+        self.shared += 1
+        done = SharedPass(
+            engine=engine,
+            number=self.shared,
+            labels=[rows.session.label for rows, _ in batch],
+            parts=parts,
+            why=why,
+            plan=plan,
+            expected=expected,
+            expected_s=expected_s,
+            ended=time.time(),
+            seconds=seconds,
+            kernel_s=float(work.sum()),
+            elementwise_s=float(work[plan.rows].sum()),
+            threads=threads,
+            experts=[int(count[0]) for count in plan.graph.experts_hit],
+        )
+        if self.on_shared is not None:
+            self.on_shared(done)
         wanted = any(rows.masks for rows, _ in batch)
         chosen = self._choose(masks, threads) if masks and wanted else []
         at = 0
-        for rows, count in batch:
-            rows.plan, rows.shared = plan, done
+        for place, (rows, count) in enumerate(batch):
+            rows.plan, rows.shared, rows.place = plan, done, place
             if rows.outputs and count == len(rows.ids):
                 self._give(rows, at, chosen[at : at + len(rows.masks)])
                 at += rows.outputs
@@ -256,9 +267,9 @@ class Runner:
         self._given.clear()
 
     def _run_on(self, plan: Plan) -> TapeTimes:
-        times = self._shared.get(plan)
+        times = self._measured.get(plan)
         if times is None:
-            times = self._shared[plan] = plan.tape.account()
+            times = self._measured[plan] = plan.tape.account()
         times.reset()
         self._engine.pool.clear_stop()
         self._play(plan.tape, times)

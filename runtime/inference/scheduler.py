@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING
 
 from ...errors import ContextOverflowError
 from ..forward.logits import ROWS
+from ..physics.costs import Part
 from .speculative_config import VERIFY_TOKENS
 
 if TYPE_CHECKING:
+    from ...traces.events import PassEnd
     from .engine import Engine
     from .runner import Rows
     from .session import Session
@@ -194,17 +196,18 @@ class Scheduler:
         self._gather()
         picked: list[tuple[Ticket, int]] = []
         changed: list[Ticket] = []
+        why: PassEnd = "all"
         began, error = time.perf_counter(), None
         try:
             with self._engine.lock:
                 with self._mutex:
-                    picked, changed = self._pick()
+                    picked, changed, why = self._pick()
                     for ticket, _ in picked:
                         ticket.taken = True
                 if len(picked) == 1:
                     self._engine.runner.run(picked[0][0].rows, picked[0][1])
                 elif picked:
-                    self._engine.runner.run_shared([(t.rows, count) for t, count in picked])
+                    self._engine.runner.run_shared([(t.rows, n) for t, n in picked], why)
         except Exception as raised:
             if not picked:
                 raise
@@ -257,40 +260,52 @@ class Scheduler:
                     return
                 self._arrived.wait(left)
 
-    def _pick(self) -> tuple[list[tuple[Ticket, int]], list[Ticket]]:
-        """Who is in the next pass, with how many rows; and who has to ask again."""
+    def _pick(self) -> tuple[list[tuple[Ticket, int]], list[Ticket], PassEnd]:
+        """Who is in the next pass, with how many rows; who has to ask again; why no more rows."""
         changed = [t for t in self._waiting if t.rows.start != t.rows.session.n_cached]
         waiting = [ticket for ticket in self._waiting if ticket not in changed]
         picked: list[tuple[Ticket, int]] = []
         outputs = taken = 0
         most = self._engine.plans.prefill.most_tokens
         promised = 0
+        why: PassEnd = "all"
         for ticket in waiting:
             count, wanted = len(ticket.rows.ids), ticket.rows.outputs
-            if not ticket.decodes or outputs + wanted > ROWS or taken + count > most:
+            if not ticket.decodes:
+                continue
+            if outputs + wanted > ROWS or taken + count > most:
+                why = "limit"
                 continue
             needed = self._needed(ticket, count, promised, picked)
-            if needed is not None:
-                picked.append((ticket, count))
-                outputs, taken, promised = outputs + wanted, taken + count, promised + needed
+            if needed is None:
+                why = "memory"
+                continue
+            picked.append((ticket, count))
+            outputs, taken, promised = outputs + wanted, taken + count, promised + needed
         prompts = sorted((t for t in waiting if not t.decodes), key=self._urgency)
-        room = min(self._room(picked, taken), most - taken) if prompts else 0
+        room, end = self._room(picked, prompts, most - taken) if prompts else (0, why)
         for ticket in prompts:
             if self._known(ticket.rows) or any(_twins(ticket.rows, t.rows) for t, _ in picked):
                 changed.append(ticket)
+                why = "prefix"
                 continue
             count = self._part(ticket.rows, room)
-            wanted = ticket.rows.outputs if count == len(ticket.rows.ids) else 0
+            whole = count == len(ticket.rows.ids)
+            wanted = ticket.rows.outputs if whole else 0
             if count < 1 or outputs + wanted > ROWS:
+                why = end if count < 1 else "limit"
                 break
             needed = self._needed(ticket, count, promised, picked)
-            if needed is not None:
-                picked.append((ticket, count))
-                outputs, room, promised = outputs + wanted, room - count, promised + needed
+            if needed is None:
+                why = "memory"
+                continue
+            picked.append((ticket, count))
+            outputs, room, promised = outputs + wanted, room - count, promised + needed
+            why = why if whole else end
         picked = [(ticket, count) for ticket, count in picked if ticket not in self._preempted]
         changed += self._preempted
         self._preempted = []
-        return picked, changed
+        return picked, changed, why
 
     def _needed(
         self, ticket: Ticket, count: int, promised: int, picked: list[tuple[Ticket, int]]
@@ -376,21 +391,36 @@ class Scheduler:
         work = self._engine.tuning.pass_s(len(rows.ids), rows.session.n_cached)
         return work - AGING * (time.perf_counter() - ticket.since)
 
-    def _room(self, picked: list[tuple[Ticket, int]], taken: int) -> int:
-        """Rows of prompts that fit beside others into a pass of the deadline's length."""
+    def _room(
+        self, picked: list[tuple[Ticket, int]], prompts: list[Ticket], left: int
+    ) -> tuple[int, PassEnd]:
+        """Rows of prompts that fit into a pass that has room for `left`, and what ends them.
+
+        Beside those who decode, the most with which it is predicted to end by the deadline: as if
+        all were the first prompt's.
+        """
         tuning = self._engine.tuning
-        chunk = tuning.chunk
+        high = min(tuning.chunk, left)
+        end: PassEnd = "chunk" if tuning.chunk <= left else "limit"
         if not picked and not any(session.decoding for session in self._active):
-            return chunk
-        behind = sum(t.rows.session.n_cached * n for t, n in picked) // max(1, taken)
-        low, high = 1, chunk
-        while low < high:  # the most whose pass is predicted to end in time
+            return high, end
+        others = [Part(n, t.rows.start, t.rows.outputs) for t, n in picked]
+        start = prompts[0].rows.start
+
+        def fits(count: int) -> bool:
+            seconds = tuning.expect_mixed([*others, Part(count, start, 1)])[1]
+            return seconds <= HEADROOM * self.deadline_s
+
+        if high < 1 or fits(high):
+            return high, end
+        low = 1
+        while low < high:
             middle = (low + high + 1) // 2
-            if tuning.pass_s(taken + middle, behind) <= HEADROOM * self.deadline_s:
+            if fits(middle):
                 low = middle
             else:
                 high = middle - 1
-        return low
+        return low, "deadline"
 
 
 def _seniority(ticket: Ticket) -> tuple[bool, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 SCORE_CHUNK = 32  # tokens of one pass that keeps every token's logits
 
 G = TypeVar("G", bound=GraphBuilder)
+_NUMBERS = itertools.count(1)
 
 
 def _check_purpose(purpose: object) -> None:
@@ -49,6 +51,7 @@ class Session:
         n_cached: how many of them are in the KV cache.
         context: most tokens that fit.
         last_phase: what the last prefill or decode did.
+        label: what traces of others call it, where they share passes: its run, if it has one.
         on_progress: called between the chunks of a prefill with (done, total, tokens/s).
         profile: whether phases record their time by layer.
         lost: why not all that was kept of it on disk could be used; empty otherwise.
@@ -69,6 +72,7 @@ class Session:
         self.n_cached = 0
         self.last_phase: PhaseEvent | None = None
         self.on_progress: Callable[[int, int, float], None] | None = None
+        self.label = f"session {next(_NUMBERS)}"
         self.profile = False
         self.restore_error = ""
         self.shares = False

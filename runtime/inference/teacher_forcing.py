@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,10 +34,11 @@ class TeacherForcedDecode(Decoding):
         self._script = list(ids)
         self._at = 0
 
-    def run_all(self) -> PhaseEvent:
+    def run_all(self, on_token: Callable[[], object] | None = None) -> PhaseEvent:
         """Decode them; gives the phase."""
         for _ in self.run():
-            pass
+            if on_token is not None:
+                on_token()
         phase = self.session.last_phase
         assert phase is not None, "a decode that has ended gives its phase"
         phase.stop = self._stop
@@ -98,10 +99,12 @@ def decode_teacher_forced(
     constraint: Constraint | None = None,
     sampling: Sampling = GREEDY,
     purpose: str = "answer",
+    on_token: Callable[[], object] | None = None,
 ) -> PhaseEvent:
     """Do what a decode of `ids` does, and accept them.
 
-    `stop` is for the record: the decode ends with the last of `ids`.
+    `stop` is for the record: the decode ends with the last of `ids`. `on_token` is called when each
+    of them is there.
 
     Raises:
         ContextOverflowError: they do not fit; nothing has changed.
@@ -116,4 +119,4 @@ def decode_teacher_forced(
             f"{len(ids)} tokens after {len(session.tokens)} do not fit a context of "
             f"{session.context}"
         )
-    return TeacherForcedDecode(session, ids, stop, constraint, sampling, purpose).run_all()
+    return TeacherForcedDecode(session, ids, stop, constraint, sampling, purpose).run_all(on_token)

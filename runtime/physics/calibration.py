@@ -44,14 +44,23 @@ class Calibration:
     expert_diversity: float = 1.0
 
     def estimate(
-        self, cost: ModelCost, tokens: int, start: int, machine: MachineProfile | None = None
+        self,
+        cost: ModelCost,
+        tokens: int,
+        start: int,
+        machine: MachineProfile | None = None,
+        batch: int = 1,
     ) -> LatencyEstimate:
-        """What a phase will take; with the limits of the calibration unless others are given."""
+        """What a phase will take; with the limits of the calibration unless others are given.
+
+        batch: so many sequences do the same at once.
+        """
         same = (
             cost.expert_diversity == self.expert_diversity
         )  # as it is but for experts; a copy takes a while
         model = cost if same else dataclasses.replace(cost, expert_diversity=self.expert_diversity)
-        return estimate(model, machine or self.machine, self.efficiency, self.passes, tokens, start)
+        limits = machine or self.machine
+        return estimate(model, limits, self.efficiency, self.passes, tokens, start, batch)
 
     @property
     def name(self) -> str:

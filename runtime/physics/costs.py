@@ -27,8 +27,9 @@ Sources: roofline of the project's third seed; counts as in the usual transforme
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from .machine import MachineProfile
 
@@ -197,6 +198,70 @@ def pass_cost(
         barriers=barriers,
         experts_read=experts,
         unpacked=model.layer_weights(experts) if tokens * batch > 1 else 0.0,
+    )
+
+
+class Part(NamedTuple):
+    """One sequence's rows in a pass: how many, behind how many cached ones, and logits wanted."""
+
+    tokens: int
+    start: int
+    outputs: int = 0
+
+
+def part_cost(
+    model: ModelCost,
+    parts: Sequence[Part],
+    at: int,
+    barriers: int,
+    tile: int,
+    experts_read: float | None = None,
+) -> PassCost:
+    """What one sequence has of a pass with unequal rows of several; all `parts` make up the pass.
+
+    Operations and KV cache are its own. Weights and barriers are shared out by rows, the output
+    head by rows of logits.
+    """
+    part, rows = parts[at], sum(one.tokens for one in parts)
+    outputs = sum(one.outputs for one in parts)
+    experts = model.expected_experts(rows) if experts_read is None else experts_read
+    own = pass_cost(model, part.tokens, part.start, part.outputs, 0, tile, experts)
+    share = part.tokens / rows
+    head = part.outputs / outputs * model.head_bytes if outputs else 0.0
+    return replace(
+        own,
+        weight_bytes=share * model.layer_bytes(experts) + head,
+        barriers=share * barriers,
+        experts_read=share * experts,
+        unpacked=share * model.layer_weights(experts) if rows > 1 else 0.0,
+    )
+
+
+def mixed_cost(
+    model: ModelCost,
+    parts: Sequence[Part],
+    barriers: int,
+    tile: int,
+    experts_read: float | None = None,
+) -> PassCost:
+    """Counts of a pass with unequal rows of several sequences: the sum of their `part_cost`."""
+    rows, outputs = sum(part.tokens for part in parts), sum(part.outputs for part in parts)
+    experts = model.expected_experts(rows) if experts_read is None else experts_read
+    scored = read = again = 0.0
+    for tokens, start, _ in parts:
+        seen = model.attended_positions(start, tokens)
+        scored, read = scored + seen, read + seen / tokens
+        again += seen / tokens * (-(-tokens // tile) - 1)
+    return PassCost(
+        linear_flops=2.0 * (rows * model.token_weights + outputs * model.head_weights),
+        attention_flops=4.0 * model.layers * model.heads * model.head_dim * scored,
+        weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs else 0),
+        kv_read_bytes=model.kv_bytes * read,
+        kv_again_bytes=model.kv_bytes * again,
+        kv_write_bytes=model.kv_bytes * rows,
+        barriers=barriers,
+        experts_read=experts,
+        unpacked=model.layer_weights(experts) if rows > 1 else 0.0,
     )
 
 

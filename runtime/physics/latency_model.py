@@ -18,16 +18,18 @@ each page of the cache (p = 1.5). The figures are measured in `calibration.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from .costs import (
     ModelCost,
     Observation,
+    Part,
     PassCost,
     Prediction,
     attention_s,
     linear_s,
+    mixed_cost,
     observe,
     pass_cost,
     predict,
@@ -139,14 +141,15 @@ def estimate(
     while at < tokens:
         count = even_part(tokens - at, passes.chunk)
         last = int(at + count == tokens)
-        single = count == 1
+        single = count * batch == 1  # more rows have the other plan
         barriers = passes.decode_barriers if single else passes.prefill_barriers
         cost = pass_cost(
             model, count, start + at, last, barriers, passes.tile if not single else 1, batch=batch
         )
         bound = predict(cost, model, machine)
         level = bound.level
-        for n, value in enumerate(_pass_seconds(cost, model, machine, reached, count, batch)):
+        rows, outputs = count * batch, last * batch
+        for n, value in enumerate(_pass_seconds(cost, model, machine, reached, rows, outputs)):
             parts[n] += value
         rates = attainable(cost, model, machine, reached)
         for sums, times in ((least, bound), (attained, rates)):
@@ -159,6 +162,24 @@ def estimate(
         *parts,
         least=Prediction(*least, level=level),
         attained=Prediction(*attained, level=level),
+    )
+
+
+def expect_mixed(
+    model: ModelCost,
+    machine: MachineProfile,
+    reached: Efficiency,
+    passes: Passes,
+    parts: Sequence[Part],
+) -> LatencyEstimate:
+    """What one pass with unequal rows of several sequences will take."""
+    rows, outputs = sum(part.tokens for part in parts), sum(part.outputs for part in parts)
+    cost = mixed_cost(model, parts, passes.prefill_barriers, passes.tile)
+    return LatencyEstimate(
+        rows,
+        *_pass_seconds(cost, model, machine, reached, rows, outputs),
+        least=predict(cost, model, machine),
+        attained=attainable(cost, model, machine, reached),
     )
 
 
@@ -208,14 +229,13 @@ def _pass_seconds(
     model: ModelCost,
     machine: MachineProfile,
     reached: Efficiency,
-    tokens: int,
-    batch: int,
+    rows: int,
+    outputs: int,
 ) -> tuple[float, float, float, float, float]:
     """Seconds of one pass: products, head, attention, rows, dispatch."""
     rate = machine.bandwidth(machine.level_of(cost.bytes))
-    head = bool(cost.weight_bytes > model.layer_bytes(cost.experts_read))
-    body_flops = cost.linear_flops - 2.0 * batch * model.head_weights * head
-    rows = tokens * batch
+    head = outputs > 0
+    body_flops = cost.linear_flops - 2.0 * outputs * model.head_weights
     body = linear_s(
         PassCost(linear_flops=body_flops, unpacked=cost.unpacked),
         model,
@@ -227,7 +247,7 @@ def _pass_seconds(
         body / reached.products,
         PRODUCTS_OVERLAP,
     )
-    last = linear_s(PassCost(linear_flops=2.0 * batch * model.head_weights), model, machine)
+    last = linear_s(PassCost(linear_flops=2.0 * outputs * model.head_weights), model, machine)
     output = _norm(
         model.head_bytes / (rate * reached.read), last / reached.products, PRODUCTS_OVERLAP
     )

@@ -40,6 +40,7 @@ class Diagram:
         rates: [tokens, kv], tokens per second.
         inside: [tokens, kv], whether it fits the context.
         context: positions that a session has room for.
+        batch: sequences that do the same at once; tokens and KV length are of each.
     """
 
     kv: np.ndarray
@@ -48,10 +49,21 @@ class Diagram:
     rates: np.ndarray
     inside: np.ndarray
     context: int
+    batch: int = 1
 
     def bounds(self) -> np.ndarray:
         """int [tokens, kv]: index into `BOUNDS`; -1 beyond the context."""
         return np.where(self.inside, np.argmax(self.shares, axis=0), -1)
+
+    def region(self, bound: Bound) -> float:
+        """Share of the plane, 0 to 1, that a bound leads in."""
+        return float(np.mean(self.bounds()[self.inside] == BOUNDS.index(bound)))
+
+    def edge(self, bound: Bound) -> list[Line]:
+        """Where the region of a bound ends; points (kv, tokens), log2."""
+        at = BOUNDS.index(bound)
+        others = np.delete(self.shares, at, axis=0).max(axis=0)
+        return _contour(self.kv, self.tokens, self.shares[at] - others, 0.0)
 
     def largest(self) -> float:
         """Share of the plane, 0 to 1, that the largest region has."""
@@ -105,7 +117,7 @@ class Diagram:
         return found
 
 
-def diagram(cost: ModelCost, found: Calibration, context: int) -> Diagram:
+def diagram(cost: ModelCost, found: Calibration, context: int, batch: int = 1) -> Diagram:
     """Evaluate the model on a grid up to `context` positions, then interpolate between its points.
 
     The grid is finer where few tokens are, since a pass of one has a plan of its own.
@@ -116,7 +128,7 @@ def diagram(cost: ModelCost, found: Calibration, context: int) -> Diagram:
     rates = np.full((len(sizes), len(depths)), np.nan)
     for row, size in enumerate(sizes):
         for col, depth in enumerate(depths):
-            expected = found.estimate(cost, size, depth)
+            expected = found.estimate(cost, size, depth, batch=batch)
             seen = expected.seen
             shares[:, row, col] = [seen.shares[bound] for bound in BOUNDS]
             rates[row, col] = expected.tokens_per_s
@@ -130,7 +142,7 @@ def diagram(cost: ModelCost, found: Calibration, context: int) -> Diagram:
     fine = np.stack([between(values) for values in shares])
     speed = np.exp(between(np.log(rates)))
     inside = 2 ** fine_kv[None, :] + 2 ** fine_tokens[:, None] <= context * 1.0001
-    return Diagram(fine_kv, fine_tokens, fine, speed, inside, context)
+    return Diagram(fine_kv, fine_tokens, fine, speed, inside, context, batch)
 
 
 def _steps(most: int, an_octave: int) -> list[int]:
@@ -200,6 +212,7 @@ class Picture:
         title, notes: what it is of, and lines about model and machine.
         path: a run.
         measured: points that were timed.
+        batches: the same for more sequences at once.
     """
 
     title: str
@@ -207,6 +220,7 @@ class Picture:
     diagram: Diagram
     path: Sequence[Step] = ()
     measured: Sequence[Checked] = ()
+    batches: Sequence[Diagram] = ()
 
 
 # --- lines of equal value

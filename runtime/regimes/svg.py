@@ -55,6 +55,7 @@ def svg(picture: Picture) -> str:
         *_ground(d, plot),
         *_contours(d, plot, names, picture.path),
         *_boundaries(d, plot),
+        *_batches(picture.batches, plot),
         "</g></g>",
         *_axes(d, plot),
         *_names(names),
@@ -189,6 +190,28 @@ def _boundaries(d: Diagram, plot: PlotArea) -> list[str]:
         f'<path d="{path}" fill="none" stroke="#fff" stroke-width="2.4" stroke-linejoin="round" '
         f'stroke-linecap="round"/>',
     ]
+
+
+def _batches(batches: Sequence[Diagram], plot: PlotArea) -> list[str]:
+    """Where the memory-bound region ends with more sequences at once, each with its number."""
+    out: list[str] = []
+    for n, d in enumerate(batches):
+        lines = d.edge("memory")
+        if not lines:
+            continue
+        path = "".join(_polyline(line, plot) for line in lines)
+        out.append(
+            f'<path class="batch" d="{path}" fill="none" stroke="{COLORS["memory"]}" '
+            f'stroke-width="2.2" stroke-dasharray="{9 - min(n, 4) * 1.5:g} 5"/>'
+        )
+        line = max(lines, key=len)
+        x, y = line[int((len(line) - 1) * min(0.9, 0.25 + 0.15 * n))]
+        x = min(max(plot.x(x), LEFT + 60), RIGHT - 60)
+        y = min(max(plot.y(y), TOP + 18), BOTTOM - 10)
+        out.append(
+            f'<text class="c" text-anchor="middle" x="{x:.0f}" y="{y:.0f}">B = {d.batch}</text>'
+        )
+    return out
 
 
 def _axes(d: Diagram, plot: PlotArea) -> list[str]:

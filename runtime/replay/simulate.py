@@ -64,7 +64,11 @@ def run_workload(
 
 
 class Execution:
-    """A session on which a schedule is executed."""
+    """A session on which a schedule is executed.
+
+    Attributes:
+        on_token: called when a token of a decode is there, if set.
+    """
 
     def __init__(self, engine: Engine, header: RunStart, works: list[WorkItem]) -> None:
         needed = positions(works)
@@ -78,6 +82,7 @@ class Execution:
         self._session = engine.session(context=recorded if fits else needed)
         # What is drafted depends on what has paid so far: here the recorded passes are made.
         self._session.speculative = replace(self._session.speculative, draft_tokens=0)
+        self.on_token: Callable[[], object] | None = None
         self._ids = TokenIds(engine.tokenizer.n_vocab)
         same = bool(header.model.sha256) and header.model.sha256 == engine.model.sha256
         # Of another vocabulary a grammar would refuse the tokens.
@@ -119,6 +124,7 @@ class Execution:
                     constraint=grammar,
                     sampling=sampling_of(phase),
                     purpose=phase.purpose,
+                    on_token=self.on_token,
                 )
         except ContextOverflowError as error:
             raise ReplayError(

@@ -9,12 +9,27 @@ from triplepoint.traces.events import (
     MachineRecord,
     MessageEvent,
     ModelRecord,
+    PassEvent,
     PhaseEvent,
     RunEnd,
     RunStart,
+    ShareRecord,
     ToolEvent,
     TurnEnd,
 )
+
+
+def shared_pass(number: int, rows: list[int], own: int, **more: object) -> PassEvent:
+    """A pass that several runs had rows in, of 10 ms."""
+    share = rows[own] / sum(rows)
+    fields = {
+        **{"number": number, "sequences": [f"run {n}" for n in range(len(rows))], "rows": rows},
+        **{"kv": [100 * n for n in range(len(rows))], "own": own, "why": "all", "turn": 1},
+        **{"predicted": "memory", "observed": "memory", "predicted_wall_s": 0.009},
+        **{"wall_s": 0.01, "flops": 1e9, "bytes": 1e8, "share_s": 0.01 * share},
+        **{"share_flops": 1e9 * share, "share_bytes": 1e8 * share, **more},
+    }
+    return PassEvent.model_validate(fields)
 
 
 def phase(
@@ -25,6 +40,25 @@ def phase(
     fields = {"predicted": bound, "observed": bound, "wall_s": 0.01, "limit_share": 0.5, "turn": 1}
     fields |= {"kv_before": kv[0], "kv_after": kv[1], "token_ids": ids, "tokens": len(ids), **more}
     return PhaseEvent.model_validate({"phase": phase, "purpose": purpose, **fields})
+
+
+@pytest.fixture
+def shared_events() -> list[AnyEvent]:
+    """The events of a run whose decode had three of its five passes together with others."""
+    share = ShareRecord(passes=3, sequences=2.67, seconds=0.014, flops=1.4e9, bytes=1.4e8)
+    more = {"passes": 5, "shared": share.model_dump(), "wall_s": 0.05, "ts": 100.06}
+    return [
+        RunStart(model=ModelRecord(name="nano"), task="Hi", ts=100.0),
+        MessageEvent(role="user", content="Hi", turn=1, ts=100.0),
+        phase("prefill", "prompt", [1, 2, 3], (0, 3), ts=100.01),
+        MessageEvent(role="assistant", content="Hello", turn=1, ts=100.06),
+        shared_pass(7, [1, 1, 3], 0, ts=100.03),
+        shared_pass(8, [1, 1], 1, ts=100.041),
+        shared_pass(9, [1, 2, 7], 2, ts=100.06, why="deadline"),
+        phase("decode", "answer", [5, 6, 7, 8, 2], (3, 7), **more),
+        TurnEnd(turn=1, answer="Hello", ts=100.06),
+        RunEnd(status="answered", answer="Hello", ts=100.06),
+    ]
 
 
 @pytest.fixture

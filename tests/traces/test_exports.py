@@ -21,9 +21,13 @@ FIELDS = {"traceId", "spanId", "parentSpanId", "name", "kind", "startTimeUnixNan
 FIELDS |= {"endTimeUnixNano", "attributes", "status"}
 
 
-@pytest.fixture(params=["long", "small", "hostile"])
-def trace(request: pytest.FixtureRequest, run_events: list[AnyEvent]) -> Trace:
-    """Runs of three kinds, one of them with layers."""
+@pytest.fixture(params=["long", "small", "shared", "hostile"])
+def trace(
+    request: pytest.FixtureRequest, run_events: list[AnyEvent], shared_events: list[AnyEvent]
+) -> Trace:
+    """Runs of four kinds, one of them with layers, one with passes that others shared."""
+    if request.param == "shared":
+        return Trace([*shared_events[:-2], run_events[4], *shared_events[-2:]])
     if request.param == "long":
         made = long_trace(20)
         made.phases[0].layers = [
@@ -59,7 +63,7 @@ def test_chrome_events_have_their_fields(trace: Trace) -> None:
         if event["ph"] == "X":
             assert event["ts"] >= 0
             assert event["dur"] >= 0
-            assert event["cat"] in ("run", "turn", "step", "phase", "layer", "tool")
+            assert event["cat"] in ("run", "turn", "step", "phase", "pass", "layer", "tool")
         if event["ph"] == "C":
             assert all(isinstance(value, int | float) for value in event["args"].values())
     categories = {event.get("cat") for event in document["traceEvents"]}
@@ -275,3 +279,31 @@ def test_data_frames(library: str) -> None:
     assert len(frame) == 12
     assert frame["tokens"].sum() == sum(phase.tokens for phase in trace.phases)
     assert len(trace.to_dataframe("tools", library=library)) == 3
+
+
+def test_shared_passes_are_exported(shared_events: list[AnyEvent]) -> None:
+    """Every export has each pass that others shared, with this run's part of it."""
+    trace = Trace(shared_events)
+
+    slices = export_perfetto.document([trace])["traceEvents"]
+    named = [event for event in slices if event.get("cat") == "pass"]
+    assert [event["name"] for event in named] == [
+        *("3 sequences, 5 rows", "2 sequences, 2 rows", "3 sequences, 10 rows")
+    ]
+    assert named[2]["args"]["why"] == "deadline"
+
+    (resource,) = export_otlp.document([trace])["resourceSpans"]
+    spans = resource["scopeSpans"][0]["spans"]
+    phases = {s["spanId"]: values_of(s) for s in spans if s["name"] == "triplepoint.phase decode"}
+    ((decode, about),) = phases.items()
+    assert about["triplepoint.phase.shared.passes"] == "3"
+    passes = [values_of(s) for s in spans if s.get("parentSpanId") == decode]
+    assert [one["triplepoint.pass.number"] for one in passes] == ["7", "8", "9"]
+
+    rows = list(tables.rows(trace, "passes"))
+    assert [row["own_rows"] for row in rows] == [1, 1, 7]
+    assert [row["rows"] for row in rows] == [5, 2, 10]
+    assert {row["phase"] for row in rows} == {2}
+    (phase,) = [row for row in tables.rows(trace, "phases") if row["phase"] == "decode"]
+    assert phase["shared_passes"] == 3
+    assert phase["shared_s"] == pytest.approx(0.014)

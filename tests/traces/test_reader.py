@@ -109,7 +109,7 @@ def test_only_the_newline_missing_is_not_torn(file: Path, run_events: list[AnyEv
 def test_a_tail_split_inside_a_character_is_reported(file: Path) -> None:
     """Another writer may use raw UTF-8: half a character at the end does not stop the reading."""
     with file.open("ab") as out:
-        out.write('{"v":1,"event":"message","content":"é'.encode()[:-1])
+        out.write('{"v":2,"event":"message","content":"é'.encode()[:-1])
 
     torn = Trace.load(file).torn
 
@@ -120,9 +120,9 @@ def test_a_tail_split_inside_a_character_is_reported(file: Path) -> None:
 def test_unknown_events_and_fields_are_kept(file: Path) -> None:
     """A newer writer's events and fields come through a load and a second write unchanged."""
     newer = [
-        {"v": 1, "seq": 9, "ts": 1.5, "run": "r", "event": "approval", "self": 1, "who": ["me"]},
-        {"v": 1, "event": "message", "role": "user", "content": "hi", "event_dict": {"a": None}},
-        {"v": 2, "event": "phase", "phase": "draft_tokens", "name": "x"},
+        {"v": 2, "seq": 9, "ts": 1.5, "run": "r", "event": "approval", "self": 1, "who": ["me"]},
+        {"v": 2, "event": "message", "role": "user", "content": "hi", "event_dict": {"a": None}},
+        {"v": 3, "event": "phase", "phase": "draft_tokens", "name": "x"},
     ]
     with file.open("a") as out:
         out.writelines(json.dumps(event) + "\n" for event in newer)
@@ -175,8 +175,8 @@ def test_a_bad_line_is_named(file: Path, line: bytes, message: str) -> None:
 def test_a_sealed_torn_line_is_forgiven(file: Path, run_events: list[AnyEvent]) -> None:
     """Torn lines before a `sealed` event are left out; elsewhere they are an error."""
     lines = file.read_bytes().splitlines()
-    sealed = b'{"v":1,"event":"sealed","torn_bytes":5}'
-    file.write_bytes(b"\n".join([*lines[:2], b'{"v":', b'{"v":1,"even', sealed, *lines[2:], b""]))
+    sealed = b'{"v":2,"event":"sealed","torn_bytes":5}'
+    file.write_bytes(b"\n".join([*lines[:2], b'{"v":', b'{"v":2,"even', sealed, *lines[2:], b""]))
 
     trace = Trace.load(file)
 
@@ -233,3 +233,14 @@ def test_phases_know_their_type(file: Path) -> None:
     assert isinstance(first, PhaseEvent)
     assert first.regime == "dispatch-bound prefill"
     assert first.tokens_per_s == pytest.approx(6000)
+
+
+def test_an_older_format_is_refused_by_its_number(file: Path) -> None:
+    """A trace of version 1 is not read as far as it goes: which it is, and what to do, is said."""
+    old = file.with_name("old.jsonl")
+    old.write_text(file.read_text().replace('{"v":2,', '{"v":1,'))
+
+    with pytest.raises(TraceError, match=r"old\.jsonl, line 1: this is trace format 1, .*format 2"):
+        Trace.load(old)
+    with pytest.raises(TraceError, match="a trace of another format than 2"):
+        Trace.to_file(old)

@@ -72,5 +72,5 @@ def test_a_faulty_line_is_not_valid(
 def test_later_fields_are_allowed(run_events: list[AnyEvent]) -> None:
     """A line of a later version of the format is valid: more fields, and events of other names."""
     assert problems(run_events[0].model_dump() | {"later": {"a": [1]}}) == []
-    assert problems({"v": 1, "seq": 0, "ts": 1.5, "run": "r", "event": "later"}) == []
-    assert problems({"v": 1, "seq": 0}), "without a name it is no event"
+    assert problems({"v": 2, "seq": 0, "ts": 1.5, "run": "r", "event": "later"}) == []
+    assert problems({"v": 2, "seq": 0}), "without a name it is no event"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from triplepoint.traces import Trace
-from triplepoint.traces.events import AnyEvent, PhaseEvent, ToolEvent
+from triplepoint.traces.events import AnyEvent, PassEvent, PhaseEvent, ToolEvent
 from triplepoint.traces.spans import RunSpan, nanoseconds, of_runs
 
 
@@ -86,3 +86,34 @@ def test_each_run_has_its_own(tmp_path: Path, run_events: list[AnyEvent]) -> Non
     assert runs[0].run != runs[1].run
     for run in runs:
         check_nested(run)
+
+
+def test_shared_passes_lie_in_their_phase(shared_events: list[AnyEvent]) -> None:
+    """They belong to the phase that follows them, one after the other, at their own times."""
+    (run,) = of_runs(Trace(shared_events))
+
+    check_nested(run)
+    prefill, decode = run.leaves
+    assert not prefill.passes
+    assert [one.event.number for one in decode.passes] == [7, 8, 9]
+    at = decode.start
+    for one in decode.passes:
+        assert at <= one.start <= one.end <= decode.end
+        assert one.end == nanoseconds(one.event.ts)
+        assert one.end - one.start == pytest.approx(1e7, rel=0.01)
+        at = one.end
+
+
+def test_shared_passes_stay_in_their_phase_when_the_clock_is_set(
+    shared_events: list[AnyEvent],
+) -> None:
+    """Whatever their times are, they nest."""
+    for event in shared_events:
+        if isinstance(event, PassEvent):
+            event.ts = math.nan if event.number % 2 else 1e12
+
+    (run,) = of_runs(Trace(shared_events))
+
+    _, decode = run.leaves
+    assert len(decode.passes) == 3
+    assert all(decode.start <= one.start <= one.end <= decode.end for one in decode.passes)

@@ -143,7 +143,7 @@ def test_an_empty_trace_has_a_table() -> None:
 
 def test_a_torn_tail_is_told(trace: Trace) -> None:
     """What could not be read is not passed over."""
-    trace.torn = '{"v":1,"ev'
+    trace.torn = '{"v":2,"ev'
 
     assert timeline.plain(trace).splitlines()[-1].startswith("torn: the last line is unfinished")
 
@@ -218,3 +218,10 @@ def test_limit_names(trace: Trace) -> None:
     assert timeline.limit_name(phase) == "busy"
     assert timeline.limit_name(phase.model_copy(update={"observed": "compute"})) == "peak"
     assert timeline.limit_name(phase.model_copy(update={"observed": "memory"})) == "memory"
+
+
+def test_shared_passes_are_in_the_summary(shared_events: list[AnyEvent]) -> None:
+    """How many passes others shared, with how many, and what this run's part of them took."""
+    lines = timeline.summary(Trace(shared_events))
+
+    assert "shared 3 of 5 passes, 2.67 sequences in each on average: its share took 14 ms" in lines

@@ -13,9 +13,17 @@ import pytest
 from helpers import chromium
 
 from triplepoint.traces import Trace
-from triplepoint.traces.events import AnyEvent, MessageEvent, PhaseEvent, RunStart, ToolEvent
+from triplepoint.traces.events import (
+    AnyEvent,
+    MessageEvent,
+    PhaseEvent,
+    RunStart,
+    ShareRecord,
+    ToolEvent,
+)
 from triplepoint.traces.view import embedded, page
 
+from .conftest import shared_pass
 from .test_writer import HOSTILE
 
 EVIL = [
@@ -287,3 +295,58 @@ def test_a_run_without_anything_is_shown(browser: chromium.Chromium, tmp_path: P
 
     assert browser.complaints == []
     assert "No phase was recorded" in browser.value("document.querySelector('#detail').innerText")
+
+
+def agents(count: int) -> list[Trace]:
+    """Runs that went on at the same time, and had passes together."""
+    found = []
+    for n in range(count):
+        made = long_trace(2)
+        for event in made.events:
+            event.run, event.ts = f"run {n}", event.ts + 0.5 * n
+        decode = made.phases[-1]
+        decode.shared = ShareRecord(passes=2, sequences=3.0, seconds=0.1)
+        passes = [
+            shared_pass(k, [1] * count, n, ts=decode.ts - 0.01 * (2 - k), run=decode.run)
+            for k in (1, 2)
+        ]
+        at = made.events.index(decode)
+        found.append(Trace([*made.events[:at], *passes, *made.events[at:]]))
+    return found
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_agents_at_once_are_lanes(browser: chromium.Chromium, tmp_path: Path, theme: str) -> None:
+    """Each agent has a lane on one axis; a click on another's phase goes there, in both themes."""
+    apart = long_trace(1)
+    for event in apart.events:
+        event.run, event.ts = "another day", event.ts + 1e5
+    path = tmp_path / "agents.html"
+    path.write_text(page([*agents(3), apart]), encoding="utf-8")
+    browser.open(path)
+    browser.value(f"document.documentElement.dataset.theme = '{theme}'")
+
+    count = "document.querySelectorAll('#agents {}').length"
+    assert browser.value(count.format(".names button")) == 3, "a run of another time has none"
+    assert browser.value(count.format("svg .leaf")) == 3 * 10
+    assert browser.value(count.format("svg .together")) == 3
+    ink = browser.value("getComputedStyle(document.querySelector('#agents .together')).fill")
+    ground = browser.value(
+        "getComputedStyle(document.querySelector('#agents svg')).backgroundColor"
+    )
+    assert ink != ground
+
+    browser.value(
+        "document.querySelectorAll('#agents svg .leaf')[25]"
+        ".dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+    )
+    assert browser.value("[state.run, state.leaf]") == [2, 5]
+    assert browser.value(count.format(".leaf.selected")) == 1
+    current = "document.querySelectorAll('#agents [aria-current=true]')"
+    assert browser.value(f"{current}.length") == 1
+
+    browser.value("select(data.runs[2].leaves.length - 1)")
+    assert "2, 3.00 sequences each" in browser.value("document.querySelector('#detail').innerText")
+    browser.value("showRun(3)")
+    assert browser.value("document.querySelector('#agents').hidden")
+    assert browser.complaints == []

@@ -36,7 +36,7 @@ HOSTILE = [
     "lone \ud800 and \udfff",
     "\x00\x08\x7f",
     "\u202eright to left\u2066",
-    '"},\n{"v":1,"event":"run_end","status":"answered"}',
+    '"},\n{"v":2,"event":"run_end","status":"answered"}',
     "\U000e0041\ufeff",
     "Zeit: 5 µs, 温度, 🌡",
 ]
@@ -117,7 +117,7 @@ def test_events_are_stamped(tmp_path: Path) -> None:
     assert first.ts > 1e9
     assert second.ts == 12.5
     line = (tmp_path / "t.jsonl").read_text().splitlines()[1]
-    assert line.startswith('{"v":1,"seq":1,"ts":12.5,"run":"r1","event":"message",')
+    assert line.startswith('{"v":2,"seq":1,"ts":12.5,"run":"r1","event":"message",')
 
 
 def test_what_json_lacks_is_written_as_text(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_runs_are_appended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("tail", "sealed"),
-    [(b'{"v":1,"seq":3,"ev', 18), (b'{"v":1,"torn":[{"a":1}\n', 22), (b"", None)],
+    [(b'{"v":2,"seq":3,"ev', 18), (b'{"v":2,"torn":[{"a":1}\n', 22), (b"", None)],
 )
 def test_a_torn_tail_is_sealed_on_opening(tmp_path: Path, tail: bytes, sealed: int | None) -> None:
     """A writer that opens a file with an unfinished last line marks it; what follows is intact."""
@@ -195,7 +195,7 @@ def test_a_torn_tail_is_sealed_on_opening(tmp_path: Path, tail: bytes, sealed: i
 def test_a_missing_newline_is_added(tmp_path: Path) -> None:
     """A whole last line without its newline is not torn: it only gets the newline."""
     path = tmp_path / "t.jsonl"
-    path.write_text('{"v":1,"event":"tool","name":"before"}')
+    path.write_text('{"v":2,"event":"tool","name":"before"}')
 
     with TraceWriter(path) as writer:
         writer.write(ToolEvent(name="after"))
@@ -310,4 +310,4 @@ def test_the_processors_work_in_structlog() -> None:
 
     line = logger.info("tool", ts=1.5, name="é")
 
-    assert line == '{"v":1,"seq":0,"ts":1.5,"run":"r","event":"tool","name":"\\u00e9"}'
+    assert line == '{"v":2,"seq":0,"ts":1.5,"run":"r","event":"tool","name":"\\u00e9"}'

@@ -18,6 +18,7 @@ function showRun(number) {
   shown.ribbon = time.marks;
   shown.points = diagram.marks;
   byId("ribbon").replaceChildren(time.node);
+  showLanes(number);
   byId("diagram").replaceChildren(make("h2", {}, "Phase diagram"), diagram.node, legend());
   byId("talk").replaceChildren(...run.turns.map((turn, n) => conversation(run, turn, n)));
   byId("phases").replaceChildren(...run.turns.map((turn, n) => phaseList(run, turn, n)));
@@ -26,6 +27,18 @@ function showRun(number) {
   document.title = `${questionOf(run) || run.run} · triplepoint trace`;
   if (run.leaves.length) select(0);
   else byId("detail").replaceChildren(make("p", { class: "quiet" }, "No phase was recorded."));
+}
+
+// The agents that ran beside this one, where there were any.
+function showLanes(number) {
+  const lanes = agentLanes(data.runs, number, (run) => questionOf(run) || run.run, (run, leaf) => {
+    if (run !== state.run) showRun(run);
+    select(leaf);
+  });
+  shown.lanes = lanes ? lanes.marks : new Map();
+  byId("agents").hidden = !lanes;
+  document.body.classList.toggle("many", Boolean(lanes));
+  byId("agents").replaceChildren(...(lanes ? lanes.node : []));
 }
 
 function questionOf(run) {
@@ -166,7 +179,9 @@ function detail(run, leaf) {
       ["speed", `${rate(leaf.tokens_per_s)} tok/s`], ["KV cache", `${whole(leaf.kv_before)} → ${whole(leaf.kv_after)}`],
       ["first token", leaf.ttft_s ? duration(leaf.ttft_s) : ""], ["reused", leaf.phase === "prefill" ? `${whole(leaf.cached_tokens)} tokens` : ""],
       ["arithmetic", perSecond(leaf.flops, "GFLOP/s")], ["memory", perSecond(leaf.bytes, "GB/s")],
-      ["passes", leaf.passes ? whole(leaf.passes) : ""], ["threads", leaf.threads ? whole(leaf.threads) : ""],
+      ["passes", leaf.passes ? whole(leaf.passes) : ""],
+      ["shared passes", leaf.shared ? `${whole(leaf.shared.passes)}, ${digits(leaf.shared.sequences)} sequences each` : ""],
+      ["its share of them", leaf.shared ? duration(leaf.shared.seconds) : ""], ["threads", leaf.threads ? whole(leaf.threads) : ""],
       ["plan", leaf.plan], ["experts a layer", leaf.experts], ["grammar", leaf.constraint]])];
   const bars = predictedBars(leaf), layers = layerBars(leaf);
   if (bars) nodes.push(make("h3", {}, "Predicted and observed"), bars);
@@ -179,7 +194,7 @@ function select(number) {
   const run = data.runs[state.run], before = run.leaves[state.leaf], leaf = run.leaves[number];
   if (!leaf) return;
   const mark = (i, on) => {
-    for (const list of [shown.rows, shown.ribbon, shown.points]) {
+    for (const list of [shown.rows, shown.ribbon, shown.points, shown.lanes]) {
       const node = list.get(i);
       if (node) node.classList.toggle("selected", on);
     }

@@ -36,6 +36,80 @@ function ribbon(run, select) {
   return { node: make("div", { class: "ribbon" }, lanes, root), marks };
 }
 
+const AGENT_HEIGHT = 20, STRIP = 3, MOST_SEQUENCES = 8;
+
+// The runs that went on at the same time as this one, directly or through others.
+function atOnce(runs, current) {
+  const span = (run) => [run.at, run.at + run.end];
+  const group = new Set([current]);
+  for (let grown = true; grown;) {
+    const before = group.size;
+    runs.forEach((run, n) => {
+      const [start, end] = span(run);
+      const meets = [...group].some((m) => start < span(runs[m])[1] && span(runs[m])[0] < end);
+      if (meets) group.add(n);
+    });
+    grown = group.size > before;
+  }
+  return [...group].sort((a, b) => runs[a].at - runs[b].at || a - b);
+}
+
+// Agents that ran at the same time, a lane each: phases by their bound, tools, and below them a
+// strip where others had rows in the same pass, the stronger the more.
+function agentLanes(runs, current, name, choose) {
+  const group = atOnce(runs, current);
+  if (group.length < 2) return null;
+  const first = Math.min(...group.map((n) => runs[n].at));
+  const total = Math.max(...group.map((n) => runs[n].at + runs[n].end)) - first || 1;
+  const width = 1000, height = group.length * AGENT_HEIGHT;
+  const root = draw("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", height });
+  const marks = new Map();
+  group.forEach((n, lane) => {
+    const run = runs[n], top = lane * AGENT_HEIGHT;
+    const x = (ms) => ((run.at - first + ms) / total) * width;
+    root.append(draw("rect", { x: 0, y: top, width, height: AGENT_HEIGHT, class: n === current ? "lane current" : "band" }));
+    run.leaves.forEach((leaf, i) => {
+      const title = draw("title", {});
+      title.textContent = `${nameOf(leaf)}, ${duration(secondsOf(leaf))}${sharedText(leaf)}`;
+      const mark = draw("rect", {
+        x: x(leaf.start), y: top + 2, width: Math.max(x(leaf.end) - x(leaf.start), 1),
+        height: AGENT_HEIGHT - 4 - STRIP, class: `leaf ${kindOf(leaf)}`,
+      }, title);
+      mark.addEventListener("click", () => choose(n, i));
+      if (n === current) marks.set(i, mark);
+      root.append(mark);
+      for (const [start, end, sequences] of merged(leaf.together || [], total / width)) {
+        root.append(draw("rect", {
+          x: x(start), y: top + AGENT_HEIGHT - STRIP - 1, width: Math.max(x(end) - x(start), 0.6), height: STRIP,
+          class: "together", "fill-opacity": 0.2 + 0.7 * Math.min(sequences / MOST_SEQUENCES, 1),
+        }));
+      }
+    });
+  });
+  const names = make("div", { class: "names" }, group.map((n) =>
+    make("button", { type: "button", tabindex: "-1", "aria-current": n === current ? "true" : "false",
+      on: { click: () => choose(n, 0) } }, name(runs[n]))));
+  const node = [make("div", { class: "agents" }, names, root),
+    make("p", { class: "note" }, `${group.length} agents at once, ${duration(total / 1e3)}; the strip below a lane: passes that others shared, the stronger the more`)];
+  return { node, marks };
+}
+
+// Neighbors that are as good as one at this scale, of as many sequences.
+function merged(passes, pixel) {
+  const found = [];
+  for (const [start, end, sequences] of passes) {
+    const last = found[found.length - 1];
+    if (last && last[2] === sequences && start - last[1] < pixel) last[1] = end;
+    else found.push([start, end, sequences]);
+  }
+  return found;
+}
+
+function sharedText(leaf) {
+  const shared = leaf.shared;
+  return shared ? `; ${whole(shared.passes)} of ${whole(leaf.passes)} passes shared` : "";
+}
+
 const PLOT = { left: 46, right: 8, top: 10, bottom: 34, width: 420, height: 270 };
 const LETTERS = { c: "compute", m: "memory", d: "dispatch" };
 

@@ -59,7 +59,9 @@ def llama_context_default_params() -> SimpleNamespace:
 
 def llama_init_from_model(model: Any, params: SimpleNamespace) -> SimpleNamespace:
     _note("open", params.flash_attn_type, params.n_ctx, params.n_threads, params.n_threads_batch)
-    return SimpleNamespace(flash=params.flash_attn_type, room=params.n_ctx, cache=[])
+    return SimpleNamespace(
+        flash=params.flash_attn_type, room=params.n_ctx, cache=[], sequences=params.n_seq_max
+    )
 
 
 def llama_get_memory(context: SimpleNamespace) -> SimpleNamespace:
@@ -82,7 +84,29 @@ def llama_batch_get_one(array: Any, count: int) -> list[int]:
     return list(array)[:count]
 
 
-def llama_decode(context: SimpleNamespace, batch: list[int]) -> int:
+def llama_batch_init(count: int, embedding: int, sequences: int) -> SimpleNamespace:
+    assert (embedding, sequences) == (0, 1)
+    lists = {name: [0] * count for name in ("token", "pos", "n_seq_id", "logits")}
+    return SimpleNamespace(n_tokens=0, seq_id=[[0] for _ in range(count)], **lists)
+
+
+def llama_batch_free(batch: SimpleNamespace) -> None:
+    batch.token = None
+
+
+def _decode_rows(context: SimpleNamespace, batch: SimpleNamespace) -> int:
+    for n in range(batch.n_tokens):
+        (sequence,) = batch.seq_id[n]
+        assert (batch.n_seq_id[n], sequence < context.sequences) == (1, True)
+        assert batch.pos[n] == sum(one == sequence for one, _ in context.cache)
+        context.cache.append((sequence, batch.token[n]))
+    _note("rows", context.flash, batch.n_tokens, sum(map(bool, batch.logits)))
+    return 1 if len(context.cache) > context.room else 0
+
+
+def llama_decode(context: SimpleNamespace, batch: Any) -> int:
+    if isinstance(batch, SimpleNamespace):
+        return _decode_rows(context, batch)
     if len(context.cache) + len(batch) > context.room:
         return 1
     _note("decode", context.flash, len(context.cache), batch)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from triplepoint.errors import SettingError
 from triplepoint.runtime.bench import batch
 from triplepoint.runtime.bench.batch import measure
+from triplepoint.runtime.bench.compare import Baseline
 from triplepoint.runtime.inference.engine import Engine
+
+FAKE = Path(__file__).parents[2] / "helpers" / "fake_llama"
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +33,9 @@ def test_each_size_has_its_rounds(engine: Engine) -> None:
         assert len(found.prompt_s) == len(found.decode_s) == 2
         assert min(found.decode_s) > 0
         assert min(found.decode_rates) <= found.decode_rate <= max(found.decode_rates)
+    assert not one.forecasts.ratios
+    assert len(four.forecasts.ratios) == 2 * (1 + 5), "a prompt and five tokens, twice"
+    assert engine.runner.on_shared is None
 
 
 def test_what_is_decoded_is_what_sessions_decode(engine: Engine) -> None:
@@ -57,3 +66,26 @@ def test_what_makes_no_sense(engine: Engine) -> None:
         pytest.raises(SettingError, match=r"4 sequences of 300 tokens need [\d,]+ bytes"),
     ):
         list(measure(small, [1, 4], 280, 20))
+
+
+def test_beside_another_engine(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It computes the same rows: prompts of each sequence, then a row of each in every pass."""
+    log = tmp_path / "log"
+    monkeypatch.setenv("PYTHONPATH", str(FAKE))
+    monkeypatch.setenv("FAKE_LLAMA_LOG", str(log))
+    with Baseline(sys.executable) as peer:
+        peer.load(engine.model.path, engine.context, engine.threads)
+        found = list(measure(engine, [1, 4], 30, 5, 1, peer))
+
+    for one in found:
+        assert set(one.theirs) == {"flash attention", "no flash attention"}
+        assert all(len(rounds) == 1 for rounds in one.theirs.values())
+        assert min(one.their_rates) > 0
+    noted = [json.loads(line) for line in log.read_text().splitlines()]
+    rows = [tuple(note[1:]) for note in noted if note[0] == "rows" and note[1] == 1]
+    assert rows == 2 * [(1, 30, 1), *[(1, 1, 1)] * 5, (1, 120, 4), *[(1, 4, 4)] * 5]
+    opened = [note for note in noted if note[0] == "open"]
+    assert len(opened) == 2, "a context for each setting, for the most sequences"
+    assert {note[2] for note in opened} == {4 * 256}

@@ -74,7 +74,7 @@ def test_a_torn_trace_is_shown_and_told(triplepoint: Run, recorded: Path) -> Non
     done = triplepoint("replay", recorded)
 
     assert done.returncode == 0
-    assert 'torn: the last line is unfinished: {"v":1,"seq":5' in done.stdout
+    assert 'torn: the last line is unfinished: {"v":2,"seq":5' in done.stdout
 
 
 def test_two_runs_in_one_file_are_both_shown(triplepoint: Run, recorded: Path) -> None:

@@ -105,7 +105,7 @@ def kept(tmp_path: Path) -> Path:
     folder = tmp_path / "state" / "triplepoint" / "traces"
     write(folder / "20260101-000000-000-aaaaaa.jsonl", run="20260101-000000-000-aaaaaa")
     write(folder / "20260102-000000-000-bbbbbb.jsonl", run="20260102-000000-000-bbbbbb")
-    (folder / "damaged.jsonl").write_text('{"v":1,"event":"phase"}\n')
+    (folder / "damaged.jsonl").write_text('{"v":2,"event":"phase"}\n')
     return folder
 
 
@@ -200,6 +200,15 @@ def test_a_redacted_trace_says_so(cli: Cli, tmp_path: Path) -> None:
     cli("view", trace, "-o", "page.html")
     assert '"redacted":true' in (tmp_path / "page.html").read_text()
     assert "disk full" not in (tmp_path / "page.html").read_text()
+
+
+def test_view_of_several_traces(cli: Cli, tmp_path: Path) -> None:
+    """They are on one page, so that agents that ran at once can be seen beside each other."""
+    write(tmp_path / "a.jsonl")
+    write(tmp_path / "b.jsonl")
+
+    assert cli("view", "a.jsonl", "b.jsonl", "-o", "page.html")[0] == 0
+    assert (tmp_path / "page.html").read_text().count('"turns":[') == 2
 
 
 def test_diff(cli: Cli, tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ from triplepoint.runtime.physics.costs import (
     Bound,
     ModelCost,
     Observation,
+    Part,
     PassCost,
     Prediction,
     decode_cost,
     layer_cost,
+    mixed_cost,
     observe,
+    part_cost,
     pass_cost,
     predict,
 )
@@ -218,3 +221,32 @@ def test_no_time_at_all() -> None:
     seen = observe(Prediction(0, 0, 0, "L1"), wall_s=0.0, kernel_s=0.0)
     assert seen == Observation(0.0, 0.0, 0.0)
     assert observe(Prediction(0, 0, 0, "L1"), 1.0, 1.1).dispatch_share == 0.0  # clocks differ a bit
+
+
+WINDOWED = dataclasses.replace(MODEL, windows=(12,), experts=8, experts_used=2, expert_bytes=800)
+
+
+@pytest.mark.parametrize("model", [MODEL, WINDOWED])
+def test_parts_make_up_a_mixed_pass(model: ModelCost) -> None:
+    """What sequences of one pass account for adds up to it; one alone has all of it."""
+    parts = [Part(1, 900, 1), Part(40, 7, 0), Part(5, 300, 5), Part(33, 0, 1)]
+
+    whole = mixed_cost(model, parts, barriers=9, tile=16)
+    total = PassCost()
+    for at in range(len(parts)):
+        total += part_cost(model, parts, at, barriers=9, tile=16)
+    for field in dataclasses.fields(PassCost):
+        name = field.name
+        assert getattr(total, name) == pytest.approx(getattr(whole, name), rel=1e-12), name
+    assert whole.weight_bytes == pytest.approx(
+        model.layer_bytes(model.expected_experts(79)) + model.head_bytes
+    )
+
+    one = mixed_cost(model, [Part(5, 10, 1)], 7, 16)
+    assert dataclasses.astuple(one) == pytest.approx(
+        dataclasses.astuple(pass_cost(model, 5, 10, 1, 7, 16))
+    )
+    alike = mixed_cost(model, [Part(5, 10, 1)] * 3, 7, 16)
+    assert dataclasses.astuple(alike) == pytest.approx(
+        dataclasses.astuple(pass_cost(model, 5, 10, 1, 7, 16, batch=3))
+    )

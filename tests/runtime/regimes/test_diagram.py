@@ -163,3 +163,22 @@ def test_blocks() -> None:
     assert all(len("".join(cell for cell, _ in line)) <= 80 for line in lines)
     assert set("cmd*12") <= set(text)
     assert "4k" in lines[-1][0][0]
+
+
+def test_the_memory_region_shrinks_with_the_batch() -> None:
+    """More sequences read the weights once: fewer sizes are bound by memory; the SVG says where."""
+    reached = Efficiency(barrier_s=2e-7, row_s=2e-8, decode_rows_s=2e-7)
+    found = Calibration("m", reached, PASSES, MACHINE, "")
+    batches = [diagram(MODEL, found, 4096, batch) for batch in (1, 4, 16)]
+
+    regions = [d.region("memory") for d in batches]
+    assert regions[0] > regions[1] > regions[2]
+    for d in batches:
+        assert sum(d.region(bound) for bound in regimes.BOUNDS) == pytest.approx(1.0)
+    assert batches[0].rates[0, 0] < batches[1].rates[0, 0], "together they are faster"
+
+    whole = Picture("title", [], batches[0], batches=batches[1:])
+    drawn = ET.fromstring(regime_picture.svg(whole))
+    assert len(drawn.findall(f".//{SVG}path[@class='batch']")) == 2
+    texts = ["".join(text.itertext()) for text in drawn.iter(f"{SVG}text")]
+    assert {"B = 4", "B = 16"} <= set(texts)

@@ -1,0 +1,123 @@
+"""A decode beside a long prompt: how long it waits for a token, and what the prompt loses by it.
+
+    triplepoint bench -m synthetic:qwen3-0.6b:q4_0 --beside 5000
+
+Each round computes the prompt alone, and then beside a session that decodes all the while. Nothing
+is drafted: each token is a row of a pass.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from ...errors import SettingError
+from ..inference.shared_pass import Forecasts
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..inference.session import Session
+
+BEFORE = 128  # tokens that the decode has behind it
+SETTLED = 16  # of its tokens before the prompt begins
+MORE = 64  # positions for tokens after the prompt
+
+
+@dataclass
+class Beside:
+    """What was measured, by round.
+
+    Attributes:
+        prompt: its tokens.
+        alone_s, beside_s: seconds of the prompt.
+        gaps_s: between tokens of the decode beside it.
+        forecasts: of the shared passes.
+    """
+
+    prompt: int
+    alone_s: list[float] = field(default_factory=list)
+    beside_s: list[float] = field(default_factory=list)
+    gaps_s: list[list[float]] = field(default_factory=list)
+    forecasts: Forecasts = field(default_factory=Forecasts)
+
+    @property
+    def kept(self) -> list[float]:
+        """Share of its speed alone that the prompt kept, by round."""
+        return [a / b for a, b in zip(self.alone_s, self.beside_s, strict=True)]
+
+    @property
+    def longest_s(self) -> list[float]:
+        """The longest gap of each round."""
+        return [max(gaps) for gaps in self.gaps_s]
+
+
+def measure(engine: Engine, prompt: int, repeat: int = 3) -> Beside:
+    """Measure `repeat` rounds after one prompt that does not count.
+
+    Raises:
+        SettingError: it does not fit the context.
+    """
+    room = engine.context - BEFORE - MORE
+    if not 1 <= prompt <= min(room, engine.context - 1):
+        raise SettingError(
+            f"a prompt of {prompt} tokens does not fit a context of {engine.context} beside a "
+            f"decode; from 1 to {room} do"
+        )
+    chance = random.Random(1)
+    long, short = (
+        [chance.randrange(engine.outputs.n_vocab) for _ in range(n)] for n in (prompt, BEFORE)
+    )
+    found = Beside(prompt)
+    _prompt(engine, long)
+    for _ in range(repeat):
+        found.alone_s.append(_prompt(engine, long))
+        session = engine.session()
+        session.speculative = replace(session.speculative, draft_tokens=0)
+        session.prefill(short)
+        _round(engine, found, session, long)
+    return found
+
+
+def _prompt(engine: Engine, ids: Sequence[int]) -> float:
+    session = engine.session()
+    began = time.perf_counter()
+    session.prefill(ids)
+    return time.perf_counter() - began
+
+
+def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) -> None:
+    """The prompt beside a decode of that session, which goes on until it is there."""
+    times: list[float] = []
+    settled, over = threading.Event(), threading.Event()
+
+    def decode() -> None:
+        try:
+            while not over.is_set():
+                for _ in session.decode(max_tokens=session.context - len(session.tokens)):
+                    times.append(time.perf_counter())
+                    if len(times) >= SETTLED:
+                        settled.set()
+                    if over.is_set() or len(session.tokens) + 1 >= session.context:
+                        break
+                session.truncate(BEFORE)  # the context is full, or all is over
+        finally:
+            settled.set()
+
+    with found.forecasts.watch(engine), ThreadPoolExecutor(1) as threads:
+        decoding = threads.submit(decode)
+        try:
+            settled.wait()
+            first = len(times)
+            found.beside_s.append(_prompt(engine, ids))
+            last = len(times)
+        finally:
+            over.set()
+        decoding.result()
+    inside = times[first - 1 : last + 1]
+    found.gaps_s.append([after - before for before, after in itertools.pairwise(inside)] or [0.0])

@@ -1,0 +1,59 @@
+"""``triplepoint bench --agents N``: recorded agents at once, beside one after another."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from ..replay import examples
+from ..replay.together import Turns, measure
+from .load_engine import load_engine
+from .output import Output
+from .tables import Column, Form, Row, between, rate, show
+
+RUNS = ("chat", "search")  # of an agent with tools; the rest of the library is made-up sizes
+TIMES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("gap", "gaps_s"))
+
+
+def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+    """Measure and print a row for agents one after another, and one for all at once."""
+    columns = [Column("agents", 22, is_text=True), Column("jobs/hour", 9), Column("tok/s", 9)]
+    columns += [Column(f"{name} {q} ms", 11) for name, _ in TIMES for q in ("p50", "p99")]
+    columns += [Column("jobs/hour min … max", 20)]
+    traces = [examples.load(name) for name in RUNS]
+    engine = load_engine(args, output)
+    try:
+        found = measure(engine, traces, args.agents, args.repetitions)
+    finally:
+        engine.close()
+    show(output, form, columns, _rows(found, args.agents))
+    if form == "md":
+        alone, together = found
+        rounds = zip(alone.seconds, together.seconds, strict=True)
+        gains = [before / after for before, after in rounds]
+        output.line()
+        output.line(
+            f"{args.agents} agents, runs {' and '.join(RUNS)} of the library, {args.repetitions} "
+            f"rounds in turns: {between(gains)} × jobs/hour at once"
+        )
+        output.line(together.forecasts.describe())
+    return 0
+
+
+def _rows(found: list[Turns], agents: int) -> Iterator[Row]:
+    for one in found:
+        name = f"{agents} at once" if one.together else f"{agents} one after another"
+        each = sorted(one.jobs_per_hour)
+        median = each[len(each) // 2]
+        times = [(part, one.quantile(part, q), q) for _, part in TIMES for q in (0.5, 0.99)]
+        cells = [name, rate(median), rate(one.tokens_per_s)]
+        cells += [rate(1e3 * seconds) for _, seconds, _ in times]
+        fields = {
+            "agents": agents,
+            "at_once": one.together,
+            "jobs_per_hour": median,
+            "tokens_per_s": one.tokens_per_s,
+            **{f"{part[:-2]}_p{100 * q:.0f}_s": seconds for part, seconds, q in times},
+        }
+        samples = {"seconds": one.seconds, "by_predicted": one.forecasts.ratios}
+        yield Row([*cells, between(each)], fields, samples)

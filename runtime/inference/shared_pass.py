@@ -1,0 +1,157 @@
+"""A pass with rows of several sequences: what it took, and whose part of it is how large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ...jit.kernels.attention import token_tile
+from ...traces.events import PassEvent
+from ..physics.costs import Part, PassCost, observe, part_cost, predict
+from ..physics.latency_model import Efficiency, LatencyEstimate, attainable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .engine import Engine
+    from .plan import Plan
+
+GOAL = 0.15  # error of a prediction that is good enough
+
+
+@dataclass(eq=False)
+class SharedPass:
+    """A pass with rows of several sequences, as each of them accounts for it.
+
+    Attributes:
+        number: among the shared passes of the engine, from 1.
+        labels, parts: whose rows, and how many behind how many; in the same order.
+        why: what ended the search for more rows: see `PassEvent.why`.
+        expected: what the cost model said; expected_s: the same, corrected by passes before it.
+        ended: Unix seconds.
+        seconds: of the pass; kernel_s, elementwise_s: of a thread inside kernels, and in those that
+            neither multiply by weights nor attend.
+        threads: that ran it.
+        experts: distinct ones that each layer of a mixture took.
+    """
+
+    engine: Engine = field(repr=False)
+    number: int
+    labels: Sequence[str]
+    parts: Sequence[Part]
+    why: str
+    plan: Plan = field(repr=False)
+    expected: LatencyEstimate
+    expected_s: float
+    ended: float
+    seconds: float
+    kernel_s: float
+    elementwise_s: float
+    threads: int
+    experts: Sequence[int]
+
+    @cached_property
+    def rows(self) -> int:
+        """Rows of all sequences."""
+        return sum(part.tokens for part in self.parts)
+
+    @property
+    def sequences(self) -> int:
+        """How many had rows in it."""
+        return len(self.parts)
+
+    def share(self, place: int) -> float:
+        """One sequence's share of its time: by rows."""
+        return self.parts[place].tokens / self.rows
+
+    def cost(self, place: int) -> PassCost:
+        """One sequence's part of its counts; those of all make up the pass."""
+        engine, model = self.engine, self.engine.cost
+        tile = token_tile(engine.network.config.heads.group)
+        read = float(sum(self.experts)) if model.experts else None
+        return part_cost(model, self.parts, place, self.plan.tape.barriers, tile, read)
+
+    def event(self, place: int) -> PassEvent:
+        """What the trace of one sequence says of it."""
+        cost, share = self.cost(place), self.share(place)
+        return PassEvent(
+            ts=self.ended,
+            own=place,
+            share_s=share * self.seconds,
+            share_flops=cost.flops,
+            share_bytes=cost.bytes,
+            **self._common,
+        )
+
+    @cached_property
+    def _common(self) -> dict[str, Any]:
+        """What the traces of all sequences say alike."""
+        engine, total = self.engine, PassCost()
+        for place in range(self.sequences):
+            total += self.cost(place)
+        known = engine.calibration
+        machine = known.machine if known else engine.machine
+        reached = known.efficiency if known else Efficiency()
+        seen = observe(
+            predict(total, engine.cost, machine),
+            self.seconds,
+            self.kernel_s,
+            attainable(total, engine.cost, machine, reached),
+            self.elementwise_s,
+        )
+        return {
+            "number": self.number,
+            "sequences": list(self.labels),
+            "rows": [part.tokens for part in self.parts],
+            "kv": [part.start for part in self.parts],
+            "why": self.why,
+            "plan": self.plan.name,
+            "threads": self.threads,
+            "predicted": self.expected.seen.bound,
+            "observed": seen.bound,
+            "predicted_wall_s": self.expected_s,
+            "wall_s": self.seconds,
+            "flops": total.flops,
+            "bytes": total.bytes,
+        }
+
+
+class Forecasts:
+    """How far passes that several sequences shared were from what was predicted of them.
+
+    Attributes:
+        ratios: seconds by predicted seconds, of each pass that was watched.
+    """
+
+    def __init__(self) -> None:
+        self.ratios: list[float] = []
+
+    @contextmanager
+    def watch(self, engine: Engine) -> Iterator[None]:
+        """Take in the shared passes of an engine meanwhile."""
+        before, engine.runner.on_shared = engine.runner.on_shared, self._add
+        try:
+            yield
+        finally:
+            engine.runner.on_shared = before
+
+    def _add(self, done: SharedPass) -> None:
+        self.ratios.append(done.seconds / done.expected_s)
+
+    def within(self, error: float) -> float:
+        """Share of the passes that were no further from their prediction, 0 to 1."""
+        return sum(abs(ratio - 1.0) <= error for ratio in self.ratios) / len(self.ratios)
+
+    def describe(self) -> str:
+        """What is known, as a line for people."""
+        if not self.ratios:
+            return "no pass had rows of several sequences"
+        errors = sorted(abs(ratio - 1.0) for ratio in self.ratios)
+        p50, p90 = (errors[min(len(errors) - 1, int(q * len(errors)))] for q in (0.5, 0.9))
+        return (
+            f"{len(errors):,} shared passes: {self.within(GOAL):.0%} took within {GOAL:.0%} of "
+            f"what was predicted (error p50 {p50:.0%}, p90 {p90:.0%})"
+        )

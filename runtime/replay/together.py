@@ -1,0 +1,149 @@
+"""Recorded agents at once: what N conversations on one engine take together, and one by one.
+
+Each agent does the work of a recorded run: its prompts, its decodes, whose tokens are given, and
+the pauses of its tools as long as they were. Nothing of one agent's text is taken over by another,
+so that the prefix cache saves neither way anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...errors import SettingError
+from ..forward.logits import ROWS
+from ..inference.shared_pass import Forecasts
+from .simulate import Execution
+from .workload import chosen_run, work_items
+
+if TYPE_CHECKING:
+    from ...traces.reader import Trace
+    from ..inference.engine import Engine
+
+
+@dataclass
+class Job:
+    """One agent's run.
+
+    Attributes:
+        seconds: from its beginning to its end, tools included.
+        tokens: decoded ones.
+        ttft_s: from each question to the first token after it.
+        tpot_s: mean time of a token after the first, of each decode.
+        gaps_s: between each two tokens of a decode.
+    """
+
+    seconds: float = 0.0
+    tokens: int = 0
+    ttft_s: list[float] = field(default_factory=list)
+    tpot_s: list[float] = field(default_factory=list)
+    gaps_s: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Turns:
+    """Rounds of all agents, at once or one after another.
+
+    Attributes:
+        together: which.
+        seconds: of each round, from the first agent's beginning to the last one's end.
+        jobs: of all rounds.
+        forecasts: of the shared passes.
+    """
+
+    together: bool
+    seconds: list[float] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
+    forecasts: Forecasts = field(default_factory=Forecasts)
+
+    @property
+    def jobs_per_hour(self) -> list[float]:
+        """By round."""
+        each = len(self.jobs) / len(self.seconds)
+        return [3600.0 * each / seconds for seconds in self.seconds]
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Decoded tokens of all agents, from the median round."""
+        each = sum(job.tokens for job in self.jobs) / len(self.seconds)
+        return each / statistics.median(self.seconds)
+
+    def quantile(self, name: str, share: float) -> float:
+        """A quantile of ``ttft_s``, ``tpot_s`` or ``gaps_s`` over all jobs, in seconds."""
+        found = sorted(value for job in self.jobs for value in getattr(job, name))
+        return found[min(len(found) - 1, int(share * len(found)))] if found else 0.0
+
+
+def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 3) -> list[Turns]:
+    """Do the last runs of `traces`, `agents` of them, at once and one after another in turns.
+
+    A first run does not count.
+
+    Returns:
+        One after another, then at once.
+
+    Raises:
+        SettingError: that many agents make no sense.
+        ReplayError: a run does not fit the engine; names the field.
+    """
+    if not 1 <= agents <= ROWS:
+        raise SettingError(f"from 1 to {ROWS} agents can be measured, not {agents}")
+    for trace in traces:
+        _job(engine, trace)
+    alone, together = found = [Turns(False), Turns(True)]
+    chosen = [traces[n % len(traces)] for n in range(agents)]
+    for _ in range(repeat):
+        began = time.perf_counter()
+        alone.jobs += [_job(engine, trace) for trace in chosen]
+        alone.seconds.append(time.perf_counter() - began)
+        with together.forecasts.watch(engine), ThreadPoolExecutor(agents) as threads:
+            ready = threading.Barrier(agents + 1)
+            jobs = [threads.submit(_job, engine, trace, ready) for trace in chosen]
+            ready.wait()
+            began = time.perf_counter()
+            together.jobs += [job.result() for job in jobs]
+            together.seconds.append(time.perf_counter() - began)
+    return found
+
+
+def _job(engine: Engine, trace: Trace, ready: threading.Barrier | None = None) -> Job:
+    """Do the work of the last run of a trace."""
+    chosen, header = chosen_run(trace, -1)
+    works = work_items(chosen)
+    execution, job = Execution(engine, header, works), Job()
+    if ready is not None:
+        ready.wait()
+    began = asked = time.perf_counter()
+    turn = waits_for = None
+    for work in works:
+        phase = work.recorded
+        if phase.turn != turn:  # a new question
+            turn = waits_for = phase.turn
+            asked = time.perf_counter()
+        if not phase.tokens:
+            execution.take_over(work)
+            continue
+        if work.wait_s > 0:
+            time.sleep(work.wait_s)
+        times: list[float] = []
+        execution.on_token = lambda times=times: times.append(time.perf_counter())
+        execution.run(work)
+        job.tokens += len(times)
+        if times and waits_for is not None:
+            job.ttft_s.append(times[0] - asked)
+            waits_for = None
+        if len(times) > 1:
+            job.gaps_s += _gaps(times)
+            job.tpot_s.append((times[-1] - times[0]) / (len(times) - 1))
+    job.seconds = time.perf_counter() - began
+    return job
+
+
+def _gaps(times: list[float]) -> Iterator[float]:
+    return (after - before for before, after in itertools.pairwise(times))

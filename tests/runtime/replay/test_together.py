@@ -1,0 +1,34 @@
+"""Recorded agents at once and one after another."""
+
+from __future__ import annotations
+
+import pytest
+
+from triplepoint.errors import SettingError
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.replay import examples
+from triplepoint.runtime.replay.together import measure
+
+
+def test_both_ways_do_the_same_work() -> None:
+    """Each agent decodes its run's tokens and answers its run's questions, whoever is beside it."""
+    trace = examples.load("chat")
+    decoded = sum(phase.tokens for phase in trace.phases if phase.phase == "decode")
+    with Engine.load("nano", threads=2) as engine:
+        alone, together = measure(engine, [trace], 3, repeat=1)
+        assert engine.runner.on_shared is None
+        with pytest.raises(SettingError, match="1 to 64 agents can be measured, not 65"):
+            measure(engine, [trace], 65)
+
+    assert not alone.forecasts.ratios
+    assert together.forecasts.ratios, "nobody shared a pass"
+    assert "shared passes" in together.forecasts.describe()
+    for turns in (alone, together):
+        assert len(turns.jobs) == 3
+        for job in turns.jobs:
+            assert job.tokens == decoded
+            assert len(job.ttft_s) == len(trace.turns)
+            assert 0 < min(job.ttft_s) <= max(job.ttft_s) < job.seconds
+        assert turns.seconds[0] >= max(job.seconds for job in turns.jobs) * 0.99
+        assert 0 <= turns.quantile("gaps_s", 0.5) <= turns.quantile("gaps_s", 0.99)
+    assert together.jobs_per_hour[0] > 0
