@@ -90,7 +90,7 @@ def all_threads(engine: Engine) -> Iterator[None]:
     """Every pass is run by all threads, and nothing is corrected meanwhile."""
     tuning, fixed = engine.tuning, engine.tuning.fixed
     always = tuning._always
-    tuning.fixed = dataclasses.replace(fixed, threads=engine.threads, online=False)
+    tuning.fixed = dataclasses.replace(fixed, threads=engine.threads, adaptive=False)
     tuning._always = engine.threads
     try:
         yield

@@ -1,4 +1,4 @@
-"""How passes are run: chosen when a model is loaded, corrected by what is seen, written down.
+"""Execution policy: chosen when a model is loaded, corrected by what is seen, written down.
 
 | setting | chosen from | corrected by |
 |---|---|---|

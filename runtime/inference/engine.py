@@ -212,8 +212,8 @@ class Engine:
             draft_tokens: most tokens that a pass drafts from the context; 0: none, ``auto``: as
                 many as pay. Neither changes what is written.
             tune: settings of passes that are given instead of chosen: ``chunk`` (tokens), ``spin``
-                (seconds, or a text such as ``300us``), ``tile`` and ``whole`` (tokens of a register
-                tile), ``kv_split``, ``pages`` and ``online`` (on or off).
+                (seconds, or a text such as ``300us``), ``tile`` and ``max_single_tile`` (tokens of
+                a register tile), ``kv_split``, ``pages`` and ``adaptive`` (on or off).
             kv_memory: bytes that KV caches may take in all; default: three quarters of what is free
                 once the weights are there. Sessions that do not fit beside each other wait, and
                 compute again what they had to let go of.
