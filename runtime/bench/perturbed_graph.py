@@ -219,12 +219,12 @@ class PerturbedGraph(GraphBuilder):
         divide = 2 if self.half == "compute" and self.expected >= FEW else 1
         one = self.units(ONE)
         subsample = Op(
-            f"{op.name}.thin", spec(perturb.subsample, divide=divide),
+            f"{op.name}.subsample", spec(perturb.subsample, divide=divide),
             [args[3], args[4], args[5]], one,
         )  # fmt: skip
         mask = -2 if self.half == "memory" else -1
         kernel = spec(perturb.alias, count=dict(op.kernel.constants)["experts"], mask=mask)
-        alias = Op(f"{op.name}.pair_up", kernel, [args[2]], one, barrier=False)
+        alias = Op(f"{op.name}.alias", kernel, [args[2]], one, barrier=False)
         return [grouped, alias, subsample]
 
     # --- barriers

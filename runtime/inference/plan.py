@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..forward.batch import Span
     from .engine import Engine
 
-_HEAVY = ("gemm", "attention", "touch")
+_HEAVY = ("gemm", "attention", "stream")
 G = TypeVar("G", bound=GraphBuilder)
 
 

@@ -266,5 +266,5 @@ class _Probes:
         tape = Tape("barrier", self.pool.threads)
         units = np.array([self.pool.threads], np.int64)
         for _ in range(500):
-            tape.op("nothing", spec(microbench.noop), [self.sinks], units)
+            tape.op("noop", spec(microbench.noop), [self.sinks], units)
         return self._best("barrier", tape) / 500

@@ -116,7 +116,7 @@ class RooflineProbe:
         tape = Tape("barrier", self._pool.threads)
         units = np.array([self._pool.threads], np.int64)
         for _ in range(BARRIERS):
-            tape.op("nothing", spec(microbench.noop), [self._sinks], units)
+            tape.op("noop", spec(microbench.noop), [self._sinks], units)
         return _Probe(self._finish(tape), BARRIERS)
 
 

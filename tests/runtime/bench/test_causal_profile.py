@@ -36,7 +36,7 @@ def mixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 def products(ops: list[Op]) -> list[Op]:
-    return [op for op in ops if op.kernel.source.name.startswith(("gemm", "touch"))]
+    return [op for op in ops if op.kernel.source.name.startswith(("gemm", "stream"))]
 
 
 def distinct(ops: list[Op]) -> int:
@@ -74,7 +74,7 @@ def test_half_of_the_products(engine: Engine) -> None:
     first = {(int(one[0, COUNT]), int(one[0, START])) for one in tiles}
     assert first == {(4, 102)}  # as much of the cache as 8 tokens from 100 on, on average
     kernels = [op.kernel.source.name for op in products(one.graph.tape.ops)]
-    assert kernels.count("touch") * 2 == len(kernels)
+    assert kernels.count("stream_only") * 2 == len(kernels)
 
 
 def test_half_of_the_barriers(engine: Engine) -> None:
