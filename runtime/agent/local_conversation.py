@@ -421,7 +421,7 @@ class LocalConversation:
 
     def _record(self, run: Run, phase: PhaseEvent, purpose: str) -> PhaseEvent:
         """Put a phase of the session, its last one, into the trace."""
-        return run.log_phase(phase, purpose, self.session.metrics.pass_events())
+        return run.log_phase(phase, purpose, self.session.pass_events())
 
     def _check_room(self, before: int) -> None:
         session, ledger = self.session, self.ledger

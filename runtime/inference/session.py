@@ -13,7 +13,7 @@ import numpy as np
 from ...arguments import as_list, check_whole
 from ...errors import ContextOverflowError, EngineError, PassCancelledError
 from ...jit.tape import TapeTimes
-from ...traces.events import PhaseEvent
+from ...traces.events import PassEvent, PhaseEvent
 from ..forward.graph import GraphBuilder
 from ..forward.kv import KVCache
 from ..physics.costs import PassCost
@@ -210,6 +210,10 @@ class Session:
         event = self.metrics.finish("prefill", purpose, ids, at, wall_s, 0.0, nothing, 0, "none")
         event.tokens, event.predicted = 0, event.observed
         return event
+
+    def pass_events(self) -> list[PassEvent]:
+        """What a trace says of the passes that the last phase shared with other sessions."""
+        return self.metrics.pass_events()
 
     def stop(self) -> None:
         """End this session's prefill or decode, from any thread; it stays usable.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...errors import ContextOverflowError
-from ...traces.events import PhaseEvent, PhaseName
+from ...traces.events import PassEvent, PhaseEvent, PhaseName
 
 
 class DryRunSession:
@@ -24,6 +24,7 @@ class DryRunSession:
         self.script: list[int] = []
         self.last_phase: PhaseEvent | None = None
         self.on_progress: Any = None
+        self.label = ""
 
     def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
         """Append `ids`.
@@ -37,6 +38,10 @@ class DryRunSession:
         self.tokens += ids
         self.n_cached = len(self.tokens)
         return self._phase("prefill", purpose, before)
+
+    def pass_events(self) -> list[PassEvent]:
+        """No pass was run."""
+        return []
 
     def decode(self, **_: Any) -> Iterator[int]:
         """Give the script."""

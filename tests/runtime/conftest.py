@@ -24,7 +24,7 @@ from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
-from triplepoint.traces.events import PhaseEvent
+from triplepoint.traces.events import PassEvent, PhaseEvent
 
 ROOT = Path(__file__).parents[2]
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -130,6 +130,7 @@ class ScriptedSession:
         self.context = context
         self.last_phase: PhaseEvent | None = None
         self.on_progress = None
+        self.label = ""
         self.speculative, self.draft_sources = SpeculativeConfig(), []
         self.prefills: list[list[int]] = []
         """What each prefill was given."""
@@ -140,6 +141,10 @@ class ScriptedSession:
 
     def warmup(self) -> None:
         """There is nothing to build."""
+
+    def pass_events(self) -> list[PassEvent]:
+        """No pass was run."""
+        return []
 
     def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
         """Append, as the real one does."""
