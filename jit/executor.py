@@ -29,11 +29,8 @@ STATS, STATS_STRIDE = 32, 33
 STOP = 40
 SHUTDOWN, PARKS = 48, 49  # PARKS: times that a worker has parked between two passes
 LOCK_FN, UNLOCK_FN, WAIT_FN, BROADCAST_FN, YIELD_FN, MUTEX, COND = range(56, 63)
-ACTIVE_EPOCH, ACTIVE_EPOCH_PARKED, LAST_ACTIVE = (
-    64,
-    65,
-    66,
-)  # changes when more threads run than in the pass before
+# ACTIVE_EPOCH changes when more threads run than in the pass before.
+ACTIVE_EPOCH, ACTIVE_EPOCH_PARKED, LAST_ACTIVE = 64, 65, 66
 POOL_SLOTS = 72
 
 # An op: 8 slots, one cache line.
@@ -41,9 +38,8 @@ OP_FN, OP_ARGS, OP_ARGS_STRIDE, OP_UNITS, OP_MODE, OP_CHUNK, OP_BARRIER, OP_COUN
 OP_BYTES = 64
 COUNTER_SLOTS = 8  # a shared op has a counter for each thread's range, each on a line of its own
 STATIC, DYNAMIC, REPLICATED = range(3)
-PASS_STEP = (
-    1 << 16
-)  # START_GEN counts passes in steps of this; the bits below are the active threads
+# START_GEN counts passes in steps of this; the bits below are the active threads.
+PASS_STEP = 1 << 16
 
 # Spin this many times longer with sched_yield before parking.
 _YIELD_FACTOR = 1

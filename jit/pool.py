@@ -85,7 +85,8 @@ class Pool:
             worker.start()
         self._pin()
         # A daemon thread must not run on into memory that the interpreter has freed.
-        self._close = weakref.finalize(self, _shut_down, block, self._workers, self._shutdown)
+        owned = (block, self._locks, library)
+        self._close = weakref.finalize(self, _shut_down, owned, self._workers, self._shutdown)
 
     def _start_c_library(self) -> None:
         block, c = self._block, self._c
@@ -226,11 +227,18 @@ class Pool:
         self._close()
 
 
-def _shut_down(block: np.ndarray, workers: list[threading.Thread], wake: Any) -> None:
+_starved: list[Any] = []
+"""What threads that could not be waited for still use: their code, and the words they wait for."""
+
+
+def _shut_down(owned: tuple[Any, ...], workers: list[threading.Thread], shutdown: Any) -> None:
+    block = owned[0]
     block[executor.SHUTDOWN] = 1
-    wake(block.ctypes.data)
+    shutdown(block.ctypes.data)
     for worker in workers:
         worker.join(timeout=5)
+    if any(worker.is_alive() for worker in workers):
+        _starved.append(owned)
 
 
 def _native(library: Library) -> tuple[Any, Any, Any, Any, Any]:
