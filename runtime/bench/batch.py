@@ -22,7 +22,7 @@ from ..inference.shared_pass import Forecasts
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..inference.session import Session
-    from .compare import Peer
+    from .compare import Baseline
 
 
 @dataclass
@@ -82,11 +82,11 @@ def measure(
     prompt: int,
     generate: int,
     repeat: int = 3,
-    peer: Peer | None = None,
+    baseline: Baseline | None = None,
 ) -> Iterator[Batched]:
     """Measure all batch sizes in turns, `repeat` rounds after one that does not count.
 
-    peer: another engine that has the model loaded; it has its turn after each of ours.
+    baseline: another engine that has the model loaded; it has its turn after each of ours.
 
     Raises:
         SettingError: a size is out of range, or does not fit the context or the KV memory.
@@ -124,9 +124,9 @@ def measure(
             if round_:
                 one.prompt_s.append(middle - began)
                 one.decode_s.append(time.perf_counter() - middle)
-            for setting in peer.settings if peer is not None else ():
-                assert peer is not None
-                took = peer.batch(setting, prompts[: one.batch], generate, max(batches))
+            for setting in baseline.settings if baseline is not None else ():
+                assert baseline is not None
+                took = baseline.batch(setting, prompts[: one.batch], generate, max(batches))
                 if round_:
                     one.theirs.setdefault(setting, []).append(took)
     yield from found

@@ -16,7 +16,7 @@ from .output import Output
 from .tables import Column, Form, Row, percent, rate, show
 
 if TYPE_CHECKING:
-    from ..bench.compare import Peer
+    from ..bench.compare import Baseline
     from ..inference.engine import Engine
 
 
@@ -31,8 +31,8 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         columns += [Column(name, 10) for name in ("their S_PP", "their S_TG", "S_TG ratio")]
     engine = load_engine(args, output)
     try:
-        with _peer(args, engine) if against else nullcontext() as peer:
-            show(output, form, columns, _rows(args, engine, peer))
+        with _baseline(args, engine) if against else nullcontext() as baseline:
+            show(output, form, columns, _rows(args, engine, baseline))
     finally:
         engine.close()
     if form == "md":
@@ -46,21 +46,21 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
 
 @contextmanager
-def _peer(args: argparse.Namespace, engine: Engine) -> Iterator[Peer]:
+def _baseline(args: argparse.Namespace, engine: Engine) -> Iterator[Baseline]:
     """llama.cpp with the same model."""
-    from ..bench.compare import Peer
+    from ..bench.compare import Baseline
 
-    with Peer(args.baseline_python or sys.executable) as peer:
-        peer.load(engine.model.path, engine.context, engine.threads)
-        yield peer
+    with Baseline(args.baseline_python or sys.executable) as baseline:
+        baseline.load(engine.model.path, engine.context, engine.threads)
+        yield baseline
 
 
-def _rows(args: argparse.Namespace, engine: Engine, peer: Peer | None) -> Iterator[Row]:
+def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -> Iterator[Row]:
     pairs = [(prompt, generate) for prompt in args.n_prompt for generate in args.n_gen]
     if not all(prompt and generate for prompt, generate in pairs):
         raise SettingError("--batch needs -p and -n of at least 1")
     for prompt, generate in pairs:
-        found = list(measure(engine, args.batch, prompt, generate, args.repetitions, peer))
+        found = list(measure(engine, args.batch, prompt, generate, args.repetitions, baseline))
         for one in found:
             yield _row(one, found[0])
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from ...arguments import as_mapping
 from ...errors import ModelError, SettingError
@@ -244,9 +244,10 @@ class Engine:
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
         try:
+            kind = cast(KVFormat, kv)
             engine = cls(
-                gguf, library, pool, kv, context, progress, cache_packed_weights, fixed, kv_memory
-            )  # pyright: ignore[reportArgumentType]
+                gguf, library, pool, kind, context, progress, cache_packed_weights, fixed, kv_memory
+            )
             engine.speculative = speculative
             return engine
         except BaseException:
