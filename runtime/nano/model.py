@@ -111,22 +111,28 @@ class Block(nn.Module):
         k = rotate(self.attn_k_norm(k), cos, sin).to(v.dtype)
         return q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The rest of the block after attention [batch, heads, tokens, dim]."""
-        batch, tokens, _ = x.shape
-        x = x + self.attn_output(attended.transpose(1, 2).reshape(batch, tokens, -1))
+    def finish(self, x: Tensor, attended: Tensor, rows: Tensor | None = None) -> Tensor:
+        """The rest of the block after attention [batch, heads, tokens, dim].
+
+        With `rows` (indices into batch x tokens) of those only: [rows, width].
+        """
+        attended = attended.transpose(1, 2).flatten(2)
+        if rows is not None:
+            x, attended = x.flatten(0, 1)[rows], attended.flatten(0, 1)[rows]
+        x = x + self.attn_output(attended)
         h = self.ffn_norm(x)
         return x + self.ffn_down(F.silu(self.ffn_gate(h)) * self.ffn_up(h))
 
     def repeat(self, x: Tensor) -> Tensor:
         return x.repeat_interleave(self.config.heads // self.config.kv_heads, 1)
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, rows: Tensor | None = None) -> Tensor:
         q, k, v = self.qkv(x, cos, sin)
         if x.is_cuda:  # its own kernel is the fastest there
             out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-            return self.finish(x, out)
-        return self.finish(x, causal_attention(q, k, v))
+        else:
+            out = causal_attention(q, k, v)
+        return self.finish(x, out, rows)
 
 
 class Nano(nn.Module):
@@ -146,12 +152,13 @@ class Nano(nn.Module):
             if name.endswith(("attn_output.weight", "ffn_down.weight")):
                 nn.init.zeros_(weight)
 
-    def hidden(self, ids: Tensor) -> Tensor:
-        """The final norm's output for ids [batch, tokens]."""
+    def hidden(self, ids: Tensor, rows: Tensor | None = None) -> Tensor:
+        """The final norm's output for ids [batch, tokens], or for `rows` of it."""
         cos, sin = self._tables(0, ids.shape[1])
         x = self.token_embd(ids)
-        for block in self.blk:
+        for block in self.blk[:-1]:
             x = block(x, cos, sin)
+        x = self.blk[-1](x, cos, sin, rows)
         return self.output_norm(x)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -160,8 +167,7 @@ class Nano(nn.Module):
 
     def loss(self, ids: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
         """Cross entropy of the chosen rows (indices into batch × tokens), one value a row."""
-        hidden = self.hidden(ids).flatten(0, 1)[rows]
-        logits = F.linear(hidden, self.token_embd.weight)
+        logits = F.linear(self.hidden(ids, rows), self.token_embd.weight)
         return F.cross_entropy(logits.float(), labels, reduction="none")
 
     def extend(self, ids: Tensor, cache: list[tuple[Tensor, Tensor]]) -> Tensor:

@@ -147,7 +147,7 @@ def error(writer: Writer) -> Round:
 def some_settings(writer: Writer, size: int) -> Settings:
     """A configuration file; now and then with a key that repeats or comments that name keys."""
     roll = writer.rng.random()
-    return make_settings(writer.words, size, twice=roll < 0.2, said=0.2 <= roll < 0.33)
+    return make_settings(writer.words, size, twice=roll < 0.4, said=0.4 <= roll < 0.6)
 
 
 def said_key(writer: Writer, items: Sequence[Setting]) -> str:
@@ -191,6 +191,8 @@ def double(writer: Writer) -> Round:
         if rng.random() < 0.65:
             settings = make_settings(writer.words, max(2, writer.lines()))
             first, second = said_key(writer, settings.items), said_key(writer, settings.items)
+            if solve.same_key(first, second):
+                continue
             files = workspace(writer, {settings.path: settings.text})
             replies = [
                 solve.value(files, settings.path, asked, settings.items)

@@ -182,7 +182,7 @@ def make_settings(
     Args:
         words: what it is written with.
         size: how many.
-        twice: one key stands in two or three places.
+        twice: one key, or each of a section, stands in two or three places.
         said: comments name settings in words that their keys do not have.
     """
     rng = words.rng
@@ -196,8 +196,11 @@ def make_settings(
     items: list[Setting] = []
     names = _names(words, form, size)
     if twice:
-        names += rng.choices(names, k=1) * rng.choice((1, 1, 2))
-        rng.shuffle(names)
+        if form.sections and rng.random() < 0.35:  # sections alike: [primary] and [replica]
+            names = names[:6] * rng.choice((2, 2, 3))
+        else:
+            names += rng.choices(names, k=1) * rng.choice((1, 1, 2))
+            rng.shuffle(names)
     say = rng.choice(form.comment.split("|"))
     ways = rng.choice((form.lines.split("|"), [rng.choice(form.lines.split("|"))]))
     short = {"{W}": lambda: words.word().capitalize()}

@@ -135,7 +135,7 @@ def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -
         return Reply((call,), f"There is no {asked} in {path}.")
     places = {item.line: item for item in items}
     found = [places[number] for _, number, _ in hits if number in places]
-    found = [item for item in found if _same(item.key, asked)] or found
+    found = [item for item in found if same_key(item.key, asked)] or found
     if found and any(item.key != found[0].key for item in found):
         return Reply((call,), "; ".join(f"{item.key} is {item.value}" for item in found[:4]))
     if len(found) == 1:
@@ -153,7 +153,7 @@ def value(files: MemoryFiles, path: str, asked: str, items: Sequence[Setting]) -
     return Reply((call, read), f"{after[0].key} is {after[0].value}")
 
 
-def _same(key: str, asked: str) -> bool:
+def same_key(key: str, asked: str) -> bool:
     """Whether a key is the one that was asked for, however it is written."""
     return re.sub(r"[ _.-]", "", key).lower() == re.sub(r"[ _.-]", "", asked).lower()
 
@@ -169,7 +169,7 @@ def any_value(
         return Reply((call,), f"No file mentions {asked}.")
     places = {(path, item.line): item for path, several in items.items() for item in several}
     found = [(path, places[path, number]) for path, number, _ in hits if (path, number) in places]
-    found = [(path, item) for path, item in found if _same(item.key, asked)] or found[:4]
+    found = [(path, item) for path, item in found if same_key(item.key, asked)] or found[:4]
     if not found:
         return None
     return Reply(

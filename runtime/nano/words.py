@@ -279,14 +279,14 @@ class Lexicon:
         if rng.random() >= deep:
             return name
         folder = self.folder()
-        if rng.random() < 0.2:
+        if rng.random() < 0.3:
             folder += "/" + "/".join(self.word() for _ in range(rng.randint(1, 3)))
         return f"{folder}/{name}"
 
     def _name(self, extension: str) -> str:
-        """A file's name; one in eight is not a word, a dot and an extension."""
+        """A file's name; one in four is not a word, a dot and an extension."""
         rng = self.rng
-        roll = rng.random() * (1 if self.odd else 5)
+        roll = rng.random() * (1 if self.odd else 4)
         if roll < 0.2:
             return rng.choice((rng.choice(BARE), self.word(), self.word().capitalize()))
         if roll < 0.35:

@@ -122,9 +122,9 @@ def test_a_model_out_of_its_mind(engine: Engine, folder: Path, seed: int) -> Non
 def test_overflow_on_the_real_engine(engine: Engine, folder: Path) -> None:
     """A file that does not fit ends the run with the lengths; a smaller question still works."""
     (folder / "app.log").write_text("10:00 ERROR disk full again and again\n" * 60)
-    agent = Agent(engine, workspace=folder, context=512, trace=False, max_tokens=64)
+    agent = Agent(engine, workspace=folder, context=512, trace=False, max_tokens=160)
 
-    with pytest.raises(ContextOverflowError, match=r"read_file \(message 3\)"):
+    with pytest.raises(ContextOverflowError, match=r"search \(message 3\)"):
         agent.run(QUESTIONS[0])
 
     *_, last = agent.stream("hello")

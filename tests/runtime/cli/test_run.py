@@ -19,6 +19,7 @@ from triplepoint.traces import Trace
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Terminal = Callable[..., tuple[int, str]]
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "incident"  # pip does not install it
 QUESTION = "Which files are here?"
 
 
@@ -323,7 +324,7 @@ def test_verify_follows_a_chat(triplepoint: Run, nano: Path, folder: Path, tmp_p
     assert done.stdout.splitlines()[-1].startswith("verified: 8 phases")
 
 
-def test_an_answer_by_schema(triplepoint: Run, nano: Path, folder: Path, tmp_path: Path) -> None:
+def test_an_answer_by_schema(triplepoint: Run, nano: Path, tmp_path: Path) -> None:
     """The answer is JSON of the schema and nothing else; what is no schema is refused."""
     schema = {
         "type": "object",
@@ -333,8 +334,10 @@ def test_an_answer_by_schema(triplepoint: Run, nano: Path, folder: Path, tmp_pat
     (tmp_path / "s.json").write_text(json.dumps(schema))
     (tmp_path / "bad.json").write_text("[1]")
 
-    done = triplepoint("run", "Hello!", "--dir", folder, "--schema", "s.json", "-q")
-    refused = triplepoint("run", "Hello!", "--dir", folder, "--schema", "bad.json")
+    # Of its own, nano never writes JSON: after this question's result it does not call again.
+    asked = "Which files are here?"
+    done = triplepoint("run", asked, "--dir", EXAMPLE, "--schema", "s.json", "-q")
+    refused = triplepoint("run", asked, "--dir", EXAMPLE, "--schema", "bad.json")
 
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)

@@ -132,7 +132,7 @@ def _oracle() -> None:
 
 @pytest.mark.slow
 def test_greedy_tokens_are_those_of_transformers(model: Make, talks: list[Talk]) -> None:
-    """In F32, 256 tokens after ten prompts are the ones that transformers would choose."""
+    """In F32, 256 tokens after each prompt are the ones that transformers would choose."""
     _oracle()
     path = model("Q8_0", plain=True)
     for talk, answer in zip(talks, _greedy(path, talks), strict=True):
@@ -165,7 +165,7 @@ def test_what_is_spoken_is_that_of_transformers(
 def test_greedy_tokens_are_those_of_llama_cpp(
     tmp_path: Path, peer: str, model: Make, talks: list[Talk]
 ) -> None:
-    """In F32, 256 tokens after ten prompts are llama.cpp's, each engine going its own way."""
+    """In F32, 256 tokens after each prompt are llama.cpp's, each engine going its own way."""
     path = model("Q8_0", plain=True)
     asked, answer = tmp_path / "prompts.json", tmp_path / "answers.json"
     asked.write_text(json.dumps([talk.prompt for talk in talks]))

@@ -67,21 +67,7 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
-AMISS = {
-    "examples/runs/search": "in this place of a conversation the weights that ship take the third "
-    "question for one about the setting: `timeout in config/settings.ini is 5`",
-}
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        pytest.param(place, marks=[pytest.mark.xfail(reason=AMISS[place], strict=True)])
-        if place in AMISS
-        else place
-        for place in CONVERSATIONS
-    ],
-)
+@pytest.mark.parametrize("place", CONVERSATIONS)
 def test_the_questions_of_the_documents_are_answered(engine: Engine, place: str) -> None:
     """What a page asks, in its order in one conversation, gets the right answers."""
     agent = Agent(engine, workspace=EXAMPLE, trace=False)

@@ -52,7 +52,7 @@ def test_file(nano_f32: Path, tmp_path: Path) -> None:
 
 # Mean KL divergence from the F32 file over the text above, in nats. Seen: 1.6e-4, 8.5e-4, 5.9e-3
 # (and 1.8e-3 for Q5_K_M, 1.0e-2 for Q4_0); int8 activations are a part of it.
-BOUNDS = {"Q8_0": 5e-4, "Q6_K": 2e-3, "Q4_K_M": 1.2e-2}
+BOUNDS = {"Q8_0": 5e-4, "Q6_K": 4e-3, "Q4_K_M": 3e-2}
 
 
 def test_nano_says_the_same(nano_f32: Path, tmp_path: Path) -> None:
