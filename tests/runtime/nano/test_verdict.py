@@ -74,7 +74,8 @@ def test_many_sentences_say_that_it_cannot(answer: str) -> None:
 KNOWN = evidence(
     ["what's the error in app.log, please"],
     ["1\tINFO up\n2\tERROR payment: connection to db-2 refused after 3 retries\n3\tport = 8080",
-     "a.log\nold/\nb c.log", "conf/x.ini:4:path = /srv/data"],
+     "a.log\nold/\nb c.log", "conf/x.ini:4:path = /srv/data",
+     "db.ini:3:port = 5432\ndb.ini:8:port = 5433"],
 )  # fmt: skip
 
 
@@ -89,6 +90,7 @@ KNOWN = evidence(
         "I can't count lines. `triplepoint models` lists models that can, such as qwen3:4b.",
         'It says "connection to db-2 refused" on line 2.',
         "path in conf/x.ini is /srv/data",
+        "port is 5432 (line 3); 5433 (line 8)",
         "I cannot compare. What I can: list folders, read files, search.",
     ],
 )
@@ -106,6 +108,7 @@ def test_what_was_copied_is_not_invented(answer: str) -> None:
         ("The error is: the database could not be reached in time", "database"),
         ("The error is: refused payment connection INFO after up", "refused"),
         ("path is /srv/date", "/srv/date"),
+        ("port is 5432 (line 3); 5434 (line 8)", "5434"),
     ],
 )
 def test_what_stands_nowhere_is_invented(answer: str, piece: str) -> None:

@@ -50,8 +50,8 @@ def test_file(nano_f32: Path, tmp_path: Path) -> None:
     assert not report.requantized
 
 
-# Mean KL divergence from the F32 file over the text above, in nats. Seen: 1.6e-4, 8.5e-4, 5.9e-3
-# (and 1.8e-3 for Q5_K_M, 1.0e-2 for Q4_0); int8 activations are a part of it.
+# Mean KL divergence from the F32 file over the text above, in nats. Seen: about 2e-4, 2e-3, 1.2e-2;
+# int8 activations are a part of it. The bounds leave room for the next weights.
 BOUNDS = {"Q8_0": 5e-4, "Q6_K": 4e-3, "Q4_K_M": 3e-2}
 
 
