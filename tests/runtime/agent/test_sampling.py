@@ -12,7 +12,7 @@ from triplepoint import Agent, Engine, Sampling, TextDelta, Trace
 from triplepoint.runtime.inference.sampling import file_sampling
 from triplepoint.runtime.replay.replay import verify
 
-HOT = Sampling(temperature=2.0, top_k=50, top_p=0.98, repeat_penalty=1.2, seed=3)
+HOT = Sampling(temperature=4.0, top_k=50, top_p=0.98, repeat_penalty=1.2, seed=3)
 
 
 def test_a_stop_text_ends_the_answer(scripted: MakeEngine) -> None:
@@ -90,16 +90,19 @@ def _said(folder: Path, trace: Path | bool, threads: int, chunk: int, **settings
 
 
 def test_the_same_seed_gives_the_same_text(folder: Path, tmp_path: Path) -> None:
-    """With another number of threads, and read in other chunks; another seed says other things.
+    """With another number of threads, and read in other chunks; other seeds say other things.
 
     The run verifies in a replay, penalties and all.
     """
     one = _said(folder, tmp_path / "run.jsonl", 1, 512, sampling=HOT)
     two = _said(folder, False, 2, 32, sampling=HOT)
-    other = _said(folder, False, 2, 32, sampling=Sampling(**{**HOT.given(), "seed": 4}))
+    others = [
+        _said(folder, False, 2, 32, sampling=Sampling(**{**HOT.given(), "seed": seed}))
+        for seed in (4, 5, 6, 7)
+    ]
 
     assert one == two
-    assert one != other
+    assert any(one != other for other in others)
 
 
 def test_calls_are_sampled_under_the_grammar(scripted: MakeEngine, folder: Path) -> None:

@@ -157,7 +157,7 @@ def test_where_nano_cannot(command: Command, folder: Path) -> None:
     """The best model for this machine is named on stderr; not to who has chosen, nor with -q."""
     status, shown, errors = command("run", "--dir", str(folder), QUESTION)
     assert status == 0
-    assert "I can only answer questions about the files in this folder." in shown
+    assert "I cannot do that; I can list folders, search files" in shown
     statistics, line = errors.splitlines()
     assert line.startswith("triplepoint: the embedded model is small; ")
     assert "TTFT" in statistics
