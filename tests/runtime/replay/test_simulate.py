@@ -138,7 +138,7 @@ def test_a_fork_and_a_compaction_do_their_work(
 ) -> None:
     """What a fork took over is filled in before its first phase; a dropped tail is dropped."""
     with Agent(engine, workspace=folder, trace=False) as agent:
-        agent.run("What's the error in app.log?")
+        agent.run("Which file mentions health?")  # a long result
         fork = agent.fork(trace=tmp_path / "fork.jsonl")
         fork.run(QUESTIONS[1])
         fork.compact()
