@@ -289,7 +289,7 @@ def rm(args: argparse.Namespace, output: Output) -> int:
 
     def by_name(name: str) -> Path:
         path = resolve(name, default_folder())
-        if path.resolve().parent == examples.folder().resolve():
+        if examples.holds(path):
             raise TraceError(f"{path} is a run of the library; it is not removed")
         if not path.is_file():
             raise TraceError(f"there is no trace {path}")

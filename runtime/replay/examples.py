@@ -13,7 +13,7 @@ SUFFIX = ".jsonl"
 def root() -> Path:
     """The checkout: where this file is, or, if pip installed it without its examples, here."""
     package = Path(__file__).parents[2]
-    return package if (package / "examples" / "incident").is_dir() else Path.cwd()
+    return package if _is_checkout(package) else Path.cwd()
 
 
 def folder() -> Path:
@@ -24,6 +24,16 @@ def folder() -> Path:
 def names() -> list[str]:
     """The recorded runs that are there."""
     return sorted(path.stem for path in folder().glob(f"*{SUFFIX}"))
+
+
+def holds(path: Path) -> bool:
+    """Whether a file is a recorded run of some checkout, this one or another."""
+    folder = path.resolve().parent
+    return folder.parts[-2:] == ("examples", "runs") and _is_checkout(folder.parents[1])
+
+
+def _is_checkout(folder: Path) -> bool:
+    return (folder / "examples" / "incident").is_dir()
 
 
 def load(name: str) -> Trace:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from triplepoint.runtime.replay import examples
 from triplepoint.traces import Trace
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -66,10 +65,14 @@ def test_what_stays(triplepoint: Run, traces: Path, tmp_path: Path) -> None:
     assert "is not a trace" in done.stderr
     assert triplepoint("trace", "rm", "2025", "-y").returncode == 3
     assert triplepoint("trace", "rm", "20260103", "--all").returncode == 2
-    for name in examples.names()[:1]:
-        done = triplepoint("trace", "rm", examples.folder() / f"{name}.jsonl", "-y")
-        assert (done.returncode, name in examples.names()) == (3, True)
-        assert "a run of the library" in done.stderr
+
+    (tmp_path / "checkout" / "examples" / "incident").mkdir(parents=True)
+    (tmp_path / "checkout" / "examples" / "runs").mkdir()
+    kept = tmp_path / "checkout" / "examples" / "runs" / "mine.jsonl"
+    shutil.copy(next(traces.glob("20260103*")), kept)
+    done = triplepoint("trace", "rm", kept, "-y")
+    assert (done.returncode, kept.exists()) == (3, True)
+    assert "a run of the library" in done.stderr
 
 
 def test_the_oldest_go_when_there_are_too_many(
