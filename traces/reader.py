@@ -85,6 +85,11 @@ class Trace:
         """Text of an unfinished last line; None when the file ends with a whole one."""
         self._writer: TraceWriter | None = None
 
+    @property
+    def run(self) -> str:
+        """The run's identifier; empty before its first event."""
+        return self.events[0].run if self.events else ""
+
     @classmethod
     def load(cls, path: str | Path) -> Trace:
         """Read a trace file.

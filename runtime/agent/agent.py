@@ -366,7 +366,7 @@ class Agent(Generic[Output]):
             other.messages, other.turn = list(self.messages), self.turn
             other._checkpoints = list(self._checkpoints)
             start = run_start(other, "")
-            start.parent = self.trace.events[0].run
+            start.parent = self.trace.run
             other.trace.write(start)
             other.trace.write(History.of(self).event())
         if (phase := other.conversation.fork_from(self.conversation)) is not None:

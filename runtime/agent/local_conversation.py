@@ -245,8 +245,7 @@ class LocalConversation:
     def _append(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         agent, session, ledger, chat = run.agent, self.session, self.ledger, self.chat
         session.on_progress = agent.on_progress
-        if agent.trace.events:  # none yet where a recorded step is done again
-            session.label = agent.trace.events[0].run or session.label
+        session.label = agent.trace.run or session.label  # none where a recorded step is done again
         changed = ledger.first_difference(session.tokens)
         messages = [*agent.messages, *new]
         noted = len(chat.notes)

@@ -105,7 +105,7 @@ class Run:
         message = ""
         alarm = self._alarm()
         try:
-            yield RunStarted(trace.events[0].run, self.turn)
+            yield RunStarted(trace.run, self.turn)
             if self.turn == 1:
                 yield from map(Notice, agent.notes)
             yield from self._loop()

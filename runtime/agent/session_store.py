@@ -168,7 +168,7 @@ class SavedSession:
             VERSION,
             agent.engine.model.sha256,
             _told(agent),
-            agent.trace.events[0].run if agent.trace.events else "",
+            agent.trace.run,
             workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
             model_name=agent.engine.model.name,
             model_path=str(agent.engine.model.path),

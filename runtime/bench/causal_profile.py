@@ -23,7 +23,7 @@ from ...errors import EngineError
 from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE
 from ..physics.costs import Bound, Observation, PassCost, observe, pass_cost, predict
-from ..physics.latency_model import Efficiency, attainable
+from ..physics.latency_model import attainable
 from ..physics.roofline_probe import RooflineProbe
 from .calibration import all_threads, parts_of
 from .perturbed_graph import Perturbation, PerturbedGraph, perturbed
@@ -163,8 +163,7 @@ def _point(engine: Engine, turns: _Turns, tokens: int, start: int, limits: Roofl
     middle = sorted(range(count), key=lambda n: rounds[""][n])[count // 2]
     wall, spent = rounds[""][middle], stamps[middle]
     parts = {name: value / len(todo) for name, value in spent.items()}
-    known = engine.calibration
-    reached = known.efficiency if known else Efficiency()
+    _, reached = engine.attained
     least = predict(cost, engine.cost, machine, len(todo))
     rates = attainable(cost, engine.cost, machine, reached, len(todo))
     return Point(

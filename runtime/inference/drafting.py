@@ -102,7 +102,7 @@ class Drafter:
         self.saved_s += self._length_policy.saved(known, 0, seconds)
 
     def judge(self, number: int, right: bool) -> None:
-        """Guess `number` of a pass was what is chosen, or was not."""
+        """Draft `number` of a pass was what is chosen, or was not."""
         if self._match is not None:
             self._length_policy.compare(self._match.same + number, right)
         if right:

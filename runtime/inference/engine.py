@@ -333,6 +333,12 @@ class Engine:
         """What this model's kernels reach on this machine; None where it was not measured yet."""
         return calibration.load(calibration.path_of(self.cost, self.machine, self.kv))
 
+    @property
+    def attained(self) -> tuple[MachineProfile, Efficiency]:
+        """The machine's limits and what kernels reach of them: this model's, or a typical one's."""
+        known = self.calibration
+        return (known.machine, known.efficiency) if known else (self.machine, Efficiency())
+
     def apply_calibration(self, found: Calibration) -> None:
         """Take what was measured of this model, and choose anew by it how passes are run."""
         self.calibration = found
@@ -344,12 +350,11 @@ class Engine:
         profiles = swept.profiles if swept is not None else ()
         h, layers, kept = self.network.config.heads, self.network.config.layers, self.calibration
         passes = Passes(1, token_tile(h.group), 5 * layers + 4, 8 * layers + 4)
-        reached = Efficiency()
         if kept is not None:
-            passes, reached = kept.passes, kept.efficiency
+            passes = kept.passes
         machines = policy.by_threads(self.machine, profiles)
         plan = register_tiles.load(self.library) or register_tiles.default(self.target)
-        return policy.TuningInputs(self.cost, machines, reached, passes, self.target, plan)
+        return policy.TuningInputs(self.cost, machines, self.attained[1], passes, self.target, plan)
 
     def close(self) -> None:
         """End the threads; the engine runs no more passes."""

@@ -149,8 +149,7 @@ class PhaseMetrics:
         session = self._session
         engine = session.engine
         known = engine.calibration
-        machine = known.machine if known else engine.machine
-        reached = known.efficiency if known else Efficiency()  # of a typical machine
+        machine, reached = engine.attained
         prediction = predict(cost, engine.cost, machine, passes)
         rates = attainable(cost, engine.cost, machine, reached, passes)
         # Of passes that others shared its part counts, not the time that it waited for theirs.

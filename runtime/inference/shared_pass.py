@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...jit.kernels.attention import token_tile
 from ...traces.events import PassEvent
 from ..physics.costs import Part, PassCost, observe, part_cost, predict
-from ..physics.latency_model import Efficiency, LatencyEstimate, attainable
+from ..physics.latency_model import LatencyEstimate, attainable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,9 +94,7 @@ class SharedPass:
         engine, total = self.engine, PassCost()
         for place in range(self.sequences):
             total += self.cost(place)
-        known = engine.calibration
-        machine = known.machine if known else engine.machine
-        reached = known.efficiency if known else Efficiency()
+        machine, reached = engine.attained
         seen = observe(
             predict(total, engine.cost, machine),
             self.seconds,
@@ -149,8 +149,8 @@ class Forecasts:
         """What is known, as a line for people."""
         if not self.ratios:
             return "no pass had rows of several sequences"
-        errors = sorted(abs(ratio - 1.0) for ratio in self.ratios)
-        p50, p90 = (errors[min(len(errors) - 1, int(q * len(errors)))] for q in (0.5, 0.9))
+        errors = np.abs(np.array(self.ratios) - 1.0)
+        p50, p90 = np.quantile(errors, (0.5, 0.9))
         return (
             f"{len(errors):,} shared passes: {self.within(GOAL):.0%} took within {GOAL:.0%} of "
             f"what was predicted (error p50 {p50:.0%}, p90 {p90:.0%})"

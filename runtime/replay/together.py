@@ -16,6 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...errors import SettingError
 from ..forward.logits import ROWS
 from ..inference.shared_pass import Forecasts
@@ -76,8 +78,8 @@ class Turns:
 
     def quantile(self, name: str, share: float) -> float:
         """A quantile of ``ttft_s``, ``tpot_s`` or ``gaps_s`` over all jobs, in seconds."""
-        found = sorted(value for job in self.jobs for value in getattr(job, name))
-        return found[min(len(found) - 1, int(share * len(found)))] if found else 0.0
+        found = [value for job in self.jobs for value in getattr(job, name)]
+        return float(np.quantile(found, share)) if found else 0.0
 
 
 def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 3) -> list[Turns]:

@@ -64,9 +64,11 @@ def test_a_file_reads_back_as_written(file: Path, run_events: list[AnyEvent]) ->
 def test_a_trace_in_memory_numbers_its_events(run_events: list[AnyEvent]) -> None:
     """Without a file the events are numbered too: the timeline is in their order."""
     trace = Trace()
+    assert trace.run == ""
     for event in run_events:
         trace.write(event)
 
+    assert trace.run == run_events[0].run
     assert [event.seq for event in trace.events] == list(range(len(run_events)))
 
 
