@@ -41,6 +41,7 @@ KEPT: dict[str, set[str]] = {
             "shared_passes",
             "sequences",
             "recomputed_tokens",
+            "recalled_bytes",
             "reread_tokens",
             "wall_s",
             "flops",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.attention import token_tile
@@ -13,8 +13,24 @@ from .layer_profile import layer_times
 
 if TYPE_CHECKING:
     from ..physics.machine import MachineProfile
-    from .runner import Rows, SharedPass
+    from .runner import Kind, Rows, SharedPass
     from .session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of passes, as the mean over the threads that ran them.
+
+    Attributes:
+        kernel_s: inside kernels; elementwise_s: in those that neither multiply by weights nor
+            attend; inside_s: in passes altogether.
+        active threads: threads that ran a pass, on average.
+    """
+
+    kernel_s: float = 0.0
+    elementwise_s: float = 0.0
+    inside_s: float = 0.0
+    active_threads: float = 1.0
 
 
 class PhaseMetrics:
@@ -33,35 +49,38 @@ class PhaseMetrics:
         cost = self._session.engine.cost
         self._touched = [0] * (cost.layers if cost.experts else 0)
 
-    def kernel_seconds(self) -> float:
-        """Mean time of a thread inside kernels since `reset`."""
-        work = sum(float(times.work_seconds().sum()) for times in self._session.measured.values())
-        return work / self.active_threads() + sum(n / p.rows * p.kernel_s for n, p in self._shared)
-
-    def rows_seconds(self) -> float:
-        """The part of it in kernels that neither multiply by weights nor attend."""
-        total = 0.0
+    def spent(self) -> Spent:
+        """What passes took since `reset`: of those that others shared, by its number of rows."""
+        kernel = elementwise = inside = active_threads = 0.0
+        passes = len(self._shared)
         for plan, times in self._session.measured.items():
             if times.passes:
-                work = times.work_seconds().sum(axis=0)
-                total += float(work[plan.rows].sum())
-        part = sum(n / p.rows * p.elementwise_s for n, p in self._shared)
-        return total / self.active_threads() + part
-
-    def pass_seconds(self) -> float:
-        """Time inside passes since `reset`: of those that others shared, by its number of rows."""
-        alone = self._session.measured.values()
-        own = sum(float((t.work_seconds() + t.wait_seconds()).sum()) for t in alone)
-        return own / self.active_threads() + sum(n / p.rows * p.seconds for n, p in self._shared)
-
-    def active_threads(self) -> float:
-        """Threads that run a pass since `reset`, on average."""
-        all_ = self._session.measured.values()
-        passes = sum(times.passes for times in all_) + len(self._shared)
-        if not passes:
-            return self._session.engine.pool.active
-        threads = sum(p.threads for _, p in self._shared)
-        return (sum(times.active_threads for times in all_) + threads) / passes
+                seconds = plan.seconds(times)
+                kernel += seconds[0]
+                elementwise += seconds[1]
+                inside += seconds[2]
+                passes += times.passes
+                active_threads += times.active_threads
+        for _, shared in self._shared:
+            active_threads += shared.threads
+        active_threads = (
+            active_threads / passes if passes else float(self._session.engine.pool.active)
+        )
+        kernel, elementwise, inside = (
+            kernel / active_threads,
+            elementwise / active_threads,
+            inside / active_threads,
+        )
+        shares: dict[Kind, tuple[float, float]] = {}
+        for rows, shared in self._shared:
+            found = shares.get(shared.kind)
+            if found is None:
+                found = shares[shared.kind] = shared.kind.shares()
+            seconds = rows / shared.rows * shared.seconds
+            kernel += found[0] * seconds
+            elementwise += found[1] * seconds
+            inside += seconds
+        return Spent(kernel, elementwise, inside, active_threads)
 
     def cost(self, rows: Rows, start: int) -> PassCost:
         """Counts of a pass that computed `rows` from position `start` on.
@@ -121,7 +140,7 @@ class PhaseMetrics:
         ids: list[int],
         before: int,
         wall: float,
-        kernel: float,
+        spent: Spent,
         cost: PassCost,
         passes: int,
         plan: str,
@@ -129,7 +148,8 @@ class PhaseMetrics:
     ) -> PhaseEvent:
         """The event of a phase that has ended; it is the session's last one.
 
-        adopted: of `ids`, the first ones, which another session had computed.
+        spent: what `spent` told at its end. adopted: of `ids`, the first ones, which another
+        session had computed.
         """
         session = self._session
         engine = session.engine
@@ -139,8 +159,9 @@ class PhaseMetrics:
         prediction = predict(cost, engine.cost, machine, passes)
         rates = attainable(cost, engine.cost, machine, reached, passes)
         # Of passes that others shared its part counts, not the time that it waited for theirs.
-        inside = self.pass_seconds() if self._shared else wall
-        seen = observe(prediction, inside, kernel, rates, self.rows_seconds())
+        inside = spent.inside_s if self._shared else wall
+        seen = observe(prediction, inside, spent.kernel_s, rates, spent.elementwise_s)
+        shares = seen.shares
         computed, start = len(ids) - adopted, before + adopted
         bound, seconds = self._expected(phase, computed, start, passes, prediction)
         event = PhaseEvent(
@@ -156,6 +177,7 @@ class PhaseMetrics:
             cached_tokens=start,
             shared_tokens=adopted,
             recomputed_tokens=session.recomputed,
+            recalled_bytes=session.recalled,
             shared_passes=len(self._shared),
             sequences=self._company(passes),
             wall_s=wall,
@@ -165,7 +187,7 @@ class PhaseMetrics:
             mbu=seen.mbu,
             dispatch_share=seen.dispatch_share,
             limit_share=seen.limit_share,
-            threads=round(self.active_threads()),
+            threads=round(spent.active_threads),
             plan=plan,
             memory_level=prediction.level,
             experts=self._experts(cost, passes),
@@ -173,9 +195,9 @@ class PhaseMetrics:
             token_ids=ids,
             passes=passes,
             predicted_s=prediction.as_dict(),
-            bound_shares={str(name): share for name, share in seen.shares.items()},
+            bound_shares={str(name): share for name, share in shares.items()},
         )
-        session.recomputed = 0
+        session.recomputed = session.recalled = 0
         event.tuning = engine.tuning.phase(phase == "decode", computed, start, passes, wall)
         if session.profile:
             event.layers = layer_times(session.measured)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...errors import ContextOverflowError
@@ -25,7 +25,13 @@ class DryRunSession:
         self.last_phase: PhaseEvent | None = None
         self.on_progress: Any = None
 
-    def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
+    def prefill(
+        self,
+        ids: Sequence[int],
+        *,
+        purpose: str = "prompt",
+        check: Callable[[], None] | None = None,
+    ) -> PhaseEvent:
         """Append `ids`.
 
         Raises:
@@ -33,6 +39,8 @@ class DryRunSession:
         """
         if len(self.tokens) + len(ids) > self.context:
             raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
+        if check is not None:
+            check()
         before = self.n_cached
         self.tokens += ids
         self.n_cached = len(self.tokens)
