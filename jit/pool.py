@@ -58,6 +58,7 @@ class Pool:
         self.threads = threads
         self.closed = False
         self._block = aligned(executor.POOL_SLOTS, np.int64)
+        self._slots = self._block.data  # a number of its own at a third of numpy's price
         # pthread_mutex_t and pthread_cond_t are at most 64 bytes wherever there are pthreads.
         self._locks = aligned((2, 16), np.int64)
         self._c = _c_library()
@@ -151,12 +152,12 @@ class Pool:
 
     @property
     def active(self) -> int:
-        return int(self._block[executor.ACTIVE])
+        return self._slots[executor.ACTIVE]
 
     @active.setter
     def active(self, count: int) -> None:
         assert 1 <= count <= self.threads, (count, self.threads)
-        self._block[executor.ACTIVE] = count
+        self._slots[executor.ACTIVE] = count
         self._worker_cores = frozenset(self._cores[: count - 1])
 
     def set_spin(self, barrier_s: float, idle_s: float) -> None:
@@ -167,20 +168,20 @@ class Pool:
     @property
     def parks(self) -> int:
         """How often a worker has parked between two passes, because none came while it spun."""
-        return int(self._block[executor.PARKS])
+        return self._slots[executor.PARKS]
 
     def wake(self) -> None:
         """Wake the workers that have parked, since a pass will soon come.
 
         Between passes only, as with `run`: in the midst of one, its threads would not come.
         """
-        if self._block[executor.START_PARKED] and not self.closed:
+        if self._slots[executor.START_PARKED] and not self.closed:
             self._wake(self._address)
 
     @property
     def parked(self) -> bool:
         """Whether a worker sleeps until the next pass."""
-        return bool(self._block[executor.START_PARKED])
+        return self._slots[executor.START_PARKED] != 0
 
     def await_workers(self, patience_s: float) -> bool:
         """Wake the workers that have parked; whether all had a core again in so many seconds.
@@ -212,14 +213,14 @@ class Pool:
 
     def stop(self) -> None:
         """End the running pass at its next barrier; from any thread."""
-        self._block[executor.STOP] = 1
+        self._slots[executor.STOP] = 1
 
     @property
     def stopped(self) -> bool:
-        return bool(self._block[executor.STOP])
+        return self._slots[executor.STOP] != 0
 
     def clear_stop(self) -> None:
-        self._block[executor.STOP] = 0
+        self._slots[executor.STOP] = 0
 
     def close(self) -> None:
         """End the workers; the pool runs no more."""

@@ -112,6 +112,13 @@ class TapeTimes:
         self.stats[:] = 0
         self.passes = self.active_threads = 0
 
+    def sums(self, kinds: np.ndarray) -> list[float]:
+        """Seconds of all threads since `reset`, added up by kind.
+
+        kinds: float64 [kinds, values of `stats`], 1 for what counts.
+        """
+        return (kinds @ self.stats.reshape(-1) / self._rate).tolist()
+
     def work_seconds(self) -> np.ndarray:
         """float64 [threads, ops]: time inside kernels since `reset`."""
         return self.stats[:, : self._ops, 0] / self._rate

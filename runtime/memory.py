@@ -94,6 +94,15 @@ def drop(data: np.ndarray) -> None:
         _advise(start, end - start, "MADV_DONTNEED")
 
 
+def give_up(data: np.ndarray) -> int:
+    """Give back the memory of the system pages that lie wholly in `data`; so many bytes."""
+    start = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+    if size > 0:
+        _advise(start, size, "MADV_DONTNEED")
+    return max(0, size)
+
+
 def _advise(start: int, nbytes: int, advice: str) -> None:
     """What a system does not know or do costs memory or speed, but nothing else."""
     madvise = _madvise()

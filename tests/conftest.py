@@ -62,6 +62,14 @@ def quick_profiles() -> None:
     machine.SAMPLES = 1
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_spill() -> None:
+    """Leave the user's disk alone: only the tests of it spill pages, to folders of their own."""
+    from triplepoint.runtime.inference import spill
+
+    spill.MOST_BYTES = 0
+
+
 @pytest.fixture(scope="session")
 def peer() -> str:
     """A Python that has llama-cpp-python, be it this one or not."""

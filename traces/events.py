@@ -151,6 +151,8 @@ class PhaseEvent(Event):
     """Of `tokens`, those that another session of the engine had computed."""
     recomputed_tokens: int = 0
     """Tokens whose pages others needed before: they were, or will be, computed again."""
+    recalled_bytes: int = 0
+    """Bytes of pages that were read back from disk; their tokens are among `shared_tokens`."""
     reread_tokens: int = 0
     """Tokens that were computed again, mostly because thinking before them was dropped."""
     miss: MissRecord | None = None

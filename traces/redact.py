@@ -40,6 +40,7 @@ KEPT: dict[str, set[str]] = {
             "shared_tokens",
             "shared",
             "recomputed_tokens",
+            "recalled_bytes",
             "reread_tokens",
             "wall_s",
             "flops",

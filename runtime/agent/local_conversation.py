@@ -282,7 +282,7 @@ class LocalConversation:
             if len(session.tokens) > keep:
                 session.truncate(keep)
             reused = session.n_cached
-            phase = session.prefill(ledger.ids[keep:], purpose=purpose)
+            phase = session.prefill(ledger.ids[keep:], purpose=purpose, check=run.check_stop)
         except BaseException:
             # The messages were not read: as if they had never been sent.
             self.rewind(Mark(before, len(self._thoughts.cuts)))

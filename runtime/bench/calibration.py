@@ -162,7 +162,7 @@ class Sampler:
         phase = session.last_phase
         assert phase is not None, "a phase has just ended"
         each = 1.0 / phase.passes if case.generate else 1.0
-        active_threads = session.metrics.active_threads()
+        active_threads = session.metrics.spent().active_threads
         found = parts_of(session.measured, active_threads)
         parts = {name: seconds * each for name, seconds in found.items()}
         start = case.start + (case.generate - 1) // 2 if case.generate else case.start

@@ -16,6 +16,7 @@ from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE, page_bytes
 from ...jit.kernels.panels import FORMATS
 from ...jit.targets import TARGETS
+from ..forward.kv import kept
 from ..hub.aliases import KnownModel, known_models
 from ..physics import calibration
 from ..physics.costs import ModelCost
@@ -133,7 +134,8 @@ def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
         return estimate(cost, machine, _USUAL, usual, tokens, start)
 
     memory = cost.body_bytes + cost.expert_bytes + cost.head_bytes + _OVERHEAD
-    memory += round(CONTEXT * cost.kv_bytes)
+    windows = *cost.windows, *(0,) * (cost.layers - len(cost.windows))
+    memory += round(kept(CONTEXT, windows) * cost.kv_bytes)
     return Reach(
         model,
         memory,

@@ -28,7 +28,6 @@ from ...jit.kernels.batch import (
     TILE_SLOTS,
     describe,
 )
-from ...jit.kernels.kvcache import layer_offsets
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
 from ...jit.targets import CpuTarget
@@ -87,7 +86,7 @@ class GraphBuilder:
         self._tile = attention.token_tile(heads.group)
         # Plain memory views: a number of their own costs a third of what one of numpy's does.
         self._fast = tuple(
-            x.reshape(-1).data for x in (self.state, self.rows, self.tiles, self.ids)
+            x.reshape(-1).data for x in (self.state, self.rows, self.tiles, self.ids, self.wanted)
         )
         self.panels = aligned(1, np.int32)  # of the output head, which of them the pass takes
         self._listed = 0  # how many of them a pass has taken, if it did not take all
@@ -103,6 +102,8 @@ class GraphBuilder:
         panels: of the output head, those that are wanted; None: all.
         """
         tokens, outputs, tiles = self._one_row(spans[0]) if self.decode else self._rows(spans)
+        for count in self.experts_hit:
+            count[0] = 0
         state, kv_heads = self._fast[0], self.heads.kv_heads
         state[TOKENS], state[OUT_COUNT] = tokens, outputs
         state[ROPE_UNITS] = -(-tokens // rope.TOKENS) * kv_heads
@@ -112,12 +113,10 @@ class GraphBuilder:
             self._list_panels(panels)
         state[CAP_UNITS] = outputs * argmax.PARTS
         state[PAIRS] = tokens * self.pairs
-        for count in self.experts_hit:
-            count[0] = 0
 
     def _one_row(self, span: Span) -> tuple[int, int, int]:
         """The descriptor of one row: the other slots are zeros for good."""
-        _, row, tile, ids = self._fast
+        _, row, tile, ids, _ = self._fast
         ids[0] = span.ids[0]
         row[ROW_POSITION], row[ROW_TABLE] = span.start, span.table
         tile[COUNT], tile[START], tile[TABLE] = 1, span.start, span.table
@@ -126,12 +125,19 @@ class GraphBuilder:
     def _rows(self, spans: Sequence[Span]) -> tuple[int, int, int]:
         """Write the descriptor; numbers of rows, of wanted ones and of tiles."""
         at = outputs = 0
-        for span in spans:
-            end, wanted = at + len(span.ids), span.outputs
-            self.ids[at:end] = span.ids
-            self.wanted[outputs : outputs + wanted] = range(end - wanted, end)
-            at, outputs = end, outputs + wanted
-        places = [(span.start, len(span.ids), span.table) for span in spans]
+        one, rows = self._fast[3], self._fast[4]
+        places: list[tuple[int, int, int]] = []
+        for table, start, ids, wanted in spans:
+            count = len(ids)
+            if count == 1:
+                one[at] = ids[0]
+            else:
+                self.ids[at : at + count] = ids
+            at += count
+            for row in range(at - wanted, at):
+                rows[outputs] = row
+                outputs += 1
+            places.append((start, count, table))
         return at, outputs, describe(self.rows, self.tiles, places, self._tile)
 
     def _list_panels(self, panels: np.ndarray | None) -> None:
@@ -248,7 +254,7 @@ class GraphBuilder:
         h, kv = self.heads, self.kv
         sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
         rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
-        k_at, v_at = layer_offsets(kv.format, self._layer, h.kv_heads, h.head_dim)
+        k_at, v_at = kv.offsets(self._layer)
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
         bias = cos if biases is None else biases

@@ -1,5 +1,9 @@
 """The KV cache of one session: pages of 256 positions, made as the context grows.
 
+Layers with a sliding window lie behind the others in a page. Where no sequence can see their part
+of a page any more its memory is given back: such a page still serves all that go on behind it, but
+a sequence that goes back there has to be computed anew.
+
 Pages are shared: by forks, and by sessions that begin with the same tokens (`prefix_cache.py`).
 Whoever made a page may go on filling it behind what the others rely on; a cache that would write
 anything else on a page that is not its own takes a copy first.
@@ -11,15 +15,18 @@ import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
+from ...jit.kernels.kvcache import PAGE, KVFormat, layer_offsets, page_bytes
 from ...jit.pool import aligned
-from ..memory import HUGE_PAGE, Arena
+from ..memory import HUGE_PAGE, Arena, give_up
 
 BASE = aligned(8, np.int64)
 """What page tables are named by their distance from, so that a tape serves every sequence."""
+
+SLACK = PAGE  # positions behind a window that stay: a text is cut back by a few tokens now and then
 
 # Of the counts of all pages. Caches are let go of by the garbage collector, which may run in any
 # thread and in the midst of another change of a count: hence reentrant. The count is then too high
@@ -34,39 +41,78 @@ class Page:
         data: uint8 [page_bytes]; on a cache line.
         nbytes: memory that it takes.
         refcount: how many caches, and places of the prefix cache, have it.
+        viewers: how many of them still want the layers with windows; whole: whether they are there.
         writer: the table of the cache that may fill it up; 0: none.
         fixed: its first positions, which others rely on.
     """
 
-    __slots__ = ("data", "fixed", "memory", "nbytes", "refcount", "writer")
+    __slots__ = (
+        "_layout",
+        "data",
+        "fixed",
+        "nbytes",
+        "refcount",
+        "viewers",
+        "whole",
+        "writer",
+    )  # fmt: skip
 
-    def __init__(self, data: np.ndarray, nbytes: int, writer: int, memory: KVMemory) -> None:
+    def __init__(self, data: np.ndarray, nbytes: int, writer: int, layout: KVLayout) -> None:
         self.data = data
         self.nbytes = nbytes
-        self.refcount = 1
+        self.refcount = self.viewers = 1
+        self.whole = len(data) == layout.page_bytes
         self.writer, self.fixed = writer, 0
-        self.memory = memory
+        self._layout = layout
         with _COUNTING:
-            memory.used += nbytes
+            layout.memory.used += nbytes
 
-    def share(self, positions: int) -> None:
-        """One more relies on its first positions."""
+    def share(self, positions: int, *, views: bool = True) -> None:
+        """One more relies on its first positions; `views`: in layers with windows, too."""
         with _COUNTING:
             self.refcount += 1
+            self.viewers += views
             self.fixed = max(self.fixed, positions)
 
-    def release(self) -> None:
-        """One less has it."""
+    def release(self, *, views: bool = True) -> None:
+        """One less has it; `views`: and it had wanted the layers with windows."""
         with _COUNTING:
             self.refcount -= 1
+            if views:
+                self.look_away()
             if not self.refcount:
-                self.memory.used -= self.nbytes
+                self._layout.memory.used -= self.nbytes
+
+    def claim(self, writer: int) -> bool:
+        """Whether nobody else has it; then this cache may write all of it."""
+        with _COUNTING:
+            if self.refcount > 1:
+                return False
+            self.writer, self.fixed = writer, 0
+            return True
+
+    def look_at(self) -> None:
+        """One of its holders wants the layers with windows again."""
+        with _COUNTING:
+            self.viewers += 1
+
+    def look_away(self) -> int:
+        """One of its holders wants them no more; bytes that this has made free."""
+        with _COUNTING:
+            self.viewers -= 1
+            if self.viewers or not self.refcount or not self.whole or not self._layout.window:
+                return 0
+            self.whole = False
+            freed = give_up(self.data[self._layout.far_bytes :])
+            self.nbytes -= freed
+            self._layout.memory.used -= freed
+            return freed
 
     @classmethod
-    def empty(cls, size: int, writer: int, memory: KVMemory) -> Page:
-        """A page of `size` zeros."""
-        arena = Arena(size)
-        return cls(arena.take(size), arena.nbytes, writer, memory)
+    def empty(cls, writer: int, layout: KVLayout) -> Page:
+        """A page of zeros."""
+        arena = Arena(layout.page_bytes)
+        return cls(arena.take(layout.page_bytes), arena.nbytes, writer, layout)
 
 
 @dataclass(slots=True)
@@ -86,7 +132,7 @@ class KVMemory:
         return 0 if self.budget is None else max(0, self.used + nbytes - self.budget)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KVLayout:
     """What the pages of a model are made of.
 
@@ -95,6 +141,7 @@ class KVLayout:
         tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
         capacity: positions that a sequence may have, a multiple of 256.
         memory: what all pages of this layout take.
+        windows: positions that a token sees in each layer; 0: all. None given: all in all.
     """
 
     format: KVFormat
@@ -104,10 +151,44 @@ class KVLayout:
     capacity: int
     tables: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     memory: KVMemory = field(default_factory=KVMemory)
+    windows: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def page_bytes(self) -> int:
         return page_bytes(self.format, self.layers, self.kv_heads, self.head_dim)
+
+    @cached_property
+    def window(self) -> int:
+        """The longest window of a layer; 0: there is none."""
+        return max(self.windows, default=0)
+
+    @cached_property
+    def far_bytes(self) -> int:
+        """Bytes of a page without the layers that have a window."""
+        full = self.layers - sum(window > 0 for window in self.windows)
+        return page_bytes(self.format, full, self.kv_heads, self.head_dim)
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """Of each layer, its place in a page: those with a window come last."""
+        windows = self.windows or (0,) * self.layers
+        order = sorted(range(self.layers), key=lambda layer: windows[layer] > 0)
+        return [order.index(layer) for layer in range(self.layers)]
+
+    def offsets(self, layer: int) -> tuple[int, int]:
+        """Byte offsets of a layer's K and V within a page."""
+        return layer_offsets(self.format, self._places[layer], self.kv_heads, self.head_dim)
+
+    def seen(self, positions: int, slack: int = 0) -> int:
+        """The first page that is seen in layers with windows from that position on."""
+        if not self.window:
+            return 0
+        return max(0, positions - self.window - slack) // PAGE
+
+    def goes_on(self, pages: Sequence[Page], positions: int) -> bool:
+        """Whether a sequence can go on behind so many positions of these pages."""
+        last = -(-positions // PAGE)
+        return all(page.whole for page in pages[self.seen(positions) : last])
 
 
 class KVCache:
@@ -129,15 +210,26 @@ class KVCache:
         self.pages = aligned(max(8, self.capacity // PAGE), np.int64)
         self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
         self._held: list[Page] = []
-        weakref.finalize(self, _release, self._held).atexit = False
+        self._first = [0]  # page whose layers with windows it wants
+        weakref.finalize(self, _release, self._held, self._first).atexit = False
 
     def reserve(self, positions: int) -> None:
         """Make sure that positions 0 … positions - 1 have a page."""
         while len(self._held) * PAGE < positions:
-            self._hold(len(self._held), Page.empty(self.page_bytes, self.table, self.layout.memory))
+            self._hold(len(self._held), Page.empty(self.table, self.layout))
+
+    def ready(self, start: int, end: int) -> bool:
+        """Whether it may write positions start … end - 1, on one page, as things are."""
+        index = start // PAGE
+        if end > (index + 1) * PAGE or index >= len(self._held):
+            return False
+        page = self._held[index]
+        return page.writer == self.table and start - index * PAGE >= page.fixed
 
     def wants(self, start: int, end: int) -> int:
         """Bytes of the pages that `make_writable` would make."""
+        if self.ready(start, end):
+            return 0
         new = max(0, -(-end // PAGE) - len(self._held))
         for index in range(start // PAGE, min(-(-end // PAGE), len(self._held))):
             new += not self._writes(self._held[index], start - index * PAGE)
@@ -152,17 +244,18 @@ class KVCache:
 
         A page that others rely on is copied if positions before `start` lie on it.
         """
+        if self.ready(start, end):
+            return
         self.reserve(end)
         for index in range(start // PAGE, -(-end // PAGE)):
             page = self._held[index]
-            if page.refcount == 1:
-                page.writer, page.fixed = self.table, 0
-            elif not self._writes(page, start - index * PAGE):
-                mine = Page.empty(self.page_bytes, self.table, self.layout.memory)
+            if not page.claim(self.table) and not self._writes(page, start - index * PAGE):
+                mine = Page.empty(self.table, self.layout)
                 if index * PAGE < start:
+                    assert page.whole, "what is seen is there"
                     mine.data[:] = page.data
                 self._hold(index, mine)
-                page.release()
+                page.release(views=index >= self._first[0])
 
     def fork(self, positions: int) -> KVCache:
         """Another cache whose first `positions` positions are those of this one.
@@ -173,22 +266,30 @@ class KVCache:
         other.adopt(self._held[: -(-positions // PAGE)], positions)
         return other
 
+    def goes_on(self, positions: int) -> bool:
+        """Whether a sequence can go on behind its first `positions` positions."""
+        return not self.layout.window or self.layout.goes_on(self._held, positions)
+
     def adopt(self, pages: Sequence[Page], positions: int) -> None:
         """Take pages of others in place of its own: their first `positions` positions."""
         assert -(-positions // PAGE) == len(pages), (positions, len(pages))
+        assert self.layout.goes_on(pages, positions), "what is seen is there"
         same = 0
         while same < min(len(pages), len(self._held)) and self._held[same] is pages[same]:
             same += 1
         self.clear(same)
+        first = self.layout.seen(positions, SLACK)
+        self._look_from(min(first, same))
+        self._first[0] = first
         for index, page in enumerate(pages[same:], same):
-            page.share(min(PAGE, positions - index * PAGE))
+            page.share(min(PAGE, positions - index * PAGE), views=index >= first)
             self._hold(index, page)
 
     def clear(self, keep: int = 0) -> None:
         """Let go of all pages but the first `keep`."""
-        for index in reversed(range(keep, len(self._held))):
-            self._held.pop().release()
-            self.pages[index] = 0
+        while len(self._held) > keep:
+            self._pop()
+        self._first[0] = min(self._first[0], keep)
 
     def truncate(self, positions: int) -> None:
         """Let go of the pages after the first `positions` that others hold too.
@@ -197,13 +298,49 @@ class KVCache:
         """
         for index in reversed(range(-(-positions // PAGE), len(self._held))):
             if self._held[index].refcount == 1:
-                return
-            self._held.pop().release()
-            self.pages[index] = 0
+                break
+            self._pop()
+        self.slide_back(positions)
+
+    def slide_back(self, positions: int) -> None:
+        """It goes on behind fewer positions than before: want what is seen from there.
+
+        Pages that follow are kept to be written again, but for those that are not whole.
+        """
+        behind = range(-(-positions // PAGE), len(self._held))
+        self.clear(next((n for n in behind if not self._held[n].whole), len(self._held)))
+        self._look_from(min(self._first[0], self.layout.seen(positions, SLACK)))
+
+    def slide(self, positions: int) -> None:
+        """So many positions are computed: let go of what lies behind the windows."""
+        first = self.layout.seen(positions, SLACK)
+        if first > self._first[0]:
+            self._look_from(first)
+
+    def _look_from(self, first: int) -> None:
+        """Want the layers with windows of its pages from there on, and of no others."""
+        # In these orders: after Ctrl-C in between a count may be too high, but never too low.
+        for index in reversed(range(first, self._first[0])):
+            if index < len(self._held):
+                self._held[index].look_at()
+            self._first[0] = index
+        for index in range(self._first[0], first):
+            self._first[0] = index + 1
+            if index < len(self._held):
+                self._held[index].look_away()
+
+    def _pop(self) -> None:
+        index = len(self._held) - 1
+        self._held.pop().release(views=index >= self._first[0])
+        self.pages[index] = 0
 
     def page(self, index: int) -> np.ndarray:
-        """The bytes of one page: uint8 [page_bytes], not to be written by the caller."""
-        return self._held[index].data
+        """The bytes of one page: uint8 [page_bytes], not to be written by the caller.
+
+        Without the layers that have a window, where they are let go of: uint8 [far_bytes].
+        """
+        page = self._held[index]
+        return page.data if page.whole else page.data[: self.layout.far_bytes]
 
     @property
     def held(self) -> Sequence[Page]:
@@ -211,9 +348,9 @@ class KVCache:
         return self._held
 
     def append(self, data: np.ndarray) -> None:
-        """Take in a further page as it is: uint8 [page_bytes] that may be written."""
-        assert len(data) == self.page_bytes, (len(data), self.page_bytes)
-        self._hold(len(self._held), Page(data, len(data), self.table, self.layout.memory))
+        """Take in a further page as `page` gave it: uint8 that may be written."""
+        assert len(data) in (self.page_bytes, self.layout.far_bytes), len(data)
+        self._hold(len(self._held), Page(data, len(data), self.table, self.layout))
 
     @property
     def nbytes(self) -> int:
@@ -226,10 +363,21 @@ class KVCache:
         return sum(page.nbytes for page in self._held if page.refcount > 1)
 
     def _hold(self, index: int, page: Page) -> None:
-        self._held[index : index + 1] = [page]
+        # In this order: Ctrl-C in between must not leave a page that kernels cannot find.
         self.pages[index] = page.data.ctypes.data
+        self._held[index : index + 1] = [page]
 
 
-def _release(pages: Sequence[Page]) -> None:
-    for page in pages:
-        page.release()
+def kept(positions: int, windows: Sequence[int]) -> float:
+    """Of so many positions, how many a sequence keeps in memory, on the average of its layers.
+
+    windows: of each layer; 0: it sees all.
+    """
+    near = min(positions, max(windows, default=0) + SLACK + PAGE)
+    local = sum(window > 0 for window in windows)
+    return positions - (positions - near) * local / max(1, len(windows))
+
+
+def _release(pages: Sequence[Page], first: Sequence[int]) -> None:
+    for index, page in enumerate(pages):
+        page.release(views=index >= first[0])

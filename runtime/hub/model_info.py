@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,14 +38,18 @@ class Memory:
     Attributes:
         weights: packed weights.
         kv_token: keys and values of a token, by format.
+        windows: tokens that are seen in each layer; 0: all.
     """
 
     weights: int
     kv_token: dict[str, float]
+    windows: Sequence[int] = ()
 
     def total(self, context: int, kv: str) -> int:
-        """Weights and a full context of so many tokens."""
-        return self.weights + math.ceil(context * self.kv_token[kv])
+        """Weights and a full context of so many tokens: of layers with windows, what they see."""
+        from ..forward.kv import kept
+
+        return self.weights + math.ceil(kept(context, self.windows) * self.kv_token[kv])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +167,13 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     from ..weights.loader import WeightLoader
 
     weights = WeightLoader(gguf, Library(targets.resolve(target), ObjectCache(None)))
-    config = models.build(gguf, weights).config
+    network = models.build(gguf, weights)
+    config = network.config
     kv_token = {
         kv: page_bytes(kv, config.layers, config.heads.kv_heads, config.heads.head_dim) / PAGE
         for kv in KV_FORMATS
     }
-    return Memory(weights.packed_bytes, kv_token)
+    return Memory(weights.packed_bytes, kv_token, tuple(network.windows))
 
 
 def _types(gguf: GGUFFile) -> dict[str, TypeShare]:

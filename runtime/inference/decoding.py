@@ -350,8 +350,7 @@ class Decoding:
         if row < len(logits.tokens):
             token = logits.tokens[row]
         else:
-            with engine.lock:
-                token = engine.runner.choose(logits, row, mask)
+            token = engine.runner.choose(logits, row, mask)
         if token < 0:
             raise EngineError(
                 "no token can be chosen: the logits are not finite, or none is allowed"
@@ -385,7 +384,7 @@ class Decoding:
             self._ids,
             before,
             self._wall,
-            session.metrics.kernel_seconds(),
+            session.metrics.spent(),
             cost,
             self._passes,
             "decode",

@@ -47,6 +47,7 @@ from .sampling import file_sampling
 from .scheduler import Scheduler
 from .session import Session
 from .speculative_config import SpeculativeConfig
+from .spill import Spill
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,6 +106,7 @@ class Engine:
         scheduler: puts rows of sessions into passes.
         sessions: those that there are.
         prefix_cache: beginnings of texts that sessions have computed, for those that share them.
+        spill: those of them that are on disk.
         layout: what the pages of KV caches are made of.
         kv: format of KV caches: ``bf16``, ``q8`` or ``f32``.
         kept: the packed copy of the weights on disk, if one was asked for.
@@ -123,6 +125,7 @@ class Engine:
         cache_packed_weights: bool,
         fixed: Overrides,
         kv_memory: int | None = None,
+        spill: int | None = None,
     ) -> None:
         """Use `Engine.load`."""
         self.library, self.pool = library, pool
@@ -165,12 +168,16 @@ class Engine:
         h, capacity = config.heads, -(-self.context // PAGE) * PAGE
         tables = self.network.tables(capacity, self.context)
         room = KVMemory(budget=kv_memory or int(KV_SHARE * memory.available_bytes()))
-        self.layout = KVLayout(kv, config.layers, h.kv_heads, h.head_dim, capacity, tables, room)
+        self.layout = KVLayout(
+            kv, config.layers, h.kv_heads, h.head_dim, capacity, tables, room,
+            tuple(self.network.windows),
+        )  # fmt: skip
         self.tuning = Autotuner(
             pool, self.active_threads, self.contention, self._known(), fixed, pages
         )
         self.plans = Plans(self)
-        self.prefix_cache = PrefixCache()
+        self.spill = Spill(self, spill)
+        self.prefix_cache = PrefixCache(self.layout, self.spill.offer)
         self.sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self.runner = Runner(self)
         self.scheduler = Scheduler(self)
@@ -190,6 +197,7 @@ class Engine:
         draft_tokens: int | Literal["auto"] = "auto",
         tune: Mapping[str, Any] | None = None,
         kv_memory: int | None = None,
+        spill: int | None = None,
     ) -> Engine:
         """Load a model.
 
@@ -217,6 +225,9 @@ class Engine:
             kv_memory: bytes that KV caches may take in all; default: three quarters of what is free
                 once the weights are there. Sessions that do not fit beside each other wait, and
                 compute again what they had to let go of.
+            spill: bytes on disk, in the user's cache folder, for prefixes that memory has no room
+                for and that are read sooner than computed; 0: none. Default: 4 GiB, and a tenth of
+                what is free on the disk at most.
 
         Raises:
             ModelError: the file cannot be found, is damaged, or cannot be run.
@@ -233,6 +244,8 @@ class Engine:
             raise SettingError(f"threads must be from 1 to 256, not {count!r}")
         if kv_memory is not None and not (isinstance(kv_memory, int) and kv_memory > 0):
             raise SettingError(f"kv_memory must be a number of bytes above 0, not {kv_memory!r}")
+        if spill is not None and not (isinstance(spill, int) and spill >= 0):
+            raise SettingError(f"spill must be a number of bytes, or 0 for none, not {spill!r}")
         if progress is not None and not callable(progress):
             raise SettingError(f"progress must be a function, not {progress!r}")
         tune = as_mapping(tune or {}, "tune must map settings to values", SettingError)
@@ -244,9 +257,9 @@ class Engine:
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)
         try:
-            kind = cast(KVFormat, kv)
+            kind, limits = cast(KVFormat, kv), (kv_memory, spill)
             engine = cls(
-                gguf, library, pool, kind, context, progress, cache_packed_weights, fixed, kv_memory
+                gguf, library, pool, kind, context, progress, cache_packed_weights, fixed, *limits
             )
             engine.speculative = speculative
             return engine
@@ -358,6 +371,7 @@ class Engine:
 
     def close(self) -> None:
         """End the threads; the engine runs no more passes."""
+        self.spill.close()
         self.pool.close()
 
     def __enter__(self) -> Engine:

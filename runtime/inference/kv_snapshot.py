@@ -2,6 +2,7 @@
 
     FOLDER/index.json     what it is of, its tokens, and the SHA-256 of each page
     FOLDER/<key>.kv       the bytes of a page of 256 positions, as they lie in memory
+    FOLDER/<key>-far.kv   the same without layers whose windows do not reach it any more
 
 What a page holds is decided by the model, the layout and every token up to its end. The SHA-256 of
 these is its key: a save writes only pages whose key is new, and a page of other tokens is never
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .session import Session
 
-VERSION = 1
+VERSION = 2
 INDEX = "index.json"
 SUFFIX = ".kv"
+FAR = "-far"  # behind the name of a page without its layers that have a window
 PIECE = 1 << 20  # bytes that are read and hashed in turns: they stay in the cache between the two
 READERS = 4
 MOST_INDEX = 64 << 20
@@ -69,15 +71,20 @@ def save(session: Session, folder: str | Path) -> Saved:
         make_folder(where)
         with session.engine.lock:
             tokens, cached = list(session.tokens), session.n_cached
-            names = list(_keys(session.engine, tokens[:cached]))
+            names = list(page_keys(session.engine, tokens[:cached]))
             old = _digests(where)
 
-            def put(number: int) -> tuple[str, int]:
-                path = where / f"{names[number]}{SUFFIX}"
-                data = session.cache.page(number)
-                if (digest := old.get(names[number])) and _size(path) == data.nbytes:
-                    return digest, 0
-                return write_file(path, data.data), data.nbytes
+            def put(number: int) -> tuple[str, str, int]:
+                data, name = session.cache.page(number), names[number]
+                path = where / f"{name}{SUFFIX}"
+                if (digest := old.get(name)) and _size(path) == session.cache.page_bytes:
+                    return name, digest, 0
+                if data.nbytes < session.cache.page_bytes:
+                    name += FAR
+                    path = where / f"{name}{SUFFIX}"
+                    if (digest := old.get(name)) and _size(path) == data.nbytes:
+                        return name, digest, 0
+                return name, write_file(path, data.data), data.nbytes
 
             with ThreadPoolExecutor(READERS) as pool:
                 done = list(pool.map(put, range(len(names))))
@@ -86,13 +93,13 @@ def save(session: Session, folder: str | Path) -> Saved:
             "of": fingerprint(session.engine),
             "tokens": tokens,
             "cached": cached,
-            "pages": [[name, digest] for name, (digest, _) in zip(names, done, strict=True)],
+            "pages": [[name, digest] for name, digest, _ in done],
         }
         write_sealed(where / INDEX, body)
-        _sweep(where, set(names))
+        _sweep(where, {name for name, *_ in done})
     except OSError as error:
         raise EngineError(f"the session cannot be kept in {where}: {error.strerror}") from error
-    return Saved(len(names), sum(nbytes for _, nbytes in done), time.perf_counter() - began)
+    return Saved(len(names), sum(nbytes for *_, nbytes in done), time.perf_counter() - began)
 
 
 def load(engine: Engine, folder: str | Path, context: int | None = None) -> Session:
@@ -119,13 +126,16 @@ def load(engine: Engine, folder: str | Path, context: int | None = None) -> Sess
             f"{session.context}; load the model with a larger context"
         )
     session.adopt_tokens(tokens)
-    names = list(_keys(engine, tokens[:cached]))
+    names = list(page_keys(engine, tokens[:cached]))
     digests = dict(body["pages"])
 
     def get(number: int) -> np.ndarray | str:
-        path = where / f"{names[number]}{SUFFIX}"
+        name, size = names[number], session.cache.page_bytes
+        if name not in digests and name + FAR in digests:
+            name, size = name + FAR, engine.layout.far_bytes
+        path = where / f"{name}{SUFFIX}"
         try:
-            return _map(path, session.cache.page_bytes, digests.get(names[number], ""))
+            return map_page(path, size, digests.get(name, ""))
         except ValueError as error:
             with contextlib.suppress(OSError):  # the next save is not to take it for whole
                 path.unlink()
@@ -138,6 +148,9 @@ def load(engine: Engine, folder: str | Path, context: int | None = None) -> Sess
                 break
             session.cache.append(page)
             session.n_cached = min(cached, (number + 1) * PAGE)
+    if not session.cache.goes_on(session.n_cached):
+        session.keep_cached(0)  # what its windows would see there was let go of
+    session.cache.slide(session.n_cached)
     return session
 
 
@@ -156,6 +169,7 @@ def fingerprint(engine: Engine) -> dict[str, Any]:
         "kv": engine.kv,
         "target": str(engine.target),
         "shape": [cfg.layers, cfg.heads.kv_heads, cfg.heads.head_dim, PAGE],
+        "windows": list(engine.layout.windows),
         "rotary": rotary.hexdigest(),
         "layout": code.hexdigest(),
     }
@@ -249,7 +263,7 @@ def _is_ours(found: os.stat_result) -> bool:
     return not hasattr(os, "getuid") or found.st_uid in (os.getuid(), 0)
 
 
-def _map(path: Path, size: int, digest: str) -> np.ndarray:
+def map_page(path: Path, size: int, digest: str) -> np.ndarray:
     """A page, mapped: it is in memory once for all that use it, and what is written is not shared.
 
     Raises:
@@ -265,6 +279,8 @@ def _map(path: Path, size: int, digest: str) -> np.ndarray:
         found = os.fstat(descriptor).st_size
         if found != size:
             raise ValueError(f"has {found:,} bytes and not {size:,}")
+        if not size:
+            return np.empty(0, np.uint8)
         data = np.frombuffer(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY), np.uint8)
     finally:
         os.close(descriptor)
@@ -305,7 +321,7 @@ def _digests(folder: Path) -> dict[str, str]:
         return {}
 
 
-def _keys(engine: Engine, tokens: list[int]) -> Iterator[str]:
+def page_keys(engine: Engine, tokens: list[int]) -> Iterator[str]:
     """The key of each page of these tokens."""
     running = hashlib.sha256(json.dumps(fingerprint(engine), sort_keys=True).encode())
     for at in range(0, len(tokens), PAGE):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.attention import token_tile
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
     from .runner import Rows
     from .session import Session
     from .shared_pass import SharedPass
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of passes, as the mean over the threads that ran them.
+
+    Attributes:
+        kernel_s: inside kernels; elementwise_s: in those that neither multiply by weights nor
+            attend; inside_s: in passes altogether.
+        active threads: threads that ran a pass, on average.
+    """
+
+    kernel_s: float = 0.0
+    elementwise_s: float = 0.0
+    inside_s: float = 0.0
+    active_threads: float = 1.0
 
 
 class PhaseMetrics:
@@ -34,45 +51,31 @@ class PhaseMetrics:
         cost = self._session.engine.cost
         self._touched = [0] * (cost.layers if cost.experts else 0)
 
-    def kernel_seconds(self) -> float:
-        """Mean time of a thread inside kernels since `reset`."""
-        work = sum(float(times.work_seconds().sum()) for times in self._session.measured.values())
-        return work / self.active_threads() + sum(
-            p.share(at) * p.kernel_s for at, p in self._shared
-        )
-
-    def rows_seconds(self) -> float:
-        """The part of it in kernels that neither multiply by weights nor attend."""
-        total = 0.0
+    def spent(self) -> Spent:
+        """What passes took since `reset`: of those that others shared, by its number of rows."""
+        kernel = elementwise = inside = active = 0.0
+        passes = len(self._shared)
         for plan, times in self._session.measured.items():
             if times.passes:
-                work = times.work_seconds().sum(axis=0)
-                total += float(work[plan.rows].sum())
-        part = sum(p.share(at) * p.elementwise_s for at, p in self._shared)
-        return total / self.active_threads() + part
-
-    def pass_seconds(self) -> float:
-        """Time inside passes since `reset`: of those that others shared, by its number of rows."""
-        alone = self._session.measured.values()
-        own = sum(float((t.work_seconds() + t.wait_seconds()).sum()) for t in alone)
-        return own / self.active_threads() + self.shared_seconds()
-
-    def shared_seconds(self) -> float:
-        """The part of them in passes that others shared."""
-        return sum(p.share(at) * p.seconds for at, p in self._shared)
+                seconds = plan.seconds(times)
+                kernel += seconds[0]
+                elementwise += seconds[1]
+                inside += seconds[2]
+                passes += times.passes
+                active += times.active_threads
+        active += sum(shared.threads for _, shared in self._shared)
+        threads = active / passes if passes else float(self._session.engine.pool.active)
+        kernel, elementwise, inside = kernel / threads, elementwise / threads, inside / threads
+        for place, shared in self._shared:
+            share = shared.share(place)
+            kernel += share * shared.kernel_s
+            elementwise += share * shared.elementwise_s
+            inside += share * shared.seconds
+        return Spent(kernel, elementwise, inside, threads)
 
     def pass_events(self) -> list[PassEvent]:
         """What a trace says of the shared passes since `reset`."""
         return [shared.event(place) for place, shared in self._shared]
-
-    def active_threads(self) -> float:
-        """Threads that run a pass since `reset`, on average."""
-        all_ = self._session.measured.values()
-        passes = sum(times.passes for times in all_) + len(self._shared)
-        if not passes:
-            return self._session.engine.pool.active
-        threads = sum(p.threads for _, p in self._shared)
-        return (sum(times.active_threads for times in all_) + threads) / passes
 
     def cost(self, rows: Rows, start: int) -> PassCost:
         """Counts of a pass that computed `rows` from position `start` on.
@@ -120,7 +123,7 @@ class PhaseMetrics:
         return ShareRecord(
             passes=passes,
             sequences=round(sum(p.sequences for _, p in self._shared) / passes, 2),
-            seconds=self.shared_seconds(),
+            seconds=sum(p.share(at) * p.seconds for at, p in self._shared),
             flops=self._part.flops,
             bytes=self._part.bytes,
         )
@@ -136,7 +139,7 @@ class PhaseMetrics:
         ids: list[int],
         before: int,
         wall: float,
-        kernel: float,
+        spent: Spent,
         cost: PassCost,
         passes: int,
         plan: str,
@@ -144,7 +147,8 @@ class PhaseMetrics:
     ) -> PhaseEvent:
         """The event of a phase that has ended; it is the session's last one.
 
-        adopted: of `ids`, the first ones, which another session had computed.
+        spent: what `spent` told at its end. adopted: of `ids`, the first ones, which another
+        session had computed.
         """
         session = self._session
         engine = session.engine
@@ -153,8 +157,9 @@ class PhaseMetrics:
         prediction = predict(cost, engine.cost, machine, passes)
         rates = attainable(cost, engine.cost, machine, reached, passes)
         # Of passes that others shared its part counts, not the time that it waited for theirs.
-        inside = self.pass_seconds() if self._shared else wall
-        seen = observe(prediction, inside, kernel, rates, self.rows_seconds())
+        inside = spent.inside_s if self._shared else wall
+        seen = observe(prediction, inside, spent.kernel_s, rates, spent.elementwise_s)
+        shares = seen.shares
         computed, start = len(ids) - adopted, before + adopted
         bound, seconds = self._expected(phase, computed, start, passes, prediction)
         event = PhaseEvent(
@@ -170,6 +175,7 @@ class PhaseMetrics:
             cached_tokens=start,
             shared_tokens=adopted,
             recomputed_tokens=session.recomputed,
+            recalled_bytes=session.recalled,
             shared=self._company(),
             wall_s=wall,
             flops=cost.flops,
@@ -178,7 +184,7 @@ class PhaseMetrics:
             mbu=seen.mbu,
             dispatch_share=seen.dispatch_share,
             limit_share=seen.limit_share,
-            threads=round(self.active_threads()),
+            threads=round(spent.active_threads),
             plan=plan,
             memory_level=prediction.level,
             experts=self._experts(cost, passes),
@@ -186,9 +192,9 @@ class PhaseMetrics:
             token_ids=ids,
             passes=passes,
             predicted_s=prediction.as_dict(),
-            bound_shares={str(name): share for name, share in seen.shares.items()},
+            bound_shares={str(name): share for name, share in shares.items()},
         )
-        session.recomputed = 0
+        session.recomputed = session.recalled = 0
         event.tuning = engine.tuning.phase(phase == "decode", computed, start, passes, wall)
         if session.profile:
             event.layers = layer_times(session.measured)

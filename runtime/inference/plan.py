@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from ...jit.tape import CompiledTape, Tape
+from ...jit.tape import CompiledTape, Tape, TapeTimes
 from ..forward.graph import GraphBuilder
 from ..forward.logits import ROWS, argmax_ops, argmax_rows_ops
 from ..forward.split_kv import TOKENS as SPLIT_TOKENS
@@ -48,9 +48,16 @@ class Plan(Generic[G]):
         self.tape: CompiledTape = self.graph.tape.finish(engine.library, engine.pool)
         self.name = name
         self.most_tokens = most_tokens
-        # Ops that neither multiply by weights nor attend: bool [ops].
         kernels = [op.kernel.source.name for op in self.graph.tape.ops]
-        self.rows = np.array([not name.startswith(_HEAVY) for name in kernels])
+        light = [n for n, kernel in enumerate(kernels) if not kernel.startswith(_HEAVY)]
+        # Time inside kernels; in those that neither multiply by weights nor attend; in all.
+        kinds = np.zeros((3, *self.tape.times.stats.shape))
+        kinds[0, ..., 0] = kinds[1, :, light, 0] = kinds[2] = 1.0
+        self._kinds = kinds.reshape(3, -1)
+
+    def seconds(self, times: TapeTimes) -> list[float]:
+        """Of all threads: inside kernels, in those that are neither products nor attention, all."""
+        return times.sums(self._kinds)
 
 
 class Plans:
@@ -63,16 +70,26 @@ class Plans:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._built: dict[tuple[object, ...], Plan] = {}
+        # The last ones, since they are asked for at every token.
+        self._decode: Plan[GraphBuilder] | None = None
+        self._prefill: tuple[int, object, Plan[GraphBuilder]] | None = None
 
     @property
     def decode(self) -> Plan[GraphBuilder]:
         """One row: each thread prepares the inputs for itself, and the greedy choice follows."""
-        return self._plan("decode", 1, GraphBuilder)
+        found = self._decode
+        if found is None or found.graph.register_tiles is not self._engine.tuning.tiles:
+            found = self._decode = self._plan("decode", 1, GraphBuilder)
+        return found
 
     @property
     def prefill(self) -> Plan[GraphBuilder]:
         """Up to a chunk of rows, and `choice.ROWS` of logits."""
-        return self._plan("prefill", self._most, GraphBuilder)
+        tuning, found = self._engine.tuning, self._prefill
+        if found is None or found[0] != tuning.chunk or found[1] is not tuning.tiles:
+            plan = self._plan("prefill", self._most, GraphBuilder)
+            found = self._prefill = tuning.chunk, tuning.tiles, plan
+        return found[2]
 
     def build(self) -> None:
         """Build now what most phases need."""

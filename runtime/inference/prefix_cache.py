@@ -12,11 +12,11 @@ that would be quickest to compute again by the time since they were last used.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...jit.kernels.kvcache import PAGE
-from ..forward.kv import KVCache, Page
+from ..forward.kv import KVCache, KVLayout, Page
 
 
 @dataclass(eq=False, slots=True)
@@ -26,6 +26,7 @@ class Node:
     Attributes:
         tokens: on the page, PAGE at most.
         depth: pages before it.
+        views: whether it wants the layers with windows of its page.
         used: the tree's clock when it was last found or added.
     """
 
@@ -34,7 +35,42 @@ class Node:
     parent: Node | None
     depth: int = 0
     used: int = 0
+    views: bool = True
     children: list[Node] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        """Whether a text can go on here, as far as this page goes."""
+        return self.views and self.page is not None and self.page.whole
+
+    def take(self, page: Page) -> None:
+        """Hold this page, in place of the one before."""
+        page.share(len(self.tokens))
+        self.leave()
+        self.page, self.views = page, True
+
+    def leave(self) -> None:
+        """Let go of the page."""
+        if self.page is not None:
+            self.page.release(views=self.views)
+
+    def text(self) -> list[int]:
+        """All tokens from the root on."""
+        parts: list[list[int]] = []
+        node: Node | None = self
+        while node is not None:
+            parts.append(node.tokens)
+            node = node.parent
+        return [token for part in reversed(parts) for token in part]
+
+    def alone(self, pages: int) -> bool:
+        """Whether so many pages follow, one behind the other."""
+        node = self
+        for _ in range(pages):
+            if len(node.children) != 1:
+                return False
+            node = node.children[0]
+        return True
 
     def common(self, ids: Sequence[int]) -> int:
         """How many tokens of the page are the first of `ids`."""
@@ -51,11 +87,19 @@ class PrefixCache:
         nbytes: memory of the pages that it holds, those that sessions have too among them.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, layout: KVLayout, evicted: Callable[[list[int], Page], None] | None = None
+    ) -> None:
+        """evicted: hears of pages that memory lets go of, and of the tokens up to their ends."""
+        self._layout, self._evicted = layout, evicted
         self._root = Node([], None, None)
         self._lock = threading.RLock()
         self._clock = 0
-        self.nbytes = 0
+
+    @property
+    def nbytes(self) -> int:
+        with self._lock:
+            return sum(node.page.nbytes for node in self._nodes() if node.page is not None)
 
     def find(self, ids: list[int]) -> tuple[list[Page], int]:
         """Pages that hold the beginning of `ids`, and how many tokens of it."""
@@ -73,7 +117,14 @@ class PrefixCache:
                 if common < PAGE:
                     break
                 node = best
-            return pages, at
+            return self._seen(pages, at)
+
+    def _seen(self, pages: list[Page], at: int) -> tuple[list[Page], int]:
+        """As much of it as a sequence can go on behind, where there are windows."""
+        while pages and not self._layout.goes_on(pages, at):
+            pages.pop()
+            at = len(pages) * PAGE
+        return pages, at
 
     def adopt(self, cache: KVCache, ids: list[int], least: int) -> int:
         """Give a cache what is known of `ids`, if that is more than `least` tokens; how many."""
@@ -97,24 +148,28 @@ class PrefixCache:
                 best, common = _best(node, part)
                 if best is not None and common == len(part) and best.page is not page:
                     following = best  # known already
+                    if common == len(best.tokens) and page.whole > best.whole:
+                        best.take(page)
                 elif best is not None and common == len(best.tokens) and best.page is page:
                     page.fixed = max(page.fixed, len(part))
                     best.tokens = part if len(part) > len(best.tokens) else best.tokens
                     following = best
                 else:
-                    following = Node(part, page, node, depth)
-                    page.share(len(part))
+                    following = Node(part, None, node, depth)
+                    following.take(page)
                     node.children.append(following)
-                    self.nbytes += page.nbytes
                 following.used = self._clock
                 if len(part) < PAGE:
                     return
                 node = following
 
     def evict(self, wanted: int) -> int:
-        """Let go of leaves that no session has until `wanted` bytes are free; how many are."""
-        freed = 0
+        """Let go of leaves that no session has until `wanted` bytes are free; how many are.
+
+        Before them go layers with windows of pages that nobody is likely to go on from.
+        """
         with self._lock:
+            freed = self._look_away(wanted)
             while freed < wanted:
                 leaves = [n for n in self._nodes() if not n.children and _unused(n)]
                 if not leaves:
@@ -128,18 +183,33 @@ class PrefixCache:
         """Forget everything; pages that sessions have stay theirs."""
         with self._lock:
             for node in list(self._nodes()):
-                if node.page is not None:
-                    node.page.release()
+                node.leave()
             self._root = Node([], None, None)
-            self.nbytes = 0
+
+    def _look_away(self, wanted: int) -> int:
+        """Let go of what windows show of pages well before the next fork or end of a text."""
+        if not wanted or not self._layout.window:
+            return 0
+        behind = self._layout.window // PAGE + 2  # pages that follow, at least
+        found = [node for node in self._nodes() if node.whole and node.alone(behind)]
+        freed = 0
+        for node in sorted(found, key=lambda n: n.used):
+            if freed >= wanted:
+                break
+            if node.page is not None and node.page.viewers == 1:
+                node.views = False
+                freed += node.page.look_away()
+        return freed
 
     def _remove(self, node: Node) -> int:
         assert node.parent is not None, "the root is no leaf"
         assert node.page is not None, "only the root has no page"
         node.parent.children.remove(node)
-        node.page.release()
-        self.nbytes -= node.page.nbytes
-        return node.page.nbytes
+        freed = node.page.nbytes
+        if self._evicted is not None:
+            self._evicted(node.text(), node.page)
+        node.leave()
+        return freed
 
     def _nodes(self) -> Iterator[Node]:
         left = list(self._root.children)

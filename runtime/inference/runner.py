@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import PassCancelledError
+from ...jit.kernels.kvcache import PAGE
 from ..forward.batch import Span
 from ..forward.logits import greedy
 from ..forward.split_kv import TOKENS as SPLIT_TOKENS
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .plan import Plan
     from .session import Session
+
+
+ASIDE_S = 1e-4  # between looks whether logits were copied
 
 
 class Logits:
@@ -52,8 +56,7 @@ class Logits:
 
     def make_room(self) -> None:
         """Another pass is about to overwrite them."""
-        if not self.released:
-            self._copy, self.first = self.rows.copy(), -1
+        self._copy, self.first = self.rows.copy(), -1
 
 
 class Rows:
@@ -110,9 +113,8 @@ class Runner:
         self.shared = 0
         self.on_shared: Callable[[SharedPass], None] | None = None
         self._given: list[Logits] = []  # by the last pass
-        self._measured: dict[Plan, TapeTimes] = {}  # of shared passes
-        self._state = threading.Lock()
-        self._running: Session | None = None  # whose pass it is, if it is one session's alone
+        self._state = threading.RLock()  # reentrant: see `Scheduler`
+        self._running: Sequence[Session] = ()  # whose pass it is
 
     def run(self, rows: Rows, count: int, plan: Plan | None = None) -> None:
         """Compute the first `count` rows of one session; the caller has the engine's lock.
@@ -144,14 +146,7 @@ class Runner:
         times = session.measured.get(plan)
         if times is None:
             times = session.measured[plan] = plan.tape.account()
-        with self._state:
-            engine.pool.clear_stop()
-            self._running = session
-        try:
-            self._play(plan.tape, times)
-        finally:
-            with self._state:
-                self._running = None
+        self._play_for((session,), plan.tape, times)
         engine.check_files()  # what was read of a file that was cut meanwhile are zeros
         tuning.after()
         rows.plan = plan
@@ -161,7 +156,7 @@ class Runner:
             chosen: list[int] = []
             if rows.masks:  # else it is to be made later, under a mask that is not known yet
                 ends_so = plan.graph.decode  # its tape ends with the choice
-                chosen = [int(choice.tokens[0])] if ends_so else self._choose(rows.masks, 1)
+                chosen = [choice.chosen[0]] if ends_so else self._choose(rows.masks, 1)
             self._give(rows, 0, chosen)
         self._computed(rows, count)
 
@@ -171,6 +166,7 @@ class Runner:
         why: it has so many rows: see `PassEvent.why`.
 
         Raises:
+            PassCancelledError: all of them were stopped; nothing was computed.
             ModelError: the model's file was changed while in use.
         """
         engine, tuning = self._engine, self._engine.tuning
@@ -178,16 +174,19 @@ class Runner:
         spans: list[Span] = []
         parts: list[Part] = []
         masks: list[np.ndarray | None] = []
-        total = behind = 0
+        total = behind = wanted = 0
         for rows, count in batch:
             session, start = rows.session, rows.start
             session.cache.make_writable(start, start + count)
             outputs = rows.outputs if count == len(rows.ids) else 0
-            spans.append(Span(session.cache.table, start, rows.ids[:count], outputs))
+            ids = rows.ids if count == len(rows.ids) else rows.ids[:count]
+            spans.append(Span(session.cache.table, start, ids, outputs))
             parts.append(Part(count, start, outputs))
             if outputs:
                 masks += rows.masks
-                masks += [None] * (outputs - len(rows.masks))
+                wanted += len(rows.masks)
+                if (unasked := outputs - len(rows.masks)) > 0:
+                    masks += [None] * unasked
             total, behind = total + count, behind + start * count
         behind //= total
         expected, expected_s = tuning.expect_mixed(parts)
@@ -198,13 +197,14 @@ class Runner:
         self._make_room()
         plan.graph.set_pass(spans)
         began = time.perf_counter()
-        times = self._run_on(plan)
+        times = plan.tape.account()
+        self._play_for([rows.session for rows, _ in batch], plan.tape, times)
         engine.check_files()
         tuning.after()
         seconds = time.perf_counter() - began
         tuning.observe_mixed(expected, seconds)
         threads = engine.pool.active
-        work = times.work_seconds().sum(axis=0) / threads
+        kernel, elementwise, _ = plan.seconds(times)
         self.shared += 1
         done = SharedPass(
             engine=engine,
@@ -217,15 +217,14 @@ class Runner:
             expected_s=expected_s,
             ended=time.time(),
             seconds=seconds,
-            kernel_s=float(work.sum()),
-            elementwise_s=float(work[plan.rows].sum()),
+            kernel_s=kernel / threads,
+            elementwise_s=elementwise / threads,
             threads=threads,
             experts=[int(count[0]) for count in plan.graph.experts_hit],
         )
         if self.on_shared is not None:
             self.on_shared(done)
-        wanted = any(rows.masks for rows, _ in batch)
-        chosen = self._choose(masks, threads) if masks and wanted else []
+        chosen = self._choose(masks, threads) if wanted else []
         at = 0
         for place, (rows, count) in enumerate(batch):
             rows.plan, rows.shared, rows.place = plan, done, place
@@ -235,17 +234,24 @@ class Runner:
             self._computed(rows, count)
 
     def choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
-        """The greedy choice in one row; the caller has the engine's lock."""
-        if logits.first < 0:
-            return greedy(logits.rows[row], mask)
-        at = logits.first + row
-        self._engine.outputs.set_mask(at, mask)
-        return self._run_choice(at, 1, 1)[0]
+        """The greedy choice in one row; where a pass of others runs, it is not waited for."""
+        lock = self._engine.lock
+        while not lock.acquire(timeout=ASIDE_S):
+            if logits.first < 0:  # that pass has copied them
+                return greedy(logits.rows[row], mask)
+        try:
+            if logits.first < 0:
+                return greedy(logits.rows[row], mask)
+            at = logits.first + row
+            self._engine.outputs.set_mask(at, mask)
+            return self._run_choice(at, 1, 1)[0]
+        finally:
+            lock.release()
 
     def cancel(self, session: Session) -> None:
-        """End the running pass, from any thread, if it is this session's alone."""
+        """End the running pass, from any thread, if no other session waits for it."""
         with self._state:
-            if self._running is session:
+            if session in self._running and all(one.stopped for one in self._running):
                 self._engine.pool.stop()
 
     # --- how it is done
@@ -253,9 +259,12 @@ class Runner:
     def _computed(self, rows: Rows, count: int) -> None:
         # In this order: Ctrl-C in between costs that the rows are computed again.
         session, rows.computed = rows.session, count
-        session.n_cached = rows.start + count
-        if session.shares and count > 1:
-            self._engine.prefix_cache.add(session.cache, session.tokens, session.n_cached)
+        end = session.n_cached = rows.start + count
+        # A page that is full is kept before its windows are let go of.
+        if session.shares and (count > 1 or end % PAGE == 0):
+            self._engine.prefix_cache.add(session.cache, session.tokens, end)
+        if self._engine.layout.window:
+            session.cache.slide(end)
 
     def _give(self, rows: Rows, first: int, chosen: list[int]) -> None:
         rows.logits = Logits(self._engine.outputs, first, rows.outputs, chosen)
@@ -263,17 +272,9 @@ class Runner:
 
     def _make_room(self) -> None:
         for logits in self._given:
-            logits.make_room()
+            if not logits.released:
+                logits.make_room()
         self._given.clear()
-
-    def _run_on(self, plan: Plan) -> TapeTimes:
-        times = self._measured.get(plan)
-        if times is None:
-            times = self._measured[plan] = plan.tape.account()
-        times.reset()
-        self._engine.pool.clear_stop()
-        self._play(plan.tape, times)
-        return times
 
     def _choose(self, masks: Sequence[np.ndarray | None], threads: int) -> list[int]:
         """The greedy choice in the first rows of the last pass."""
@@ -293,6 +294,17 @@ class Runner:
             if active != threads:
                 pool.active = active
         return engine.outputs.tokens[first : first + count].tolist()
+
+    def _play_for(self, sessions: Sequence[Session], tape: CompiledTape, times: TapeTimes) -> None:
+        """Run a tape that these sessions wait for."""
+        with self._state:
+            self._running = sessions
+        try:
+            self._play(tape, times)
+        finally:
+            with self._state:
+                self._running = ()
+                self._engine.pool.clear_stop()  # one that came too late is not the next one's
 
     def _play(self, tape: CompiledTape, times: TapeTimes) -> None:
         """Run a tape to its end, with a breath for Python's signal handlers now and then."""

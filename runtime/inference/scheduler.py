@@ -40,21 +40,18 @@ AGING = 0.5  # seconds of work that a second of waiting is worth against shorter
 class Ticket:
     """Rows that wait, or are being computed."""
 
-    __slots__ = ("done", "error", "flag", "leads", "rows", "since", "taken")
+    __slots__ = ("decodes", "done", "error", "flag", "leads", "rows", "since", "taken")
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
+        # Whether it is few rows that somebody waits for: a token, a draft, a short result.
+        self.decodes = len(rows.ids) <= VERIFY_TOKENS
         self.error: Exception | None = None
         self.done = self.leads = False
         self.taken = False  # by the pass that runs
         self.since = time.perf_counter()
         self.flag = threading.Lock()
         self.flag.acquire()
-
-    @property
-    def decodes(self) -> bool:
-        """Whether it is few rows that somebody waits for: a token, a draft, a short result."""
-        return len(self.rows.ids) <= VERIFY_TOKENS
 
 
 class Scheduler:
@@ -65,6 +62,7 @@ class Scheduler:
             compute prompts beside it.
         passes, shared: passes that were run, and those of them with rows of several sessions.
         preempted: how often a session's pages were taken back.
+        mutex: while a session has it, its pages are not taken back. Never held during a pass.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -72,8 +70,9 @@ class Scheduler:
         self.deadline_s = DEADLINE_S
         self.passes = self.shared = self.preempted = 0
         self._preempted: list[Ticket] = []  # while passes are put together
-        self._mutex = threading.Lock()
-        self._arrived = threading.Condition(self._mutex)
+        # Reentrant: `stop` may be called by a signal handler, in the midst of anything.
+        self.mutex = threading.RLock()
+        self._arrived = threading.Condition(self.mutex)
         self._waiting: list[Ticket] = []
         self._leading = False
         self._active: dict[Session, float] = {}  # in a phase: seconds that it thinks between rows
@@ -83,12 +82,12 @@ class Scheduler:
     @contextmanager
     def phase(self, session: Session) -> Iterator[None]:
         """The session asks for rows again and again: passes may wait a moment for it."""
-        with self._mutex:
+        with self.mutex:
             self._active[session] = 0.0
         try:
             yield
         finally:
-            with self._mutex:
+            with self.mutex:
                 self._active.pop(session, None)
                 self._left.pop(session, None)
 
@@ -101,7 +100,7 @@ class Scheduler:
             PassCancelledError: the session was stopped.
             ModelError: the model's file was changed while in use.
         """
-        with self._mutex:
+        with self.mutex:
             alone = not self._leading and len(self._active) < 2
             if alone:
                 self._leading = True
@@ -119,18 +118,30 @@ class Scheduler:
         if count > VERIFY_TOKENS:
             count = self._part(rows, engine.tuning.chunk)
         with engine.lock:
-            start = rows.start
+            start, cache = rows.start, session.cache
             if start != session.n_cached:
                 return True
-            if engine.layout.memory.lacks(session.cache.wants(start, start + count)):
+            if not cache.ready(start, start + count) and engine.layout.memory.lacks(
+                cache.wants(start, start + count)
+            ):
                 return False
             self.passes += 1
             engine.runner.run(rows, count)
         return True
 
+    def withdraw(self, session: Session) -> None:
+        """Take back the rows of a stopped session that wait for a pass, from any thread."""
+        with self.mutex:
+            for ticket in self._waiting:
+                if ticket.rows.session is session and not ticket.taken:
+                    self._done(ticket)
+                    return
+
     def _compute(self, rows: Rows) -> None:
         ticket = Ticket(rows)
-        with self._mutex:
+        with self.mutex:
+            if rows.session.stopped:  # since it asked
+                return
             self._arrive(ticket)
             if self._leading:
                 self._arrived.notify_all()
@@ -139,7 +150,7 @@ class Scheduler:
                 lead = self._leading = True
         if not lead:
             self._wait(ticket)
-        if not ticket.done:
+        if lead or ticket.leads:  # also where it is done: somebody has to hand on the lead
             self._lead(ticket)
         if ticket.error is not None:
             raise ticket.error
@@ -159,7 +170,7 @@ class Scheduler:
         try:
             ticket.flag.acquire()
         except BaseException:  # Ctrl-C: its rows are taken back, once no pass has them
-            with self._mutex:
+            with self.mutex:
                 if ticket in self._waiting and not ticket.taken:
                     self._waiting.remove(ticket)
                 leads, taken = ticket.leads, ticket.taken
@@ -175,17 +186,17 @@ class Scheduler:
             while not mine.done:
                 self.step()
         finally:
-            with self._mutex:
+            with self.mutex:
                 if mine in self._waiting:
                     self._waiting.remove(mine)
             self._hand_over()
 
     def _hand_over(self) -> None:
-        with self._mutex:
-            following = self._waiting[0] if self._waiting else None
-            if following is None:
+        with self.mutex:
+            if not self._waiting:
                 self._leading = False
                 return
+            following = self._waiting[0]
             following.leads = True
             following.flag.release()
 
@@ -200,7 +211,7 @@ class Scheduler:
         began, error = time.perf_counter(), None
         try:
             with self._engine.lock:
-                with self._mutex:
+                with self.mutex:
                     picked, changed, why = self._pick()
                     for ticket, _ in picked:
                         ticket.taken = True
@@ -214,7 +225,7 @@ class Scheduler:
             error = raised
         finally:
             ended = time.perf_counter()
-            with self._mutex:
+            with self.mutex:
                 if picked:
                     self._last_s = ended - began
                     self.passes += 1
@@ -231,12 +242,19 @@ class Scheduler:
     ) -> None:
         """Its pass is over: wake who waits for it."""
         ticket.taken = False
+        if ticket.done:  # withdrawn meanwhile
+            return
         if not ticket.rows.computed and error is None and not again:
             return  # Ctrl-C in the thread that led: another pass will take it
-        ticket.error, ticket.done = error, True
-        self._waiting.remove(ticket)
+        ticket.error = error
         if ticket.rows.session in self._active:
             self._left[ticket.rows.session] = now
+        self._done(ticket)
+
+    def _done(self, ticket: Ticket) -> None:
+        """It waits no longer."""
+        ticket.done = True
+        self._waiting.remove(ticket)
         if not ticket.leads:
             ticket.flag.release()
 
@@ -246,14 +264,13 @@ class Scheduler:
             return
         limit = min(GATHER_S, GATHER_SHARE * self._last_s)
         until = time.perf_counter() + limit
-        with self._mutex:
-            while True:
-                here = {ticket.rows.session for ticket in self._waiting}
+        with self.mutex:
+            while self._left:
                 now = time.perf_counter()
-                soon = (
+                soon = (  # of those that have not asked since
                     session
                     for session, since in self._left.items()
-                    if session not in here and max(self._active[session], now - since) < limit
+                    if max(self._active[session], now - since) < limit
                 )
                 left = until - now
                 if next(soon, None) is None or left <= 0:
@@ -262,27 +279,31 @@ class Scheduler:
 
     def _pick(self) -> tuple[list[tuple[Ticket, int]], list[Ticket], PassEnd]:
         """Who is in the next pass, with how many rows; who has to ask again; why no more rows."""
-        changed = [t for t in self._waiting if t.rows.start != t.rows.session.n_cached]
-        waiting = [ticket for ticket in self._waiting if ticket not in changed]
+        changed: list[Ticket] = []
+        prompts: list[Ticket] = []
         picked: list[tuple[Ticket, int]] = []
-        outputs = taken = 0
+        outputs = taken = promised = 0
         most = self._engine.plans.prefill.most_tokens
-        promised = 0
         why: PassEnd = "all"
-        for ticket in waiting:
-            count, wanted = len(ticket.rows.ids), ticket.rows.outputs
-            if not ticket.decodes:
-                continue
-            if outputs + wanted > ROWS or taken + count > most:
+        for ticket in self._waiting:
+            rows = ticket.rows
+            start, count, wanted = rows.start, len(rows.ids), rows.outputs
+            if start != rows.session.n_cached:
+                changed.append(ticket)
+            elif not ticket.decodes:
+                prompts.append(ticket)
+            elif outputs + wanted > ROWS or taken + count > most:
                 why = "limit"
-                continue
-            needed = self._needed(ticket, count, promised, picked)
-            if needed is None:
-                why = "memory"
-                continue
-            picked.append((ticket, count))
-            outputs, taken, promised = outputs + wanted, taken + count, promised + needed
-        prompts = sorted((t for t in waiting if not t.decodes), key=self._urgency)
+            else:
+                if not rows.session.cache.ready(start, start + count):
+                    needed = self._needed(ticket, count, promised, picked)
+                    if needed is None:
+                        why = "memory"
+                        continue
+                    promised += needed
+                picked.append((ticket, count))
+                outputs, taken = outputs + wanted, taken + count
+        prompts.sort(key=self._urgency)
         room, end = self._room(picked, prompts, most - taken) if prompts else (0, why)
         for ticket in prompts:
             if self._known(ticket.rows) or any(_twins(ticket.rows, t.rows) for t, _ in picked):
@@ -302,9 +323,10 @@ class Scheduler:
             picked.append((ticket, count))
             outputs, room, promised = outputs + wanted, room - count, promised + needed
             why = why if whole else end
-        picked = [(ticket, count) for ticket, count in picked if ticket not in self._preempted]
-        changed += self._preempted
-        self._preempted = []
+        if self._preempted:
+            picked = [(ticket, count) for ticket, count in picked if ticket not in self._preempted]
+            changed += self._preempted
+            self._preempted = []
         return picked, changed, why
 
     def _needed(

@@ -6,12 +6,13 @@ import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from ...arguments import as_list, check_whole
 from ...errors import ContextOverflowError, EngineError, PassCancelledError
+from ...jit.kernels.kvcache import PAGE
 from ...jit.tape import TapeTimes
 from ...traces.events import PassEvent, PhaseEvent
 from ..forward.graph import GraphBuilder
@@ -20,7 +21,7 @@ from ..physics.costs import PassCost
 from .decoding import Constraint, Decoding
 from .draft_length import DraftLengthPolicy
 from .draft_sources import NormalizedSources
-from .metrics import PhaseMetrics
+from .metrics import PhaseMetrics, Spent
 from .ngram_index import NgramIndex
 from .plan import Plan
 from .runner import Logits, Rows
@@ -85,6 +86,7 @@ class Session:
         self.metrics = PhaseMetrics(self)
         self.used = time.monotonic()  # when it last had rows computed
         self.admitted = 0.0  # when it got its first pages, of those that it has; 0: it has none
+        self.recalled = 0  # bytes of pages that this phase has read from disk
         self.recomputed = 0  # tokens whose pages were taken back, since the last phase
         self.speculative = engine.speculative
         engine.sessions.add(self)
@@ -93,8 +95,16 @@ class Session:
 
     # --- what callers do
 
-    def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
+    def prefill(
+        self,
+        ids: Sequence[int],
+        *,
+        purpose: str = "prompt",
+        check: Callable[[], None] | None = None,
+    ) -> PhaseEvent:
         """Append `ids` and compute everything that is not yet in the cache.
+
+        check: called once `stop` is heeded, before the first pass; what it raises ends the prefill.
 
         Raises:
             ContextOverflowError: they do not fit; nothing has changed.
@@ -112,7 +122,7 @@ class Session:
                 f"holds {self.context}; shorten the input or load the model with a larger context"
             )
         self.tokens.extend(ids)
-        return self.compute(purpose, len(ids))
+        return self.compute(purpose, len(ids), check)
 
     def decode(
         self,
@@ -151,9 +161,9 @@ class Session:
             raise EngineError(f"cannot keep {n!r} tokens of {len(self.tokens)}")
         if self._drafting is not None:
             self._drafting[0].truncate(n)
-        with self.engine.lock:  # pages may be taken back meanwhile
+        with self.engine.scheduler.mutex:  # pages may be taken back meanwhile
             del self.tokens[n:]
-            self.n_cached = min(self.n_cached, n)
+            self._go_back(n)
             self.cache.truncate(self.n_cached)
         if self._logits_at != n:
             self._logits_at = -1
@@ -168,11 +178,13 @@ class Session:
         Raises:
             EngineError: there are not so many tokens.
         """
-        with self.engine.lock:
+        with self.engine.scheduler.mutex:
             n = len(self.tokens) if n is None else n
             if not (isinstance(n, int) and 0 <= n <= len(self.tokens)):
                 raise EngineError(f"cannot fork at token {n!r} of {len(self.tokens)}")
             cached = min(self.n_cached, n)
+            if not self.cache.goes_on(cached):
+                cached = 0
             other = Session(self.engine, self.cache.fork(cached), self.context)
             other.tokens, other.n_cached = self.tokens[:n], cached
             other.profile, other.speculative = self.profile, self.speculative
@@ -207,7 +219,8 @@ class Session:
         """
         at, nothing = self.n_cached, PassCost()
         ids = list(self.tokens)
-        event = self.metrics.finish("prefill", purpose, ids, at, wall_s, 0.0, nothing, 0, "none")
+        spent = Spent(active_threads=self.engine.pool.active)
+        event = self.metrics.finish("prefill", purpose, ids, at, wall_s, spent, nothing, 0, "none")
         event.tokens, event.predicted = 0, event.observed
         return event
 
@@ -218,11 +231,17 @@ class Session:
     def stop(self) -> None:
         """End this session's prefill or decode, from any thread; it stays usable.
 
-        Others on the same engine go on: a pass that this session has to itself ends at once, one
-        that it shares without its rows' being used.
+        Others on the same engine go on: a pass that nobody else waits for ends at once, one that it
+        shares without its rows' being used, and rows that wait for a pass are taken back.
         """
         self._stopped = True
+        self.engine.scheduler.withdraw(self)
         self.engine.runner.cancel(self)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether `stop` was called in this phase."""
+        return self._stopped
 
     @property
     def logits(self) -> np.ndarray:
@@ -339,7 +358,9 @@ class Session:
         if bad is not None:
             raise EngineError(f"token id {bad} is not in the vocabulary of {most}")
 
-    def compute(self, purpose: str, new: int) -> PhaseEvent:
+    def compute(
+        self, purpose: str, new: int, check: Callable[[], None] | None = None
+    ) -> PhaseEvent:
         """Prefill tokens[n_cached:] in chunks, logits for the last one."""
         engine, metrics = self.engine, self.metrics
         cost, passes, plan_name = PassCost(), 0, engine.plans.prefill.name
@@ -348,9 +369,14 @@ class Session:
             self.keep_cached(len(self.tokens) - 1)
         before, total = self.n_cached, len(self.tokens)
         with self.phase():
+            if check is not None:
+                check()
             metrics.reset()
             started = time.perf_counter()
             self._adopted = 0
+            if self.shares:
+                self._adopt(total)
+                self._recall(total)
             while self.n_cached < total:
                 if self.shares:
                     self._adopt(total)
@@ -369,22 +395,44 @@ class Session:
                     self.on_progress(done, total - before, rate)
             wall = time.perf_counter() - started
             self._logits_at = total or -1
-            kernel = metrics.kernel_seconds()
+            spent = metrics.spent()
         ids, adopted = self.tokens[before:total], self._adopted
         return metrics.finish(
-            "prefill", purpose, ids, before, wall, kernel, cost, passes, plan_name, adopted
+            "prefill", purpose, ids, before, wall, spent, cost, passes, plan_name, adopted
         )
 
     def _adopt(self, total: int) -> None:
         """Take over what is known of the tokens that follow; the last one is computed here."""
         cache, ids = self.engine.prefix_cache, self.tokens[: total - 1]
-        with self.engine.lock:
+        with self.engine.scheduler.mutex:
             known = cache.adopt(self.cache, ids, self.n_cached)
             self._adopted += known - self.n_cached
             self.n_cached = known
 
+    def _recall(self, total: int) -> None:
+        """Read back what is on disk of the tokens that follow; the last one is computed here."""
+        before = self.n_cached
+        self.recalled = self.engine.spill.recall(self, total - 1)
+        self._adopted += self.n_cached - before
+
+    def take_in(self, number: int, data: np.ndarray) -> bool:
+        """Go on behind the page with this number, as it was read from disk, if there is room."""
+        engine, memory = self.engine, self.engine.layout.memory
+        with engine.scheduler.mutex:
+            if lacks := memory.lacks(len(data)):
+                engine.prefix_cache.evict(lacks)
+            if self.n_cached // PAGE != number or memory.lacks(len(data)):
+                return False
+            if not self.cache.goes_on(number * PAGE):
+                return False
+            self.cache.clear(number)
+            self.cache.append(data)
+            self.n_cached = (number + 1) * PAGE
+            self.admitted = self.admitted or time.monotonic()
+        return True
+
     def give_back(self) -> None:
-        """Let go of all pages; the tokens stay, to be computed again. Under the engine's lock."""
+        """Let go of all pages; the tokens stay, to be computed again. The caller has the mutex."""
         self.recomputed += self.n_cached
         self.cache.clear()
         self.n_cached = 0
@@ -392,8 +440,16 @@ class Session:
 
     def keep_cached(self, n: int) -> None:
         """Count on no more than the first `n` positions of the KV cache."""
-        with self.engine.lock:
-            self.n_cached = min(self.n_cached, n)
+        with self.engine.scheduler.mutex:
+            self._go_back(n)
+
+    def _go_back(self, n: int) -> None:
+        """Go on behind the first `n` positions, or from the start where windows let go of them."""
+        if self.n_cached > n:
+            self.n_cached = n
+            if not self.cache.goes_on(n):
+                self.give_back()
+            self.cache.slide_back(self.n_cached)
 
     @contextmanager
     def phase(self, *, decoding: bool = False) -> Iterator[None]:
@@ -410,7 +466,7 @@ class Session:
 
         Not where the pages were taken back since.
         """
-        with self.engine.lock:
+        with self.engine.scheduler.mutex:
             if self.n_cached >= known:
                 self.n_cached = known + drafted
 
@@ -439,31 +495,29 @@ class Session:
         """
         if self._stopped:
             self.check_stop()
-        rows = self._begin(start, ids, outputs, masks, panels)
+        if self._logits is not None:
+            self._logits.released = True
+            self._logits = None
+        self._logits_at = -1
+        rows = Rows(self, start, ids, outputs, masks, panels)
         self.engine.scheduler.compute(rows)
-        self._end(rows)
+        self.used = time.monotonic()
+        self._logits = rows.logits
         if self._stopped:
             self.check_stop()
         return rows
 
     def run_pass(self, plan: Plan, part: Sequence[int], outputs: int) -> Rows:
         """One pass of `part`, which follows what is cached, on a plan of its own."""
-        rows = self._begin(self.n_cached, part, outputs)
-        with self.engine.lock:
-            self.engine.runner.run(rows, len(part), plan)
-        self._end(rows)
-        return rows
-
-    def _begin(self, *args: Any) -> Rows:
         if self._logits is not None:
             self._logits.released = True
-            self._logits = None
-        self._logits_at = -1
-        return Rows(self, *args)
-
-    def _end(self, rows: Rows) -> None:
+        self._logits, self._logits_at = None, -1
+        rows = Rows(self, self.n_cached, part, outputs)
+        with self.engine.lock:
+            self.engine.runner.run(rows, len(part), plan)
         self.used = time.monotonic()
         self._logits = rows.logits
+        return rows
 
     def keep_prefix(self) -> None:
         """Let others find what it has computed, if it shares."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ...errors import ContextOverflowError
@@ -26,7 +26,13 @@ class DryRunSession:
         self.on_progress: Any = None
         self.label = ""
 
-    def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
+    def prefill(
+        self,
+        ids: Sequence[int],
+        *,
+        purpose: str = "prompt",
+        check: Callable[[], None] | None = None,
+    ) -> PhaseEvent:
         """Append `ids`.
 
         Raises:
@@ -34,6 +40,8 @@ class DryRunSession:
         """
         if len(self.tokens) + len(ids) > self.context:
             raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
+        if check is not None:
+            check()
         before = self.n_cached
         self.tokens += ids
         self.n_cached = len(self.tokens)

@@ -68,6 +68,7 @@ class Company:
         compared = 0
         for number, moves in enumerate(schedule):
             batch: list[tuple[int, Rows]] = []
+            left = self.engine.plans.prefill.most_tokens  # as the scheduler keeps to it
             for n, move in moves.items():
                 session = sessions[n]
                 if isinstance(move, Back):
@@ -75,9 +76,10 @@ class Company:
                 elif isinstance(move, Fork):
                     sessions[n] = session.fork(int(move.keep * session.n_cached))
                 else:
-                    rows = _rows_of(session, self.ids[n], move)
+                    rows = _rows_of(session, self.ids[n], Go(min(move.rows, left), move.outputs))
                     if rows is not None:
                         batch.append((n, rows))
+                        left -= len(rows.ids)
             compared += self._pass(number, batch)
         return compared
 

@@ -146,8 +146,16 @@ class ScriptedSession:
         """No pass was run."""
         return []
 
-    def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
+    def prefill(
+        self,
+        ids: Sequence[int],
+        *,
+        purpose: str = "prompt",
+        check: Callable[[], None] | None = None,
+    ) -> PhaseEvent:
         """Append, as the real one does."""
+        if check is not None:
+            check()
         if len(self.tokens) + len(ids) > self.context:
             raise ContextOverflowError("too long")
         before = self.n_cached

@@ -164,3 +164,24 @@ def test_a_long_file_does_not_fill_the_context(engine: Engine, folder: Path) -> 
     assert "[cut: lines " in result
     assert len(result) <= engine.context // 2 + 200
     assert len(engine.tokenizer.encode(result)) < engine.context / 2
+
+
+def test_a_stop_before_the_first_pass_is_heard(
+    engine: Engine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop while the question is still being rendered ends the run before any pass."""
+    agent = Agent(engine, workspace=folder, trace=False)
+    render = agent.conversation.chat.open  # pyright: ignore[reportAttributeAccessIssue]
+
+    def stopped_meanwhile(messages: object) -> object:
+        agent.stop()
+        return render(messages)
+
+    monkeypatch.setattr(agent.conversation.chat, "open", stopped_meanwhile)  # pyright: ignore[reportAttributeAccessIssue]
+    passes = engine.scheduler.passes
+    with pytest.raises(PassCancelledError):
+        agent.run(QUESTIONS[0])
+
+    assert engine.scheduler.passes == passes
+    monkeypatch.undo()
+    assert agent.run(QUESTIONS[0]).status == "answered"

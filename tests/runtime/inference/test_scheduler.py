@@ -7,17 +7,22 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
 
+from triplepoint import Agent, tool
 from triplepoint.errors import ModelError, PassCancelledError
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.runner import Runner
+from triplepoint.runtime.inference.runner import Rows, Runner
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
+
+if TYPE_CHECKING:
+    from triplepoint.runtime.agent.local_conversation import LocalConversation
 
 CHANCE = np.random.default_rng(11)
 PROMPTS = [CHANCE.integers(0, 2000, size).tolist() for size in (5, 40, 300, 90, 700, 33, 12, 150)]
@@ -142,9 +147,9 @@ def test_stop_ends_its_own_session(engine: Engine) -> None:
     sessions = [engine.session() for _ in range(4)]
 
     def work(n: int) -> list[int]:
-        sessions[n].prefill(PROMPTS[n])
         ids: list[int] = []
         try:
+            sessions[n].prefill(PROMPTS[n])
             for token in sessions[n].decode(max_tokens=120):
                 ids.append(token)
                 if n == 0 and len(ids) == 10:
@@ -161,6 +166,199 @@ def test_stop_ends_its_own_session(engine: Engine) -> None:
     assert got[2] == [*want[2][:20], -1]
     # The one that another thread stopped kept what it had; it may just have been done.
     assert got[1][:-1] == want[1][: len(got[1]) - 1]
+
+
+class Held:
+    """Holds up the first pass of one session until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, session: Session) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        run = Runner.run
+
+        def held(runner: Runner, rows: Any, count: int, plan: Any = None) -> None:
+            if rows.session is session and not self.begun.is_set():
+                self.begun.set()
+                assert self.go_on.wait(60)
+            run(runner, rows, count, plan)
+
+        monkeypatch.setattr(Runner, "run", held)
+
+
+def _until(fact: Callable[[], bool]) -> None:
+    started = time.monotonic()
+    while not fact():
+        assert time.monotonic() - started < 60
+        time.sleep(0.001)
+
+
+def _prefill(session: Session, prompt: list[int]) -> str:
+    try:
+        session.prefill(prompt)
+    except PassCancelledError:
+        return "stopped"
+    return "done"
+
+
+def test_stop_takes_back_rows_that_wait(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that waits for its turn ends when it is stopped, not after its pass."""
+    busy, waits = engine.session(), engine.session()
+    held = Held(monkeypatch, busy)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(_prefill, busy, PROMPTS[3])
+        try:
+            assert held.begun.wait(60)
+            second = threads.submit(_prefill, waits, PROMPTS[4])
+            _until(lambda: bool(engine.scheduler._waiting))
+            waits.stop()
+            assert second.result(60) == "stopped"
+            assert not first.done()
+        finally:
+            held.go_on.set()
+        assert first.result(60) == "done"
+    assert waits.n_cached == 0
+    assert _prefill(waits, []) == "done"
+
+
+def test_the_lead_is_handed_on_by_who_was_stopped(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is stopped in the moment in which it is to lead does not leave the others waiting."""
+    busy, stopped, last = (engine.session() for _ in range(3))
+    held = Held(monkeypatch, busy)
+    scheduler = engine.scheduler
+    hand_over = scheduler._hand_over
+
+    def and_stop() -> None:
+        with scheduler.mutex:
+            hand_over()
+            if any(t.leads and t.rows.session is stopped for t in scheduler._waiting):
+                stopped.stop()
+
+    monkeypatch.setattr(scheduler, "_hand_over", and_stop)
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(_prefill, busy, PROMPTS[3])
+        others = []
+        try:
+            assert held.begun.wait(60)
+            for n, session in enumerate((stopped, last), 1):
+                others.append(threads.submit(_prefill, session, PROMPTS[n]))
+                _until(lambda n=n: len(scheduler._waiting) == n)
+        finally:
+            held.go_on.set()
+        assert first.result(60) == "done"
+        assert [one.result(60) for one in others] == ["stopped", "done"]
+    assert not scheduler._leading
+
+
+def test_a_choice_does_not_wait_for_a_pass(engine: Engine) -> None:
+    """Tokens under a mask that was not known before are chosen beside another session's pass."""
+    session = engine.session()
+    session.prefill(PROMPTS[1])
+    logits = session.last_logits
+    mask = np.full(engine.outputs.masks.shape[1], 0x55555555, np.uint32)
+    want = engine.runner.choose(logits, 0, mask)
+    passing, go_on = threading.Event(), threading.Event()
+
+    def a_pass() -> None:
+        with engine.lock:
+            engine.runner._make_room()
+            passing.set()
+            assert go_on.wait(60)
+
+    with ThreadPoolExecutor(2) as threads:
+        other = threads.submit(a_pass)
+        try:
+            assert passing.wait(60)
+            assert threads.submit(engine.runner.choose, logits, 0, mask).result(60) == want
+        finally:
+            go_on.set()
+        other.result(60)
+
+
+def test_a_shared_pass_ends_when_nobody_waits_for_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two in a pass the first that is stopped leaves it to the other; the second ends it."""
+    pair = [engine.session() for _ in range(2)]
+    for session, prompt in zip(pair, PROMPTS, strict=False):
+        session.prefill(prompt)
+        session.tokens.append(1)
+    play = Runner._play
+
+    def stopped_meanwhile(runner: Runner, tape: Any, times: Any) -> None:
+        pair[0].stop()
+        assert not engine.pool.stopped
+        pair[1].stop()
+        assert engine.pool.stopped
+        play(runner, tape, times)
+
+    with pair[0].phase(), pair[1].phase():
+        batch = [(Rows(session, session.n_cached, [1], 1), 1) for session in pair]
+        monkeypatch.setattr(Runner, "_play", stopped_meanwhile)
+        with engine.lock, pytest.raises(PassCancelledError):
+            engine.runner.run_shared(batch)
+    assert not engine.pool.stopped
+    assert [session.n_cached for session in pair] == [len(prompt) for prompt in PROMPTS[:2]]
+
+
+@pytest.mark.parametrize("where", ["mask", "advance", "tool", "text"])
+def test_nobody_waits_for_a_neighbor_that_thinks(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """While one of four agents is in its grammar, its tokenizer or a tool, the others get on.
+
+    It goes on only when the three others are done: were a pass to wait for it, none would end.
+    """
+    (tmp_path / "app.log").write_text("10:00 start\n10:05 ERROR disk full\n")
+    others = threading.Semaphore(0)
+
+    def think() -> None:
+        for _ in range(3):
+            assert others.acquire(timeout=60)
+
+    @tool
+    def read_file(path: str) -> str:
+        """Read a file."""
+        if where == "tool":
+            think()
+        return (tmp_path / path).read_text()
+
+    agents = [Agent(engine, workspace=tmp_path, trace=False) for _ in range(3)]
+    slow = Agent(engine, tools=[read_file], trace=False)
+    conversation = cast("LocalConversation", slow.conversation)
+    thought = threading.Event()
+
+    def once(work: Callable[..., Any]) -> Callable[..., Any]:
+        def first(*args: Any, **named: Any) -> Any:
+            if not thought.is_set():
+                thought.set()
+                think()
+            return work(*args, **named)
+
+        return first
+
+    if where == "text":
+        monkeypatch.setattr(conversation.chat, "encode", once(conversation.chat.encode))
+    elif where != "tool":
+        make = conversation.grammar.constraint
+
+        def constraint(**named: Any) -> Any:
+            made = make(**named)
+            setattr(made, where, once(getattr(made, where)))
+            return made
+
+        monkeypatch.setattr(conversation.grammar, "constraint", constraint)
+
+    def work(n: int) -> str:
+        if n == 3:
+            return slow.run("What's the error in app.log?").status
+        try:
+            return agents[n].run("What's the error in app.log?").status
+        finally:
+            others.release()
+
+    assert _together(work, 4) == ["answered"] * 4
+    assert thought.is_set() or where == "tool"
 
 
 def test_stopping_an_idle_session_ends_nobody(engine: Engine) -> None:

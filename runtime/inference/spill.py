@@ -1,0 +1,214 @@
+"""Prefixes on disk: pages that memory had no room for, where reading takes less than computing.
+
+    FOLDER/<key>-<SHA-256>-<milliseconds>.kv   the bytes of a page, and what computing it would take
+
+A page's key follows from the model, the layout and all tokens up to its end (`kv_snapshot.py`), so
+a page of anything else is never found. Its bytes are compared with their SHA-256 before they are
+used; one that is damaged is removed and computed. Files are for this user alone. When they grow too
+many, those go first that would be quickest to compute again by their size and by the time since
+they were last used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import EngineError
+from ...jit.kernels.kvcache import PAGE
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import numpy as np
+
+    from ..forward.kv import Page
+    from .engine import Engine
+    from .session import Session
+
+MOST_BYTES = 4 << 30
+FREE_SHARE = 0.1  # of the disk's free space, at most
+READ_RATE = 500e6  # bytes/s, until a page was read; checking them is a part of it
+WEIGHT = 0.3  # of the newest reading in that rate
+PENDING = 4  # pages that wait to be written at most: they still take memory
+_NAME = re.compile(r"([0-9a-f]{64})-([0-9a-f]{64})-([0-9]{1,9})\.kv")
+
+
+def folder() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("triplepoint")) / "prefixes"
+
+
+@dataclass(slots=True)
+class _File:
+    path: Path
+    digest: str
+    nbytes: int
+    seconds: float  # that computing it would take
+    used: float  # time.time()
+
+
+class Spill:
+    """The pages of one engine on disk. Safe to use from several threads.
+
+    Attributes:
+        most_bytes: of all files; 0: nothing is written or read.
+        rate: bytes/s that reading and checking reaches.
+        written, recalled: bytes so far.
+    """
+
+    def __init__(self, engine: Engine, most_bytes: int | None) -> None:
+        self.most_bytes = MOST_BYTES if most_bytes is None else most_bytes
+        self.rate = READ_RATE
+        self.written = self.recalled = 0
+        self._engine = weakref.ref(engine)
+        self._lock = threading.Lock()
+        self._files: dict[str, _File] | None = None  # by key, once somebody asked
+        self._writer: ThreadPoolExecutor | None = None
+        self._pending = 0
+
+    def pays(self, seconds: float, nbytes: int) -> bool:
+        """Whether reading so many bytes takes less time than computing them."""
+        return nbytes / self.rate < seconds
+
+    def offer(self, ids: list[int], page: Page) -> None:
+        """Keep the last page of `ids`, of which memory lets go, if that pays; written beside."""
+        engine = self._engine()
+        if not self.most_bytes or engine is None or not page.whole or len(ids) % PAGE:
+            return
+        seconds = engine.tuning.pass_s(PAGE, len(ids) - PAGE)
+        if not self.pays(seconds, len(page.data)):
+            return
+        with self._lock:
+            if self._pending >= PENDING:
+                return
+            self._pending += 1
+            if self._writer is None:
+                from concurrent.futures import ThreadPoolExecutor
+
+                self._writer = ThreadPoolExecutor(1, "triplepoint-spill")
+        self._writer.submit(self._write, ids, page.data, seconds)
+
+    def flush(self) -> None:
+        """Wait until everything that was offered is written."""
+        if self._writer is not None:
+            self._writer.submit(lambda: None).result()
+
+    def close(self) -> None:
+        """Write no more; what was offered is written."""
+        self.most_bytes = 0
+        if self._writer is not None:
+            self._writer.shutdown()
+
+    def recall(self, session: Session, most: int) -> int:
+        """Read pages of a session's first `most` tokens that it lacks; so many bytes."""
+        engine, done = session.engine, 0
+        if not self.most_bytes or not self._known():
+            return 0
+        from .kv_snapshot import map_page, page_keys
+
+        keys = list(page_keys(engine, session.tokens[: most // PAGE * PAGE]))
+        for number in range(session.n_cached // PAGE, len(keys)):
+            file = self._known().get(keys[number])
+            seconds = engine.tuning.pass_s(PAGE, number * PAGE)
+            if file is None or not self.pays(seconds, file.nbytes):
+                break
+            began = time.perf_counter()
+            try:
+                data = map_page(file.path, engine.layout.page_bytes, file.digest)
+            except ValueError:  # damaged, or another process has removed it
+                self._forget(keys[number], file)
+                break
+            took = time.perf_counter() - began
+            self.rate += WEIGHT * (file.nbytes / took - self.rate)
+            if not session.take_in(number, data):
+                break
+            done += file.nbytes
+            file.used = time.time()
+            with contextlib.suppress(OSError):
+                os.utime(file.path)
+        self.recalled += done
+        return done
+
+    # --- how it is done
+
+    def _write(self, ids: list[int], data: np.ndarray, seconds: float) -> None:
+        from .kv_snapshot import make_folder, page_keys, write_file
+
+        try:
+            engine = self._engine()
+            if engine is None:
+                return
+            *_, key = page_keys(engine, ids)
+            if key in self._known():
+                return
+            where = folder()
+            make_folder(where)
+            disk = os.statvfs(where)
+            most = min(self.most_bytes, int(FREE_SHARE * disk.f_bavail * disk.f_frsize))
+            self._make_room(most - data.nbytes)
+            if data.nbytes > most:
+                return
+            digest = hashlib.sha256(data.data).hexdigest()
+            path = where / f"{key}-{digest}-{min(999_999_999, round(1000 * seconds))}.kv"
+            write_file(path, data.data)
+            with self._lock:
+                files = self._files or {}
+                files[key] = _File(path, digest, data.nbytes, seconds, time.time())
+                self._files = files
+            self.written += data.nbytes
+        except (OSError, EngineError):
+            self.most_bytes = 0  # no such disk: pages are computed again
+        finally:
+            with self._lock:
+                self._pending -= 1
+
+    def _known(self) -> dict[str, _File]:
+        with self._lock:
+            if self._files is None:
+                self._files = dict(_listed(folder()))
+            return self._files
+
+    def _make_room(self, most: int) -> None:
+        """Remove files until the others take so many bytes at most."""
+        files, now = self._known(), time.time()
+        with self._lock:
+            total = sum(file.nbytes for file in files.values())
+            order = sorted(files.items(), key=lambda item: _worth(item[1], now))
+        for key, file in order:
+            if total <= most:
+                return
+            total -= file.nbytes
+            self._forget(key, file)
+
+    def _forget(self, key: str, file: _File) -> None:
+        with self._lock:
+            (self._files or {}).pop(key, None)
+        with contextlib.suppress(OSError):
+            file.path.unlink()
+
+
+def _worth(file: _File, now: float) -> float:
+    return file.seconds / max(1, file.nbytes) / (1.0 + max(0.0, now - file.used))
+
+
+def _listed(where: Path) -> list[tuple[str, _File]]:
+    found: list[tuple[str, _File]] = []
+    with contextlib.suppress(OSError), os.scandir(where) as entries:
+        for entry in entries:
+            match = _NAME.fullmatch(entry.name)
+            if match is not None and entry.is_file(follow_symlinks=False):
+                stat = entry.stat(follow_symlinks=False)
+                seconds = int(match[3]) / 1000
+                file = _File(Path(entry.path), match[2], stat.st_size, seconds, stat.st_mtime)
+                found.append((match[1], file))
+    return found
