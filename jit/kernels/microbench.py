@@ -10,6 +10,7 @@ from ..simd import I64, I8s, Kernel, f32, i8, i32, kernel
 Peak = Literal["int8", "fp32", "bf16"]
 CHAINS = 12  # independent sums: more than the latency of any dot product times its rate
 OPERANDS = 4 * CHAINS  # vectors that the products draw on
+VECTORS = OPERANDS + CHAINS  # and those that the sums start from
 STEPS = 64  # dot steps on each chain in one unit
 
 
@@ -33,8 +34,9 @@ def read(k: Kernel, data: I8s, sink: I8s, unit_bytes: I64) -> None:
 
 @kernel
 def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
-    """One unit = STEPS products on each of CHAINS sums; operands: OPERANDS vectors.
+    """One unit = STEPS products on each of CHAINS sums; operands: VECTORS vectors.
 
+    Each sum starts from memory: LLVM would compute sums that start alike once for all.
     A dot product of one instruction stays in registers. Where it takes several, each step of each
     chain reads an operand of its own, or LLVM would compute the common part once.
     """
@@ -44,7 +46,11 @@ def multiply(k: Kernel, operands: I8s, sink: I8s, *, peak: Peak) -> None:
     a, b = words.load(0, lanes), words.load(lanes, lanes)
     dot = Dot(k, most=15)  # small weights: the fastest that the target multiplies
     zero = k.zeros(element, lanes)
-    sums = [k.var(dot.begin(zero) if peak == "int8" else zero) for _ in range(CHAINS)]
+    starts = operands.cast(element).at(OPERANDS * lanes)
+    sums = [
+        k.var(dot.begin(start) if peak == "int8" else start)
+        for start in (starts.load(n * lanes, lanes) for n in range(CHAINS))
+    ]
     one = dot.kind in ("vpdpbusd", "sdot", "usdot")
     with k.units(), k.range(0, STEPS, name="step") as step:
         own = words.at(step % (OPERANDS // CHAINS) * (CHAINS * lanes))

@@ -24,8 +24,10 @@ def test_read_touches_every_byte(runner: Runner, rng: np.random.Generator) -> No
 
 
 def _operands(runner: Runner, values: np.ndarray) -> np.ndarray:
-    """The same vector of values in every place that the loop draws from."""
-    return np.tile(values, microbench.OPERANDS * 4 * runner.target.lanes // values.nbytes)
+    """The same vector of values in every place that the loop draws from; sums start at zero."""
+    found = np.zeros((microbench.VECTORS, 4 * runner.target.lanes), np.uint8).view(values.dtype)
+    found[: microbench.OPERANDS] = np.tile(values, found.shape[1] // len(values))
+    return found
 
 
 @pytest.mark.parametrize("peak", ["int8", "fp32"])
@@ -38,6 +40,17 @@ def test_multiply_does_its_products(runner: Runner, peak: microbench.Peak) -> No
 
     one = 4 if peak == "int8" else 1
     assert (sink == units * microbench.STEPS * microbench.CHAINS * one).all()
+
+
+def test_no_sum_is_computed_for_another(runner: Runner) -> None:
+    """Each sum starts from a vector of its own: one for all would take a twelfth of the work."""
+    lanes = runner.target.lanes
+    operands = _operands(runner, np.full(1, 1.0, np.float32))
+    operands[microbench.OPERANDS :] = 2.0 ** np.arange(microbench.CHAINS)[:, np.newaxis]
+    sink = np.zeros(lanes, np.float32)
+    runner.call(spec(microbench.multiply, peak="fp32"), [operands, sink], 0, 1)
+
+    assert (sink == microbench.STEPS * microbench.CHAINS + 2.0**microbench.CHAINS - 1).all()
 
 
 BF16_TARGETS = [target for target in runnable() if target.has_bf16_dot]
