@@ -164,7 +164,9 @@ def _extreme_quants(fmt: str) -> np.ndarray:
     return np.stack(rows)
 
 
-@pytest.mark.parametrize("fmt", ["q4_k", "q6_k", "q3_k", "iq4_xs"])
+@pytest.mark.parametrize(
+    "fmt", ["q4_k", *(pytest.param(f, marks=pytest.mark.slow) for f in ("q6_k", "q3_k", "iq4_xs"))]
+)
 def test_same_bits_with_any_tile(native: Runner, rng: np.random.Generator, fmt: str) -> None:
     """How many tokens a tile takes, and up to how many are one tile, changes no bit."""
     product = Product(native, random_k(rng, 33, DEPTH, fmt))

@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from triplepoint.jit import targets
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -49,6 +51,7 @@ def test_doctor_for_machines(triplepoint: Run, env: dict[str, str], tmp_path: Pa
     assert any(cache["path"].endswith("/machine") for cache in found["caches"])
 
 
+@pytest.mark.slow
 def test_limits_by_threads(triplepoint: Run, env: dict[str, str], tmp_path: Path) -> None:
     """--measure adds a line for each number of threads, kept for the next time."""
     env["XDG_CACHE_HOME"] = str(tmp_path / "cache")

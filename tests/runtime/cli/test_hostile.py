@@ -198,7 +198,13 @@ def test_every_verb_is_walked() -> None:
     assert set(GOOD) == set(VERBS)
 
 
-@pytest.mark.parametrize("verb", GOOD)
+# All verbs have one parser and one handler of errors: a few of them tell at once.
+QUICK = {"trace show", "session rm", "use", "show"}
+
+
+@pytest.mark.parametrize(
+    "verb", [v if v in QUICK else pytest.param(v, marks=pytest.mark.slow) for v in GOOD]
+)
 def test_every_argument_of_a_verb(verb: str, tmp_path: Path, nano: Path) -> None:
     """It works, or ends with a known status and one line of error, and never with a traceback."""
     (tmp_path / "folder").mkdir()

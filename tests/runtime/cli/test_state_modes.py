@@ -21,6 +21,7 @@ def open_to_all() -> Iterator[None]:
     os.umask(before)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_session(
     triplepoint: Run, open_to_all: None, nano: Path, folder: Path, tmp_path: Path
 ) -> None:

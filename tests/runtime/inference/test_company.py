@@ -104,6 +104,7 @@ def test_many_schedules_of_forms(form: Company, schedule: list[Pass]) -> None:
     form.run(schedule)
 
 
+@pytest.mark.slow
 def test_a_sum_in_another_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counterexample: were rows of a company computed in another order, a schedule tells.
 

@@ -31,11 +31,18 @@ def few_tokens(monkeypatch: pytest.MonkeyPatch) -> int:
     return 1024
 
 
-# Its types are those of other mixtures too.
-SLOW = pytest.param("q3_k_m", marks=pytest.mark.slow)
+# Types of the others are those of these, too, or tested by themselves (`test_weight_types.py`).
+QUICK = {"q4_0", "q4_k_m", "bf16"}
 
 
-@pytest.mark.parametrize("quant", [q for q in QUANTS if q not in ("f32", "q3_k_m")] + [SLOW])
+@pytest.mark.parametrize(
+    "quant",
+    [
+        quant if quant in QUICK else pytest.param(quant, marks=pytest.mark.slow)
+        for quant in QUANTS
+        if quant != "f32"
+    ],
+)
 def test_through_the_engine(tmp_path: Path, few_tokens: int, quant: str) -> None:
     """Logits are near those of the dequantized weights, whole or in pieces: the same bits.
 
