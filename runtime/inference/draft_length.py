@@ -8,6 +8,14 @@ much longer a pass of n tokens takes than one of one, k drafts give
 tokens in the time of one. The k where that is largest is taken, and none if it is not above
 `MARGIN`.
 
+In a pass that m other sequences share with n rows, a row more costs what it costs behind those, and
+what a draft gives is a part of what the pass gives to all:
+
+    (m + 1 + p + … + p^k) / (m + 1) × r(n + 1) / r(n + 1 + k)
+
+So a sequence alone drafts far, since a pass is bound by memory, and many draft only what is nearly
+sure.
+
 Both are measured while the model decodes. Drafts are compared with what was written whether they
 were computed or not, so p is known also where none are, and no draft is ever made to find it out.
 r is the time of the passes that there were, by their number of tokens; before the first it is what
@@ -21,7 +29,6 @@ from typing import TYPE_CHECKING
 from ...jit.kernels.attention import token_tile
 from ..physics.costs import pass_cost, predict
 from .ngram_index import LONG
-from .speculative_config import VERIFY_TOKENS
 
 if TYPE_CHECKING:
     from .session import Session
@@ -33,6 +40,7 @@ WEIGHT = 0.1  # of the newest time among those of its kind
 MEMORY = 1 / 48  # weight of the newest comparison, once there were many
 DOUBT = 6  # comparisons that what was assumed before the first is worth
 PATIENCE, PATIENCE_MOST = 256, 4096  # steps until a cost that forbids drafts is tried again
+MOST_ROWS = 128  # of a pass, for which r is known; beyond it every row costs as much as the next
 FIRST = (0.2, 0.4, 0.65, 0.8, 0.9)  # p by the length in common, before any comparison
 
 
@@ -55,8 +63,8 @@ class PassLatency:
         self.step_s += (seconds - self.step_s) * max(WEIGHT, 1 / self.steps)
 
     def several(self, tokens: int, seconds: float) -> None:
-        """A pass of `tokens` tokens did."""
-        if not self.step_s:
+        """A pass of `tokens` tokens did, of one sequence or of several."""
+        if not self.step_s or tokens > MOST_ROWS:
             return
         ratio = max(1.0, min(seconds / self.step_s, 2.0 * tokens))
         known = self._ratio.get(tokens)
@@ -72,6 +80,8 @@ class PassLatency:
             self._prior = _prior(session)
         if tokens <= 1:
             return 1.0
+        if tokens > MOST_ROWS:
+            return self.ratio(session, MOST_ROWS) * tokens / MOST_ROWS
         known = self._ratio.get(tokens)
         if known is not None:
             return known
@@ -87,7 +97,7 @@ def _prior(session: Session) -> list[float]:
     engine = session.engine
     tile = token_tile(engine.network.config.heads.group)
     times = []
-    for tokens in range(1, VERIFY_TOKENS + 1):
+    for tokens in range(1, MOST_ROWS + 1):
         plan = engine.plans.decode if tokens == 1 else engine.plans.prefill
         barriers = plan.tape.barriers
         cost = pass_cost(engine.cost, tokens, len(session.tokens), tokens, barriers, tile)
@@ -133,8 +143,9 @@ class DraftLengthPolicy:
         times, session = self._times, self._session
         if not times.steps:
             return 0
-        alone = times.ratio(session, known)
-        best, gain, cheap = 0, MARGIN, 0.0
+        others, rows = session.engine.scheduler.beside
+        before = times.ratio(session, rows + known)
+        best, gain, cheap = 0, 1.0 + (MARGIN - 1.0) / (others + 1), 0.0
         tokens = chance = 1.0
         for k in range(1, most + 1):
             chance *= self._right[_kind(same + k - 1)]
@@ -142,7 +153,8 @@ class DraftLengthPolicy:
             if chance < 0.05:
                 break
             cheap = max(cheap, tokens)
-            worth = tokens * alone / times.ratio(session, known + k)
+            worth = (others + tokens) / (others + 1)
+            worth *= before / times.ratio(session, rows + known + k)
             if worth > gain:
                 best, gain = k, worth
         if best:

@@ -204,6 +204,7 @@ class Runner:
         seconds = time.perf_counter() - began
         tuning.observe_mixed(expected, seconds)
         threads = engine.pool.active
+        engine.pass_latency.several(total, seconds)
         kernel, elementwise, _ = plan.seconds(times)
         self.shared += 1
         done = SharedPass(

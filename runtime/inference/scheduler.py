@@ -78,6 +78,7 @@ class Scheduler:
         self._active: dict[Session, float] = {}  # in a phase: seconds that it thinks between rows
         self._left: dict[Session, float] = {}  # when it got its last rows
         self._last_s = 0.0  # of the last pass
+        self._last = 1, 1  # its sequences and rows
 
     @contextmanager
     def phase(self, session: Session) -> Iterator[None]:
@@ -126,8 +127,18 @@ class Scheduler:
             ):
                 return False
             self.passes += 1
+            self._last = 1, count
             engine.runner.run(rows, count)
         return True
+
+    @property
+    def beside(self) -> tuple[int, int]:
+        """Other sequences that a sequence shared the last pass with, and their rows.
+
+        As if all had as many of them: so the next pass is likely to be.
+        """
+        sequences, rows = self._last
+        return sequences - 1, rows - rows // sequences
 
     def withdraw(self, session: Session) -> None:
         """Take back the rows of a stopped session that wait for a pass, from any thread."""
@@ -228,6 +239,7 @@ class Scheduler:
             with self.mutex:
                 if picked:
                     self._last_s = ended - began
+                    self._last = len(picked), sum(count for _, count in picked)
                     self.passes += 1
                     self.shared += len(picked) > 1
                 elif not changed:

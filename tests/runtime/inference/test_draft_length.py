@@ -8,7 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from triplepoint.runtime.inference.draft_length import PATIENCE_MOST, DraftLengthPolicy, PassLatency
+from triplepoint.runtime.inference.draft_length import (
+    MOST_ROWS,
+    PATIENCE_MOST,
+    DraftLengthPolicy,
+    PassLatency,
+)
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.session import Session
 
@@ -50,6 +55,30 @@ def test_dear_passes_have_no_drafts(engine: Engine) -> None:
     """Where each token of a pass costs as much as a pass, nothing is drafted, however sure."""
     pace = _length_policy(engine, STEEP)
     assert pace.count(32, 1, 16) == 0
+
+
+def test_company_makes_drafts_dear(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to eight rows a pass costs little more, then every row does: many draft less than one."""
+    costs = {n: 1.0 + 0.02 * n if n <= 8 else 1.16 + 0.3 * (n - 8) for n in range(2, 41)}
+    pace = _length_policy(engine, costs)
+    alone = pace.count(32, 1, 16)
+    found = []
+    for others in (1, 3, 7):
+        monkeypatch.setattr(engine.scheduler, "_last", (others + 1, others + 1))
+        found.append(pace.count(32, 1, 16))
+
+    assert alone >= found[0] >= found[1] >= found[2]
+    assert (alone > 4, found[2]) == (True, 0)
+
+
+def test_rows_beyond_what_is_known_cost_as_much_as_the_last(engine: Engine) -> None:
+    """A pass of so many rows is bound by arithmetic."""
+    _length_policy(engine, {})
+    session, times = engine.session(context=64), engine.pass_latency
+    most = times.ratio(session, MOST_ROWS)
+    assert times.ratio(session, 2 * MOST_ROWS) == pytest.approx(2 * most)
+    times.several(2 * MOST_ROWS, 1.0)
+    assert times.ratio(session, MOST_ROWS) == most
 
 
 def test_wrong_drafts_end_drafting(engine: Engine) -> None:
