@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import os
 import sys
 import threading
@@ -28,7 +29,7 @@ SPIN_IDLE_S = 300e-6  # between two decode steps Python needs less than this
 
 def aligned(shape: int | tuple[int, ...], dtype: Any, alignment: int = 64) -> np.ndarray:
     """A zeroed array that starts at a multiple of `alignment` bytes."""
-    count = int(np.prod(shape))
+    count = math.prod(shape) if isinstance(shape, tuple) else shape
     size = count * np.dtype(dtype).itemsize
     raw = np.zeros(size + alignment, np.uint8)
     start = -raw.ctypes.data % alignment

@@ -20,7 +20,6 @@ phase in which it was made.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -127,6 +126,17 @@ def _middle(start: int) -> int:
     return start // _step(start) * _step(start) + _step(start) // 2 if start else 0
 
 
+def _recent(ratios: Mapping[int, Sequence[float]], tokens: int) -> float:
+    """The median of what passes of about so many tokens took over what was said of them."""
+    kind = tokens.bit_length()
+    found = ratios.get(kind)
+    if found is None:
+        if not ratios:
+            return 1.0
+        found = ratios[min(ratios, key=lambda n: abs(n - kind))]
+    return sorted(found)[len(found) // 2]
+
+
 @dataclass
 class ActiveThreads:
     """The threads of a pool that have a core: what `ContentionMonitor` decides on.
@@ -196,7 +206,7 @@ class Autotuner:
         self._decode: dict[int, OnlineABTest] = {}
         self._ratios: dict[int, deque[float]] = {}
         self._expected: dict[tuple[int, int], float] = {}
-        self._mixed: dict[tuple[Part, ...], LatencyEstimate] = {}
+        self._mixed: dict[tuple[int, int, tuple[Part, ...]], LatencyEstimate] = {}
         self._mixed_ratios: dict[int, deque[float]] = {}
         self._splits: dict[tuple[int, int, int], Decision] = {}
         self._decode_split = False
@@ -356,30 +366,33 @@ class Autotuner:
         From the cost model, times what passes of about as many tokens took of late over what it
         said of them; of the nearest number where there was none yet.
         """
-        kind = tokens.bit_length()
-        seen = min(self._ratios, key=lambda n: abs(n - kind), default=None)
-        ratio = 1.0 if seen is None else statistics.median(self._ratios[seen])
-        return ratio * self._expect(tokens, start)
+        return _recent(self._ratios, tokens) * self._expect(tokens, start)
 
     def expect_mixed(self, parts: Sequence[Part]) -> tuple[LatencyEstimate, float]:
         """What the cost model says of a pass with unequal rows of several sequences, and seconds.
 
         The seconds are corrected by what such passes of about as many rows took of late.
         """
-        # KV lengths are those in the middle of a few steps: decodes get the same for many passes.
-        key = tuple([Part(tokens, _middle(start), outputs) for tokens, start, outputs in parts])
+        # One for all decodes, since time grows with the KV length in a straight line; of a few
+        # lengths, so that many passes have the same.
+        ones = behind = 0
+        others: list[Part] = []
+        for tokens, start, outputs in parts:
+            if tokens == outputs == 1:
+                ones, behind = ones + 1, behind + start
+            else:
+                others.append(Part(tokens, _middle(start), outputs))
+        key = ones, _middle(behind // ones) if ones else 0, tuple(others)
         found = self._mixed.get(key)
         if found is None:
             if len(self._mixed) > 4096:
                 self._mixed.clear()
             known = self.known
             machine = known.machines[known.most]
-            found = expect_mixed(known.model, machine, known.reached, known.passes, key)
+            rows = [Part(1, key[1], 1)] * ones + others
+            found = expect_mixed(known.model, machine, known.reached, known.passes, rows)
             self._mixed[key] = found
-        kind = found.tokens.bit_length()
-        seen = min(self._mixed_ratios, key=lambda n: abs(n - kind), default=None)
-        ratio = 1.0 if seen is None else statistics.median(self._mixed_ratios[seen])
-        return found, ratio * found.seconds
+        return found, found.seconds * _recent(self._mixed_ratios, found.tokens)
 
     def observe_mixed(self, expected: LatencyEstimate, seconds: float) -> None:
         """A pass of which the cost model said that took so long."""

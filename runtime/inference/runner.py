@@ -113,6 +113,7 @@ class Runner:
         self.shared = 0
         self.on_shared: Callable[[SharedPass], None] | None = None
         self._given: list[Logits] = []  # by the last pass
+        self._times: dict[Plan, TapeTimes] = {}  # of the last shared pass on each
         self._state = threading.RLock()  # reentrant: see `Scheduler`
         self._running: Sequence[Session] = ()  # whose pass it is
 
@@ -197,7 +198,10 @@ class Runner:
         self._make_room()
         plan.graph.set_pass(spans)
         began = time.perf_counter()
-        times = plan.tape.account()
+        times = self._times.get(plan)
+        if times is None:
+            times = self._times[plan] = plan.tape.account()
+        times.reset()
         self._play_for([rows.session for rows, _ in batch], plan.tape, times)
         engine.check_files()
         tuning.after()
