@@ -39,6 +39,6 @@ bench: ## the tables of docs/measured.md; make -s bench BASELINE=baseline/bin/py
 		$(BENCH) -m "$$model" --tests $$tests $(if $(BASELINE),--baseline-python $(BASELINE)) || exit 1; \
 	done
 	@for target in $(KERNEL_TARGETS); do \
-		$(heading) "The kernels alone: $$target" "--kernels --target $$target"; \
-		$(BENCH) --kernels --target $$target || exit 1; \
+		$(heading) "The kernels alone: $$target" "kernels --target $$target"; \
+		$(BENCH) kernels --target $$target || exit 1; \
 	done

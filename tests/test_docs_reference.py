@@ -165,7 +165,7 @@ def test_mapped_fields_exist() -> None:
 
 def verbs(parser: argparse.ArgumentParser | None = None) -> dict[str, argparse.ArgumentParser]:
     """The parser of each verb; or of each command of a verb that has some."""
-    for action in (parser or build_parser())._actions:
+    for action in (parser or build_parser(whole=True))._actions:
         if isinstance(action, argparse._SubParsersAction):
             return dict(action.choices)
     return {}
@@ -235,7 +235,8 @@ def test_the_options_are_those_of_the_parser() -> None:
     for option, *marks, _ in wide[1:]:
         for verb, mark in zip(found, marks, strict=True):
             found[verb] |= {option} if mark == CHECK else set()
-    for verb in verbs().keys() - found.keys():
+    del expected["bench"]  # below
+    for verb in expected.keys() - found.keys():
         own = [t for t in tables(section(page, verb)) if t[0][0] == "option"]
         common = (
             {"`-h`, `--help`"} if verb in ("trace", "session") else {"`-h`, `--help`", "`--json`"}
@@ -252,6 +253,24 @@ def test_the_options_of_commands(verb: str, page: str) -> None:
     expected.pop("`-h`, `--help`")
 
     assert marked(read(f"docs/{page}.md"), list(commands)) == expected
+
+
+def test_the_options_of_benchmarks() -> None:
+    """Each command of `bench`, and its plain form, has exactly the options of its parser."""
+    page = section(read("docs/cli.md"), "bench")
+    plain = verbs()["bench"]
+    parsers = {"bench": plain, **verbs(plain)}
+    expected = options(parsers)
+    for common in ("`-h`, `--help`", "`--json`"):
+        assert expected.pop(common) == set(parsers)
+
+    found = {}
+    for option, of, _ in table_of(page, "option"):
+        named = set(names(of))
+        found[option] = set(parsers) - named if of.startswith("all") else named
+    assert found == expected
+    shown = [names(row[0])[0].split()[0] for row in table_of(page, "command")]
+    assert shown == list(verbs(plain))
 
 
 def choices(action: argparse.Action) -> str:

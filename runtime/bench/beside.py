@@ -1,6 +1,6 @@
 """A decode beside a long prompt: how long it waits for a token, and what the prompt loses by it.
 
-    triplepoint bench -m synthetic:qwen3-0.6b:q4_0 --beside 5000
+    triplepoint bench beside 5000 -m synthetic:qwen3-0.6b:q4_0
 
 Each round computes the prompt alone, and then beside a session that decodes all the while. Nothing
 is drafted: each token is a row of a pass.

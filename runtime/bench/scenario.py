@@ -1,6 +1,6 @@
 """The run that the project was started from, with everything on and with everything off.
 
-    triplepoint bench --scenario -m synthetic:qwen3-0.6b:q4_0
+    triplepoint bench scenario -m synthetic:qwen3-0.6b:q4_0
 
 A prompt of 220 tokens, a tool call, a result of 5,000 tokens, an answer that quotes it; then a
 second question of 40 tokens and an answer that repeats nothing. Off: each turn reads the

@@ -1,6 +1,6 @@
 """What drafting and jumping forward give, on texts that are known beforehand.
 
-    triplepoint bench --speculation -m synthetic:qwen3-0.6b:q4_0
+    triplepoint bench speculation -m synthetic:qwen3-0.6b:q4_0
 
 A decode whose tokens are given makes the passes that it would make if the model said them, so what
 a model with random weights would accept is what the text says. The texts: a file read as a tool's

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status. Every error is one line on stderr."""
     argv = sys.argv[1:] if argv is None else argv
-    parser = build_parser(only=argv[0] if argv else None)
+    parser = build_parser()
     try:
         args = parser.parse_args(argv)
     except SystemExit as done:  # argparse has said what is wrong, or printed the help

@@ -1,22 +1,17 @@
-"""The arguments of every verb. Nothing heavy is imported here: `--help` must be instant."""
+"""The command line's parser, and the types that options of several verbs have.
+
+The options of a verb are in its own file (`add_options`). Nothing heavy is imported to build a
+parser, here or there: `--help` must be instant.
+"""
 
 from __future__ import annotations
 
 import argparse
-import re
+import sys
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NoReturn
-
-from .keeping import DEFAULT_MODEL, add_models
-from .making import add_making
-from .regime_arguments import add_regimes
-from .replay_arguments import add_replay
-from .sampling import add_sampling_options
-from .toolbox import add_tool_options
-from .trace_arguments import add_sessions, add_trace
-
-if TYPE_CHECKING:
-    from ..bench.runner import Case
+from importlib import import_module
+from typing import Any, NoReturn
 
 DESCRIPTION = """\
 An agent on your own CPU: it answers questions about your files, on kernels
@@ -27,6 +22,31 @@ problem, 4 a limit was reached, 130 interrupted. NO_COLOR turns colors off;
 TRIPLEPOINT_DEBUG=1 shows tracebacks; TRIPLEPOINT_TARGET picks a lesser CPU
 target."""
 
+VERBS = {
+    "run": "answer one question about the files in a folder",
+    "chat": "ask several questions in a row; /help lists the commands",
+    "replay": "show, verify, time or continue a recorded run",
+    "trace": "list, show, compare, export, view and query recorded runs; needs no model",
+    "session": "list, show and remove conversations that --session has kept; needs no model",
+    "doctor": "what this CPU is, what it can do, and where things are kept",
+    "bench": "measure prefill and decode speed, as llama-bench does; commands measure more",
+    "regimes": "the phase diagram of a model on this machine",
+    "pull": "get a model from the Hugging Face Hub",
+    "models": "well-known models: whether they fit here, and how fast they will be. The best is "
+    "the largest that fits, calls tools, and is predicted to write 8 tokens per second or more",
+    "use": "set the default model",
+    "config": "what is set, and where it comes from: environment, config file, built in",
+    "ls": "list the models in the cache",
+    "show": "a model's architecture, weights, memory, and whether it runs here",
+    "rm": "remove models from the cache",
+    "cache": "what triplepoint keeps for itself; `cache clean` removes it",
+    "quantize": "write a GGUF file in smaller types",
+    "convert": "write a Hugging Face checkpoint as a GGUF file",
+    "perplexity": "measure how well a model predicts a text: perplexity and KL divergence",
+    "imatrix": "compute an importance matrix of a model's weights from a text",
+}
+"""The verbs, each with a module of its name, in the order of the help."""
+_COMMANDS_HAVE_JSON = ("trace", "session")
 
 OTHER_NAMES = {
     "list": "ls",
@@ -50,7 +70,13 @@ class OneLineParser(argparse.ArgumentParser):
     """Says what is wrong on one line, where argparse would print every option there is.
 
     Options are written out: what an abbreviation means would change with each new option.
+
+    Attributes:
+        shortcuts: commands that a flag of their name selects as well, wherever it stands:
+            ``bench -r 3 --batch 1,8`` is ``bench batch 1,8 -r 3``.
     """
+
+    shortcuts: Sequence[str] = ()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, allow_abbrev=False, **kwargs)
@@ -65,6 +91,8 @@ class OneLineParser(argparse.ArgumentParser):
         Words that take any number may also stand behind an option: argparse takes those before the
         first option for all of them.
         """
+        args = self._command_first(sys.argv[1:] if args is None else list(args))
+        self._refuse_unknown(args)
         found, rest = super().parse_known_args(args, namespace)
         many = [a.dest for a in self._actions if a.nargs == "*" and not a.option_strings]
         if many and rest and not any(word.startswith("-") for word in rest):
@@ -74,18 +102,45 @@ class OneLineParser(argparse.ArgumentParser):
             self._refuse(rest, getattr(found, "question", None))
         return found, rest
 
+    def _command_first(self, words: list[str]) -> list[str]:
+        """The words with the command in front, where one of the shortcuts names it."""
+        for place, word in enumerate(words):
+            name, equals, value = word.removeprefix("--").partition("=")
+            if not word.startswith("--") or name not in self.shortcuts:
+                continue
+            own, rest = [value] if equals else [], words[place + 1 :]
+            if not equals and rest and not rest[0].startswith("-"):
+                own, rest = rest[:1], rest[1:]
+            return [name, *own, *words[:place], *rest]
+        return words
+
+    def _refuse_unknown(self, words: list[str]) -> None:
+        """Before argparse takes what stands behind such an option for something else."""
+        commands = self._commands()
+        for word in words:
+            if word == "--" or word in commands:
+                return
+            name = word.partition("=")[0]
+            is_option = word.startswith("--") and " " not in word  # else it is a question
+            if is_option and name not in self._option_string_actions:
+                self._refuse([word], None)
+
+    def _commands(self) -> list[str]:
+        return [n for a in self._actions if isinstance(a, Commands) for n in a.choices]
+
     def _refuse(self, rest: list[str], question: str | None) -> NoReturn:
         flags = [word for word in rest if word.startswith("-") and len(word) > 1]
         if question is not None and not flags:
             whole = " ".join((question, *rest)).replace('"', '\\"')
             self.error(f'the question is one argument: quote it: {self.prog} "{whole}"')
         name = (flags or rest)[0].partition("=")[0]
-        near = get_close_matches(name, self._option_string_actions, n=1, cutoff=0.7)
+        known = [*self._option_string_actions, *self._commands()]
+        near = get_close_matches(name, known, n=1, cutoff=0.7)
         hint = f"; did you mean {near[0]}?" if near and flags else ""
         self.error(f"{'no such option' if flags else 'one argument too many'}: {name}{hint}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if not isinstance(action, argparse._SubParsersAction) or value in action.choices:
+        if not isinstance(action, Commands) or value in action.choices:
             super()._check_value(action, value)
             return
         if value in ("serve", "server", "ps"):
@@ -103,12 +158,80 @@ class OneLineParser(argparse.ArgumentParser):
         raise argparse.ArgumentError(None, f"no such {what.lower()}: {value!r}; {hint}")
 
 
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+class Commands(argparse._SubParsersAction):
+    """Verbs, or commands of one. A declared one is made when it is chosen.
+
+    To import and make them all takes longer than a run's first pass.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._declared: dict[str, tuple[str, str, bool]] = {}
+
+    def declare(self, name: str, summary: str, module: str, *, json: bool = True) -> None:
+        """There is such a command; its options are those that `module`, if it has any, adds."""
+        self._choices_actions.append(self._ChoicesPseudoAction(name, (), summary))
+        self._name_parser_map[name] = None
+        self._declared[name] = summary, module, json
+
+    def add(self, name: str, summary: str, *, json: bool = True) -> argparse.ArgumentParser:
+        """Add one that is needed in any case; its options may be added to what is returned."""
+        command = self.add_parser(name, help=summary, description=_sentence(summary))
+        return _with_json(command, json)
+
+    def make(self, name: str) -> argparse.ArgumentParser:
+        """The parser of one that was declared."""
+        summary, file, json = self._declared.pop(name)
+        del self._name_parser_map[name]
+        command = _with_json(self.add_parser(name, description=_sentence(summary)), json)
+        module = import_module(f".{file}", __package__)
+        if hasattr(module, "add_options"):
+            module.add_options(command)
+        return command
+
+    def make_all(self) -> None:
+        """Make those that were declared, and theirs."""
+        for name in list(self._declared):
+            for action in self.make(name)._actions:
+                if isinstance(action, Commands):
+                    action.make_all()
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Parse what follows; options before a command would be lost, so they are refused."""
+        for option in parser._actions:
+            given = getattr(namespace, option.dest, option.default) is not option.default
+            if option.option_strings and given:
+                flag = option.option_strings[-1]
+                parser.error(f"{flag} goes after the command: {parser.prog} {values[0]} {flag}")
+        if values[0] in self._declared:
+            self.make(values[0])
+        super().__call__(parser, namespace, values, option_string)
+
+
+def _sentence(summary: str) -> str:
+    return f"{summary[0].upper()}{summary[1:]}."
+
+
+def _with_json(command: argparse.ArgumentParser, json: bool) -> argparse.ArgumentParser:
+    command.set_defaults(json=False)
+    if json:
+        command.add_argument(
+            "--json", action="store_true", help="print one JSON object instead of text"
+        )
+    return command
+
+
+def build_parser(*, whole: bool = False) -> argparse.ArgumentParser:
     """The parser of the whole command line; the chosen verb is in ``verb``.
 
     Args:
-        only: a verb that is known to be the one: the options of others may be missing then, whose
-            parsers take as long to make as the run's first pass.
+        whole: make every verb with its options at once, for who looks through them.
     """
     from ... import __version__
 
@@ -119,289 +242,22 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"triplepoint {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", title="verbs")
-    if only in _OFTEN:
-        _OFTEN[only](verbs)
-        return parser
-    for add in _OFTEN.values():
-        add(verbs)
-    _add_replay(verbs)
-    add_trace(verbs)
-    add_sessions(verbs)
-    _add_doctor(verbs)
-    _add_bench(verbs)
-    add_regimes(lambda name, summary: _verb(verbs, name, summary), positive, numbers)
-    add_models(lambda name, summary: _verb(verbs, name, summary))
-    add_making(lambda name, summary: _verb(verbs, name, summary), positive)
+    verbs = add_commands(parser, "verb", required=False)
+    for name, summary in VERBS.items():
+        verbs.declare(name, summary, name, json=name not in _COMMANDS_HAVE_JSON)
+    if whole:
+        verbs.make_all()
     return parser
 
 
-def _add_run(verbs: argparse._SubParsersAction) -> None:
-    run = _verb(verbs, "run", "answer one question about the files in a folder")
-    run.add_argument(
-        "question",
-        metavar="QUESTION",
-        help="the question; - reads it from stdin. Text that is piped in is attached to it, and "
-        "so are files that it names as @PATH",
+def add_commands(
+    parser: argparse.ArgumentParser, what: str = "command", *, required: bool = True
+) -> Commands:
+    """Commands of a verb; the chosen one is in ``command``."""
+    commands: Any = parser.add_subparsers(
+        dest=what, metavar=what.upper(), title=f"{what}s", required=required, action=Commands
     )
-    _agent_options(run)
-    run.add_argument(
-        "--schema", metavar="FILE", help="the answer is JSON that fits this JSON schema"
-    )
-    run.add_argument(
-        "--show-phases",
-        action="store_true",
-        help="show each phase as it ends, and changes of regime",
-    )
-
-
-def _add_chat(verbs: argparse._SubParsersAction) -> None:
-    chat = _verb(verbs, "chat", "ask several questions in a row; /help lists the commands")
-    _agent_options(chat)
-
-
-def _add_replay(verbs: argparse._SubParsersAction) -> None:
-    replay = _verb(verbs, "replay", "show, verify, time or continue a recorded run")
-    add_replay(replay)
-    _engine_options(replay, model="the recorded one")
-
-
-def _add_doctor(verbs: argparse._SubParsersAction) -> None:
-    doctor = _verb(verbs, "doctor", "what this CPU is, what it can do, and where things are kept")
-    doctor.add_argument("--measure", action="store_true", help="measure the limits again")
-    doctor.add_argument(
-        "-t", "--threads", type=positive, metavar="N", help="measure with N threads"
-    )
-
-
-def _add_bench(verbs: argparse._SubParsersAction) -> None:
-    bench = _verb(verbs, "bench", "measure prefill and decode speed, as llama-bench does")
-    _engine_options(bench, context=False)
-    bench.add_argument(
-        "--trace", metavar="TRACE", help="time the work of this run, or of one in the library"
-    )
-    bench.add_argument(
-        "-p", "--n-prompt", type=numbers, default=[512], metavar="N,…", help="prompt lengths (512)"
-    )
-    bench.add_argument(
-        "-n", "--n-gen", type=numbers, default=[128], metavar="N,…", help="decode lengths (128)"
-    )
-    bench.add_argument(
-        "-d", "--n-depth", type=numbers, default=[0], metavar="N,…", help="KV lengths before (0)"
-    )
-    bench.add_argument(
-        "--tests", type=tests, metavar="NAME,…", help="tests by name, such as pp36,tg32@1024"
-    )
-    bench.add_argument(
-        "-r", "--repetitions", type=positive, default=5, metavar="N", help="times each (5)"
-    )
-    bench.add_argument(
-        "-o", "--output", choices=("md", "csv", "json"), default="md", help="form of the table (md)"
-    )
-    bench.add_argument(
-        "--compare", choices=("llama-cpp",), help="compare with llama-cpp-python, interleaved"
-    )
-    bench.add_argument(
-        "--baseline-python",
-        metavar="PATH",
-        help="the interpreter that has llama-cpp-python (this one)",
-    )
-    bench.add_argument(
-        "--predict",
-        nargs="?",
-        const=[1, 4, 16, 64, 256, 1024, 4096],
-        type=numbers,
-        metavar="N,…",
-        help="predict phases of N tokens at each -d, then measure them",
-    )
-    bench.add_argument(
-        "--causal",
-        nargs="?",
-        const=[1, 2, 4, 8, 16, 64, 256, 1024, 4096],
-        type=numbers,
-        metavar="N,…",
-        help="halve bytes, GEMMs and barriers in passes of N tokens at each -d: does the "
-        "observed bound change the time most?",
-    )
-    bench.add_argument(
-        "--batch",
-        nargs="?",
-        const=[1, 2, 4, 8, 16],
-        type=numbers,
-        metavar="B,…",
-        help="speed of -p and -n tokens with B sequences at once (1,2,4,8,16)",
-    )
-    bench.add_argument(
-        "--agents",
-        type=int,
-        metavar="N",
-        help="N recorded agents at once beside one after another: jobs/hour, latencies",
-    )
-    bench.add_argument(
-        "--beside",
-        type=positive,
-        metavar="N",
-        help="a decode beside a prompt of N tokens: longest gap, speed that the prompt keeps",
-    )
-    bench.add_argument(
-        "--sweep",
-        choices=("prompt", "threads", "kv", "quant", "layers"),
-        help="speed over one quantity, beside published figures for the shape of the curve",
-    )
-    bench.add_argument(
-        "--speculation",
-        action="store_true",
-        help="measure drafting and jump-forward on known texts",
-    )
-    bench.add_argument(
-        "--ablate",
-        nargs="?",
-        const=["threads", "chunk", "kv_split", "spin", "pages"],
-        type=lambda text: text.split(","),
-        metavar="SETTING,…",
-        help="hold threads, chunk, kv_split, spin, pages, tile or whole fixed, beside what is "
-        "chosen (all but the last two)",
-    )
-    bench.add_argument(
-        "--workload", metavar="TRACE", help="with --ablate: also run this trace's phases"
-    )
-    bench.add_argument(
-        "--scenario",
-        action="store_true",
-        help="a run of an agent, phase by phase, with everything on and with everything off",
-    )
-    bench.add_argument(
-        "--kernels",
-        nargs="?",
-        const=[],
-        type=lambda text: text.split(","),
-        metavar="NAME,…",
-        help="measure the kernels alone (all of them); --target all: for every feature set",
-    )
-
-
-def _verb(verbs: argparse._SubParsersAction, name: str, summary: str) -> argparse.ArgumentParser:
-    verb = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-    verb.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    return verb
-
-
-_OFTEN = {"run": _add_run, "chat": _add_chat}
-
-
-def _agent_options(verb: argparse.ArgumentParser) -> None:
-    # Of a session that goes on, folder and model are those that it had: `opened` sees to both.
-    verb.add_argument("--dir", metavar="D", help="folder the tools may look at (.)")
-    _engine_options(verb)
-    kept = verb.add_mutually_exclusive_group()
-    kept.add_argument(
-        "--session",
-        type=session,
-        metavar="NAME",
-        help="save the conversation under NAME, or continue it",
-    )
-    kept.add_argument(
-        "--continue", dest="resume", action="store_true", help="continue the last session"
-    )
-    beside = verb.add_mutually_exclusive_group()
-    beside.add_argument(
-        "-v", "--verbose", action="store_true", help="print the table of phases after each answer"
-    )
-    beside.add_argument(
-        "-q", "--quiet", action="store_true", help="print the answer alone, no statistics"
-    )
-    verb.add_argument("--trace", metavar="FILE", help="trace file (one in the state folder)")
-    verb.add_argument("--redact", action="store_true", help="no text and no token ids in the trace")
-    verb.add_argument("--profile", action="store_true", help="the time of each layer in the trace")
-    verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most (8)")
-    verb.add_argument(
-        "--max-tokens", type=positive, metavar="N", help="tokens generated at most (1,024)"
-    )
-    verb.add_argument(
-        "--auto-compact", action="store_true", help="take old tool results out of a full context"
-    )
-    verb.add_argument(
-        "--repetition-stop",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="end a reply that does nothing but repeat itself, or let it go on to its limit",
-    )
-    verb.add_argument(
-        "--think",
-        action=argparse.BooleanOptionalAction,
-        help="think before answering, or not (the model's own choice)",
-    )
-    verb.add_argument(
-        "--timeout", type=seconds, metavar="S", help="seconds of the run at most (any)"
-    )
-    add_tool_options(verb)
-    add_sampling_options(verb)
-
-
-def _engine_options(
-    verb: argparse.ArgumentParser, *, model: str = DEFAULT_MODEL, context: bool = True
-) -> None:
-    verb.add_argument(
-        "-m",
-        "--model",
-        metavar="MODEL",
-        help=f"GGUF file, pulled alias or ORG/NAME[:QUANT], nano, or synthetic:… ({model})",
-    )
-    verb.add_argument(
-        "-t",
-        "--threads",
-        type=positive,
-        metavar="N",
-        help="threads of every pass (as many as are fastest, up to the cores)",
-    )
-    verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")
-    verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="format of the KV cache (bf16)")
-    verb.add_argument(
-        "--tune",
-        action="append",
-        type=setting,
-        metavar="KEY=VALUE",
-        help="fix a setting that is chosen automatically: chunk=512, kv_split=off, spin=300us, "
-        "tile=8, max_single_tile=9, pages=off, adaptive=off; may be repeated",
-    )
-    verb.add_argument(
-        "--kv-memory",
-        type=nbytes,
-        metavar="SIZE",
-        help="memory of all KV caches, e.g. 4GB (three quarters of what is free)",
-    )
-    verb.add_argument(
-        "--cache-packed-weights",
-        action="store_true",
-        help="keep the packed weights on disk and map them the next time",
-    )
-    if context:
-        verb.add_argument("--context", type=positive, metavar="N", help="context length in tokens")
-        verb.add_argument(
-            "--draft-tokens",
-            type=draft_tokens,
-            default="auto",
-            metavar="N",
-            help="tokens to draft from the context before a pass: a number, off, or auto (auto)",
-        )
-        verb.add_argument(
-            "--jump-forward",
-            choices=("on", "off"),
-            default="on",
-            help="take tokens that the grammar forces without decoding them (on)",
-        )
-
-
-def nbytes(text: str) -> int:
-    """A size such as 4GB, 512MB, 1.5GiB or a plain number of bytes."""
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?", text.strip().lower())
-    size = 0.0
-    if match:
-        power = " kmgt".index(match[2] or " ")
-        size = float(match[1]) * (1024 if match[3] else 1000) ** power
-    if not 1 <= size < 2**63:  # also what is too large for a float: infinity
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 4GB or 512MB")
-    return int(size)
+    return commands
 
 
 def positive(text: str) -> int:
@@ -412,56 +268,9 @@ def positive(text: str) -> int:
     return number
 
 
-def draft_tokens(text: str) -> int | str:
-    """``auto``, ``off`` or a number of tokens, as `SpeculativeConfig` takes them."""
-    if text in ("auto", "off"):
-        return text if text == "auto" else 0
-    if not (text.isascii() and text.isdigit() and int(text) <= 16):
-        raise argparse.ArgumentTypeError(f"{text!r} is not auto, off or a number up to 16")
-    return int(text)
-
-
-def setting(text: str) -> tuple[str, str]:
-    """A setting of passes; whether there is such a one is found out when the model is loaded."""
-    key, equals, value = text.partition("=")
-    if not (key and equals and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a setting like chunk=512")
-    return key, value
-
-
-def session(text: str) -> str:
-    """A name that a session can have."""
-    from ..agent.session_store import no_name
-
-    if problem := no_name(text):
-        raise argparse.ArgumentTypeError(problem)
-    return text
-
-
-def seconds(text: str) -> float:
-    """A time above zero."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < 1e9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return number
-
-
 def numbers(text: str) -> list[int]:
     """Whole numbers with commas between them; 0 is allowed."""
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers like 36,512")
     return [int(part) for part in parts]
-
-
-def tests(text: str) -> list[Case]:
-    """Names of benchmark rows with commas between them."""
-    from ..bench.runner import case_of
-
-    try:
-        return [case_of(name) for name in text.split(",")]
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
+
+from ...errors import ModelError
+
+
+def add_force_option(verb: argparse.ArgumentParser) -> None:
+    """The one that lets a file be replaced."""
+    verb.add_argument("--force", action="store_true", help="replace OUT if it is there")
+
+
+def check_new(path: str, *, force: bool) -> None:
+    """Say at once, before the work is done, that a file would be replaced.
+
+    Raises:
+        ModelError: it is there, and `force` does not say that it may go.
+    """
+    if os.path.isfile(path) and not force:
+        raise ModelError(f"{path} is there already; name another file, or replace it with --force")
 
 
 @contextmanager

@@ -1,112 +1,90 @@
-"""``triplepoint bench``: a model's speed, its speed beside llama.cpp's, and each kernel's."""
+"""``triplepoint bench``: a model's speed, and beside llama.cpp's; its commands measure more."""
 
 from __future__ import annotations
 
 import argparse
-import datetime
 import os
-import statistics
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
 from ...traces.sanitize import printable
-from .load_engine import choose_model, load_engine
+from .arguments import OneLineParser, add_commands
+from .bench_options import (
+    add_baseline_options,
+    add_common_options,
+    add_depth_option,
+    add_length_options,
+    add_tests_option,
+)
+from .load_engine import load_engine
 from .output import Output
-from .tables import Column, Form, Row, between, percent, rate, show
+from .tables import Column, Form, Row, between, limits_of, notes, now, percent, show
 
 if TYPE_CHECKING:
     from ..bench.compare import Pair
-    from ..bench.kernels import KernelResult
     from ..bench.runner import Case, Result
     from ..inference.engine import Engine
-    from ..physics.machine import MachineProfile
+
+COMMANDS = {
+    "batch": "speed with B sequences in each pass, as llama-batched-bench does",
+    "agents": "N recorded agents at once beside one after another: jobs/hour, latencies",
+    "beside": "a decode beside a prompt of N tokens: longest gap, speed that the prompt keeps",
+    "trace": "time the work of a recorded run",
+    "predict": "predict phases of N tokens at each -d, then measure them",
+    "causal": "whether the observed bound changes the time most: passes of N tokens at each -d "
+    "with half of the bytes, GEMMs or barriers",
+    "sweep": "speed over one quantity, beside published figures for the shape of the curve",
+    "ablation": "hold settings fixed, beside what is chosen",
+    "speculation": "what drafting and jump-forward save, on known texts",
+    "scenario": "a run of an agent, phase by phase, with everything on and with everything off",
+    "kernels": "the kernels alone",
+}
+_SHARED_FILES = {"scenario": "speculation"}
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Those of the plain form, and the commands with their own."""
+    add_common_options(verb)
+    add_length_options(verb)
+    add_depth_option(verb, [0])
+    add_tests_option(verb)
+    add_baseline_options(verb)
+    commands = add_commands(verb, required=False)
+    for name, summary in COMMANDS.items():
+        commands.declare(name, summary, _file(name))
+    assert isinstance(verb, OneLineParser)
+    verb.shortcuts = ("batch", "agents")
+    verb.epilog = (
+        "--batch B,… is short for `bench batch B,…`, and --agents N for `bench agents N`. "
+        "Each command has options of its own: `bench COMMAND --help`."
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Measure and print; a row is printed as soon as it is known."""
-    form: Form = "json" if args.json else args.output
-    if args.trace is not None:
-        from . import bench_trace
-
-        return bench_trace.run(args, output, form)
-    choose_model(args)
-    if args.kernels is not None:
-        return _kernels(args, output, form)
-    if args.predict is not None:
-        from . import bench_predict
-
-        return bench_predict.run(args, output, form)
-    if args.ablate is not None:
-        from . import bench_ablation
-
-        return bench_ablation.run(args, output, form)
-    if args.causal is not None:
-        from . import bench_causal
-
-        return bench_causal.run(args, output, form)
-    if args.batch is not None:
-        from . import bench_batch
-
-        return bench_batch.run(args, output, form)
-    if args.agents is not None:
-        from . import bench_agents
-
-        return bench_agents.run(args, output, form)
-    if args.beside is not None:
-        from . import bench_beside
-
-        return bench_beside.run(args, output, form)
-    if args.sweep is not None:
-        from . import bench_sweep
-
-        return bench_sweep.run(args, output, form)
+    form: Form = "json" if args.json else getattr(args, "output", "md")
+    if args.command is not None:
+        module = import_module(f".{_file(args.command)}", __package__)
+        return module.run(args, output, form)
     from ..bench.runner import cases
 
-    if args.workload and args.ablate is None:
-        raise SettingError(
-            "--workload is for --ablate: it names a trace whose phases are run as well"
-        )
     todo = args.tests or cases(args.n_prompt, args.n_gen, args.n_depth)
     if not todo:
         raise SettingError("nothing to measure: every length is 0")
-    engine = load_engine(args, output)
-    try:
-        if args.speculation:
-            _speculation(args, output, engine)
-        elif args.scenario:
-            _scenario(args, output, engine)
-        elif args.compare or args.baseline_python:
+    with load_engine(args, output) as engine:
+        if args.compare or args.baseline_python:
             _against(args, output, form, engine, todo)
         else:
             _speed(args, output, form, engine, todo)
-    finally:
-        engine.close()
     return 0
 
 
-def _scenario(args: argparse.Namespace, output: Output, engine: Engine) -> None:
-    from ..bench.scenario import lines, measure
-
-    found = measure(engine, args.repetitions)
-    if args.json or args.output == "json":
-        output.json({"steps": [one.as_dict() for one in found]})
-        return
-    for line in lines(found):
-        output.line(line)
-
-
-def _speculation(args: argparse.Namespace, output: Output, engine: Engine) -> None:
-    from ..bench.speculation import measure
-
-    report = measure(engine, args.repetitions)
-    if args.json or args.output == "json":
-        output.json(report.as_dict())
-        return
-    for line in report.lines():
-        output.line(line)
+def _file(command: str) -> str:
+    return f"bench_{_SHARED_FILES.get(command, command)}"
 
 
 # --- a model's speed
@@ -145,6 +123,8 @@ def _speed(
 
 
 def _speed_row(engine: Engine, result: Result) -> Row:
+    import statistics
+
     model, case = engine.model, result.case
     cells = (
         _model(engine),
@@ -170,7 +150,7 @@ def _speed_row(engine: Engine, result: Result) -> Row:
         "limit": result.bound,
         "limit_share": result.share,
         **_spent(result),
-        **_limits(result.limits),
+        **limits_of(result.limits),
     }
     return Row(cells, fields, _samples(result))
 
@@ -254,86 +234,10 @@ def _match_row(engine: Engine, peer: str, match: Pair) -> Row:
         "limit_share": ours.share,
         "peer_limit_share": best.share,
         **_spent(ours),
-        **_limits(ours.limits),
+        **limits_of(ours.limits),
     }
     theirs = {name: _samples(result) for name, result in match.theirs.items()}
     return Row(cells, fields, {**_samples(ours), "samples_ratio": match.ratios, "theirs": theirs})
-
-
-# --- each kernel alone
-
-
-def _kernels(args: argparse.Namespace, output: Output, form: Form) -> int:
-    from ...jit import targets
-    from ..bench import kernels as bench_kernels
-
-    name = args.target or os.environ.get("TRIPLEPOINT_TARGET")
-    chosen = targets.runnable() if name == "all" else [targets.resolve(name)]
-    found: list[KernelResult] = []
-
-    def results() -> Iterator[KernelResult]:
-        for target in reversed(chosen):
-            for result in bench_kernels.run(
-                target, threads=args.threads, kernels=args.kernels, repeat=args.repetitions
-            ):
-                found.append(result)
-                yield result
-
-    columns = [
-        Column("backend", max(len(str(target)) for target in chosen), is_text=True),
-        Column("kernel", 9, is_text=True),
-        Column("data", 5, is_text=True),
-        Column("shape", 15, is_text=True),
-        Column("tokens", 6),
-        Column("depth", 5),
-        Column("µs", 10),
-        Column("GOP/s", 6),
-        Column("GB/s", 6),
-        Column("of limit", 11),
-        Column("min … max", 13),
-    ]
-    show(output, form, columns, (_kernel_row(result) for result in results()))
-    if form == "md":
-        for target in reversed(chosen):
-            samples = [p for r in found if r.target == str(target) for p in r.limits]
-            notes(output, "", args.repetitions, samples)
-    return 0
-
-
-def _kernel_row(result: KernelResult) -> Row:
-    work, shares = result.work, result.shares
-    cells = (
-        result.target,
-        work.kernel,
-        work.variant,
-        work.shape,
-        str(work.tokens),
-        str(work.depth),
-        rate(result.median * 1e6),
-        rate(result.gops) if work.operations else "",
-        rate(result.gbps),
-        f"{percent(result.share)} {result.bound}",
-        f"{percent(min(shares))} … {percent(max(shares))}",
-    )
-    fields = {
-        "backends": result.target,
-        "n_threads": result.threads,
-        "kernel": work.kernel,
-        "data": work.variant,
-        "shape": work.shape,
-        "n_tokens": work.tokens,
-        "n_depth": work.depth,
-        "median_ns": result.median * 1e9,
-        "gops": result.gops,
-        "gbps": result.gbps,
-        "limit": result.bound,
-        "limit_share": result.share,
-        "limit_share_min": min(shares),
-        "limit_share_max": max(shares),
-        **_limits(result.limits),
-    }
-    samples = {"samples_ns": [s * 1e9 for s in result.seconds], "samples_limit_share": shares}
-    return Row(cells, fields, samples)
 
 
 # --- what all have in common
@@ -355,7 +259,7 @@ def _about(engine: Engine, case: Case) -> dict[str, Any]:
         "n_prompt": case.prompt,
         "n_gen": case.generate,
         "n_depth": case.depth,
-        "test_time": _now(),
+        "test_time": now(),
     }
 
 
@@ -371,48 +275,6 @@ def _samples(result: Result) -> dict[str, Any]:
 def _spent(result: Result) -> dict[str, float]:
     """The shares of our threads' time."""
     return {f"share_{part}": share for part, share in result.spent.items()}
-
-
-def _limits(profiles: Iterable[MachineProfile]) -> dict[str, float]:
-    """The medians of what was measured beside a row."""
-    return {name: statistics.median(values) for name, values in _columns(profiles).items()}
-
-
-def _columns(profiles: Iterable[MachineProfile]) -> dict[str, list[float]]:
-    profiles = list(profiles)
-    return {
-        "int8_gops": [p.int8_gops for p in profiles],
-        "bf16_gflops": [p.bf16_gflops for p in profiles],
-        "fp32_gflops": [p.fp32_gflops for p in profiles],
-        "dram_gbps": [p.read_gbps["DRAM"] for p in profiles],
-    }
-
-
-def notes(output: Output, kv: str, repeat: int, profiles: Sequence[MachineProfile]) -> None:
-    """Under a Markdown table: where, when and how it was measured, and the limits then."""
-    first, found = profiles[0], _columns(profiles)
-    form = f", {kv} KV" if kv else ""
-    output.line()
-    output.line(
-        f"{printable(first.cpu)}, {_plural(first.cores, 'core')}, "
-        f"{_plural(first.threads, 'thread')}, {first.target}"
-        f"{form}; {_now()}; medians of {repeat}"
-    )
-    shown = ("int8_gops", "int8", "GOP/s"), ("bf16_gflops", "bf16", "GFLOP/s")
-    shown += ("fp32_gflops", "fp32", "GFLOP/s"), ("dram_gbps", "DRAM read", "GB/s")
-    texts = [
-        f"{name} {rate(statistics.median(found[key]))} {unit} ({between(found[key])})"
-        for key, name, unit in shown
-    ]
-    output.line("limits in this run, median (min … max): " + ", ".join(texts))
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _model(engine: Engine) -> str:

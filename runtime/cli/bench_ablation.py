@@ -1,4 +1,4 @@
-"""``triplepoint bench --ablate``: the chosen settings beside fixed ones."""
+"""``triplepoint bench ablation``: the chosen settings beside fixed ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SettingError
-from .arguments import tests
+from .bench_options import add_common_options, add_tests_option, tests
 from .load_engine import load_engine
 from .output import Output
 from .tables import Column, Form, Row, rate, show
@@ -22,11 +22,26 @@ if TYPE_CHECKING:
 BETTER = 1.03  # of the policy's speed: what a fixed setting may reach
 
 
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """Which settings, on what, and of which model."""
+    bench.add_argument(
+        "settings",
+        nargs="?",
+        type=lambda text: text.split(","),
+        default=["threads", "chunk", "kv_split", "spin", "pages"],
+        metavar="SETTING,…",
+        help="threads, chunk, kv_split, spin, pages, tile, max_single_tile (all but the last two)",
+    )
+    add_common_options(bench)
+    add_tests_option(bench, " (decodes and prefills of all sizes)")
+    bench.add_argument("--workload", metavar="TRACE", help="also run this trace's phases")
+
+
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Measure and print; a row is printed as soon as it is known."""
     from ..bench.ablation import GROUPS, POLICY, TESTS, Ablation
 
-    if wrong := set(args.ablate) - set(GROUPS):
+    if wrong := set(args.settings) - set(GROUPS):
         raise SettingError(f"cannot hold {min(wrong)} fixed; known: {', '.join(GROUPS)}")
     cases: list[Case | AgentRun] = list(args.tests or tests(TESTS))
 
@@ -37,7 +52,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
     if args.workload:
         cases.append(_schedule(args.workload))
-    ablation = Ablation(load, cases, args.ablate)
+    ablation = Ablation(load, cases, args.settings)
     try:
         if not ablation.cases:
             raise SettingError("nothing to measure: the context is too small for these tests")

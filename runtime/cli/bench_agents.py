@@ -1,22 +1,34 @@
-"""``triplepoint bench --agents N``: recorded agents at once, beside one after another."""
+"""``triplepoint bench agents N``: recorded agents at once, beside one after another."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from ..replay import examples
-from ..replay.together import Turns, measure
+from .bench_options import add_common_options
 from .load_engine import load_engine
 from .output import Output
 from .tables import Column, Form, Row, between, rate, show
+
+if TYPE_CHECKING:
+    from ..replay.together import Turns
 
 RUNS = ("chat", "search")  # of an agent with tools; the rest of the library is made-up sizes
 TIMES = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("gap", "gaps_s"))
 
 
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """How many, and of which model."""
+    bench.add_argument("agents", type=int, metavar="N", help="how many agents")
+    add_common_options(bench)
+
+
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Measure and print a row for agents one after another, and one for all at once."""
+    from ..replay import examples
+    from ..replay.together import measure
+
     columns = [Column("agents", 22, is_text=True), Column("jobs/hour", 9), Column("tok/s", 9)]
     columns += [Column(f"{name} {q} ms", 11) for name, _ in TIMES for q in ("p50", "p99")]
     columns += [Column("jobs/hour min … max", 20)]

@@ -1,4 +1,4 @@
-"""``triplepoint bench --batch``: speed by the number of sequences that share passes."""
+"""``triplepoint bench batch``: speed by the number of sequences that share passes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,37 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from ..bench.batch import Batched, measure
-from ..inference.shared_pass import GOAL
+from .arguments import numbers
+from .bench_options import add_baseline_options, add_common_options, add_length_options
 from .load_engine import load_engine
 from .output import Output
 from .tables import Column, Form, Row, percent, rate, show
 
 if TYPE_CHECKING:
+    from ..bench.batch import Batched
     from ..bench.compare import Baseline
     from ..inference.engine import Engine
 
 
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """How many sequences, of which lengths, and of which model."""
+    bench.add_argument(
+        "batch",
+        nargs="?",
+        type=numbers,
+        default=[1, 2, 4, 8, 16],
+        metavar="B,…",
+        help="sequences at once (1,2,4,8,16)",
+    )
+    add_common_options(bench)
+    add_length_options(bench)
+    add_baseline_options(bench)
+
+
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Measure and print a row for each prompt, decode and batch length."""
+    from ..inference.shared_pass import GOAL
+
     columns = [Column(name, 7) for name in ("PP", "TG", "B", "N_KV")]
     columns += [Column(name, 10) for name in ("T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s")]
     columns += [Column("S_TG min … max", 20), Column("by B = first", 12)]
@@ -56,9 +74,11 @@ def _baseline(args: argparse.Namespace, engine: Engine) -> Iterator[Baseline]:
 
 
 def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -> Iterator[Row]:
+    from ..bench.batch import measure
+
     pairs = [(prompt, generate) for prompt in args.n_prompt for generate in args.n_gen]
     if not all(prompt and generate for prompt, generate in pairs):
-        raise SettingError("--batch needs -p and -n of at least 1")
+        raise SettingError("a batch needs -p and -n of at least 1")
     for prompt, generate in pairs:
         found = list(measure(engine, args.batch, prompt, generate, args.repetitions, baseline))
         for one in found:
@@ -66,6 +86,8 @@ def _rows(args: argparse.Namespace, engine: Engine, baseline: Baseline | None) -
 
 
 def _row(one: Batched, first: Batched) -> Row:
+    from ..inference.shared_pass import GOAL
+
     prompt_s = one.batch * one.prompt / one.prompt_rate
     decode_s = one.batch * one.generate / one.decode_rate
     ratio = one.decode_rate / first.decode_rate

@@ -1,18 +1,28 @@
-"""``triplepoint bench --beside N``: a decode beside a prompt of N tokens."""
+"""``triplepoint bench beside N``: a decode beside a prompt of N tokens."""
 
 from __future__ import annotations
 
 import argparse
-import statistics
 
-from ..bench.beside import measure
+from .arguments import positive
+from .bench_options import add_common_options
 from .load_engine import load_engine
 from .output import Output
 from .tables import Column, Form, Row, between, percent, rate, show
 
 
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """How long the prompt is, and of which model."""
+    bench.add_argument("beside", type=positive, metavar="N", help="tokens of the prompt")
+    add_common_options(bench)
+
+
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Measure and print one row."""
+    from statistics import median
+
+    from ..bench.beside import measure
+
     columns = [Column(name, 11) for name in ("prompt", "alone t/s", "beside t/s", "kept")]
     columns += [Column("kept min … max", 16), Column("gap p50 ms", 10)]
     columns += [Column("longest gap ms", 14), Column("min … max", 18)]
@@ -22,7 +32,6 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         deadline = engine.scheduler.deadline_s
     finally:
         engine.close()
-    median = statistics.median
     gaps = [gap for gaps in found.gaps_s for gap in gaps]
     cells = (
         f"{found.prompt:,}",

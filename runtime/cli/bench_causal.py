@@ -1,4 +1,4 @@
-"""``triplepoint bench --causal``: does the bound that is named move the time most?"""
+"""``triplepoint bench causal``: does the bound that is named move the time most?"""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
-from .bench_predict import DEPTHS
-from .load_engine import load_engine
+from .arguments import numbers
+from .bench_options import add_depth_option, add_form_option
+from .load_engine import add_engine_options, load_engine
 from .output import Output
 from .regimes import BUSY
 from .tables import Column, Form, Row, show
@@ -33,6 +34,21 @@ _COLUMNS = (
 )
 
 
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """Which passes, and of which model."""
+    bench.add_argument(
+        "causal",
+        nargs="?",
+        type=numbers,
+        default=[1, 2, 4, 8, 16, 64, 256, 1024, 4096],
+        metavar="N,…",
+        help="tokens of a pass (1,2,4,8,16,64,256,1024,4096)",
+    )
+    add_engine_options(bench, context=False)
+    add_depth_option(bench)
+    add_form_option(bench)
+
+
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Calibrate, then measure each point; a row as soon as it is known."""
     from ..bench import calibration, causal_profile
@@ -41,9 +57,8 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     engine = load_engine(args, output)
     found: list[Point] = []
     try:
-        depths = args.n_depth if args.n_depth != [0] else DEPTHS
         room = engine.context - causal_profile.SINGLES
-        points = [(n, d) for n in args.causal for d in depths if n and n + d <= room]
+        points = [(n, d) for n in args.causal for d in args.n_depth if n and n + d <= room]
         if not points:
             raise SettingError(f"nothing to measure: no length fits a context of {engine.context}")
         fitted = calibration.calibrated(engine)

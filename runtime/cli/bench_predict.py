@@ -1,14 +1,14 @@
-"""``triplepoint bench --predict``: what the cost model expects, validated against the clock."""
+"""``triplepoint bench predict``: what the cost model expects, validated against the clock."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
+from .arguments import numbers
+from .bench_options import add_common_options, add_depth_option
 from .load_engine import load_engine
 from .output import Output
 from .regimes import BUSY
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..bench.predictions import Checked
     from ..physics.calibration import Calibration
 
-DEPTHS = (0, 512, 2048, 8192)  # where -d names none
 _COLUMNS = (
     Column("tokens", 6),
     Column("KV", 6),
@@ -34,15 +33,28 @@ _COLUMNS = (
 )
 
 
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """Which phases, and of which model."""
+    bench.add_argument(
+        "predict",
+        nargs="?",
+        type=numbers,
+        default=[1, 4, 16, 64, 256, 1024, 4096],
+        metavar="N,…",
+        help="tokens of a phase (1,4,16,64,256,1024,4096)",
+    )
+    add_common_options(bench)
+    add_depth_option(bench)
+
+
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Calibrate, then predict and measure each point; a row as soon as it is known."""
     from ..bench import calibration, predictions
     from ..physics.calibration import busy
 
     engine = load_engine(args, output)
-    depths = args.n_depth if args.n_depth != [0] else DEPTHS
     room = engine.context - calibration.DECODES - 2
-    points = [(n, depth) for depth in depths for n in args.predict if n and n + depth <= room]
+    points = [(n, depth) for depth in args.n_depth for n in args.predict if n and n + depth <= room]
     if not points:
         engine.close()
         raise SettingError(f"nothing to measure: no length fits a context of {engine.context}")
@@ -66,6 +78,8 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
 
 def _row(point: Checked) -> Row:
+    from dataclasses import asdict
+
     seen = point.expected.seen
     cells = (
         f"{point.tokens:,}",
@@ -92,11 +106,13 @@ def _row(point: Checked) -> Row:
         "expected_bound": seen.bound,
         "observed_bound": point.bound,
     }
-    return Row(cells, fields, {"expected": dataclasses.asdict(point.expected)})
+    return Row(cells, fields, {"expected": asdict(point.expected)})
 
 
 def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> None:
     """The errors together, and what the predictions were made with."""
+    from statistics import median
+
     output.line()
     texts: list[tuple[str, Callable[[Checked], float]]] = [
         ("limits probed just before", lambda point: point.error),
@@ -106,7 +122,7 @@ def _notes(output: Output, fitted: Calibration, found: Sequence[Checked]) -> Non
         errors = sorted(abs(value(point)) for point in found)
         ninth = errors[min(len(errors) - 1, round(0.9 * (len(errors) - 1)))]
         output.line(
-            f"error with the {name}: median {statistics.median(errors):.1%}, "
+            f"error with the {name}: median {median(errors):.1%}, "
             f"90th percentile {ninth:.1%}, most {errors[-1]:.1%}"
         )
     same = sum(point.expected.seen.bound == point.bound for point in found)

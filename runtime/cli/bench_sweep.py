@@ -1,16 +1,16 @@
-"""``triplepoint bench --sweep``: the first seed's tables, on this machine."""
+"""``triplepoint bench sweep``: the first seed's tables, on this machine."""
 
 from __future__ import annotations
 
 import argparse
 import copy
-import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import EngineError, SettingError
-from .load_engine import load_engine
+from .bench_options import add_common_options
+from .load_engine import choose_model, load_engine
 from .output import Output
 from .tables import Column, Form, Row, rate, show
 
@@ -37,13 +37,21 @@ _UNDER = {
 }
 
 
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """Over what, and of which model."""
+    bench.add_argument("sweep", choices=tuple(_FIRST), help="the quantity")
+    add_common_options(bench)
+
+
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     """Measure one sweep and print it, each figure also as a share of the largest of its column."""
+    from dataclasses import asdict
+
     points = list(_points(args, output))
     if not points:
         raise SettingError("nothing to measure: the context is too small for this sweep")
     if form == "json":
-        fields = [dataclasses.asdict(p) for p in points]
+        fields = [asdict(p) for p in points]
         print(json.dumps(fields, indent=2))
         return 0
     ours, seeds = _names([p.values for p in points]), _names([p.seed for p in points])
@@ -91,10 +99,10 @@ def _points(args: argparse.Namespace, output: Output) -> Iterator[Point]:
         yield from sweeps.by_threads(lambda n: with_(threads=n), counts, repeat)
         return
     if args.sweep == "quant":
-        parts = args.model.split(":")
+        parts = choose_model(args).split(":")
         if parts[0] != "synthetic" or len(parts) < 3:
             raise EngineError(
-                f"{args.model}: --sweep quant takes a synthetic model, such as "
+                f"{args.model}: sweep quant takes a synthetic model, such as "
                 f"synthetic:qwen3-0.6b:q4_0, of which every format can be made"
             )
         names = {q: ":".join([*parts[:2], q, *parts[3:]]) for q in sweeps.QUANTS}

@@ -1,20 +1,25 @@
-"""``triplepoint bench --trace``: the work of a recorded run as a benchmark."""
+"""``triplepoint bench trace``: the work of a recorded run as a benchmark."""
 
 from __future__ import annotations
 
 import argparse
-import statistics
 from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import printable, short
-from ...traces.timeline import duration
-from .engine_from_trace import engine_of, load_trace, positions_for
+from .bench_options import add_common_options
 from .output import Output
-from .tables import Column, Form, Row, between, percent, rate, show
+from .tables import Column, Form, Row, between, notes, percent, rate, show
+from .traces import TRACE
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..replay.timing import Timed
+
+
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """Which run, and on which model."""
+    bench.add_argument("trace", metavar="TRACE", help=TRACE)
+    add_common_options(bench, model="the recorded one")
 
 
 def run(args: argparse.Namespace, output: Output, form: Form) -> int:
@@ -22,7 +27,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     from ..physics.roofline_probe import RooflineProbe
     from ..replay import workload
     from ..replay.timing import measure
-    from .bench import notes
+    from .engine_from_trace import engine_of, load_trace, positions_for
 
     trace = load_trace(args.trace)
     chosen, header = workload.chosen_run(trace, -1)
@@ -56,12 +61,16 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
 
 
 def _row(engine: Engine, name: str, timed: Timed) -> Row:
+    from statistics import median
+
+    from ...traces.timeline import duration
+
     share = timed.share
     cells = (
         short(timed.name, 40),
         f"{timed.tokens:,}",
         "" if timed.kv is None else f"{timed.kv:,}",
-        duration(statistics.median(timed.seconds)),
+        duration(median(timed.seconds)),
         f"{rate(timed.median)} ± {rate(timed.spread)}",
         between(timed.rates),
         timed.regime,
@@ -81,7 +90,7 @@ def _row(engine: Engine, name: str, timed: Timed) -> Row:
         "kind": timed.kind,
         "n_tokens": timed.tokens,
         "n_depth": timed.kv,
-        "median_ns": round(statistics.median(timed.seconds) * 1e9),
+        "median_ns": round(median(timed.seconds) * 1e9),
         "median_ts": timed.median,
         "stddev_ts": timed.spread,
         "min_ts": min(timed.rates),

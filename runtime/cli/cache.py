@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from typing import TYPE_CHECKING
 
 from ...errors import ModelError
 from ..hub.progress import size_text
-from .disk_usage import DiskUsage, disk_usage
 from .exit_codes import Exit
 from .output import Output
-from .rm import confirmed
+from .removing import add_yes_option, confirmed
+
+if TYPE_CHECKING:
+    from .disk_usage import DiskUsage
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Whether it is listed or removed, and what of it."""
+    verb.add_argument(
+        "action", nargs="?", choices=("ls", "clean"), default="ls", help="list it (ls), or remove"
+    )
+    verb.add_argument(
+        "kinds", nargs="*", metavar="KIND", help="only this kind, as the list names it"
+    )
+    add_yes_option(verb)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """List; for ``clean``, ask and remove."""
+    from .disk_usage import disk_usage
+
     everything = disk_usage()
     if args.action == "ls":
         _show(everything, output)

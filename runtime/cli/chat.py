@@ -6,29 +6,33 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError, TriplepointError
-from .attaching import with_attachments
-from .conversation import begin, follow, show_statistics
+from .agent_options import add_agent_options as add_options
 from .exit_codes import Exit, as_flags, explain
-from .keeping_sessions import keep, opened, resume
-from .line_input import Reader
 from .load_engine import load_model
 from .output import Output
-from .slash_commands import COMMANDS, ChatSet, run_command
-from .suggesting import suggest_model
-from .traces import check_place
 
 if TYPE_CHECKING:
     from ..agent.session_store import SavedSession
+    from .slash_commands import ChatSet
+
+__all__ = ["add_options", "run"]
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read questions until /exit or the end of the input."""
+    from .conversation import opened
+    from .traces import check_place
+
     check_place(args.trace)
     with opened(args) as kept:
         return _chat(args, output, kept)
 
 
 def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -> int:
+    from .conversation import begin, keep, resume
+    from .line_input import Reader
+    from .slash_commands import COMMANDS, ChatSet, run_command
+
     engine = load_model(args, output)
     chats = ChatSet(args, output, engine)
     reader = Reader(output, list(COMMANDS), args.dir)
@@ -67,6 +71,10 @@ def _chat(args: argparse.Namespace, output: Output, kept: SavedSession | None) -
 
 def _answer(question: str, chats: ChatSet, *, live: bool) -> Exit:
     """One turn. What ends it early is told, and the chat goes on; returns its status."""
+    from .attaching import with_attachments
+    from .conversation import follow, show_statistics
+    from .suggesting import suggest_model
+
     agent, output, quiet = chats.agent, chats.output, chats.args.quiet
     try:
         question = with_attachments(question, agent, output, piped=False)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
-from ..config import Setting, config_path, default_model
 from .exit_codes import Exit
 from .output import Output
+
+if TYPE_CHECKING:
+    from ..config import Setting
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Print each setting, its value and its source."""
+    from ..config import config_path
+
     settings = _settings()
     output.line(f"config file: {config_path()}{'' if config_path().exists() else ' (none yet)'}")
     names, values = max(map(len, settings)), max(len(one.value) for one in settings.values())
@@ -28,6 +33,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _settings() -> dict[str, Setting]:
     from ...jit import targets
+    from ..config import Setting, default_model
     from ..hub.settings import ENDPOINT, HubSettings
 
     hub = HubSettings.from_environ()

@@ -1,14 +1,18 @@
-"""What `run` and `chat` share: an agent from the arguments, and its events on the screen."""
+"""What `run` and `chat` share: an agent from the arguments, its session, and its events shown."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Generator, Iterable
+import os
+import shlex
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...arguments import read_text
-from ...errors import ToolError
+from ...errors import AgentError, SettingError, ToolError
 from ...traces.reader import Trace
 from ...traces.sanitize import printable
 from ...traces.timeline import duration, rate
@@ -22,9 +26,8 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from .agent_options import policy_of, sampling_of, tools_of
 from .exit_codes import Exit
-from .sampling import sampling_of
-from .toolbox import policy_of, tools_of
 from .traces import default_folder
 from .transcript import show_call, show_result
 
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
     from ..agent.agent import Agent, RunResult
     from ..agent.remote import RemoteEngine
+    from ..agent.session_list import SessionInfo
+    from ..agent.session_store import SavedSession
     from ..inference.engine import Engine
     from .output import Output
 
@@ -88,6 +93,79 @@ def read_schema(path: str) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise ToolError(f"the schema {path} is not a JSON object")
     return schema
+
+
+# --- --session and --continue: a conversation that outlives its process
+
+
+@contextmanager
+def opened(args: argparse.Namespace) -> Iterator[SavedSession | None]:
+    """The session that the arguments name, for this process alone; None where they name none.
+
+    Where the arguments name no folder and no model, those of the session count.
+
+    Raises:
+        SettingError: the session is about another folder, and it is not said which one is meant.
+    """
+    if not args.session and not args.resume:
+        args.dir = args.dir or "."
+        yield None
+        return
+    from ..agent.session_store import last_session, open_session
+
+    with open_session(args.session or last_session()) as kept:
+        if kept.exists:
+            _as_it_was(kept.name, args)
+        args.dir = args.dir or "."
+        yield kept
+
+
+def _as_it_was(name: str, args: argparse.Namespace) -> None:
+    from ..agent.session_list import find_session
+
+    kept = find_session(name)
+    here = Path.cwd().resolve()
+    if args.dir is None and kept.workspace and Path(kept.workspace) != here:
+        raise SettingError(
+            f"session {name} is about {printable(kept.workspace)}, and this is {here}: "
+            f"continue with --dir {printable(shlex.quote(kept.workspace))}, or here with --dir ."
+        )
+    args.model = args.model or _model_of(kept)
+
+
+def _model_of(kept: SessionInfo) -> str | None:
+    """What `-m` would name the session's model by; None where it is not there any more."""
+    from .engine_from_trace import NANO
+
+    if kept.model_path.startswith(("http://", "https://")):
+        return f"{kept.model_path}#{kept.model}"
+    if os.path.exists(kept.model_path):
+        return kept.model_path
+    return "nano" if kept.model == NANO else None
+
+
+def resume(
+    kept: SavedSession | None, agent: Agent[Any], output: Output, *, quiet: bool = False
+) -> None:
+    """Go on where it ended, and say so."""
+    for line in kept.resume(agent) if kept is not None else ():
+        if not quiet:
+            output.line(line, "dim")
+
+
+def keep(kept: SavedSession | None, agent: Agent[Any], output: Output) -> bool:
+    """Keep the conversation; what prevents it is told, and ends nothing: False then."""
+    if kept is None:
+        return True
+    try:
+        kept.save(agent)
+    except AgentError as error:
+        output.error(str(error))
+        return False
+    return True
+
+
+# --- its events
 
 
 def follow(

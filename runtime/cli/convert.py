@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import argparse
 
-from ..convert.convert import convert
-from .making import check_new, megabytes
+from .arguments import positive
+from .atomic_write import add_force_option, check_new
 from .output import Output
+from .tables import megabytes
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """From what, into what, and how."""
+    verb.add_argument("source", metavar="FOLDER", help="folder with config.json and safetensors")
+    verb.add_argument("target", metavar="OUT", help="GGUF file to write")
+    verb.add_argument(
+        "--type",
+        type=str.lower,
+        choices=("auto", "f32", "f16", "bf16", "q8_0"),
+        default="auto",
+        help="type of the matrices (the checkpoint's own)",
+    )
+    add_force_option(verb)
+    verb.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Write the file and say what is in it."""
+    from ..convert.convert import convert
+
     check_new(args.target, force=args.force)
     try:
         done = convert(

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
-import platform
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from ...traces.timeline import duration
 from ..hub.progress import size_text
-from .disk_usage import disk_usage
+from .arguments import positive
 from .load_engine import check_threads
 from .output import Output
 
@@ -35,8 +31,16 @@ _PACKAGES = (
 )
 
 
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """What is measured."""
+    verb.add_argument("--measure", action="store_true", help="measure the limits again")
+    verb.add_argument("-t", "--threads", type=positive, metavar="N", help="measure with N threads")
+
+
 def run(args: argparse.Namespace, output: Output) -> int:
     """Gather and print."""
+    from dataclasses import asdict
+
     check_threads(args.threads, output)
     target, versions = target_report(), version_report()
     _show_target(output, target)
@@ -50,7 +54,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     caches = cache_report()
     _show_caches(output, caches)
     _show(output, "versions", list(versions.items()))
-    threads = None if swept is None else dataclasses.asdict(swept)
+    threads = None if swept is None else asdict(swept)
     report = {"target": target, "machine": machine, "threads": threads, "tuning": tuning}
     output.json({**report, "caches": caches, "versions": versions})
     return 0
@@ -146,6 +150,8 @@ def _measure_tiles(library: Library, threads: int | None) -> None:
 
 def cache_report() -> list[dict[str, Any]]:
     """Where files are kept, how many and how large they are."""
+    from .disk_usage import disk_usage
+
     return [
         {"path": str(k.path), "what": k.what, "files": k.files, "bytes": k.nbytes}
         for k in disk_usage()
@@ -154,6 +160,9 @@ def cache_report() -> list[dict[str, Any]]:
 
 def version_report() -> dict[str, str]:
     """Versions of what the engine stands on."""
+    import platform
+    from importlib import metadata
+
     import llvmlite.binding as llvm
 
     found = {"python": platform.python_version(), "system": platform.platform()}
@@ -182,6 +191,8 @@ def _show_target(output: Output, target: dict[str, Any]) -> None:
 
 
 def _show_machine(output: Output, machine: dict[str, Any]) -> None:
+    from ...traces.timeline import duration
+
     cores, physical = machine["cores"], machine["physical_cores"]
     siblings = "" if physical == cores else f", {physical} without their SMT siblings"
     sizes = ", ".join(f"{level} {_size(size)}" for level, size in machine["caches"].items())

@@ -5,15 +5,26 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..evaluate.imatrix import collect
-from ..evaluate.perplexity import text_ids
+from .atomic_write import add_force_option, check_new
 from .load_engine import load_engine
-from .making import check_new
 from .output import Output
+from .perplexity import add_text_options
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Of which model, from what text, and where to."""
+    add_text_options(verb)
+    verb.add_argument(
+        "-o", "--output", default="imatrix.gguf", metavar="OUT", help="file to write (imatrix.gguf)"
+    )
+    add_force_option(verb)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read the text and write the file."""
+    from ..evaluate.imatrix import collect
+    from ..evaluate.perplexity import text_ids
+
     check_new(args.output, force=args.force)
     args.context = args.chunk
     try:

@@ -1,22 +1,120 @@
-"""Loads the engine that the arguments describe."""
+"""The options of a model, and the engine that they describe."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import SettingError
+from .arguments import positive
 from .output import Output
-
-CROWD = 4
-"""Threads for each usable core that ``-t`` takes."""
 
 if TYPE_CHECKING:
     from ..agent.remote import RemoteEngine
     from ..inference.engine import Engine
+
+CROWD = 4
+"""Threads for each usable core that ``-t`` takes."""
+MODEL = "GGUF file, pulled alias or ORG/NAME[:QUANT], nano, or synthetic:…"
+DEFAULT_MODEL = "what `triplepoint use` set, else nano"
+
+
+def add_engine_options(
+    verb: argparse.ArgumentParser, *, model: str = DEFAULT_MODEL, context: bool = True
+) -> None:
+    """The model and how it is run.
+
+    Args:
+        model: which one is taken where none is named.
+        context: whether the length of the context may be chosen, and how it is decoded.
+    """
+    verb.add_argument("-m", "--model", metavar="MODEL", help=f"{MODEL} ({model})")
+    add_pass_options(verb)
+    verb.add_argument(
+        "--tune",
+        action="append",
+        type=setting,
+        metavar="KEY=VALUE",
+        help="fix a setting that is chosen automatically: chunk=512, kv_split=off, spin=300us, "
+        "tile=8, max_single_tile=9, pages=off, adaptive=off; may be repeated",
+    )
+    verb.add_argument(
+        "--kv-memory",
+        type=nbytes,
+        metavar="SIZE",
+        help="memory of all KV caches, e.g. 4GB (three quarters of what is free)",
+    )
+    verb.add_argument(
+        "--cache-packed-weights",
+        action="store_true",
+        help="keep the packed weights on disk and map them the next time",
+    )
+    if context:
+        add_context_option(verb)
+        verb.add_argument(
+            "--draft-tokens",
+            type=draft_tokens,
+            default="auto",
+            metavar="N",
+            help="tokens to draft from the context before a pass: a number, off, or auto (auto)",
+        )
+        verb.add_argument(
+            "--jump-forward",
+            choices=("on", "off"),
+            default="on",
+            help="take tokens that the grammar forces without decoding them (on)",
+        )
+
+
+def add_pass_options(verb: argparse.ArgumentParser) -> None:
+    """How passes are run."""
+    verb.add_argument(
+        "-t",
+        "--threads",
+        type=positive,
+        metavar="N",
+        help="threads of every pass (as many as are fastest, up to the cores)",
+    )
+    verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")
+    verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="format of the KV cache (bf16)")
+
+
+def add_context_option(verb: argparse.ArgumentParser) -> None:
+    """The length of the context."""
+    verb.add_argument("--context", type=positive, metavar="N", help="context length in tokens")
+
+
+def nbytes(text: str) -> int:
+    """A size such as 4GB, 512MB, 1.5GiB or a plain number of bytes."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?)(i?)b?", text.strip().lower())
+    size = 0.0
+    if match:
+        power = " kmgt".index(match[2] or " ")
+        size = float(match[1]) * (1024 if match[3] else 1000) ** power
+    if not 1 <= size < 2**63:  # also what is too large for a float: infinity
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 4GB or 512MB")
+    return int(size)
+
+
+def draft_tokens(text: str) -> int | str:
+    """``auto``, ``off`` or a number of tokens, as `SpeculativeConfig` takes them."""
+    if text in ("auto", "off"):
+        return text if text == "auto" else 0
+    if not (text.isascii() and text.isdigit() and int(text) <= 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not auto, off or a number up to 16")
+    return int(text)
+
+
+def setting(text: str) -> tuple[str, str]:
+    """A setting of passes; whether there is such a one is found out when the model is loaded."""
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting like chunk=512")
+    return key, value
 
 
 def load_model(args: argparse.Namespace, output: Output) -> Engine | RemoteEngine:

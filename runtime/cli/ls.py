@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import argparse
-import datetime
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
-from ..hub.cache import cached_repos
-from ..hub.find import Found, models_of
 from ..hub.progress import size_text
-from ..hub.settings import HubSettings
 from .exit_codes import Exit
 from .output import Output
+
+if TYPE_CHECKING:
+    from ..hub.find import Found
+    from ..hub.settings import HubSettings
 
 _HEAD = ("MODEL", "SIZE", "ARCHITECTURE", "USED", "RUNS")
 
 
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Which ones."""
+    verb.add_argument("name", nargs="?", metavar="TEXT", help="only those with TEXT in their name")
+
+
 def run(args: argparse.Namespace, output: Output) -> int:
     """List them; only headers are read."""
+    from ..hub.cache import cached_repos
+    from ..hub.find import models_of
+    from ..hub.settings import HubSettings
+
     settings = HubSettings.from_environ()
     wanted = (args.name or "").lower()
     models, unfinished = [], []
@@ -107,7 +116,7 @@ def ago(moment: float) -> str:
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         count = int(seconds // size)
         if count > 60 and unit == "day":
-            return datetime.datetime.fromtimestamp(moment).strftime("%Y-%m-%d")
+            return time.strftime("%Y-%m-%d", time.localtime(moment))
         if count >= 1:
             return f"{count} {unit}{'s' * (count > 1)} ago"
     return "just now"

@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from ...traces.timeline import duration
-from ..hub.find import is_pulled
 from ..hub.progress import size_text
-from ..hub.settings import HubSettings
 from .exit_codes import Exit
 from .output import Output
 from .suggesting import how_to_get
@@ -26,7 +22,11 @@ _TEXT = ("MODEL", "FITS", "LICENSE")
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Predict and print; nothing is asked of the network."""
+    from dataclasses import asdict
+
     from ..bench.reach import CONTEXT, FLUENT, PROMPT, best, here, reach
+    from ..hub.find import is_pulled
+    from ..hub.settings import HubSettings
     from ..memory import available_bytes
 
     machine, available = here(), available_bytes()
@@ -64,6 +64,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
+    from ...traces.timeline import duration
+
     rows = [
         (
             one.model.alias + "*" * (one.model.alias in pulled),

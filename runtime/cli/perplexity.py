@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from ..evaluate.perplexity import Perplexity, perplexity, text_ids
-from .load_engine import load_engine
+from .arguments import positive
+from .load_engine import add_pass_options, load_engine
 from .output import Output
+
+if TYPE_CHECKING:
+    from ..evaluate.perplexity import Perplexity
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Of which model, and on what text."""
+    add_text_options(verb)
+    verb.add_argument("--kl-base", metavar="BASE", help="model to measure the divergence from")
+
+
+def add_text_options(verb: argparse.ArgumentParser) -> None:
+    """A model, and a text that it reads in chunks."""
+    verb.add_argument("model", metavar="MODEL", help="GGUF file, nano, or synthetic:…")
+    verb.add_argument("file", metavar="FILE", help="the text, in UTF-8")
+    verb.add_argument(
+        "-c", "--chunk", type=positive, default=512, metavar="N", help="tokens of a chunk (512)"
+    )
+    verb.add_argument("--chunks", type=positive, metavar="N", help="chunks at most (all)")
+    add_pass_options(verb)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Score the text, telling the estimate after each chunk."""
+    from ..evaluate.perplexity import perplexity, text_ids
+
     args.context = args.chunk
     with load_engine(args, output) as engine:
         ids = text_ids(args.file, engine.tokenizer)

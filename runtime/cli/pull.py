@@ -6,21 +6,35 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ...errors import ModelError
-from ..hub.cache import CachedRepo
-from ..hub.names import ModelName, parse_name
 from ..hub.progress import size_text
-from ..hub.settings import HubSettings
-from ..hub.variants import ChoiceError, Variant
 from .exit_codes import Exit
 from .output import Output
-from .progress_bars import Bars
 
 if TYPE_CHECKING:
+    from ..hub.names import ModelName
     from ..hub.pull import Pulled
+    from ..hub.settings import HubSettings
+    from ..hub.variants import ChoiceError, Variant
+
+MODEL = (
+    "alias (see `triplepoint models`), ORG/NAME[:QUANT], ORG/NAME:FILE.gguf, or a page's address"
+)
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Which model."""
+    verb.add_argument("name", metavar="MODEL", help=MODEL)
+    verb.add_argument(
+        "--force", action="store_true", help="pull it even if this version cannot run it"
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Pull, and say how to run it; 130 after Ctrl-C, with what was kept."""
+    from ..hub.names import parse_name
+    from ..hub.settings import HubSettings
+    from ..hub.variants import ChoiceError
+
     name, settings = parse_name(args.name), HubSettings.from_environ()
     try:
         pull_model(name, settings, output, force=args.force)
@@ -43,6 +57,7 @@ def pull_model(
     """
     from ..hub.model_info import read_model_info
     from ..hub.pull import pull
+    from .progress_bars import Bars
 
     with Bars(output, bars=settings.bars) as bars:
         try:
@@ -79,6 +94,9 @@ def pull_model(
 
 def _tell_older(pulled: Pulled, settings: HubSettings, output: Output) -> None:
     """Say what room older states of the same files take, and how to get it back."""
+    from ..hub.cache import CachedRepo
+    from ..hub.names import ModelName
+
     repo = CachedRepo(settings.cache, pulled.name.repo)
     blobs = {path.resolve() for path in pulled.paths}
     paths = {file.path for file in pulled.variant.files}

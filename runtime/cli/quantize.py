@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
-from ..quantize.quantize import Report, quantize
-from .making import check_new, megabytes
+from .arguments import positive
+from .atomic_write import add_force_option, check_new
 from .output import Output
+from .tables import megabytes
+
+if TYPE_CHECKING:
+    from ..quantize.quantize import Report
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """From what, into what, and how."""
+    verb.add_argument("source", metavar="IN", help="GGUF file to read")
+    verb.add_argument("target", metavar="OUT", help="GGUF file to write")
+    verb.add_argument("type", metavar="TYPE", help="such as Q4_K_M, Q8_0; any other lists them")
+    verb.add_argument("--imatrix", metavar="FILE", help="what matters most: see imatrix")
+    add_force_option(verb)
+    verb.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Write the file and say what became of it."""
+    from ..quantize.quantize import quantize
+
     check_new(args.target, force=args.force)
     try:
         report = quantize(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import EngineError, SettingError
 from ...traces.sanitize import printable
+from .arguments import numbers
 from .atomic_write import atomic_write
-from .load_engine import load_engine
+from .load_engine import (
+    DEFAULT_MODEL,
+    MODEL,
+    add_context_option,
+    add_pass_options,
+    load_engine,
+)
 from .output import Output
 
 if TYPE_CHECKING:
@@ -29,6 +35,29 @@ RECALIBRATE = "runs may say otherwise; when the machine is quiet, recalibrate wi
 _ONE_REGION = 0.95  # share of the plane; on a quiet machine no model has one region alone
 _COLUMNS = 100  # of the terminal's picture, at most
 _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Of which model, and what is drawn."""
+    verb.add_argument("model", nargs="?", metavar="MODEL", help=f"{MODEL} ({DEFAULT_MODEL})")
+    verb.add_argument("--trace", metavar="TRACE", help="draw this run on it")
+    verb.add_argument(
+        "--batch",
+        type=numbers,
+        metavar="B,…",
+        help="also with B sequences in each pass: how the memory-bound region shrinks",
+    )
+    verb.add_argument("-o", "--output", metavar="FILE", help="write the picture as .svg or .html")
+    verb.add_argument(
+        "--measure", action="store_true", help="time some points and draw them on it too"
+    )
+    verb.add_argument(
+        "--recalibrate",
+        action="store_true",
+        help="measure the kernels again, ignoring the saved calibration",
+    )
+    add_pass_options(verb)
+    add_context_option(verb)
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -188,12 +217,14 @@ def _letters(d: Diagram) -> list[str]:
 
 def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
     """The grid and the lines, as numbers."""
+    from dataclasses import asdict
+
     from ..regimes.diagram import BOUNDS
 
     d = picture.diagram
     return {
         "title": printable(picture.title),
-        "calibration": dataclasses.asdict(found),
+        "calibration": asdict(found),
         "kv": [round(float(2**x), 2) for x in d.kv],
         "tokens": [round(float(2**y), 2) for y in d.tokens],
         "bounds": _letters(d),
@@ -213,7 +244,7 @@ def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
             }
             for d in picture.batches
         ],
-        "run": [dataclasses.asdict(step) for step in picture.path],
+        "run": [asdict(step) for step in picture.path],
         "measured": [
             {
                 "tokens": point.tokens,

@@ -1,8 +1,10 @@
-"""What `session rm` and `trace rm` share: which of the kept things go, and that a person agrees."""
+"""What removes kept things: which of them go, and that a person agrees."""
 
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,9 +13,33 @@ from ...errors import SettingError
 from ..hub.progress import size_text
 from .exit_codes import Exit
 from .output import Output
-from .rm import confirmed
 
 T = TypeVar("T")
+_AGE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)([mhdw])")
+_UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def add_removing_options(verb: argparse.ArgumentParser, what: str) -> None:
+    """Those that say which of the kept things go."""
+    verb.add_argument("names", nargs="*", metavar=what.upper(), help=f"{what}s by name")
+    verb.add_argument(
+        "--older-than", type=age, metavar="AGE", help="those written last before 12h, 30d, 8w"
+    )
+    verb.add_argument("--all", action="store_true", help="all that are kept")
+    add_yes_option(verb)
+
+
+def add_yes_option(verb: argparse.ArgumentParser) -> None:
+    """The one that agrees beforehand."""
+    verb.add_argument("-y", "--yes", action="store_true", help="do not ask before removing")
+
+
+def age(text: str) -> float:
+    """A number of minutes, hours, days or weeks, in seconds."""
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age like 45m, 12h, 30d or 8w")
+    return float(found[1]) * _UNITS[found[2]]
 
 
 def chosen(
@@ -62,7 +88,15 @@ def agreed(
     return Exit.USAGE
 
 
-def report(removed: Sequence[str], freed: int, output: Output) -> None:
+def confirmed(question: str, output: Output) -> bool:
+    """Ask on a terminal, no being the default; elsewhere the answer is no."""
+    if output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def report_removed(removed: Sequence[str], freed: int, output: Output) -> None:
     """Say what is gone."""
     output.line(f"removed; {size_text(freed)} are free again")
     output.json({"removed": list(removed), "freed": freed})

@@ -1,33 +1,109 @@
-"""``triplepoint replay``: show a recorded run, or run its model again and compare."""
+"""``triplepoint replay``: show a recorded run, or do it again."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...errors import ReplayError
 from ...traces.sanitize import short
-from ...traces.timeline import call_text
-from .engine_from_trace import engine_of, load_trace
+from .agent_options import group_names
+from .load_engine import add_engine_options
 from .output import Output
-from .playback import Playback
-from .traces import trace_json
+from .traces import TRACE, trace_json
 from .transcript import show_end, show_header, show_parent, show_turn
 
 if TYPE_CHECKING:
-    from ...traces.events import RunStart
     from ...traces.reader import Trace
-    from ..inference.engine import Engine
-    from ..replay.live_tools import LiveTools
-    from ..replay.replay import PhaseCheck, VerifyReport
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Which run, and what is done with it."""
+    verb.add_argument("trace", metavar="TRACE", help=TRACE)
+    verb.add_argument(
+        "--speed",
+        type=speed,
+        metavar="X",
+        help="show it as it happened, X times as fast; max: without waiting",
+    )
+    what = verb.add_mutually_exclusive_group()
+    what.add_argument(
+        "--verify",
+        action="store_true",
+        help="run the model again with the recorded tool results and compare every token",
+    )
+    what.add_argument(
+        "--benchmark",
+        action="store_true",
+        help="time the recorded work with this model on this machine",
+    )
+    what.add_argument(
+        "--from",
+        dest="start",
+        type=step,
+        metavar="TURN[.STEP]",
+        help="continue live from this step; the new trace names this run as its parent",
+    )
+    verb.add_argument("--prompt", metavar="TEXT", help="--from: ask this instead")
+    verb.add_argument(
+        "--tools",
+        type=tools,
+        metavar="WHAT",
+        help="--verify: recorded (the default) or live, which reruns read-only calls; "
+        "--from: groups of tools, as of `run`, or none (the recorded ones)",
+    )
+    verb.add_argument("--trace", dest="output", metavar="FILE", help="--from: the new trace")
+    verb.add_argument("--dir", metavar="D", help="folder for tools that run (the recorded one)")
+    verb.add_argument(
+        "--skip-tool-delays", action="store_true", help="--benchmark: do not pause where tools ran"
+    )
+    verb.add_argument(
+        "--predict", action="store_true", help="--benchmark: ask the cost model, run nothing"
+    )
+    verb.add_argument(
+        "--machine",
+        metavar="FILE",
+        help="--predict: limits of another machine: its `doctor --json`, or a trace from it",
+    )
+    add_engine_options(verb, model="the recorded one")
+
+
+def tools(text: str) -> str | list[str]:
+    """``recorded``, ``live``, or names of groups; ``none`` is the three that look at files."""
+    if text in ("recorded", "live"):
+        return text
+    return [] if text == "none" else group_names(text)
+
+
+def step(text: str) -> tuple[int, int]:
+    """Turn and step: ``2.1``, or ``2``."""
+    parts = text.split(".")
+    if not 1 <= len(parts) <= 2 or not all(p.isascii() and p.isdigit() and int(p) for p in parts):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a step; give TURN or TURN.STEP, such as 2.1"
+        )
+    return int(parts[0]), int(parts[-1]) if len(parts) == 2 else 1
+
+
+def speed(text: str) -> float:
+    """How many times as fast; ``max`` is without end."""
+    try:
+        number = float("inf") if text == "max" else float(text)
+    except ValueError:
+        number = 0.0
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a speed; give 1, 10, … or max")
+    return number
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Show the trace, or do with it what was asked for."""
+    from .engine_from_trace import load_trace
+
     trace = load_trace(args.trace)
     if args.verify:
-        return verify(trace, args, output)
+        from . import replay_verify
+
+        return replay_verify.run(trace, args, output)
     if args.benchmark or args.predict:
         from . import replay_benchmark
 
@@ -36,6 +112,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         from . import replay_fork
 
         return replay_fork.run(trace, args, output)
+    from .playback import Playback
+
     for one in trace.runs:
         if one.header is not None:
             show_header(output, one.header)
@@ -60,127 +138,3 @@ def _show(one: Trace, output: Output) -> None:
     if one.end is not None and one.end.status != "answered" and one.end.answer:
         output.line(one.end.answer)
     show_end(output, one)
-
-
-def verify(trace: Trace, args: argparse.Namespace, output: Output) -> int:
-    """Run the model again on every run of the trace; 1 when a token differs."""
-    from ..replay import replay
-    from ..replay.workload import check_replayable
-
-    for one in trace.runs:  # before a model is loaded for nothing
-        if one.header is None:
-            raise ReplayError(f"{trace.path}: no run_start event, so it is not known what ran")
-        check_replayable(one.header)
-        replay.check_has_tokens(trace, one.header)
-    reports = []
-    for number, one in enumerate(trace.runs):
-        assert one.header is not None
-        show_header(output, one.header)
-        engine, notes = engine_of(one.header, args, output, one.header.config.get("context"))
-
-        def show(check: PhaseCheck) -> None:
-            output.line(check_text(check), "" if check.same else "bold red")
-
-        for note in (*notes, *replay.check_settings(one.header, engine)):
-            output.line(f"note: {note}", "yellow")
-        tools = _live_tools(one.header, args, engine) if args.tools == "live" else None
-        report = replay.verify(trace, engine, run=number, tools=tools, on_phase=show)
-        good = report.ok or report.within_rounding
-        for line in verdict(report):
-            output.line(line, "green" if good else "bold red")
-        reports.append(report)
-        engine.close()
-    if not reports:
-        raise ReplayError(f"{trace.path}: the trace is empty")
-    ok = all(report.ok for report in reports)
-    good = all(report.ok or report.within_rounding for report in reports)
-    output.json({"trace": str(trace.path), "ok": ok, "runs": [report_json(r) for r in reports]})
-    return 0 if good else 1
-
-
-def check_text(check: PhaseCheck) -> str:
-    """One phase's outcome, on one line."""
-    phase = check.recorded
-    head = f"phase {check.number:<3} {short(phase.purpose, 24).replace('_', ' '):<12}"
-    if phase.phase == "prefill":
-        return f"{head} {phase.tokens:>6,} tokens fed"
-    if check.difference is None:
-        return f"{head} {phase.tokens:>6,} tokens sampled, the same"
-    other = check.difference
-    now = "nothing" if other.replayed is None else f"{other.replayed} {other.replayed_text!r}"
-    return (
-        f"{head} differs at token {other.position + 1} of {phase.tokens}: "
-        f"recorded {other.recorded} {other.recorded_text!r}, now {now}"
-    )
-
-
-def verdict(report: VerifyReport) -> list[str]:
-    """The last lines: verified or not; and if not, where, how far off, and why."""
-    if report.ok:
-        sampled = sum(c.recorded.tokens for c in report.phases if c.recorded.phase == "decode")
-        phases = "phase" if report.total == 1 else "phases"
-        tools = f", and {report.tools} live tool results" if report.tools else ""
-        return [f"verified: {report.total} {phases}, {sampled} sampled tokens{tools}, all the same"]
-    run = f"{len(report.phases)} of {report.total} phases were run"
-    if tool := report.tool_difference:
-        name = call_text(tool.call.name, tool.call.arguments)
-        return [
-            f"not verified: {short(name, 60)} gave another result now ({run})",
-            f"  recorded  {short(tool.call.result, 90)}",
-            f"  now       {short(tool.now, 90)}",
-            "  likely cause: what the tool looks at has changed since",
-        ]
-    last = report.first_difference
-    if last is None or last.difference is None:
-        return [f"not verified: not every phase was run ({run})"]
-    found = last.difference
-    where = f"phase {last.number} gave another token"
-    head = f"not verified: {where} ({run})"
-    if report.within_rounding:
-        head = f"the same up to rounding: {where}, as another target's rounding can ({run})"
-    lines = [head, f"  after     {short(found.before, 90)}"]
-    if found.margin is not None:
-        lines.append(f"  margin    {found.margin:.2g} of the range of the logits")
-    return [*lines, f"  likely cause: {found.cause}"]
-
-
-def _live_tools(header: RunStart, args: argparse.Namespace, engine: Engine) -> LiveTools:
-    """The tools of the run, on the folder that it looked at or another one."""
-    from ..replay.live_tools import LiveTools
-
-    folder = args.dir or header.workspace
-    if not folder:
-        raise ReplayError("the run had no folder of files; give the one to look at with --dir")
-    return LiveTools(engine, header, folder)
-
-
-def report_json(report: VerifyReport) -> dict[str, Any]:
-    """A verification for ``--json``."""
-    return {
-        "run": report.run,
-        "ok": report.ok,
-        "within_rounding": report.within_rounding,
-        "notes": report.notes,
-        "live_tools": report.tools,
-        "tool_difference": None
-        if report.tool_difference is None
-        else {
-            "name": report.tool_difference.call.name,
-            "arguments": report.tool_difference.call.arguments,
-            "recorded": report.tool_difference.call.result,
-            "now": report.tool_difference.now,
-        },
-        "phases": [
-            {
-                "number": check.number,
-                "phase": check.recorded.phase,
-                "purpose": check.recorded.purpose,
-                "tokens": check.recorded.tokens,
-                "same": check.same,
-                "difference": asdict(check.difference) if check.difference else None,
-                "recorded_s": check.recorded.wall_s,
-                "replayed_s": check.replayed.wall_s,
-            }
-            for check in report.phases
-        ],
-    }

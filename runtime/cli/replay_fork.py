@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from .agent_options import policy_of, tools_of
 from .conversation import exit_status, follow, show_trace
 from .engine_from_trace import engine_of
 from .load_engine import load_model
 from .output import Output
-from .toolbox import policy_of, tools_of
 from .traces import check_place, trace_json
 
 if TYPE_CHECKING:

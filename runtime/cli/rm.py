@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import ModelError
-from ..hub.cache import CachedRepo
-from ..hub.find import Found, models_of
-from ..hub.names import parse_name
 from ..hub.progress import size_text
-from ..hub.remove import remove
-from ..hub.settings import HubSettings
-from ..hub.variants import ChoiceError, choose
 from .exit_codes import Exit
 from .output import Output
 from .pull import show_choice
+from .removing import add_yes_option, confirmed
 
 if TYPE_CHECKING:
+    from ..hub.cache import CachedRepo
+    from ..hub.find import Found
+    from ..hub.settings import HubSettings
     from ..weights.packed_cache import PackedCopy
 
 
-@dataclass(frozen=True, slots=True)
-class _Doomed:
+class _Doomed(NamedTuple):
     """What goes of one repository."""
 
     repo: CachedRepo
@@ -34,8 +29,19 @@ class _Doomed:
     unfinished: int  # bytes; they go too where no single model is named
 
 
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Which ones, and whether that is asked."""
+    verb.add_argument(
+        "names", nargs="+", metavar="MODEL", help="ORG/NAME (all of it) or with :QUANT"
+    )
+    add_yes_option(verb)
+
+
 def run(args: argparse.Namespace, output: Output) -> int:
     """List what would go, ask, remove."""
+    from ..hub.remove import remove
+    from ..hub.settings import HubSettings
+
     settings = HubSettings.from_environ()
     doomed = [_doomed(name, settings, output) for name in args.names]
     for one in doomed:
@@ -62,15 +68,12 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return Exit.OK
 
 
-def confirmed(question: str, output: Output) -> bool:
-    """Ask on a terminal, no being the default; elsewhere the answer is no."""
-    if output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return False
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
-
 def _doomed(text: str, settings: HubSettings, output: Output) -> _Doomed:
+    from ..hub.cache import CachedRepo
+    from ..hub.find import models_of
+    from ..hub.names import parse_name
+    from ..hub.variants import ChoiceError, choose
+
     name = parse_name(text)
     repo = CachedRepo(settings.cache, name.repo)
     models = models_of(repo, name.revision)

@@ -5,21 +5,49 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from .attaching import question_of, with_attachments
-from .conversation import begin, exit_status, follow, show_statistics, trace_name
+from .agent_options import add_agent_options
 from .exit_codes import Exit, as_flags
-from .keeping_sessions import keep, opened, resume
 from .load_engine import load_model
 from .output import Output
-from .suggesting import suggest_model
-from .traces import check_place, trace_json
 
 if TYPE_CHECKING:
     from ..agent.agent import Agent, RunResult
 
 
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """The question, and the options of an agent."""
+    verb.add_argument(
+        "question",
+        metavar="QUESTION",
+        help="the question; - reads it from stdin. Text that is piped in is attached to it, and "
+        "so are files that it names as @PATH",
+    )
+    add_agent_options(verb)
+    verb.add_argument(
+        "--schema", metavar="FILE", help="the answer is JSON that fits this JSON schema"
+    )
+    verb.add_argument(
+        "--show-phases",
+        action="store_true",
+        help="show each phase as it ends, and changes of regime",
+    )
+
+
 def run(args: argparse.Namespace, output: Output) -> int:
     """Answer the question; the trace is closed and named however it ends."""
+    from .attaching import question_of, with_attachments
+    from .conversation import (
+        begin,
+        exit_status,
+        keep,
+        opened,
+        resume,
+        show_statistics,
+        trace_name,
+    )
+    from .suggesting import suggest_model
+    from .traces import check_place, trace_json
+
     question = question_of(args.question)
     check_place(args.trace)
     # First what can be refused at once: a name, or a session that another process has.
@@ -49,6 +77,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def _watch(agent: Agent, question: str, output: Output, args: argparse.Namespace) -> RunResult:
     """Show the run as it goes; with --show-phases its phases too, and a line on what is done."""
+    from .conversation import follow
+
     events = agent.stream(question)
     if not args.show_phases or args.quiet:
         return follow(events, output, quiet=args.quiet)

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import AgentError
 from ...traces.sanitize import printable
-from ..agent.session_list import SessionInfo, find_session, list_sessions, remove_session
-from ..agent.session_store import sessions_folder
 from ..hub.progress import size_text
+from .arguments import add_commands
 from .exit_codes import Exit
 from .output import Output
-from .removing import agreed, chosen, report
-from .slash_commands import transcript
+from .removing import add_removing_options, agreed, chosen, report_removed
+
+if TYPE_CHECKING:
+    from ..agent.session_list import SessionInfo
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """The commands, each with its own."""
+    commands = add_commands(verb)
+
+    commands.add("ls", "the sessions, the one that --continue takes first")
+
+    show = commands.add("show", "one session: its model, its folder, and what was said")
+    show.add_argument("name", metavar="SESSION", help="its name")
+
+    rm = commands.add("rm", "remove sessions with their KV caches")
+    add_removing_options(rm, "session")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -25,6 +39,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
 def ls(args: argparse.Namespace, output: Output) -> int:
     """List them, the one that ``--continue`` takes first."""
     from ...traces.report import Table
+    from ..agent.session_list import list_sessions
+    from ..agent.session_store import sessions_folder
 
     found = list_sessions()
     if not found:
@@ -44,6 +60,9 @@ def ls(args: argparse.Namespace, output: Output) -> int:
 
 def show(args: argparse.Namespace, output: Output) -> int:
     """Show one: what it is about, and what was said."""
+    from ..agent.session_list import find_session
+    from .slash_commands import transcript
+
     one = find_session(args.name)
     if one.problem:
         raise AgentError(f"session {one.name} cannot be shown: {one.folder}: {one.problem}")
@@ -68,13 +87,15 @@ def show(args: argparse.Namespace, output: Output) -> int:
 
 def rm(args: argparse.Namespace, output: Output) -> int:
     """Remove some."""
+    from ..agent.session_list import find_session, list_sessions, remove_session
+
     doomed = chosen(args, find_session, lambda: [(one, one.kept) for one in list_sessions()])
     lines = [(f"{one.name}  {_date(one)}  {one.questions} questions", one.nbytes) for one in doomed]
     if (status := agreed(lines, "no such sessions are kept", args, output)) is not None:
         return status
     for one in doomed:
         remove_session(one)
-    report([one.name for one in doomed], sum(one.nbytes for one in doomed), output)
+    report_removed([one.name for one in doomed], sum(one.nbytes for one in doomed), output)
     return Exit.OK
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ...traces.sanitize import short
@@ -19,8 +18,15 @@ if TYPE_CHECKING:
 _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
 
 
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Which model."""
+    verb.add_argument("name", metavar="MODEL", help="as after -m: a pulled model, file, nano, …")
+
+
 def run(args: argparse.Namespace, output: Output) -> int:
     """Read the header and print what is in it."""
+    from dataclasses import asdict
+
     from ..hub.model_info import read_model_info
     from ..inference.engine import resolve_model
 

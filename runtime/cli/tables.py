@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from ...traces.sanitize import printable
 from .output import Output
+
+if TYPE_CHECKING:
+    from ..physics.machine import MachineProfile
 
 Form = Literal["md", "csv", "json"]
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column of the Markdown table; it is at least `width` wide, since rows come one by one."""
 
     heading: str
@@ -37,8 +39,7 @@ class Column:
         return max(self.width, len(self.heading))
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One row in every form.
 
     Attributes:
@@ -47,8 +48,8 @@ class Row:
     """
 
     cells: Sequence[str]
-    fields: dict[str, Any]
-    samples: dict[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any]
+    samples: Mapping[str, Any] = {}
 
 
 def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[Row]) -> None:
@@ -61,6 +62,8 @@ def show(output: Output, form: Form, columns: Sequence[Column], rows: Iterable[R
             mark = ","
         print("\n]" if mark == "," else "[]")
     elif form == "csv":
+        import csv
+
         table = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL, lineterminator="\n")
         for number, row in enumerate(rows):
             if number == 0:
@@ -94,3 +97,58 @@ def between(values: Sequence[float]) -> str:
 def percent(share: float) -> str:
     """A share as a whole percentage."""
     return f"{share:.0%}"
+
+
+def megabytes(count: float) -> str:
+    """Bytes as MB or GB."""
+    return f"{count / 1e9:,.2f} GB" if count >= 1e9 else f"{count / 1e6:,.1f} MB"
+
+
+# --- what the machine reached meanwhile
+
+
+def limits_of(profiles: Iterable[MachineProfile]) -> dict[str, float]:
+    """The medians of what was measured beside a row."""
+    import statistics
+
+    return {name: statistics.median(values) for name, values in _columns(profiles).items()}
+
+
+def _columns(profiles: Iterable[MachineProfile]) -> dict[str, list[float]]:
+    profiles = list(profiles)
+    return {
+        "int8_gops": [p.int8_gops for p in profiles],
+        "bf16_gflops": [p.bf16_gflops for p in profiles],
+        "fp32_gflops": [p.fp32_gflops for p in profiles],
+        "dram_gbps": [p.read_gbps["DRAM"] for p in profiles],
+    }
+
+
+def notes(output: Output, kv: str, repeat: int, profiles: Sequence[MachineProfile]) -> None:
+    """Under a Markdown table: where, when and how it was measured, and the limits then."""
+    import statistics
+
+    first, found = profiles[0], _columns(profiles)
+    form = f", {kv} KV" if kv else ""
+    output.line()
+    output.line(
+        f"{printable(first.cpu)}, {_plural(first.cores, 'core')}, "
+        f"{_plural(first.threads, 'thread')}, {first.target}"
+        f"{form}; {now()}; medians of {repeat}"
+    )
+    shown = ("int8_gops", "int8", "GOP/s"), ("bf16_gflops", "bf16", "GFLOP/s")
+    shown += ("fp32_gflops", "fp32", "GFLOP/s"), ("dram_gbps", "DRAM read", "GB/s")
+    texts = [
+        f"{name} {rate(statistics.median(found[key]))} {unit} ({between(found[key])})"
+        for key, name, unit in shown
+    ]
+    output.line("limits in this run, median (min … max): " + ", ".join(texts))
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def now() -> str:
+    """The time, in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())

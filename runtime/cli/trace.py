@@ -13,17 +13,70 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import TraceError
-from ...traces import report
-from ...traces.find import files, load_all, resolve
-from ...traces.reader import Trace
 from ...traces.sanitize import printable, short
+from .arguments import add_commands
 from .atomic_write import atomic_write
 from .output import Output
-from .traces import default_folder, trace_json
+from .removing import add_removing_options, agreed, chosen, report_removed
+from .traces import TRACE, default_folder, trace_json
 from .transcript import show_end, show_header, show_parent, show_turn
 
 if TYPE_CHECKING:
     from ...traces.diff import Diff
+    from ...traces.reader import Trace
+
+FORMATS = ("perfetto", "otlp-json", "csv", "parquet")
+TABLES = ("runs", "turns", "phases", "passes", "tools", "messages", "layers")
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """The commands, each with its own."""
+    commands = add_commands(verb)
+
+    ls = commands.add("ls", "the recorded runs, the newest first")
+    ls.add_argument("folder", nargs="?", metavar="FOLDER", help="folder (the state folder's)")
+    ls.add_argument(
+        "-n", "--limit", type=int, default=20, metavar="N", help="at most N; 0: all (20)"
+    )
+
+    show = commands.add("show", "one run: its timeline, regimes and times")
+    show.add_argument("trace", metavar="TRACE", help=TRACE)
+    show.add_argument("--layers", action="store_true", help="the time of each layer too")
+    show.add_argument(
+        "--tuning", action="store_true", help="the execution policy of the run, and why"
+    )
+    show.add_argument("--events", action="store_true", help="the events as they were recorded")
+    show.add_argument("--svg", metavar="FILE", help="write what it shows as a picture too")
+
+    diff = commands.add("diff", "two runs side by side: tokens, regimes, times")
+    diff.add_argument("first", metavar="A", help=TRACE)
+    diff.add_argument("second", metavar="B", help="the same")
+
+    export = commands.add("export", "write traces in formats of other tools", json=False)
+    export.add_argument("traces", nargs="+", metavar="TRACE", help=f"{TRACE}; or a folder")
+    export.add_argument("--format", choices=FORMATS, required=True, help="which one")
+    export.add_argument("-o", "--output", metavar="FILE", help="file to write (standard output)")
+    export.add_argument("--table", choices=TABLES, default="phases", help="of csv and parquet")
+    export.add_argument(
+        "--include-content",
+        action="store_true",
+        help="otlp-json: with questions, answers and results",
+    )
+
+    summary = "one HTML page to look through runs; at once: as lanes"
+    view = commands.add("view", summary, json=False)
+    view.add_argument("traces", nargs="*", metavar="TRACE", help=f"{TRACE}; or a folder (last)")
+    view.add_argument("-o", "--output", metavar="FILE", help="the page (TRACE with .html)")
+    view.add_argument("--open", action="store_true", help="open it in the browser")
+
+    query = commands.add("query", "SQL over a folder of traces (needs duckdb)")
+    query.add_argument("sql", metavar="SQL", help=f"over the tables {', '.join(TABLES)}")
+    query.add_argument(
+        "traces", nargs="*", metavar="TRACE", help="traces or folders (the state folder's)"
+    )
+
+    rm = commands.add("rm", "remove traces of the state folder, or those that are named")
+    add_removing_options(rm, "trace")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -33,6 +86,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 def ls(args: argparse.Namespace, output: Output) -> int:
     """List the traces of a folder."""
+    from ...traces import report
+    from ...traces.find import files, load_all
+
     folder = _folder(args.folder)
     kept = files(folder)
     shown = kept[: args.limit] if args.limit > 0 else kept
@@ -90,6 +146,8 @@ def _draw(trace: Trace, args: argparse.Namespace) -> None:
 
 
 def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> None:
+    from ...traces import report
+
     if trace.header is not None:
         show_header(output, trace.header)
         if trace.redacted:
@@ -123,6 +181,7 @@ def _show_run(trace: Trace, output: Output, *, layers: bool, tuning: bool) -> No
 
 def diff(args: argparse.Namespace, output: Output) -> int:
     """Compare two traces; 1 where a token differs."""
+    from ...traces import report
     from ...traces.diff import compare
 
     found = compare(_load(args.first), _load(args.second))
@@ -225,7 +284,7 @@ def view(args: argparse.Namespace, output: Output) -> int:
 
 def query(args: argparse.Namespace, output: Output) -> int:
     """Ask in SQL."""
-    from ...traces import export_tables
+    from ...traces import export_tables, report
 
     names, rows = export_tables.query(_load_many(args.traces or [str(default_folder())]), args.sql)
     cells = [["" if value is None else _figure(value) for value in row] for row in rows]
@@ -249,6 +308,8 @@ def _load(name: str) -> Trace:
 
 def _load_many(names: Iterable[str]) -> list[Trace]:
     """The traces of files and folders; in a folder what cannot be read is told and left out."""
+    from ...traces.find import files, load_all
+
     traces: list[Trace] = []
     for name in names:
         if not Path(name).is_dir():
@@ -283,9 +344,9 @@ def _lines(output: Output, lines: Iterable[str]) -> None:
 
 def rm(args: argparse.Namespace, output: Output) -> int:
     """Remove some; those of the library stay, whatever is named."""
+    from ...traces.find import files, resolve
     from ...traces.retention import remove
     from ..replay import examples
-    from .removing import agreed, chosen, report
 
     def by_name(name: str) -> Path:
         path = resolve(name, default_folder())
@@ -310,7 +371,7 @@ def rm(args: argparse.Namespace, output: Output) -> int:
             gone.append(path)
         except TraceError as error:
             output.error(str(error))
-    report([str(path) for path in gone], sum(sizes[path] for path in gone), output)
+    report_removed([str(path) for path in gone], sum(sizes[path] for path in gone), output)
     return 0 if len(gone) == len(doomed) else 1
 
 

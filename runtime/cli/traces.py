@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,10 @@ from ...errors import TraceError
 
 if TYPE_CHECKING:
     from ...traces.reader import Trace
+
+
+TRACE = "trace file; the name of a run, or its beginning; `last`; or a run of the library"
+"""How the help names what `load_trace` takes."""
 
 
 def default_folder() -> Path:
@@ -48,6 +51,8 @@ def check_place(path: str | None) -> None:
 
 def trace_json(trace: Trace) -> dict[str, Any]:
     """A whole trace for ``--json``: header, phases without token ids, tools, sums."""
+    from dataclasses import asdict
+
     from ...traces import timeline
 
     return {

@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..config import keep_model
 from .exit_codes import Exit
+from .load_engine import model_path
 from .output import Output
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Which model."""
+    verb.add_argument("name", metavar="MODEL", help="as after -m; nano is the embedded one")
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """See that the model is here, and write it down."""
+    from ..config import keep_model
     from ..inference.engine import resolve_model
-    from .load_engine import model_path
 
     name = args.name
     if not name.startswith(("http://", "https://", "synthetic:")):

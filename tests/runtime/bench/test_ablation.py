@@ -73,9 +73,9 @@ def test_each_kind_of_case() -> None:
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     """A table with a column for each fixed value, and what was chosen; wrong names are refused."""
-    assert main(["bench", "--ablate", "spin", "--tests", "pp4", "-r", "1"]) == 0
+    assert main(["bench", "ablation", "spin", "--tests", "pp4", "-r", "1"]) == 0
     out = capsys.readouterr().out
     assert "spin=0us" in out
     assert "chosen: decode threads" in out
-    assert main(["bench", "--ablate", "color", "--tests", "pp4"]) == 2
+    assert main(["bench", "ablation", "color", "--tests", "pp4"]) == 2
     assert "known: threads, chunk" in capsys.readouterr().err

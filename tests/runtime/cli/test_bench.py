@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,14 @@ from pathlib import Path
 import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-FAKE = Path(__file__).parents[2] / "helpers" / "fake_llama"
+
+
+def first(folder: Path) -> dict[str, str]:
+    """The environment in which modules are looked for in `folder` first."""
+    return {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.getenv("PYTHONPATH")])])}
+
+
+WITH_FAKE = first(Path(__file__).parents[2] / "helpers" / "fake_llama")
 
 SIZES = ["-p", "7,40", "-n", "3", "-d", "0,50", "-r", "2"]
 TESTS = ["pp7", "pp40", "tg3", "pp7 @ d50", "pp40 @ d50", "tg3 @ d50"]
@@ -87,7 +95,7 @@ def test_a_length_that_does_not_fit_is_told(triplepoint: Run) -> None:
 @pytest.mark.usefixtures("nano")
 def test_against_llama_cpp(triplepoint: Run) -> None:
     """Each row has both figures, the better setting of theirs, the ratio and the shares."""
-    done = triplepoint("bench", *FEW, "--compare", "llama-cpp", more={"PYTHONPATH": str(FAKE)})
+    done = triplepoint("bench", *FEW, "--compare", more=WITH_FAKE)
 
     assert (done.returncode, done.stderr) == (0, "")
     heading, _, *rows = table_of(done.stdout.split("\n\n")[0])
@@ -102,9 +110,10 @@ def test_against_llama_cpp(triplepoint: Run) -> None:
 def test_against_in_csv_and_json(triplepoint: Run) -> None:
     """JSON has the samples of both engines, with both settings of theirs."""
     args = ["bench", *FEW, "--baseline-python", sys.executable]
-    more = {"PYTHONPATH": str(FAKE)}
-    table = list(csv.DictReader(io.StringIO(triplepoint(*args, "-o", "csv", more=more).stdout)))
-    found = json.loads(triplepoint(*args, "-o", "json", more=more).stdout)
+    table = list(
+        csv.DictReader(io.StringIO(triplepoint(*args, "-o", "csv", more=WITH_FAKE).stdout))
+    )
+    found = json.loads(triplepoint(*args, "-o", "json", more=WITH_FAKE).stdout)
 
     assert [(row["n_prompt"], row["n_gen"], row["n_depth"]) for row in table] == [
         ("7", "0", "0"),
@@ -125,7 +134,7 @@ def test_a_peer_without_llama_cpp_is_told(triplepoint: Run, tmp_path: Path) -> N
     """One line says which interpreter lacks it and what to do."""
     (tmp_path / "llama_cpp.py").write_text("raise ImportError('not here')")
 
-    done = triplepoint("bench", *FEW, "--compare", "llama-cpp", more={"PYTHONPATH": str(tmp_path)})
+    done = triplepoint("bench", *FEW, "--compare", "llama-cpp", more=first(tmp_path))
 
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
@@ -135,7 +144,7 @@ def test_a_peer_without_llama_cpp_is_told(triplepoint: Run, tmp_path: Path) -> N
 
 def test_kernels(triplepoint: Run) -> None:
     """A kernel's row has its time, its rate and its share of a limit, for the target asked for."""
-    args = ["bench", "--kernels", "argmax", "-r", "2", "-t", "1", "--target", "generic"]
+    args = ["bench", "kernels", "argmax", "-r", "2", "-t", "1", "--target", "generic"]
     done = triplepoint(*args)
     found = json.loads(triplepoint(*args, "--json").stdout)
 
@@ -154,8 +163,8 @@ def test_kernels(triplepoint: Run) -> None:
     [
         (["--tests", "pp7,gp3"], 2, "'gp3' is not a test like pp512"),
         (["--compare", "ollama"], 2, "invalid choice"),
-        (["--kernels", "gem"], 2, "unknown kernel 'gem'; known: gemm"),
-        (["--kernels", "argmax", "--target", "pentium"], 2, "unknown CPU target 'pentium'"),
+        (["kernels", "gem"], 2, "unknown kernel 'gem'; known: gemm"),
+        (["kernels", "argmax", "--target", "pentium"], 2, "unknown CPU target 'pentium'"),
         (["-p", "0", "-n", "0"], 2, "nothing to measure"),
     ],
 )

@@ -25,8 +25,14 @@ RUNNER = """
 import json, os, signal, sys, tempfile
 import numpy, pydantic, triplepoint
 from triplepoint.runtime.cli import main
-from triplepoint.runtime.cli import bench, chat, replay, run, show, trace
+from triplepoint.runtime.cli.arguments import build_parser
+from triplepoint.runtime.cli import conversation, disk_usage, replay_verify, slash_commands
+from triplepoint.runtime.bench import compare, kernels, reach, runner
+from triplepoint.runtime.evaluate import imatrix
+from triplepoint.runtime.hub import find, pull
+from triplepoint.runtime.quantize import quantize
 from triplepoint import Agent, Engine, Trace
+build_parser(whole=True)
 
 def streams(how):
     if how == "full":
@@ -110,6 +116,17 @@ GOOD: dict[str, list[bytes]] = {
     "session rm": [b"missing"],
     "doctor": [],
     "bench": [b"-m", b"text.txt"],
+    "bench batch": [b"2", b"-m", b"text.txt"],
+    "bench agents": [b"2", b"-m", b"text.txt"],
+    "bench beside": [b"2", b"-m", b"text.txt"],
+    "bench trace": [b"text.txt"],
+    "bench predict": [b"2", b"-m", b"text.txt"],
+    "bench causal": [b"2", b"-m", b"text.txt"],
+    "bench sweep": [b"kv", b"-m", b"text.txt"],
+    "bench ablation": [b"spin", b"-m", b"text.txt"],
+    "bench speculation": [b"-m", b"text.txt"],
+    "bench scenario": [b"-m", b"text.txt"],
+    "bench kernels": [b"butter"],
     "regimes": [b"text.txt"],
     "pull": [b"text.txt"],
     "models": [],
@@ -137,11 +154,11 @@ def _verbs(parser: argparse.ArgumentParser, words: str = "") -> Iterator[tuple[s
     for action in inner:
         for name, one in action.choices.items():
             yield from _verbs(one, f"{words} {name}".strip())
-    if words and not inner:
+    if words and not any(action.required for action in inner):
         yield words, parser
 
 
-VERBS = dict(_verbs(build_parser()))
+VERBS = dict(_verbs(build_parser(whole=True)))
 
 
 def _values(verb: str, action: argparse.Action, flag: str) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -13,14 +14,15 @@ import pytest
 
 from triplepoint import errors
 from triplepoint.runtime.cli import main
-from triplepoint.runtime.cli.arguments import numbers
+from triplepoint.runtime.cli.arguments import VERBS, build_parser, numbers
+from triplepoint.runtime.cli.bench import COMMANDS
 from triplepoint.runtime.cli.exit_codes import Exit, as_flags, explain
 from triplepoint.runtime.cli.load_engine import CROWD, check_threads
 from triplepoint.runtime.cli.output import Output
 from triplepoint.runtime.physics.machine import usable_cores
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-VERBS = ["run", "chat", "replay", "doctor", "bench", "pull", "ls", "show", "rm", "cache"]
+HELPS = [[], *([verb] for verb in VERBS), ["trace", "show"], *(["bench", c] for c in COMMANDS)]
 
 
 def test_help_names_every_verb(triplepoint: Run) -> None:
@@ -28,16 +30,18 @@ def test_help_names_every_verb(triplepoint: Run) -> None:
     done = triplepoint("--help")
 
     assert done.returncode == 0
-    assert all(f"\n    {verb} " in done.stdout for verb in VERBS)
+    assert all(re.search(rf"\n    {verb}\s", done.stdout) for verb in VERBS)
     assert "130 interrupted" in done.stdout
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_each_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each verb explains its options."""
-    assert main([verb, "--help"]) == 0
+@pytest.mark.parametrize("words", HELPS[1:], ids=" ".join)
+def test_each_verb_has_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Each verb explains its options, or names its commands."""
+    assert main([*words, "--help"]) == 0
 
-    assert "--json" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: triplepoint {' '.join(words)} ")
+    assert "--json" in shown or "COMMAND" in shown
 
 
 @pytest.mark.parametrize(
@@ -51,11 +55,13 @@ def test_options_are_written_out(args: list[str], capsys: pytest.CaptureFixture[
 
 
 def test_help_imports_nothing_heavy() -> None:
-    """What makes a start slow is not imported for the help."""
+    """What makes a start slow is not imported for the help, whichever is asked for."""
     code = (
-        "import sys; from triplepoint.runtime.cli import main; main(['--help'])\n"
+        f"import sys; from triplepoint.runtime.cli import main; words = {HELPS}\n"
+        "assert not any([main([*one, '--help']) for one in words])\n"
         "heavy = {'numpy', 'llvmlite', 'pydantic', 'rich', 'tokenizers', 'jinja2',"
-        " 'httpx', 'llguidance', 'asyncio'} & set(sys.modules)\n"
+        " 'httpx', 'llguidance', 'asyncio', 'dataclasses', 'inspect', 'statistics', 'datetime',"
+        " 'triplepoint.traces.events', 'triplepoint.jit', 'triplepoint.tools'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
 
@@ -112,10 +118,13 @@ def test_a_run_imports_only_what_it_uses(tmp_path: Path) -> None:
         ["chat", "--logit-bias", "999999=1"],
         ["replay", "chat", "--benchmark", "--tune", "color=red"],
         ["bench", "-p", "0", "-n", "0"],
-        ["bench", "--ablate", "color"],
+        ["bench", "ablation", "color"],
         ["bench", "--workload", "chat"],
-        ["bench", "--predict", "99999"],
-        ["bench", "--causal", "99999"],
+        ["bench", "-r", "1", "batch", "2"],
+        ["bench", "batch", "2", "-d", "5"],
+        ["bench", "--agents", "2", "-p", "5"],
+        ["bench", "predict", "99999"],
+        ["bench", "causal", "99999"],
     ],
 )
 def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[str]) -> None:
@@ -146,6 +155,19 @@ def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[s
         ("trace lst", "triplepoint trace: error: no such command: 'lst'; did you mean ls?"),
         ("fly", "no such verb: 'fly'; there are run, chat, "),
         ("run x -t 9999", "-t: 9,999 threads on "),
+        (
+            "bench --predict 1,16",
+            "bench: error: no such option: --predict; did you mean predict?",
+        ),
+        ("bench batch 2 -d 5", "bench batch: error: no such option: -d"),
+        (
+            "bench -m nano batch 2",
+            "--model goes after the command: triplepoint bench batch",
+        ),
+        (
+            "bench batsch",
+            "bench: error: no such command: 'batsch'; did you mean batch?",
+        ),
     ],
 )
 def test_a_slip_gets_a_hint(args: str, says: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -190,15 +212,15 @@ def test_messages_name_flags() -> None:
 def test_help_fits_80_columns(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every verb's, and that of the whole."""
+    """Every verb's, every benchmark's, and that of the whole."""
     monkeypatch.setenv("COLUMNS", "80")
-    for args in ([], *([verb] for verb in VERBS), ["trace", "show"]):
+    for args in HELPS:
         main([*args, "--help"])
         assert max(map(len, capsys.readouterr().out.splitlines())) <= 80, args
 
 
 @pytest.mark.parametrize(
-    "args", [["bench", "-p", "0", "-n", "99999", "-r", "1"], ["bench", "--kernels", "butter"]]
+    "args", [["bench", "-p", "0", "-n", "99999", "-r", "1"], ["bench", "kernels", "butter"]]
 )
 def test_wrong_usage_that_a_measurement_finds(
     args: list[str], capfd: pytest.CaptureFixture[str]
@@ -279,6 +301,29 @@ def test_a_closed_pipe_is_no_traceback(recorded: Path, env: dict[str, str]) -> N
     os.close(writes)
 
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("short", "whole"),
+    [
+        ("--batch 1,2,4", "batch 1,2,4"),
+        ("-r 3 --batch 1,8 --compare", "batch 1,8 -r 3 --compare llama-cpp"),
+        ("--batch -p 5", "batch 1,2,4,8,16 -p 5"),
+        ("-m nano --agents=4 --json", "agents 4 --json -m nano"),
+        ("--agents 4 -r 2", "agents 4 -r 2"),
+        ("--compare -p 5", "--compare llama-cpp -p 5"),
+    ],
+)
+def test_shortcuts_of_bench(short: str, whole: str) -> None:
+    """`--batch` and `--agents` select the commands of these names; `--compare` needs no name."""
+    found, expected = (build_parser().parse_args(["bench", *w.split()]) for w in (short, whole))
+
+    assert found == expected
+
+
+def test_a_question_may_begin_with_dashes() -> None:
+    """What has spaces in it is no option."""
+    assert build_parser().parse_args(["run", "--dri is what?"]).question == "--dri is what?"
 
 
 def test_lists_of_numbers() -> None:

@@ -1,4 +1,4 @@
-"""`triplepoint regimes` and `triplepoint bench --predict`, with the embedded model."""
+"""`triplepoint regimes` and `triplepoint bench predict`, with the embedded model."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def test_what_cannot_be_drawn_is_told(args: list[str], message: str, triplepoint
 @pytest.mark.usefixtures("nano")
 def test_predictions_beside_the_clock(triplepoint: Run) -> None:
     """A row for each point with both times, the error and both bounds; then the errors together."""
-    done = triplepoint("bench", "--predict", "1,8,40", "-d", "0,50", "-r", "2")
+    done = triplepoint("bench", "predict", "1,8,40", "-d", "0,50", "-r", "2")
     found = json.loads(
-        triplepoint("bench", "--predict", "4,600", "-d", "99,9", "-r", "1", "--json").stdout
+        triplepoint("bench", "predict", "4,600", "-d", "99,9", "-r", "1", "--json").stdout
     )
 
     assert done.returncode == 0
@@ -89,7 +89,7 @@ def test_predictions_beside_the_clock(triplepoint: Run) -> None:
 
 def test_nothing_that_fits_is_told(triplepoint: Run) -> None:
     """Lengths beyond the context leave nothing to measure."""
-    done = triplepoint("bench", "--predict", "99999")
+    done = triplepoint("bench", "predict", "99999")
 
     assert done.returncode == 2
     assert "no length fits a context of" in done.stderr

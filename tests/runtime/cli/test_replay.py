@@ -186,13 +186,13 @@ def test_live_tools_are_compared(
 def test_a_schedule_is_a_benchmark(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:
-    """bench --trace: a row for each phase and three sums; JSON has every repetition."""
+    """`bench trace`: a row for each phase and three sums; JSON has every repetition."""
     trace = tmp_path / "t.jsonl"
     assert not triplepoint("run", "Which files?", "--dir", folder, "--trace", trace).returncode
     phases = Trace.load(trace).phases
 
-    done = triplepoint("bench", "--trace", trace, "-r", 2)
-    rows = json.loads(triplepoint("bench", "--trace", trace, "-r", 2, "-o", "json").stdout)
+    done = triplepoint("bench", "trace", trace, "-r", 2)
+    rows = json.loads(triplepoint("bench", "trace", trace, "-r", 2, "-o", "json").stdout)
 
     assert (done.returncode, done.stderr) == (0, "")
     table = [line for line in done.stdout.splitlines() if line.startswith("| ")]

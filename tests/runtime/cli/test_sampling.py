@@ -9,8 +9,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from triplepoint.runtime.cli.agent_options import sampling_of
 from triplepoint.runtime.cli.arguments import build_parser
-from triplepoint.runtime.cli.sampling import sampling_of
 from triplepoint.runtime.inference.sampling import Sampling
 
 Run = Callable[..., "CompletedProcess[str]"]

@@ -43,8 +43,8 @@ def test_no_such_number(triplepoint: Run, wrong: str) -> None:
 
 
 def test_what_it_gives_is_measured(triplepoint: Run) -> None:
-    """`bench --speculation` has a row for each text, with and without, and the grammar's cost."""
-    result = triplepoint("bench", "--speculation", "-r", "1", "--json")
+    """`bench speculation` has a row for each text, with and without, and the grammar's cost."""
+    result = triplepoint("bench", "speculation", "-r", "1", "--json")
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     calls = {row["text"]: row for row in report["texts"]}

@@ -1,4 +1,4 @@
-"""`triplepoint bench --sweep`, with the embedded model."""
+"""`triplepoint bench sweep`, with the embedded model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.mark.usefixtures("nano")
 def test_by_prompt(triplepoint: Run) -> None:
     """A row for each length that fits, each figure with its share, the seed's beside it."""
-    done = triplepoint("bench", "--sweep", "prompt", "-r", "1")
+    done = triplepoint("bench", "sweep", "prompt", "-r", "1")
 
     assert (done.returncode, done.stderr) == (0, "")
     table = [line.split("|")[1:-1] for line in done.stdout.splitlines() if line.startswith("|")]
@@ -43,7 +43,7 @@ def test_by_prompt(triplepoint: Run) -> None:
 )
 def test_as_json(triplepoint: Run, name: str, values: set[str], labels: list[str]) -> None:
     """The other sweeps as JSON: labels, figures, the seed's own."""
-    found = json.loads(triplepoint("bench", "--sweep", name, "-r", "1", "--json").stdout)
+    found = json.loads(triplepoint("bench", "sweep", name, "-r", "1", "--json").stdout)
 
     assert [point["label"] for point in found] == labels
     assert all(set(point["values"]) == values for point in found)
@@ -57,7 +57,7 @@ def test_as_json(triplepoint: Run, name: str, values: set[str], labels: list[str
 def test_by_threads(triplepoint: Run) -> None:
     """`-t` names the one number of threads to measure."""
     found = json.loads(
-        triplepoint("bench", "--sweep", "threads", "-t", "1", "-r", "1", "--json").stdout
+        triplepoint("bench", "sweep", "threads", "-t", "1", "-r", "1", "--json").stdout
     )
     assert [point["label"] for point in found] == ["1"]
     assert found[0]["seed"] == {"Ryzen prefill": 9.7, "Ryzen decode": 5.4}
@@ -65,10 +65,10 @@ def test_by_threads(triplepoint: Run) -> None:
 
 def test_formats_need_a_synthetic_model(triplepoint: Run) -> None:
     """A file has one format: what to ask for instead is said."""
-    done = triplepoint("bench", "--sweep", "quant")
+    done = triplepoint("bench", "sweep", "quant")
 
     assert done.returncode == 1
-    assert "--sweep quant takes a synthetic model, such as synthetic:" in done.stderr
+    assert "sweep quant takes a synthetic model, such as synthetic:" in done.stderr
 
 
 def test_by_quant() -> None:

@@ -1,0 +1,335 @@
+"""The options of an agent, and what they ask for: tools, a policy, how tokens are picked."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...errors import EngineError, ToolError
+from ...traces.sanitize import printable
+from .arguments import positive
+from .load_engine import add_engine_options
+from .output import Output
+
+if TYPE_CHECKING:
+    from ...tools import Policy, Request, Tool, Workspace
+    from ...tools.policy import Answer, Mode
+    from ..inference.sampling import Sampling
+
+GROUPS = ("find", "edit", "net", "exec")
+_MOST_SHOWN = 4000  # characters of a preview
+
+
+def add_agent_options(verb: argparse.ArgumentParser) -> None:
+    """All of them, those of the model too."""
+    # Of a session that goes on, folder and model are those that it had: `opened` sees to both.
+    verb.add_argument("--dir", metavar="D", help="folder the tools may look at (.)")
+    add_engine_options(verb)
+    kept = verb.add_mutually_exclusive_group()
+    kept.add_argument(
+        "--session",
+        type=session,
+        metavar="NAME",
+        help="save the conversation under NAME, or continue it",
+    )
+    kept.add_argument(
+        "--continue", dest="resume", action="store_true", help="continue the last session"
+    )
+    beside = verb.add_mutually_exclusive_group()
+    beside.add_argument(
+        "-v", "--verbose", action="store_true", help="print the table of phases after each answer"
+    )
+    beside.add_argument(
+        "-q", "--quiet", action="store_true", help="print the answer alone, no statistics"
+    )
+    verb.add_argument("--trace", metavar="FILE", help="trace file (one in the state folder)")
+    verb.add_argument("--redact", action="store_true", help="no text and no token ids in the trace")
+    verb.add_argument("--profile", action="store_true", help="the time of each layer in the trace")
+    verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls at most (8)")
+    verb.add_argument(
+        "--max-tokens", type=positive, metavar="N", help="tokens generated at most (1,024)"
+    )
+    verb.add_argument(
+        "--auto-compact", action="store_true", help="take old tool results out of a full context"
+    )
+    verb.add_argument(
+        "--repetition-stop",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="end a reply that does nothing but repeat itself, or let it go on to its limit",
+    )
+    verb.add_argument(
+        "--think",
+        action=argparse.BooleanOptionalAction,
+        help="think before answering, or not (the model's own choice)",
+    )
+    verb.add_argument(
+        "--timeout", type=seconds, metavar="S", help="seconds of the run at most (any)"
+    )
+    _add_tool_options(verb)
+    _add_sampling_options(verb)
+
+
+def session(text: str) -> str:
+    """A name that a session can have."""
+    from ..agent.session_store import no_name
+
+    if problem := no_name(text):
+        raise argparse.ArgumentTypeError(problem)
+    return text
+
+
+def seconds(text: str) -> float:
+    """A time above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return number
+
+
+# --- tools, and what they may do
+
+
+def _add_tool_options(verb: argparse.ArgumentParser) -> None:
+    """The options that say which tools there are, and what they may do."""
+    verb.add_argument(
+        "--tools",
+        type=group_names,
+        default=[],
+        metavar="GROUP,…",
+        help=f"add tools to the three that look at files: {', '.join(GROUPS)}, or all (none)",
+    )
+    mode = verb.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--read-only",
+        dest="mode",
+        action="store_const",
+        const="read-only",
+        help="only tools that read may run (where nobody can be asked)",
+    )
+    mode.add_argument(
+        "--ask",
+        dest="mode",
+        action="store_const",
+        const="ask",
+        help="ask before each other call (on a terminal)",
+    )
+    mode.add_argument(
+        "--yes", dest="mode", action="store_const", const="yes", help="every call may run"
+    )
+    verb.add_argument("--policy", metavar="FILE", help="rules that come first (TOML)")
+    verb.add_argument("--mcp", metavar="FILE", help="add tools of MCP servers (mcpServers)")
+    verb.add_argument(
+        "--allow-private-network",
+        action="store_true",
+        help="fetch_url may reach this machine's network",
+    )
+
+
+def group_names(text: str) -> list[str]:
+    """Names of groups with commas between them; ``all`` is all of them."""
+    names = text.split(",")
+    if names == ["all"]:
+        return list(GROUPS)
+    for name in names:
+        if name not in GROUPS:
+            known = ", ".join((*GROUPS, "all"))
+            raise argparse.ArgumentTypeError(f"no such tools: {name!r}; there are {known}")
+    return sorted(set(names), key=GROUPS.index)
+
+
+def tools_of(args: argparse.Namespace, files: Workspace | None = None) -> list[Tool[..., Any]]:
+    """The tools that were asked for, in a fixed order.
+
+    files: the folder that they look at, where it is open already.
+    """
+    from ...tools import CommandTools, EditTools, FetchTools, FindTools
+
+    made: list[Tool[..., Any]] = []
+    for name in args.tools:
+        match name:
+            case "find":
+                made += FindTools(files or args.dir)
+            case "edit":
+                made += EditTools(files or args.dir)
+            case "net":
+                made += FetchTools(private=args.allow_private_network)
+            case "exec":
+                made += CommandTools(args.dir)
+    if args.mcp is not None:
+        from ...tools.mcp import McpServers
+
+        made += McpServers(args.mcp)  # its programs end with this one
+    return made
+
+
+def policy_of(args: argparse.Namespace, output: Output) -> Policy:
+    """The policy: the rules of the file, then the mode; a person is asked only on a terminal."""
+    from ...tools import Policy
+
+    there = sys.stdin.isatty() and sys.stderr.isatty() and not args.json
+    mode: Mode = args.mode or ("ask" if there else "read-only")
+    ask = _Asker(output) if there else None
+    if args.policy is None:
+        return Policy(mode, ask=ask)
+    return Policy.load(args.policy, mode, ask)
+
+
+class _Asker:
+    """Shows what a call would do and reads a decision from the terminal."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    def __call__(self, request: Request) -> Answer:
+        self._output.progress.clear()
+        self._output.end_line()
+        preview = printable(request.preview, block=True)
+        if len(preview) > _MOST_SHOWN:
+            preview = f"{preview[:_MOST_SHOWN]}\n[cut: {len(preview) - _MOST_SHOWN:,} characters]"
+        if preview:
+            print(preview, file=sys.stderr)
+        scope = printable(request.scope)
+        scope = scope if len(scope) <= 80 else f"{scope[:79]}…"
+        print(
+            f"{request.tool.name} ({request.tool.effect}): run it? "
+            f"y yes, n no, a always in this session for {scope}",
+            file=sys.stderr,
+        )
+        while True:
+            sys.stderr.write("[y/n/a] ")
+            sys.stderr.flush()
+            line = sys.stdin.readline()
+            if not line:
+                raise ToolError("nobody answered whether it may run")
+            match line.strip().lower():
+                case "y" | "yes":
+                    return "yes"
+                case "a" | "always":
+                    return "always"
+                case "n" | "no" | "":
+                    return "no"
+
+
+# --- how tokens are picked
+
+
+_SAMPLING: tuple[tuple[str, str, str, Callable[[str], Any], str], ...] = (
+    ("--temp", "temperature", "T", float, "temperature; 0 takes the most likely token"),
+    ("--top-k", "top_k", "N", int, "sample from the N most likely tokens; 0: from all"),
+    ("--top-p", "top_p", "P", float, "sample from the most likely tokens that together reach P"),
+    ("--min-p", "min_p", "P", float, "drop tokens below P times the top token's probability"),
+    (
+        "--repeat-penalty",
+        "repeat_penalty",
+        "X",
+        float,
+        "divide logits of this turn's tokens by X; 1: off",
+    ),
+    ("--presence-penalty", "presence_penalty", "X", float, "subtract X from their logits; 0: off"),
+    (
+        "--frequency-penalty",
+        "frequency_penalty",
+        "X",
+        float,
+        "subtract X for each occurrence; 0: off",
+    ),
+    (
+        "--repeat-last-n",
+        "penalty_last",
+        "N",
+        int,
+        "penalties see the turn's last N tokens; -1: all",
+    ),
+)
+_ALSO = {"--temp": ("--temperature",), "--repeat-penalty": ("--repetition-penalty",)}
+"""What other programs call them."""
+
+
+def _add_sampling_options(verb: argparse.ArgumentParser) -> None:
+    """Add them, in a group of their own."""
+    group = verb.add_argument_group(
+        "sampling", "defaults come from the model's file; without them greedy"
+    )
+    for flag, name, metavar, kind, text in _SAMPLING:
+        flags = [flag, *_ALSO.get(flag, ())]
+        group.add_argument(
+            *flags, dest=name, metavar=metavar, type=_setting(name, flag, kind), help=text
+        )
+    group.add_argument(
+        "--seed", type=_seed, metavar="N", help="the same seed gives the same text; or: random (0)"
+    )
+    group.add_argument(
+        "--logit-bias",
+        action="append",
+        type=_bias,
+        metavar="ID=X",
+        help="add X to the logit of a token; -inf forbids it; may be repeated",
+    )
+    group.add_argument(
+        "--stop",
+        action="append",
+        type=_setting("stop", "--stop", str),
+        metavar="TEXT",
+        help="end the answer before TEXT; may be repeated",
+    )
+
+
+def sampling_of(args: argparse.Namespace) -> Sampling | None:
+    """What the arguments say; None when they say nothing."""
+    names = [name for _, name, *_ in _SAMPLING]
+    given = {name: getattr(args, name) for name in (*names, "seed", "stop")}
+    given["logit_bias"] = dict(args.logit_bias) if args.logit_bias else None
+    if all(value is None for value in given.values()):
+        return None
+    from ..inference.sampling import Sampling
+
+    return Sampling(**given)
+
+
+def _setting(name: str, flag: str, kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A function that reads a value and sees whether it makes sense."""
+
+    def read(text: str) -> Any:
+        from ..inference.sampling import Sampling
+
+        try:
+            value = kind(text)
+            Sampling(**{name: value})
+        except (ValueError, OverflowError):
+            what = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}") from None
+        except EngineError as error:
+            problem = str(error).partition("; ")[2]
+            raise argparse.ArgumentTypeError(f"{text!r}: {problem}") from None
+        return value
+
+    read.__name__ = flag
+    return read
+
+
+def _seed(text: str) -> int:
+    if text == "random":
+        import secrets
+
+        return secrets.randbits(63)
+    return _setting("seed", "--seed", int)(text)
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, equals, value = text.partition("=")
+    try:
+        if not equals:
+            raise ValueError
+        pair = int(token), float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not ID=NUMBER, such as 151645=-2 or 11=-inf"
+        ) from None
+    _setting("logit_bias", "--logit-bias", lambda _: dict([pair]))(text)
+    return pair

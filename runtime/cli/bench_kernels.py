@@ -1,0 +1,108 @@
+"""``triplepoint bench kernels``: each kernel alone, at the shapes of real models."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .arguments import positive
+from .bench_options import add_form_option, add_repetitions_option
+from .output import Output
+from .tables import Column, Form, Row, limits_of, notes, percent, rate, show
+
+if TYPE_CHECKING:
+    from ..bench.kernels import KernelResult
+
+
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """Which ones, and what they are run with."""
+    bench.add_argument(
+        "kernels",
+        nargs="?",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="NAME,…",
+        help="gemm, experts, attention, prepare, rope, argmax (all of them)",
+    )
+    bench.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
+    bench.add_argument(
+        "--target", metavar="T", help="CPU target, e.g. avx2; all: every one that runs (the best)"
+    )
+    add_repetitions_option(bench)
+    add_form_option(bench)
+
+
+def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+    """Measure and print; a row is printed as soon as it is known."""
+    from ...jit import targets
+    from ..bench import kernels
+
+    name = args.target or os.environ.get("TRIPLEPOINT_TARGET")
+    chosen = targets.runnable() if name == "all" else [targets.resolve(name)]
+    found: list[KernelResult] = []
+
+    def results() -> Iterator[KernelResult]:
+        for target in reversed(chosen):
+            for result in kernels.run(
+                target, threads=args.threads, kernels=args.kernels, repeat=args.repetitions
+            ):
+                found.append(result)
+                yield result
+
+    columns = [
+        Column("backend", max(len(str(target)) for target in chosen), is_text=True),
+        Column("kernel", 9, is_text=True),
+        Column("data", 5, is_text=True),
+        Column("shape", 15, is_text=True),
+        Column("tokens", 6),
+        Column("depth", 5),
+        Column("µs", 10),
+        Column("GOP/s", 6),
+        Column("GB/s", 6),
+        Column("of limit", 11),
+        Column("min … max", 13),
+    ]
+    show(output, form, columns, (_kernel_row(result) for result in results()))
+    if form == "md":
+        for target in reversed(chosen):
+            samples = [p for r in found if r.target == str(target) for p in r.limits]
+            notes(output, "", args.repetitions, samples)
+    return 0
+
+
+def _kernel_row(result: KernelResult) -> Row:
+    work, shares = result.work, result.shares
+    cells = (
+        result.target,
+        work.kernel,
+        work.variant,
+        work.shape,
+        str(work.tokens),
+        str(work.depth),
+        rate(result.median * 1e6),
+        rate(result.gops) if work.operations else "",
+        rate(result.gbps),
+        f"{percent(result.share)} {result.bound}",
+        f"{percent(min(shares))} … {percent(max(shares))}",
+    )
+    fields = {
+        "backends": result.target,
+        "n_threads": result.threads,
+        "kernel": work.kernel,
+        "data": work.variant,
+        "shape": work.shape,
+        "n_tokens": work.tokens,
+        "n_depth": work.depth,
+        "median_ns": result.median * 1e9,
+        "gops": result.gops,
+        "gbps": result.gbps,
+        "limit": result.bound,
+        "limit_share": result.share,
+        "limit_share_min": min(shares),
+        "limit_share_max": max(shares),
+        **limits_of(result.limits),
+    }
+    samples = {"samples_ns": [s * 1e9 for s in result.seconds], "samples_limit_share": shares}
+    return Row(cells, fields, samples)
