@@ -83,6 +83,7 @@ EXEMPT = {
             *("keep_cached", "keep_logits", "keep_prefix", "phase", "plan", "wake", "run_pass"),
             "count_on",
             "adopted_phase",
+            "take_in",
         )
     },
     **{f"Agent.{name}": RUNS for name in ("compact_to_fit", "checkpoint", "resume", "use_trace")},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from ...arguments import as_list, check_whole
-from ...errors import ContextOverflowError, EngineError, PassCancelledError
+from ...errors import ContextOverflowError, EngineError, PassCancelledError, SettingError
 from ...jit.kernels.kvcache import PAGE
 from ...jit.tape import TapeTimes
 from ...traces.events import PassEvent, PhaseEvent
@@ -107,6 +107,7 @@ class Session:
         check: called once `stop` is heeded, before the first pass; what it raises ends the prefill.
 
         Raises:
+            SettingError: `check` cannot be called; nothing has changed.
             ContextOverflowError: they do not fit; nothing has changed.
             PassCancelledError: stop() was called; the tokens stay, uncached ones are computed by
                 the next call.
@@ -115,6 +116,8 @@ class Session:
         self.wake()
         ids = self._ids(ids)
         _check_purpose(purpose)
+        if check is not None and not callable(check):
+            raise SettingError(f"check must be a function without arguments, not {check!r}")
         total = len(self.tokens) + len(ids)
         if total > self.context:
             raise ContextOverflowError(
