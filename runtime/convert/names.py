@@ -134,6 +134,14 @@ _RENAMED = {
         "post_per_layer_input_norm": "post_norm",
     },
     "olmo2": _POST_NORMS,
+    "laguna": {
+        "self_attn.g_proj": "attn_gate",
+        **{
+            f"mlp.shared_expert{s}.{part}_proj": f"ffn_{part}_shexp"
+            for s in ("", "s")
+            for part in ("gate", "up", "down")
+        },
+    },
     "gpt-oss": {
         "post_attention_layernorm": "post_attention_norm",
         "mlp.router": "ffn_gate_inp",
@@ -160,6 +168,10 @@ _OWN: dict[str, dict[str, list[Place]]] = {
         ],
         "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_transposed)],
         "mlp.experts.down_proj_bias": [Place("ffn_down_exps.bias")],
+    },
+    "laguna": {
+        "mlp.gate.e_score_correction_bias": [Place("exp_probs_b.bias")],
+        "mlp.experts.e_score_correction_bias": [Place("exp_probs_b.bias")],
     },
     "gemma4": {
         "layer_scalar": [Place("layer_output_scale.weight")],

@@ -282,6 +282,13 @@ class GraphBuilder:
         kernel = spec(activations.add_norm, scaled=True)
         self.tape.op(name, kernel, args, self._each(x.width // width))
 
+    def gate_heads(self, x: Activation, gate: Activation, head_dim: int, name: str) -> None:
+        """x = softplus(gate) * x; of x's heads each has one gate, or one for each dim."""
+        heads = x.width // head_dim
+        args = [x.data, gate.data, x.stride, gate.stride, heads]
+        kernel = spec(activations.gate_heads, head_dim=head_dim, gates=gate.width // heads)
+        self.tape.op(name, kernel, args, self._each(heads))
+
     def gelu_times(self, x: Activation, y: Activation, name: str) -> None:
         """x = gelu(x) * y."""
         args = [x.data, y.data, x.stride, y.stride, padded(x.width)]

@@ -29,6 +29,7 @@ ARCHITECTURES = {
     "olmo2": "Olmo2",
     "gpt-oss": "GptOss",
     "gemma4": "Gemma4",
+    "laguna": "Laguna",
 }
 """The class of each, in the module of its name: only that of the model at hand is imported."""
 

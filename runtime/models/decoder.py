@@ -41,7 +41,7 @@ class Decoder:
         pre_norm, post_norm: whether what enters a half of a layer is normed, and what leaves it.
         gate: of the feed-forward half.
         period: one layer of so many sees everything, and the others a window, unless a key says
-            otherwise; 0: windows are no matter of layers.
+            otherwise; 0: windows are no matter of layers. whole: which of so many it is.
         config, blocks: sizes and weights.
         rotations: ways of rotating that the layers' rules name by number.
         embedding_scale: what the embedding's rows are multiplied by.
@@ -56,6 +56,7 @@ class Decoder:
     post_norm: ClassVar[bool] = False
     gate: ClassVar[Literal["silu", "gelu"]] = "silu"
     period: ClassVar[int] = 0
+    whole: ClassVar[int] = -1
     embedding_scale = 1.0
     cap = 0.0
 
@@ -116,7 +117,7 @@ class Decoder:
         layers = self.config.layers
         if not self.period:
             return [False] * layers
-        return windowed_layers(self.gguf, self.architecture, layers, self.period)
+        return windowed_layers(self.gguf, self.architecture, layers, self.period, self.whole)
 
     def load_ffn(self, name: Name, layer: int) -> Half:
         """Ask for one layer's feed-forward half; `name` makes a tensor's full name."""

@@ -155,7 +155,11 @@ def config_of(name: str) -> dict[str, Any]:
         del config["head_dim"]
     if config["model_type"] in ("llama", "smollm3", "granite") and config["head_dim"] == 32:
         del config["head_dim"]  # it follows from the width; some published ones do not say it
-    if "rope_theta" in config.get("rope_parameters", {}) or "gemma4" in name or name == "olmo3":
+    if (
+        "rope_theta" in config.get("rope_parameters", {})
+        or "gemma4" in name
+        or name in ("olmo3", "laguna")
+    ):
         del config["rope_theta"]
     return tiny_families.nested(config) if config["model_type"].startswith("qwen3_vl") else config
 
@@ -302,6 +306,7 @@ def torch_model(name: str, seed: int = 0) -> Any:
     if name == "qwen3vlmoe":  # on disk they are turned
         turned = [n for n in state if "mlp.experts." in n]
         state |= {n: state[n].transpose(1, 2).contiguous() for n in turned}
+    state = tiny_families.from_disk(state)
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected, unexpected
     assert all(n == "lm_head.weight" or ".visual." in n for n in missing), missing

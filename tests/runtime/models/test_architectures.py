@@ -114,6 +114,10 @@ SETTINGS = [
     ("gemma4", "gemma4.rope.freq_base_swa", 20000.0),
     ("gemma4", "gemma4.final_logit_softcapping", 0.0),
     ("gemma4-moe", "gemma4.expert_used_count", 3),
+    ("laguna", "laguna.expert_weights_scale", 1.0),
+    ("laguna", "laguna.expert_gating_func", 1),
+    ("laguna", "laguna.rope.dimension_count_swa", 32),
+    ("laguna", "laguna.attention.sliding_window", 41),
 ]
 
 
@@ -179,7 +183,7 @@ def test_same_bits_on_any_threads(engine: Engine) -> None:
         assert np.array_equal(_chunked(alone.session(), 64), _chunked(engine.session(), 64))
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gemma2", "smollm3", "gpt-oss", "gemma4"])
+@pytest.mark.parametrize("name", ["gemma3", "gemma2", "smollm3", "gpt-oss", "gemma4", "laguna"])
 @pytest.mark.parametrize("kv", ["bf16", "f32", "q8"])
 def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) -> None:
     """Attention shared out by parts of the cache gives the bits of heads alone, with windows, caps,
