@@ -36,7 +36,7 @@ class MappedTensor:
         sources: in the checkpoint; several are stacked (experts); none for a constant.
         heads: if not 0, the rows of so many heads are rearranged: see `adjacent_pairs`.
         plus_one: whether 1 is added (weights of Gemma's norms are stored as what differs from 1).
-        view: what of its source it is, if not all.
+        view: what of its source it is, if not all, with `width`, that of the model's x.
         constant: float32 values that come from the configuration.
     """
 
@@ -46,6 +46,7 @@ class MappedTensor:
     plus_one: bool = False
     constant: np.ndarray | None = None
     view: View | None = None
+    width: int = 0
 
     @property
     def is_vector(self) -> bool:
@@ -58,7 +59,7 @@ class MappedTensor:
             return self.constant.shape
         one = tuple(int(n) for n in sources[0])
         if self.view:
-            one = self.view(np.broadcast_to(np.int8(0), one)).shape
+            one = self.view(np.broadcast_to(np.int8(0), one), self.width).shape
         return (len(sources), *one) if self._stacked else one
 
     def make(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -73,7 +74,7 @@ class MappedTensor:
             return np.stack(arrays)
         (array,) = arrays
         if self.view:
-            return np.ascontiguousarray(self.view(array))
+            return np.ascontiguousarray(self.view(array, self.width))
         if self.heads:
             return adjacent_pairs(array, self.heads)
         return array + 1 if self.plus_one else array
@@ -161,7 +162,7 @@ def _tensor(
         part = place.split(".")[-2]
         heads = {"attn_q": settings.heads, "attn_k": settings.kv_heads}.get(part, 0)
     plus_one = settings.architecture in ("gemma2", "gemma3") and place.endswith("norm.weight")
-    return MappedTensor(place, ordered, heads, plus_one, view=view)
+    return MappedTensor(place, ordered, heads, plus_one, view=view, width=settings.width)
 
 
 def _check_complete(have: set[str], settings: CheckpointSettings) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import UnsupportedModelError
 
-View = Callable[[np.ndarray], np.ndarray]
+View = Callable[[np.ndarray, int], np.ndarray]
 
 
 class Place(NamedTuple):
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
     Attributes:
         tensor: its name in the file; expert: which one's it is, where each has a tensor of its own.
-        view: what is taken of it; None: all.
+        view: what is taken of it, given the width of the model's x; None: all.
     """
 
     tensor: str
@@ -60,33 +60,40 @@ def places(name: str, architecture: str) -> list[Place]:
     )
 
 
-def _transposed(x: np.ndarray) -> np.ndarray:
+def _to_rows(x: np.ndarray, width: int) -> np.ndarray:
+    """Matrices that are stored [in, out], as [out, in]."""
     return x.swapaxes(-1, -2)
 
 
-def _first_columns(x: np.ndarray) -> np.ndarray:
-    """The first half of the columns as rows."""
-    return x[..., : x.shape[-1] // 2].swapaxes(-1, -2)
+def _gate(x: np.ndarray, width: int) -> np.ndarray:
+    """The first half of what reads x: published as [in, out], saved by transformers as [out, in]."""
+    x = x.swapaxes(-1, -2) if x.shape[-2] == width else x
+    return x[..., : x.shape[-2] // 2, :]
 
 
-def _last_columns(x: np.ndarray) -> np.ndarray:
-    return x[..., x.shape[-1] // 2 :].swapaxes(-1, -2)
+def _up(x: np.ndarray, width: int) -> np.ndarray:
+    x = x.swapaxes(-1, -2) if x.shape[-2] == width else x
+    return x[..., x.shape[-2] // 2 :, :]
 
 
-def _even(x: np.ndarray) -> np.ndarray:
+def _down(x: np.ndarray, width: int) -> np.ndarray:
+    return x.swapaxes(-1, -2) if x.shape[-1] == width else x
+
+
+def _even(x: np.ndarray, width: int) -> np.ndarray:
     return x[..., ::2]
 
 
-def _odd(x: np.ndarray) -> np.ndarray:
+def _odd(x: np.ndarray, width: int) -> np.ndarray:
     return x[..., 1::2]
 
 
-def _even_columns(x: np.ndarray) -> np.ndarray:
-    """Every other column as rows."""
+def _even_rows(x: np.ndarray, width: int) -> np.ndarray:
+    """Every other output of matrices that are stored [in, out]."""
     return x[..., ::2].swapaxes(-1, -2)
 
 
-def _odd_columns(x: np.ndarray) -> np.ndarray:
+def _odd_rows(x: np.ndarray, width: int) -> np.ndarray:
     return x[..., 1::2].swapaxes(-1, -2)
 
 
@@ -151,22 +158,22 @@ _RENAMED = {
 _OWN: dict[str, dict[str, list[Place]]] = {
     "qwen3vlmoe": {
         "mlp.experts.gate_up_proj": [
-            Place("ffn_gate_exps.weight", view=_first_columns),
-            Place("ffn_up_exps.weight", view=_last_columns),
+            Place("ffn_gate_exps.weight", view=_gate),
+            Place("ffn_up_exps.weight", view=_up),
         ],
-        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_transposed)],
+        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_down)],
     },
     "gpt-oss": {
         "self_attn.sinks": [Place("attn_sinks.weight")],
         "mlp.experts.gate_up_proj": [
-            Place("ffn_gate_exps.weight", view=_even_columns),
-            Place("ffn_up_exps.weight", view=_odd_columns),
+            Place("ffn_gate_exps.weight", view=_even_rows),
+            Place("ffn_up_exps.weight", view=_odd_rows),
         ],
         "mlp.experts.gate_up_proj_bias": [
             Place("ffn_gate_exps.bias", view=_even),
             Place("ffn_up_exps.bias", view=_odd),
         ],
-        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_transposed)],
+        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_to_rows)],
         "mlp.experts.down_proj_bias": [Place("ffn_down_exps.bias")],
     },
     "laguna": {

@@ -87,7 +87,8 @@ class CheckpointSettings:
     """What a configuration says, in GGUF's terms.
 
     Attributes:
-        heads, kv_heads, head_dim: attention's shape; rotated: dims of a head that are rotated.
+        width: of x; heads, kv_heads, head_dim: attention's shape; rotated: dims of a head that are
+            rotated.
         experts: of one layer, 0 in a dense model.
         rope: rotary settings of full attention: `rope_theta` and what scales it.
         kinds: of each layer, whose tensors are those of the first one of its kind; empty: one.
@@ -97,6 +98,7 @@ class CheckpointSettings:
 
     architecture: str
     layers: int
+    width: int
     heads: int
     kv_heads: int
     head_dim: int
@@ -136,6 +138,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
     s = CheckpointSettings(
         architecture=architecture,
         layers=_whole(c, "num_hidden_layers"),
+        width=width,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 _YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
-_MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+_MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
 _GEMMA4: dict[str, Any] = {
     "model_type": "gemma4_text",
     "hidden_activation": "gelu_pytorch_tanh",
