@@ -134,8 +134,8 @@ def _reach(model: KnownModel, machine: MachineProfile, available: int) -> Reach:
         return estimate(cost, machine, _USUAL, usual, tokens, start)
 
     memory = cost.body_bytes + cost.expert_bytes + cost.head_bytes + _OVERHEAD
-    windows = *cost.windows, *(0,) * (cost.layers - len(cost.windows))
-    memory += round(kept(CONTEXT, windows) * cost.kv_bytes)
+    window, near = max(cost.windows, default=0), len(cost.windows) / cost.layers
+    memory += round(kept(CONTEXT, window, near) * cost.kv_bytes)
     return Reach(
         model,
         memory,

@@ -163,7 +163,7 @@ def _pieces(tensor: _Planned, checkpoint: Checkpoint, maker: RowMaker) -> Iterat
         kind = source.type
         if mapped.plus_one:
             array, kind = mapped.make([_single(array, kind)]), GGMLType.F32
-        elif mapped.heads:
+        elif mapped.heads or mapped.view:
             array = mapped.make([array])
         data = np.ascontiguousarray(array).view(np.uint8).ravel()
         yield from maker.convert(mapped.name, data, kind, tensor.kind, tensor.shape[-1])

@@ -16,12 +16,14 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
-from ...jit.kernels.kvcache import PAGE, KVFormat, layer_offsets, page_bytes
+from ...jit.kernels.kvcache import PAGE, KVFormat, layer_bytes, layer_offsets
 from ...jit.pool import aligned
 from ..memory import HUGE_PAGE, Arena, give_up
+from .tensors import HeadShape
 
 BASE = aligned(8, np.int64)
 """What page tables are named by their distance from, so that a tape serves every sequence."""
@@ -138,6 +140,7 @@ class KVLayout:
 
     Attributes:
         format: ``bf16``, ``q8`` or ``f32``.
+        shapes: of each layer's heads; None: it has no keys and values of its own.
         tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
         capacity: positions that a sequence may have, a multiple of 256.
         memory: what all pages of this layout take.
@@ -145,39 +148,55 @@ class KVLayout:
     """
 
     format: KVFormat
-    layers: int
-    kv_heads: int
-    head_dim: int
+    shapes: Sequence[HeadShape | None]
     capacity: int
     tables: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     memory: KVMemory = field(default_factory=KVMemory)
     windows: tuple[int, ...] = ()
 
     @cached_property
+    def _starts(self) -> list[int]:
+        """Where each layer begins in a page, where those without a window end, and where all do."""
+        sizes = [layer_bytes(self.format, h.kv_heads, h.head_dim) if h else 0 for h in self.shapes]
+        windows = self.windows or (0,) * len(sizes)
+        order = sorted(range(len(sizes)), key=lambda layer: windows[layer] > 0)
+        ends = list(accumulate(sizes[layer] for layer in order))
+        starts = [0] * len(sizes)
+        for layer, end in zip(order, ends, strict=True):
+            starts[layer] = end - sizes[layer]
+        far = sum(size for size, window in zip(sizes, windows, strict=True) if not window)
+        return [*starts, far, ends[-1]]
+
+    @property
     def page_bytes(self) -> int:
-        return page_bytes(self.format, self.layers, self.kv_heads, self.head_dim)
+        return self._starts[-1]
+
+    @property
+    def position_bytes(self) -> float:
+        """Bytes of keys and values of one position, in all layers."""
+        return self.page_bytes / PAGE
+
+    def offsets(self, layer: int) -> tuple[int, int]:
+        """Byte offsets of a layer's K and V within a page."""
+        h = self.shapes[layer]
+        assert h is not None, f"layer {layer} has no keys and values of its own"
+        k_at, v_at = layer_offsets(self.format, 0, h.kv_heads, h.head_dim)
+        return self._starts[layer] + k_at, self._starts[layer] + v_at
 
     @cached_property
     def window(self) -> int:
         """The longest window of a layer; 0: there is none."""
         return max(self.windows, default=0)
 
-    @cached_property
+    @property
     def far_bytes(self) -> int:
         """Bytes of a page without the layers that have a window."""
-        full = self.layers - sum(window > 0 for window in self.windows)
-        return page_bytes(self.format, full, self.kv_heads, self.head_dim)
+        return self._starts[-2]
 
-    @cached_property
-    def _places(self) -> list[int]:
-        """Of each layer, its place in a page: those with a window come last."""
-        windows = self.windows or (0,) * self.layers
-        order = sorted(range(self.layers), key=lambda layer: windows[layer] > 0)
-        return [order.index(layer) for layer in range(self.layers)]
-
-    def offsets(self, layer: int) -> tuple[int, int]:
-        """Byte offsets of a layer's K and V within a page."""
-        return layer_offsets(self.format, self._places[layer], self.kv_heads, self.head_dim)
+    @property
+    def near_share(self) -> float:
+        """Of a page's bytes, how many lie in layers that have a window."""
+        return 1.0 - self.far_bytes / self.page_bytes if self.page_bytes else 0.0
 
     def seen(self, positions: int, slack: int = 0) -> int:
         """The first page that is seen in layers with windows from that position on."""
@@ -206,7 +225,7 @@ class KVCache:
         self.format: KVFormat = layout.format
         self.capacity = -(-context // PAGE) * PAGE
         self.page_bytes = layout.page_bytes
-        self.bytes_per_position = self.page_bytes / PAGE
+        self.bytes_per_position = layout.position_bytes
         self.pages = aligned(max(8, self.capacity // PAGE), np.int64)
         self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
         self._held: list[Page] = []
@@ -368,14 +387,12 @@ class KVCache:
         self._held[index : index + 1] = [page]
 
 
-def kept(positions: int, windows: Sequence[int]) -> float:
-    """Of so many positions, how many a sequence keeps in memory, on the average of its layers.
+def kept(positions: int, window: int, share: float) -> float:
+    """Of so many positions, how many a sequence keeps in memory, on the average of its bytes.
 
-    windows: of each layer; 0: it sees all.
+    window: the longest of a layer; share: of the bytes that lie in layers with one.
     """
-    near = min(positions, max(windows, default=0) + SLACK + PAGE)
-    local = sum(window > 0 for window in windows)
-    return positions - (positions - near) * local / max(1, len(windows))
+    return positions - (positions - min(positions, window + SLACK + PAGE)) * share
 
 
 def _release(pages: Sequence[Page], first: Sequence[int]) -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...errors import ModelError, TriplepointError
 from ..gguf.file import GGMLType, GGUFFile, MetadataValue
 from ..gguf.header import shown
 
-KV_FORMATS = ("bf16", "q8", "f32")
+if TYPE_CHECKING:
+    from ...jit.kernels.kvcache import KVFormat
+
+KV_FORMATS: tuple[KVFormat, ...] = ("bf16", "q8", "f32")
 
 # The type that most weights have where the name of a mixture does not say it.
 _MIXTURES = {"IQ2_M": "IQ2_S", "IQ3_M": "IQ3_S", "IQ3_XS": "IQ3_S", "MXFP4_MOE": "MXFP4"}
@@ -38,18 +41,19 @@ class Memory:
     Attributes:
         weights: packed weights.
         kv_token: keys and values of a token, by format.
-        windows: tokens that are seen in each layer; 0: all.
+        window: tokens that layers see which do not see all; near: their share of `kv_token`.
     """
 
     weights: int
     kv_token: dict[str, float]
-    windows: Sequence[int] = ()
+    window: int = 0
+    near: float = 0.0
 
     def total(self, context: int, kv: str) -> int:
         """Weights and a full context of so many tokens: of layers with windows, what they see."""
         from ..forward.kv import kept
 
-        return self.weights + math.ceil(kept(context, self.windows) * self.kv_token[kv])
+        return self.weights + math.ceil(kept(context, self.window, self.near) * self.kv_token[kv])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,18 +166,17 @@ def _problems(gguf: GGUFFile, architecture: str, types: dict[str, TypeShare]) ->
 def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     from ...jit import targets
     from ...jit.compile import Library, ObjectCache
-    from ...jit.kernels.kvcache import PAGE, page_bytes
     from .. import models
+    from ..forward.kv import KVLayout
     from ..weights.loader import WeightLoader
 
     weights = WeightLoader(gguf, Library(targets.resolve(target), ObjectCache(None)))
     network = models.build(gguf, weights)
-    config = network.config
-    kv_token = {
-        kv: page_bytes(kv, config.layers, config.heads.kv_heads, config.heads.head_dim) / PAGE
-        for kv in KV_FORMATS
-    }
-    return Memory(weights.packed_bytes, kv_token, tuple(network.windows))
+    windows = tuple(network.windows)
+    layouts = {kv: KVLayout(kv, network.config.cached, 0, windows=windows) for kv in KV_FORMATS}
+    kv_token = {kv: layout.position_bytes for kv, layout in layouts.items()}
+    usual = layouts["bf16"]
+    return Memory(weights.packed_bytes, kv_token, usual.window, usual.near_share)
 
 
 def _types(gguf: GGUFFile) -> dict[str, TypeShare]:

@@ -156,7 +156,6 @@ def load(engine: Engine, folder: str | Path, context: int | None = None) -> Sess
 
 def fingerprint(engine: Engine) -> dict[str, Any]:
     """What the bytes of a page depend on, tokens aside."""
-    cfg = engine.network.config
     rotary = hashlib.sha256()
     for pair in engine.rotary:
         for table in pair:
@@ -168,7 +167,7 @@ def fingerprint(engine: Engine) -> dict[str, Any]:
         "model": engine.model.sha256,
         "kv": engine.kv,
         "target": str(engine.target),
-        "shape": [cfg.layers, cfg.heads.kv_heads, cfg.heads.head_dim, PAGE],
+        "shape": [PAGE, *([h.kv_heads, h.head_dim] if h else [] for h in engine.layout.shapes)],
         "windows": list(engine.layout.windows),
         "rotary": rotary.hexdigest(),
         "layout": code.hexdigest(),

@@ -23,6 +23,13 @@ ARCHITECTURES = {
     "gemma3": "Gemma3",
     "phi3": "Phi3",
     "granite": "Granite",
+    "qwen3vl": "Qwen3VL",
+    "qwen3vlmoe": "Qwen3VLMoE",
+    "mistral3": "Mistral3",
+    "olmo2": "Olmo2",
+    "gpt-oss": "GptOss",
+    "gemma4": "Gemma4",
+    "laguna": "Laguna",
 }
 """The class of each, in the module of its name: only that of the model at hand is imported."""
 
@@ -50,4 +57,5 @@ def architecture_of(gguf: GGUFFile) -> str:
 def build(gguf: GGUFFile, weights: WeightLoader) -> Decoder:
     """The model of `gguf`, with its weights asked for but not yet packed."""
     name = architecture_of(gguf)
-    return getattr(import_module(f".{name}", __name__), ARCHITECTURES[name])(gguf, weights)
+    module = import_module(f".{name.replace('-', '_')}", __name__)
+    return getattr(module, ARCHITECTURES[name])(gguf, weights)

@@ -15,8 +15,11 @@ from triplepoint.jit.kernels.activations import (
     GROUPS,
     TINY,
     Kind,
+    add_bias,
     add_norm,
     dequantize_reference,
+    gate_heads,
+    gelu_times,
     group_of,
     prepare,
     quantize_reference,
@@ -202,11 +205,55 @@ def test_add_norm(own: Runner, rng: np.random.Generator) -> None:
     y, weight = np.zeros((tokens, padded), np.float32), np.zeros(padded, np.float32)
     y[:, :width], weight[:width] = rng.standard_normal((tokens, width)), rng.random(width)
     before = x.copy()
-    own.call(spec(add_norm), [x, y, weight, stride, padded, width, padded, EPS], 0, tokens)
+    args = [x, y, weight, stride, padded, width, padded, EPS, 0.5]
+    own.call(spec(add_norm), args, 0, tokens)
     want = before[:, :width] + rmsnorm_reference(y[:, :width], weight[:width], EPS)
 
     assert_close(x[:, :width], want, "norm")
     assert np.array_equal(x[:, width:], before[:, width:])
+
+    x[:] = before
+    own.call(spec(add_norm, scaled=True), args, 0, tokens)
+    assert_close(x[:, :width], 0.5 * want, "norm")
+
+
+def test_add_bias(own: Runner, rng: np.random.Generator) -> None:
+    """Each row grows by the same values, up to where they are padded."""
+    x = rng.standard_normal((3, 192)).astype(np.float32)
+    before, bias = x.copy(), rng.standard_normal(128).astype(np.float32)
+    own.call(spec(add_bias), [x, bias, 192, 128], 0, 3)
+
+    assert np.array_equal(x[:, :128], before[:, :128] + bias)
+    assert np.array_equal(x[:, 128:], before[:, 128:])
+
+
+@pytest.mark.parametrize("gates", [1, 64])
+def test_gate_heads(own: Runner, rng: np.random.Generator, gates: int) -> None:
+    """Heads are multiplied by softplus of their gates, one for each or one for each dim."""
+    tokens, heads, dim = 3, 4, 64
+    x = rng.standard_normal((tokens, heads * dim)).astype(np.float32)
+    gate = (8 * rng.standard_normal((tokens, heads * gates + 7))).astype(np.float32)
+    gate[0, 0], gate[1, 0] = 80.0, -80.0
+    want = np.logaddexp(0, gate[:, : heads * gates].astype(np.float64))
+    want = x.reshape(tokens, heads, dim) * want.reshape(tokens, heads, -1)
+    kernel = spec(gate_heads, head_dim=dim, gates=gates)
+    own.call(kernel, [x, gate, heads * dim, gate.shape[1], heads], 0, tokens * heads)
+
+    assert_close(x.reshape(want.shape), want.astype(np.float32), "silu")
+
+
+def test_gelu_times(own: Runner, rng: np.random.Generator) -> None:
+    """gelu by tanh of one, times the other; NaN stays."""
+    x, y = ((3 * rng.standard_normal((2, 128))).astype(np.float32) for _ in range(2))
+    x[1, 3] = np.nan
+    wide = x.astype(np.float64)
+    inner = np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
+    want = (wide / 2 * (1 + np.tanh(inner)) * y).astype(np.float32)
+    own.call(spec(gelu_times), [x, y, 128, 128, 128], 0, 2)
+
+    finite = np.isfinite(want)
+    assert_close(x[finite], want[finite], "silu")
+    assert np.array_equal(np.isfinite(x), finite)
 
 
 def test_soft_cap(own: Runner, rng: np.random.Generator) -> None:
