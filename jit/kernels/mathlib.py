@@ -37,6 +37,26 @@ def silu(k: Kernel, x: Value) -> Value:
     return x / (exp(k, (0 - x).min(88.0)) + 1.0)
 
 
+def sigmoid(k: Kernel, x: Value) -> Value:
+    """1 / (1 + e^-x); NaN where x is not finite."""
+    return 1.0 / (exp(k, (0 - x).min(88.0)) + 1.0) + (x - x)
+
+
+def softplus(k: Kernel, x: Value) -> Value:
+    """ln(1 + e^x) = max(x, 0) + ln(1 + y), y = e^-|x|; relative error <= 4e-7.
+
+    With z = y / (2 + y) <= 1/3 the logarithm is 2 artanh(z) = 2 z (1 + z^2 / 3 + z^4 / 5 + …). NaN
+    where x is not finite.
+    """
+    y = exp(k, 0 - x.abs())
+    z = y / (y + 2.0)
+    square = z * z
+    p = k.const(1 / 15, x.type)
+    for n in range(13, 0, -2):
+        p = k.fma(p, square, k.const(1 / n, x.type))
+    return k.fma(z + z, p, x.max(0.0)) + (x - x)
+
+
 def gelu(k: Kernel, x: Value) -> Value:
     """x / 2 (1 + tanh(u)) = x / (1 + e^-2u) with u = sqrt(2 / pi) (x + 0.044715 x^3)."""
     twice = x * k.fma(x * x, k.const(2 * _GELU * 0.044715, x.type), k.const(2 * _GELU, x.type))

@@ -54,6 +54,7 @@ def rope_store(
     rotated: int = -1,
     adjacent: bool = False,
     bias: bool = False,
+    gated: bool = False,
 ) -> None:
     """Unit = (TOKENS rows of the pass, kv head), kv head fastest: query, key, value of each row.
 
@@ -62,9 +63,11 @@ def rope_store(
     pass; rows: as `batch.py` has them; pages, tables and offsets as in `kvcache.py`. q_out is
     float32 [tokens, heads, head_dim], or the same as bf16 pairs where the target multiplies those,
     or the blocks of `cache_q8.py`; it carries the attention scale. `rotated`: dims of a head that
-    are rotated; -1: all.
+    are rotated; -1: all. `gated`: behind each head's query stand as many values that gate what
+    attention makes of it (`activations.gate_heads`).
     """
     heads = kv_heads * group
+    q_step = 2 * head_dim if gated else head_dim
     rotated = head_dim if rotated < 0 else rotated
     form = _Head(k, head_dim, rotated, adjacent)
     key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
@@ -77,7 +80,7 @@ def rope_store(
             for member in range(group):
                 h = head * group + member
                 own = biases.at(h * head_dim) if bias else None
-                query = form.read(q.at(token * q_stride + h * head_dim), own)
+                query = form.read(q.at(token * q_stride + h * q_step), own)
                 if norm:
                     query = form.normed(query, q_norm, eps)
                 at = (token * heads + h) * head_dim

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
+from .recurrent import IN_RECURRENT_LAYER, Change, changes_of, parts_of
 from .rope import frequency_factors
 from .settings import CheckpointSettings, Value, read_settings
 
@@ -36,6 +37,7 @@ class MappedTensor:
         sources: in the checkpoint; several are stacked (experts); none for a constant.
         heads: if not 0, the rows of so many heads are rearranged: see `adjacent_pairs`.
         plus_one: whether 1 is added (weights of Gemma's norms are stored as what differs from 1).
+        change: what else is done to the values, whole; see `recurrent.py`.
         constant: float32 values that come from the configuration.
     """
 
@@ -43,25 +45,36 @@ class MappedTensor:
     sources: tuple[str, ...]
     heads: int = 0
     plus_one: bool = False
+    change: Change | None = None
     constant: np.ndarray | None = None
 
     @property
     def is_vector(self) -> bool:
-        """Whether it stays in float32: norms, biases, rotary factors."""
-        return self.constant is not None or "norm" in self.name or self.name.endswith(".bias")
+        """Whether it stays in float32: norms, biases, rotary factors, short convolutions."""
+        short = self.name.endswith(
+            (".bias", "ssm_a", "ssm_d", "conv1d.weight", "shortconv.conv.weight")
+        )
+        return self.constant is not None or "norm" in self.name or short
+
+    @property
+    def needs_floats(self) -> bool:
+        """Whether its values are computed, not only moved."""
+        return self.plus_one or (self.change is not None and self.change.computes)
 
     def shape(self, sources: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Its shape (rows first), from those of its sources."""
         if self.constant is not None:
             return self.constant.shape
         one = tuple(int(n) for n in sources[0])
+        if self.change is not None:
+            one = self.change.shape(one)
         return (len(sources), *one) if self._stacked else one
 
     def make(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
         """Its values from those of its sources, in their dtype.
 
-        Any dtype will do, raw bits of bfloat16 as uint16 too; only where `plus_one` is set they
-        must be floats.
+        Any dtype will do, raw bits of bfloat16 as uint16 too; only where `needs_floats` says so
+        they must be floats.
         """
         if self.constant is not None:
             return self.constant
@@ -70,6 +83,8 @@ class MappedTensor:
         (array,) = arrays
         if self.heads:
             return adjacent_pairs(array, self.heads)
+        if self.change is not None:
+            return self.change.make(array)
         return array + 1 if self.plus_one else array
 
     @property
@@ -110,9 +125,10 @@ def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> Checkpoint
             unused.append(name)
             continue
         place, expert = target
-        if expert in sources.setdefault(place, {}):
-            raise ModelError(f"two tensors for {place}: {sources[place][expert]} and {name}")
-        sources[place][expert] = name
+        for part in parts_of(place):
+            if expert in sources.setdefault(part, {}):
+                raise ModelError(f"two tensors for {part}: {sources[part][expert]} and {name}")
+            sources[part][expert] = name
     tensors = [_tensor(place, found, settings) for place, found in sources.items()]
     for name, values in frequency_factors(settings).items():
         tensors.append(MappedTensor(name, (), constant=values))
@@ -133,11 +149,17 @@ def adjacent_pairs(weight: np.ndarray, heads: int) -> np.ndarray:
 
 # --- names
 
-ADJACENT = ("llama", "smollm3", "granite")  # architectures whose files hold adjacent pairs
+ADJACENT = (
+    "llama",
+    "smollm3",
+    "granite",
+    "granitehybrid",
+)  # architectures whose files hold adjacent pairs
 
 _OUTSIDE = {
     "embed_tokens.weight": "token_embd.weight",
     "norm.weight": "output_norm.weight",
+    "embedding_norm.weight": "token_embd_norm.weight",
     "lm_head.weight": "output.weight",
 }
 _IN_LAYER = {
@@ -165,9 +187,12 @@ _IN_GEMMA_LAYER = _IN_LAYER | {
 _EXPERT = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps"}
 
 _LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)\.(weight|bias)")
+_NAMELESS = re.compile(r"layers\.(\d+)\.(.+)")  # numbers that are neither weight nor bias
 _EXPERT_NAME = re.compile(r"mlp\.experts\.(\d+)\.(\w+)")
 _PREFIX = re.compile(r"^(language_model\.model\.|model\.language_model\.|language_model\.|model\.)")
-_IGNORED = re.compile(r"(^|\.)(vision_tower|vision_model|multi_modal_projector)\.|\.inv_freq$")
+_IGNORED = re.compile(
+    r"(^|\.)(vision_tower|vision_model|visual|multi_modal_projector|mtp)\.|\.inv_freq$"
+)
 
 
 def _target(name: str, architecture: str) -> tuple[str, int] | None:
@@ -184,8 +209,12 @@ def _target(name: str, architecture: str) -> tuple[str, int] | None:
         if expert and expert[2] in _EXPERT:
             return f"blk.{layer}.{_EXPERT[expert[2]]}.{kind}", int(expert[1])
         known = _IN_GEMMA_LAYER if architecture.startswith("gemma") else _IN_LAYER
+        known = known | IN_RECURRENT_LAYER.get(architecture, {})
         if part in known:
             return f"blk.{layer}.{known[part]}.{kind}", 0
+    found = _NAMELESS.fullmatch(short)
+    if found and (place := IN_RECURRENT_LAYER.get(architecture, {}).get(found[2])):
+        return f"blk.{found[1]}.{place}", 0
     raise UnsupportedModelError(
         f"the checkpoint has a tensor {name!r}, which {architecture} has no place for"
     )
@@ -200,17 +229,22 @@ def _tensor(place: str, found: dict[int, str], settings: CheckpointSettings) -> 
     if settings.architecture in ADJACENT:
         part = place.split(".")[-2]
         heads = {"attn_q": settings.heads, "attn_k": settings.kv_heads}.get(part, 0)
-    plus_one = settings.architecture.startswith("gemma") and place.endswith("norm.weight")
-    return MappedTensor(place, ordered, heads, plus_one)
+    adds = settings.architecture.startswith("gemma") or settings.delta is not None
+    plus_one = adds and place.endswith("norm.weight") and not place.endswith("ssm_norm.weight")
+    return MappedTensor(place, ordered, heads, plus_one, changes_of(place, settings))
 
 
 def _check_complete(have: set[str], settings: CheckpointSettings) -> None:
-    """Whether every layer has what the first one has, and the rest is there."""
-    first = {name[6:] for name in have if name.startswith("blk.0.")}
-    wanted = {"token_embd.weight", "output_norm.weight"}
-    wanted |= {f"blk.{n}.{part}" for n in range(settings.layers) for part in first}
+    """Whether every layer has what the first one of its kind has, and the rest is there."""
+    first: dict[object, set[str]] = {}
+    last_norm = "token_embd_norm" if settings.architecture == "lfm2" else "output_norm"
+    wanted = {"token_embd.weight", f"{last_norm}.weight"}
+    for n in range(settings.layers):
+        kind, prefix = settings.kinds[n] if settings.kinds else "", f"blk.{n}."
+        own = {name[len(prefix) :] for name in have if name.startswith(prefix)}
+        wanted |= {prefix + part for part in first.setdefault(kind, own)}
     missing = sorted(wanted - have)
-    if missing or not first:
+    if missing or not all(first.values()):
         names = ", ".join(missing[:5]) or "blk.0"
         raise ModelError(f"the checkpoint lacks what {names} would be made from")
     layers = {int(name.split(".")[1]) for name in have if name.startswith("blk.")}
@@ -222,4 +256,5 @@ def _order(name: str) -> tuple[int, int]:
     """Embedding, constants, layers, output: as they are read."""
     if name.startswith("blk."):
         return 2, int(name.split(".")[1])
-    return {"token_embd.weight": 0, "output_norm.weight": 3, "output.weight": 4}.get(name, 1), 0
+    last = {"output_norm.weight": 3, "token_embd_norm.weight": 3, "output.weight": 4}
+    return ({"token_embd.weight": 0} | last).get(name, 1), 0

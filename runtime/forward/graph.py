@@ -27,6 +27,7 @@ from ...jit.kernels.batch import (
     TABLE,
     TILE_SLOTS,
     describe,
+    describe_runs,
 )
 from ...jit.kernels.kvcache import layer_offsets
 from ...jit.pool import aligned
@@ -57,7 +58,7 @@ class GraphBuilder:
     """One pass on its way to the tape.
 
     Attributes:
-        rows, tiles: whose rows a pass computes, as `jit/kernels/batch.py` has it.
+        rows, tiles, runs: whose rows a pass computes, as `jit/kernels/batch.py` has it.
         ids: their token ids; wanted: rows whose logits are.
     """
 
@@ -83,6 +84,9 @@ class GraphBuilder:
         self.ids = aligned(max(16, most_tokens), np.int32)
         self.rows = aligned((most_tokens, ROW_SLOTS), np.int64)
         self.tiles = aligned((most_tokens, TILE_SLOTS), np.int64)
+        self.runs = aligned((most_tokens, TILE_SLOTS), np.int64)
+        self._run_units: dict[int, np.ndarray] = {}  # of ops that share out each run, or row
+        self._row_units: dict[int, np.ndarray] = {}
         self.wanted = aligned(max(16, most_tokens), np.int32)
         self._tile = attention.token_tile(heads.group)
         # Plain memory views: a number of their own costs a third of what one of numpy's does.
@@ -114,6 +118,16 @@ class GraphBuilder:
         state[PAIRS] = tokens * self.pairs
         for count in self.experts_hit:
             count[0] = 0
+        for each, units in self._row_units.items():
+            units[0] = tokens * each
+        if self._run_units:
+            self._set_runs(spans)
+
+    def _set_runs(self, spans: Sequence[Span]) -> None:
+        places = [(span.start, len(span.ids), span.table) for span in spans]
+        runs = describe_runs(self.runs, places)
+        for each, units in self._run_units.items():
+            units[0] = runs * each
 
     def _one_row(self, span: Span) -> tuple[int, int, int]:
         """The descriptor of one row: the other slots are zeros for good."""
@@ -239,16 +253,18 @@ class GraphBuilder:
         norms: tuple[np.ndarray, np.ndarray] | None = None,
         biases: np.ndarray | None = None,
         eps: float = 0.0,
+        gated: bool = False,
     ) -> Activation:
         """Rotate q and k, append k and v to the cache, attend.
 
+        `gated`: behind each head's query in q stands what gates its result: attend sigmoid(gate).
         Before that come the biases (of all query heads, keys and values, one after the other) and
         the norms of q and k, if there are any.
         """
         h, kv = self.heads, self.kv
         sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
         rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
-        k_at, v_at = layer_offsets(kv.format, self._layer, h.kv_heads, h.head_dim)
+        k_at, v_at = layer_offsets(kv.format, kv.place(self._layer), h.kv_heads, h.head_dim)
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
         bias = cos if biases is None else biases
@@ -260,6 +276,7 @@ class GraphBuilder:
             "rotated": 0 if rule.table is None else 2 * cos.shape[1],
             "adjacent": rule.adjacent,
             "bias": biases is not None,
+            **({"gated": True} if gated else {}),
         }
         # In decode a KV head's attention follows on the thread that rotated it: no barrier.
         self.tape.op(
@@ -271,6 +288,10 @@ class GraphBuilder:
         )
         out = self.row("attention", h.heads * h.head_dim)
         self._attention(sizes, rule, [rotated, *cache], out)
+        if gated:
+            kernel = spec(activations.gate_heads, heads=h.heads, dim=h.head_dim)
+            args = [out.data, q.data, out.stride, q.stride]
+            self.tape.op("attention_gate", kernel, args, self.units_of_rows(h.heads))
         return out
 
     def _attention(
@@ -455,3 +476,17 @@ class GraphBuilder:
 
     def units(self, slot: int) -> np.ndarray:
         return self.state[slot : slot + 1]
+
+    def units_of_runs(self, each: int) -> np.ndarray:
+        """Units of an op that has `each` of them for each run."""
+        return self._run_units.setdefault(each, aligned(8, np.int64)[:1])
+
+    def units_of_rows(self, each: int) -> np.ndarray:
+        """The same for each row."""
+        return self._row_units.setdefault(each, aligned(8, np.int64)[:1])
+
+    @property
+    def state_offset(self) -> int:
+        """float32 values of a sequence's state before the part of the layer at hand."""
+        assert self.kv.states is not None, "this model has no states"
+        return self.kv.states.offsets[self._layer]

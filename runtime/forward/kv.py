@@ -7,24 +7,20 @@ anything else on a page that is not its own takes a copy first.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...jit.kernels.batch import STATE_ENTRIES
 from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from ...jit.pool import aligned
 from ..memory import HUGE_PAGE, Arena
+from .state import COUNTING, Checkpoint, SequenceState, StateLayout
 
 BASE = aligned(8, np.int64)
 """What page tables are named by their distance from, so that a tape serves every sequence."""
-
-# Of the counts of all pages. Caches are let go of by the garbage collector, which may run in any
-# thread and in the midst of another change of a count: hence reentrant. The count is then too high
-# by one, which costs a copy, and never too low.
-_COUNTING = threading.RLock()
 
 
 class Page:
@@ -46,18 +42,18 @@ class Page:
         self.refcount = 1
         self.writer, self.fixed = writer, 0
         self.memory = memory
-        with _COUNTING:
+        with COUNTING:
             memory.used += nbytes
 
     def share(self, positions: int) -> None:
         """One more relies on its first positions."""
-        with _COUNTING:
+        with COUNTING:
             self.refcount += 1
             self.fixed = max(self.fixed, positions)
 
     def release(self) -> None:
         """One less has it."""
-        with _COUNTING:
+        with COUNTING:
             self.refcount -= 1
             if not self.refcount:
                 self.memory.used -= self.nbytes
@@ -95,6 +91,8 @@ class KVLayout:
         tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
         capacity: positions that a sequence may have, a multiple of 256.
         memory: what all pages of this layout take.
+        cached: numbers of the model's layers that have keys and values; empty: all have.
+        states: what the other layers have instead; None: nothing.
     """
 
     format: KVFormat
@@ -104,6 +102,12 @@ class KVLayout:
     capacity: int
     tables: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     memory: KVMemory = field(default_factory=KVMemory)
+    cached: tuple[int, ...] = ()
+    states: StateLayout | None = None
+
+    def place(self, layer: int) -> int:
+        """Which of the layers of a page is layer `layer` of the model."""
+        return self.cached.index(layer) if self.cached else layer
 
     @property
     def page_bytes(self) -> int:
@@ -118,6 +122,7 @@ class KVCache:
         capacity: positions the table has room for, a multiple of 256.
         pages: int64 [capacity / 256], addresses that kernels read.
         table: where `pages` is, as a pass names it: its distance from `BASE` in entries.
+        state: what the sequence has in layers with a recurrence; None where there are none.
     """
 
     def __init__(self, layout: KVLayout, context: int) -> None:
@@ -126,7 +131,11 @@ class KVCache:
         self.capacity = -(-context // PAGE) * PAGE
         self.page_bytes = layout.page_bytes
         self.bytes_per_position = self.page_bytes / PAGE
-        self.pages = aligned(max(8, self.capacity // PAGE), np.int64)
+        table = aligned(STATE_ENTRIES + max(8, self.capacity // PAGE), np.int64)
+        self.pages = table[STATE_ENTRIES:]
+        self.state = None
+        if layout.states is not None:
+            self.state = SequenceState(layout.states, table, layout.memory)
         self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
         self._held: list[Page] = []
         weakref.finalize(self, _release, self._held).atexit = False
@@ -141,17 +150,21 @@ class KVCache:
         new = max(0, -(-end // PAGE) - len(self._held))
         for index in range(start // PAGE, min(-(-end // PAGE), len(self._held))):
             new += not self._writes(self._held[index], start - index * PAGE)
-        return new * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE  # as `Arena` takes it
+        state = self.state.wants() if self.state is not None else 0
+        return state + new * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE  # as `Arena` takes it
 
     def _writes(self, page: Page, start: int) -> bool:
         """Whether this cache may write on a page from a position of it on."""
         return page.refcount == 1 or (page.writer == self.table and start >= page.fixed)
 
-    def make_writable(self, start: int, end: int) -> None:
+    def make_writable(self, start: int, end: int, *, undo: bool = False) -> None:
         """Make sure that positions start … end - 1 can be written without another's seeing.
 
-        A page that others rely on is copied if positions before `start` lie on it.
+        A page that others rely on is copied if positions before `start` lie on it. `computed` is to
+        follow; if nothing came of the pass, `seek`. undo: the pass may be taken back.
         """
+        if self.state is not None:
+            self.state.begin(start, undo=undo)
         self.reserve(end)
         for index in range(start // PAGE, -(-end // PAGE)):
             page = self._held[index]
@@ -167,11 +180,31 @@ class KVCache:
     def fork(self, positions: int) -> KVCache:
         """Another cache whose first `positions` positions are those of this one.
 
-        They are on the same pages; nothing is copied before somebody writes over them.
+        They are fewer where the state behind them is not known: see `seek`. They are on the same
+        pages; nothing is copied before somebody writes over them.
         """
         other = KVCache(self.layout, self.capacity)
+        known, others = None, list[Checkpoint]()
+        if self.state is not None:
+            known, others = self.state.known(positions)
+            positions = known.position
         other.adopt(self._held[: -(-positions // PAGE)], positions)
+        if other.state is not None and known is not None:
+            other.state.adopt(known, others)
         return other
+
+    def computed(self, end: int) -> None:
+        """A pass has computed the positions up to `end`."""
+        if self.state is not None:
+            self.state.done(end)
+
+    def seek(self, n: int) -> int:
+        """The most positions, `n` at most, behind which the sequence can go on from here.
+
+        That is `n`, but for states that are not known there: then what follows has to be computed
+        again.
+        """
+        return n if self.state is None else self.state.seek(n)
 
     def adopt(self, pages: Sequence[Page], positions: int) -> None:
         """Take pages of others in place of its own: their first `positions` positions."""
@@ -185,7 +218,9 @@ class KVCache:
             self._hold(index, page)
 
     def clear(self, keep: int = 0) -> None:
-        """Let go of all pages but the first `keep`."""
+        """Let go of all pages but the first `keep`; of the state too, if none is kept."""
+        if self.state is not None and not keep:
+            self.state.clear()
         for index in reversed(range(keep, len(self._held))):
             self._held.pop().release()
             self.pages[index] = 0

@@ -162,11 +162,9 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     from ..weights.loader import WeightLoader
 
     weights = WeightLoader(gguf, Library(targets.resolve(target), ObjectCache(None)))
-    config = models.build(gguf, weights).config
-    kv_token = {
-        kv: page_bytes(kv, config.layers, config.heads.kv_heads, config.heads.head_dim) / PAGE
-        for kv in KV_FORMATS
-    }
+    network = models.build(gguf, weights)
+    h, layers = network.config.heads, len(network.cached)
+    kv_token = {kv: page_bytes(kv, layers, h.kv_heads, h.head_dim) / PAGE for kv in KV_FORMATS}
     return Memory(weights.packed_bytes, kv_token)
 
 

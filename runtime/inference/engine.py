@@ -23,6 +23,7 @@ from .. import memory, models
 from ..config import default_model
 from ..forward.kv import KVCache, KVLayout, KVMemory
 from ..forward.logits import OutputBuffers
+from ..forward.state import StateLayout
 from ..forward.tensors import Workspace
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
@@ -165,7 +166,12 @@ class Engine:
         h, capacity = config.heads, -(-self.context // PAGE) * PAGE
         tables = self.network.tables(capacity, self.context)
         room = KVMemory(budget=kv_memory or int(KV_SHARE * memory.available_bytes()))
-        self.layout = KVLayout(kv, config.layers, h.kv_heads, h.head_dim, capacity, tables, room)
+        recurrent, cached = self.network.recurrent, self.network.cached
+        states = StateLayout.of((n, part.state_floats) for n, part in recurrent.items())
+        self.layout = KVLayout(
+            kv, len(cached), h.kv_heads, h.head_dim, capacity, tables, room,
+            cached=cached, states=states if recurrent else None,
+        )  # fmt: skip
         self.tuning = Autotuner(
             pool, self.active_threads, self.contention, self._known(), fixed, pages
         )
@@ -312,7 +318,7 @@ class Engine:
             head_weights=head.parameters,
             body_bytes=sum(m.nbytes for m in body),
             head_bytes=head.nbytes,
-            kv_bytes=page_bytes(self.kv, layers, h.kv_heads, h.head_dim) / PAGE,
+            kv_bytes=page_bytes(self.kv, len(self.network.cached), h.kv_heads, h.head_dim) / PAGE,
             quantized=head.format.quantized,
             int8_cache=self.kv == "q8",
             expert_weights=sum(m.parameters for m in experts),
@@ -321,6 +327,9 @@ class Engine:
             experts_used=self.network.config.experts_used,
             windows=tuple(window for window in self.network.windows if window),
             kv_heads=h.kv_heads,
+            state_layers=layers - len(self.network.cached),
+            state_bytes=sum(4 * part.state_floats for part in self.network.recurrent.values()),
+            state_flops=sum(part.state_flops for part in self.network.recurrent.values()),
         )
 
     @cached_property

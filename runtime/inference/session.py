@@ -16,6 +16,7 @@ from ...jit.tape import TapeTimes
 from ...traces.events import PassEvent, PhaseEvent
 from ..forward.graph import GraphBuilder
 from ..forward.kv import KVCache
+from ..forward.state import EVERY
 from ..physics.costs import PassCost
 from .decoding import Constraint, Decoding
 from .draft_length import DraftLengthPolicy
@@ -93,8 +94,14 @@ class Session:
 
     # --- what callers do
 
-    def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
+    def prefill(
+        self, ids: Sequence[int], *, purpose: str = "prompt", borders: Sequence[int] = ()
+    ) -> PhaseEvent:
         """Append `ids` and compute everything that is not yet in the cache.
+
+        borders: numbers of tokens that `truncate` is likely to keep some time, or with which others
+            begin; if there are none, all tokens. A model with recurrent layers can go on from
+            there; elsewhere they mean nothing.
 
         Raises:
             ContextOverflowError: they do not fit; nothing has changed.
@@ -112,7 +119,7 @@ class Session:
                 f"holds {self.context}; shorten the input or load the model with a larger context"
             )
         self.tokens.extend(ids)
-        return self.compute(purpose, len(ids))
+        return self.compute(purpose, len(ids), borders)
 
     def decode(
         self,
@@ -153,7 +160,7 @@ class Session:
             self._drafting[0].truncate(n)
         with self.engine.lock:  # pages may be taken back meanwhile
             del self.tokens[n:]
-            self.n_cached = min(self.n_cached, n)
+            self._go_back(n)
             self.cache.truncate(self.n_cached)
         if self._logits_at != n:
             self._logits_at = -1
@@ -174,7 +181,11 @@ class Session:
                 raise EngineError(f"cannot fork at token {n!r} of {len(self.tokens)}")
             cached = min(self.n_cached, n)
             other = Session(self.engine, self.cache.fork(cached), self.context)
-            other.tokens, other.n_cached = self.tokens[:n], cached
+            other.tokens, other.n_cached = self.tokens[:n], other.cache.seek(cached)
+            other.recomputed = cached - other.n_cached
+            if self.cache.state is not None and self._logits_at == n == other.n_cached:
+                # To compute the last token again would need the state before it.
+                other._logits, other._logits_at = self.last_logits.copy(), n
             other.profile, other.speculative = self.profile, self.speculative
             other.shares = self.shares
         return other
@@ -339,7 +350,7 @@ class Session:
         if bad is not None:
             raise EngineError(f"token id {bad} is not in the vocabulary of {most}")
 
-    def compute(self, purpose: str, new: int) -> PhaseEvent:
+    def compute(self, purpose: str, new: int, borders: Sequence[int] = ()) -> PhaseEvent:
         """Prefill tokens[n_cached:] in chunks, logits for the last one."""
         engine, metrics = self.engine, self.metrics
         cost, passes, plan_name = PassCost(), 0, engine.plans.prefill.name
@@ -355,9 +366,11 @@ class Session:
                 if self.shares:
                     self._adopt(total)
                 at = self.n_cached
-                rows = self.ask(at, self.tokens[at:total], 1)
+                end = self._pass_end(at, total, borders)
+                rows = self.ask(at, self.tokens[at:end], int(end == total))
                 if not rows.computed:
                     continue
+                self._keep_state(borders or (total,))
                 cost += metrics.cost(rows, at)
                 if passes == 0 and rows.plan is not None:
                     # One token is not worth its own plan name unless it is all there was.
@@ -374,6 +387,25 @@ class Session:
         return metrics.finish(
             "prefill", purpose, ids, before, wall, kernel, cost, passes, plan_name, adopted
         )
+
+    def _pass_end(self, at: int, total: int, borders: Sequence[int]) -> int:
+        """Where passes from position `at` on have to end at the latest."""
+        if self.cache.state is None:
+            return total
+        return min((n for n in borders if at < n < total), default=total)
+
+    def _keep_state(self, borders: Sequence[int]) -> None:
+        """Keep a copy of the state where a text is likely to be gone on from."""
+        state, at = self.cache.state, self.n_cached
+        if state is None:
+            return
+        last = state.checkpoints[-1].position if state.checkpoints else 0
+        if at not in borders and at - last < EVERY:
+            return
+        with self.engine.lock:
+            if state.position == at:  # pages may be taken back meanwhile
+                state.keep()
+                self.keep_prefix()
 
     def _adopt(self, total: int) -> None:
         """Take over what is known of the tokens that follow; the last one is computed here."""
@@ -393,7 +425,13 @@ class Session:
     def keep_cached(self, n: int) -> None:
         """Count on no more than the first `n` positions of the KV cache."""
         with self.engine.lock:
-            self.n_cached = min(self.n_cached, n)
+            self._go_back(n)
+
+    def _go_back(self, n: int) -> None:
+        """Go on behind the first `n` positions, or fewer where the state is not known there."""
+        known = self.cache.seek(min(self.n_cached, n))
+        self.recomputed += min(self.n_cached, n) - known
+        self.n_cached = known
 
     @contextmanager
     def phase(self, *, decoding: bool = False) -> Iterator[None]:
@@ -412,7 +450,7 @@ class Session:
         """
         with self.engine.lock:
             if self.n_cached >= known:
-                self.n_cached = known + drafted
+                self.n_cached = self.cache.seek(known + drafted)
 
     def keep_logits(self) -> None:
         """The logits of the last pass are those after the last token."""

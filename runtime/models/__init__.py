@@ -23,6 +23,9 @@ ARCHITECTURES = {
     "gemma3": "Gemma3",
     "phi3": "Phi3",
     "granite": "Granite",
+    "qwen35": "Qwen35",
+    "lfm2": "LFM2",
+    "granitehybrid": "GraniteHybrid",
 }
 """The class of each, in the module of its name: only that of the model at hand is imported."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -57,6 +57,29 @@ class Attention:
         return q, k, g.matmul(w_v, h, "v")
 
 
+@runtime_checkable
+class Recurrence(Protocol):
+    """A first half whose past is a state, and not keys and values.
+
+    Attributes:
+        state_floats: float32 values of a sequence's state.
+        state_flops: operations of a token with it.
+    """
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]: ...
+
+    @property
+    def state_floats(self) -> int: ...
+
+    @property
+    def state_flops(self) -> int: ...
+
+    def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
+        """x += what it makes of norm(x)."""
+        ...
+
+
 class FeedForward(Protocol):
     """The second half of a layer: its weights, and what it does with them."""
 
@@ -96,7 +119,7 @@ class GatedFFN:
 class Block:
     """Weights of one layer."""
 
-    attention: Attention
+    attention: Attention | Recurrence
     ffn: FeedForward
 
     @property

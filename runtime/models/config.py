@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...errors import UnsupportedModelError
 from ..forward.tensors import HeadShape
 from ..gguf.file import GGUFFile
@@ -88,7 +90,12 @@ def read_config(gguf: GGUFFile, architecture: str) -> Config:
     a = architecture
     width = gguf.integer(f"{a}.embedding_length", low=1, high=1 << 20)
     heads = gguf.integer(f"{a}.attention.head_count", low=1, high=4096)
-    kv_heads = gguf.integer(f"{a}.attention.head_count_kv", heads, low=1, high=heads)
+    kv_heads = gguf.metadata.get(f"{a}.attention.head_count_kv")
+    if isinstance(kv_heads, np.ndarray):
+        layers = gguf.integer(f"{a}.block_count", low=1, high=4096)
+        kv_heads = _one_number(gguf, a, kv_heads_of(gguf, a, layers), heads)
+    else:
+        kv_heads = gguf.integer(f"{a}.attention.head_count_kv", heads, low=1, high=heads)
     head_dim = gguf.integer(f"{a}.attention.key_length", width // heads, low=16, high=1024)
     value_dim = gguf.integer(f"{a}.attention.value_length", head_dim, low=16, high=1024)
     if heads % kv_heads:
@@ -116,3 +123,22 @@ def read_config(gguf: GGUFFile, architecture: str) -> Config:
         eps=eps,
         context=gguf.integer(f"{a}.context_length", low=1),
     )
+
+
+def kv_heads_of(gguf: GGUFFile, architecture: str, layers: int) -> list[int]:
+    """KV heads of each layer; 0: it does not attend."""
+    key = f"{architecture}.attention.head_count_kv"
+    if isinstance(gguf.metadata.get(key), np.ndarray):
+        given = gguf.numbers(key, layers)
+        assert given is not None, "the key is there"
+        return [int(n) for n in given[:layers]]
+    return [gguf.integer(key, low=1)] * layers
+
+
+def _one_number(gguf: GGUFFile, architecture: str, kv_heads: list[int], heads: int) -> int:
+    """The KV heads of layers that attend, which have to be alike."""
+    found = {n for n in kv_heads if n}
+    if len(found) != 1 or not 0 < min(found) <= heads:
+        said = f"KV heads {sorted(found)} for {heads} heads: layers that attend need one number"
+        gguf.refuse(f"{architecture}.attention.head_count_kv", said)
+    return found.pop()

@@ -19,7 +19,7 @@ from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, AttentionSpec, padded
 from ..gguf.file import GGUFFile
 from ..weights.loader import Matrix, WeightLoader
-from .blocks import Attention, Block, FeedForward, GatedFFN
+from .blocks import Attention, Block, FeedForward, GatedFFN, Recurrence
 from .config import Config, read_config, refuse_features
 from .rotary import Rotation, read_rotation
 
@@ -36,6 +36,7 @@ class Decoder:
         understands: keys of `config.FEATURES` that it honours.
         adjacent: whether its files have the pairs that are rotated side by side.
         qk_norm: whether queries and keys are normed, head by head.
+        last_norm: the tensor that norms what the output head gets.
         config, blocks: sizes and weights.
         rotations: ways of rotating that the layers' rules name by number.
         embedding_scale: what the embedding's rows are multiplied by.
@@ -46,6 +47,7 @@ class Decoder:
     understands: ClassVar[frozenset[str]] = frozenset()
     adjacent: ClassVar[bool] = False
     qk_norm: ClassVar[bool] = False
+    last_norm: ClassVar[str] = "output_norm.weight"
     embedding_scale = 1.0
     cap = 0.0
 
@@ -63,7 +65,7 @@ class Decoder:
         for n in range(c.layers):
             name = f"blk.{n}.{{}}".format
             self.blocks.append(Block(self.load_attention(name, n), self.load_feed_forward(name)))
-        self.output_norm = self.norm_weight("output_norm.weight")
+        self.output_norm = self.norm_weight(self.last_norm)
         tied = "output.weight" not in gguf.tensors
         self.output = weights.matrix(
             "token_embd.weight" if tied else "output.weight", c.n_vocab, c.width
@@ -107,7 +109,7 @@ class Decoder:
 
     # --- what they share
 
-    def load_attention(self, name: Name, layer: int) -> Attention:
+    def load_attention(self, name: Name, layer: int) -> Attention | Recurrence:
         """Ask for the first half of a layer."""
         c, w, h = self.config, self.weights, self.config.heads
         rows, kv_rows = h.heads * h.head_dim, h.kv_heads * h.head_dim
@@ -158,8 +160,20 @@ class Decoder:
 
     @property
     def windows(self) -> list[int]:
-        """For each layer, how many positions a token sees; 0: all."""
-        return [w.attention.rule.window for w in self.blocks]
+        """For each layer with keys and values, how many positions a token sees; 0: all."""
+        halves = (w.attention for w in self.blocks)
+        return [half.rule.window for half in halves if isinstance(half, Attention)]
+
+    @property
+    def cached(self) -> tuple[int, ...]:
+        """Numbers of the layers that have keys and values."""
+        return tuple(n for n, w in enumerate(self.blocks) if isinstance(w.attention, Attention))
+
+    @property
+    def recurrent(self) -> dict[int, Recurrence]:
+        """The layers that have a state instead, by number."""
+        halves = ((n, w.attention) for n, w in enumerate(self.blocks))
+        return {n: half for n, half in halves if not isinstance(half, Attention)}
 
     def _refuse_unknown_tensors(self) -> None:
         """A tensor that nobody asked for would mean something that is not computed."""

@@ -52,6 +52,9 @@ class ModelCost:
         expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
         experts, experts_used: of one layer, and how many of them a token takes.
         windows: positions that a token sees in each layer that has a bound to them.
+        state_layers: layers without keys and values: they have a state, or nothing.
+        state_bytes: of a sequence, in all of them; a pass reads and writes it once.
+        state_flops: operations of a token with it.
         expert_diversity: how differently tokens choose their experts: 1 for each by itself, 0 for
             all alike.
     """
@@ -73,12 +76,26 @@ class ModelCost:
     windows: tuple[int, ...] = ()
     kv_heads: int = 1
     expert_diversity: float = 1.0
+    state_layers: int = 0
+    state_bytes: int = 0
+    state_flops: int = 0
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers with keys and values."""
+        return self.layers - self.state_layers
+
+    @property
+    def attending_flops(self) -> float:
+        """Operations of attention for each position that a token sees."""
+        return 4.0 * self.attention_layers * self.heads * self.head_dim
 
     def attended_positions(self, start: int, tokens: int) -> float:
-        """Positions that `tokens` tokens from `start` on see, added up: a layer's, on average."""
+        """Positions that `tokens` tokens from `start` on see, added up: of layers that attend."""
         whole = float(_capped_sum(start, tokens, 0))
         bound = sum(_capped_sum(start, tokens, window) for window in self.windows)
-        return (whole * (self.layers - len(self.windows)) + bound) / self.layers
+        layers = self.attention_layers
+        return (whole * (layers - len(self.windows)) + bound) / max(1, layers)
 
     @property
     def token_weights(self) -> float:
@@ -190,11 +207,11 @@ def pass_cost(
     linear = tokens * model.token_weights + outputs * model.head_weights
     return PassCost(
         linear_flops=2.0 * batch * linear,
-        attention_flops=4.0 * batch * model.layers * model.heads * model.head_dim * tokens * seen,
+        attention_flops=batch * tokens * (model.attending_flops * seen + model.state_flops),
         weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs > 0 else 0),
-        kv_read_bytes=batch * model.kv_bytes * seen,
+        kv_read_bytes=batch * (model.kv_bytes * seen + model.state_bytes),
         kv_again_bytes=batch * model.kv_bytes * seen * (tiles - 1),
-        kv_write_bytes=batch * model.kv_bytes * tokens,
+        kv_write_bytes=batch * (model.kv_bytes * tokens + model.state_bytes),
         barriers=barriers,
         experts_read=experts,
         unpacked=model.layer_weights(experts) if tokens * batch > 1 else 0.0,
@@ -254,11 +271,11 @@ def mixed_cost(
         again += seen / tokens * (-(-tokens // tile) - 1)
     return PassCost(
         linear_flops=2.0 * (rows * model.token_weights + outputs * model.head_weights),
-        attention_flops=4.0 * model.layers * model.heads * model.head_dim * scored,
+        attention_flops=model.attending_flops * scored + model.state_flops * rows,
         weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs else 0),
-        kv_read_bytes=model.kv_bytes * read,
+        kv_read_bytes=model.kv_bytes * read + model.state_bytes * len(parts),
         kv_again_bytes=model.kv_bytes * again,
-        kv_write_bytes=model.kv_bytes * rows,
+        kv_write_bytes=model.kv_bytes * rows + model.state_bytes * len(parts),
         barriers=barriers,
         experts_read=experts,
         unpacked=model.layer_weights(experts) if rows > 1 else 0.0,
@@ -271,10 +288,10 @@ def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> Pas
     experts = model.expected_experts(1)
     return PassCost(
         linear_flops=2.0 * passes * (model.token_weights + model.head_weights),
-        attention_flops=4.0 * model.layers * model.heads * model.head_dim * seen,
+        attention_flops=model.attending_flops * seen + model.state_flops * passes,
         weight_bytes=passes * (model.layer_bytes(experts) + model.head_bytes),
-        kv_read_bytes=model.kv_bytes * seen,
-        kv_write_bytes=model.kv_bytes * passes,
+        kv_read_bytes=model.kv_bytes * seen + model.state_bytes * passes,
+        kv_write_bytes=(model.kv_bytes + model.state_bytes) * passes,
         barriers=passes * barriers,
         experts_read=passes * experts,
     )

@@ -26,7 +26,9 @@ class DryRunSession:
         self.on_progress: Any = None
         self.label = ""
 
-    def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
+    def prefill(
+        self, ids: Sequence[int], *, purpose: str = "prompt", borders: Sequence[int] = ()
+    ) -> PhaseEvent:
         """Append `ids`.
 
         Raises:

@@ -133,7 +133,14 @@ class WeightLoader:
 
     def vector(self, name: str, width: int, padded: int | None = None) -> np.ndarray:
         """A norm weight as float32, with zeros up to `padded`."""
-        info = self._tensor(name, (width,))
+        values = self.floats(name, (width,))
+        out = np.zeros(padded or width, np.float32)
+        out[:width] = values
+        return out
+
+    def floats(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
+        """A small tensor of floats as float32, not to be written to."""
+        info = self._tensor(name, shape)
         data = self.gguf.data(name)
         kind = info.type.name.lower()
         if kind == "f32":
@@ -147,9 +154,7 @@ class WeightLoader:
             raise UnsupportedModelError(f"{where}: tensor {name} is {kind}, not a float")
         if not np.isfinite(values).all():
             self._refuse_number(name)
-        out = np.zeros(padded or width, np.float32)
-        out[:width] = values
-        return out
+        return values.reshape(shape)
 
     def format_of(self, name: str) -> Format:
         self.asked.add(name)

@@ -12,6 +12,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from helpers import hybrid_models as hybrid
 
 from triplepoint.runtime.convert.mapping import map_checkpoint
 from triplepoint.runtime.gguf.types import GGMLType
@@ -130,6 +131,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "attention_multiplier": 0.04,
         "logits_scaling": 5.0,
     },
+    **hybrid.CONFIGS,
 }
 # As wide as the blocks of K-quants: first those that differ in how weights are used.
 _WIDE = {"hidden_size": 256, "intermediate_size": 256}
@@ -142,6 +144,7 @@ WIDE: dict[str, dict[str, Any]] = {
     "qwen3-wide": {**CONFIGS["qwen3"], **_WIDE},
     "gemma2-wide": {**CONFIGS["gemma2"], **_WIDE, "head_dim": 64, "query_pre_attn_scalar": 64},
     "granite-wide": {**CONFIGS["granite"], **_WIDE, "head_dim": 64},
+    **{name: {**config, **_WIDE} for name, config in hybrid.WIDE.items()},
 }
 CONTEXTS = {"phi3-short": 256}  # that an engine must be loaded with; else CONTEXT
 
@@ -166,6 +169,9 @@ def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB, width)}
     for n in range(c["num_hidden_layers"]):
         layer: dict[str, tuple[int, ...]] = {"input_layernorm.weight": (width,)}
+        if hybrid.is_hybrid(kind):
+            shapes |= {f"model.layers.{n}.{p}": s for p, s in hybrid.layer_shapes(c, n).items()}
+            continue
         if kind == "phi3":
             layer["self_attn.qkv_proj.weight"] = ((heads + 2 * kv) * dim, width)
             layer["mlp.gate_up_proj.weight"] = (2 * ffn, width)
@@ -186,11 +192,13 @@ def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
             "mlp.down_proj.weight": (width, ffn),
         }
         shapes |= {f"model.layers.{n}.{part}": shape for part, shape in layer.items()}
-    shapes["model.norm.weight"] = (width,)
+    shapes["model.embedding_norm.weight" if kind == "lfm2" else "model.norm.weight"] = (width,)
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (VOCAB, width)
 
     def values(part: str, shape: tuple[int, ...]) -> np.ndarray:
+        if hybrid.is_hybrid(kind):
+            return hybrid.values(part, shape, rng, kind == "qwen3_5_text")
         noise = rng.standard_normal(shape)
         if len(shape) == 2:
             return noise * 1.5 / np.sqrt(shape[1])

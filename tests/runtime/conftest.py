@@ -146,7 +146,9 @@ class ScriptedSession:
         """No pass was run."""
         return []
 
-    def prefill(self, ids: Sequence[int], *, purpose: str = "prompt") -> PhaseEvent:
+    def prefill(
+        self, ids: Sequence[int], *, purpose: str = "prompt", borders: Sequence[int] = ()
+    ) -> PhaseEvent:
         """Append, as the real one does."""
         if len(self.tokens) + len(ids) > self.context:
             raise ContextOverflowError("too long")

@@ -1,0 +1,147 @@
+"""Qwen3.5 and 3.6, dense: three layers of four are a gated delta rule, the fourth attends.
+
+x = x + W_o (attend(norm(q), norm(k), W_v h) * sigmoid(g)),  q g = W_q h     (every fourth layer)
+x = x + W_out delta(conv(W_qkv h), W_z h, W_alpha h, W_beta h)               (the others)
+x = x + W_down (silu(W_gate h) * W_up h),                                    h = rmsnorm(x)
+
+`jit/kernels/conv.py` and `jit/kernels/delta_rule.py` have the recurrence. Files have the 1 that the
+norms of x, q and k add to their weights, and value heads in such an order that head r reads key
+head r mod G. Rotary sections make no difference to positions of text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..forward.graph import GraphBuilder
+from ..forward.recurrent import DeltaRule, ShortConv, by_taps
+from ..forward.tensors import Activation
+from ..weights.loader import Matrix
+from .blocks import Attention, FeedForward, GatedFFN
+from .decoder import Decoder, Name
+
+
+@dataclass(slots=True)
+class GatedAttention(Attention):
+    """Attention whose queries bring a gate of what becomes of them."""
+
+    def heads(self, g: GraphBuilder, x: Activation, eps: float) -> Activation:
+        h = g.norm(x, self.norm, eps, self.qkv, "attn_norm")
+        q, k, v = self._project(g, h)
+        return g.attend(q, k, v, self.rule, norms=self.qk_norms, eps=eps, gated=True)
+
+
+@dataclass(slots=True)
+class LinearAttention:
+    """The first half of a layer with a state; into: matrices of q k v, z, alpha and beta."""
+
+    norm: np.ndarray
+    into: tuple[Matrix, ...]
+    out: Matrix
+    conv: ShortConv
+    delta: DeltaRule
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        return (*self.into, self.out)
+
+    @property
+    def state_floats(self) -> int:
+        return self.conv.state_floats + self.delta.state_floats
+
+    @property
+    def state_flops(self) -> int:
+        return 7 * self.delta.state_floats
+
+    def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
+        h = g.norm(x, self.norm, eps, self.into, "attn_norm")
+        *names, last = ("linear_qkv", "linear_z", "linear_alpha", "linear_beta")
+        qkv, z, alpha = (
+            g.matmul(w, h, n, last=False) for w, n in zip(self.into, names, strict=False)
+        )
+        beta = g.matmul(self.into[-1], h, last)
+        u = self.conv.apply(g, qkv, "conv")
+        y = self.delta.apply(g, u, z, alpha, beta, eps, "delta")
+        g.add_matmul(x, self.out, g.quantize(y, [self.out], "linear_ready"), "linear_out")
+
+
+class Qwen35(Decoder):
+    """The architecture `qwen35`."""
+
+    architecture = "qwen35"
+    understands = frozenset({"rope.dimension_sections"})
+    qk_norm = True
+
+    def load_attention(self, name: Name, layer: int) -> Attention | LinearAttention:
+        if self.is_recurrent(layer):
+            return self.load_linear(name)
+        c, w, h = self.config, self.weights, self.config.heads
+        rows, kv_rows = h.heads * h.head_dim, h.kv_heads * h.head_dim
+        parts = {"attn_q": 2 * rows, "attn_k": kv_rows, "attn_v": kv_rows}
+        q_norm, k_norm = (w.vector(name(f"attn_{p}_norm.weight"), h.head_dim) for p in "qk")
+        return GatedAttention(
+            norm=self.norm_weight(name("attn_norm.weight")),
+            qkv=tuple(w.matrix(name(f"{p}.weight"), n, c.width) for p, n in parts.items()),
+            o=w.matrix(name("attn_output.weight"), c.width, rows),
+            rule=self.rule(layer),
+            qk_norms=(q_norm, k_norm),
+        )
+
+    def is_recurrent(self, layer: int) -> bool:
+        """Whether a layer has a state and not keys and values."""
+        a, layers = self.architecture, self.config.layers
+        if f"{a}.attention.recurrent_layers" in self.gguf.metadata:
+            given = self.gguf.numbers(f"{a}.attention.recurrent_layers", layers)
+            assert given is not None, "the key is there"
+            return bool(given[layer])
+        return (layer + 1) % self.gguf.integer(f"{a}.full_attention_interval", 4, low=1) != 0
+
+    def load_linear(self, name: Name) -> LinearAttention:
+        """Ask for the first half of a layer with a state."""
+        c, w, d = self.config, self.weights, self.delta_sizes()
+        keys, values = d["key_heads"] * d["key_dim"], d["value_heads"] * d["value_dim"]
+        channels, heads = 2 * keys + values, d["value_heads"]
+        rows = {"attn_qkv": channels, "attn_gate": values, "ssm_alpha": heads, "ssm_beta": heads}
+        taps = self.gguf.integer(f"{self.architecture}.ssm.conv_kernel", low=2, high=16)
+        weight = by_taps(w.floats(name("ssm_conv1d.weight"), (channels, taps)))
+        conv = ShortConv(weight, activation=True)
+        return LinearAttention(
+            norm=self.norm_weight(name("attn_norm.weight")),
+            into=tuple(w.matrix(name(f"{part}.weight"), n, c.width) for part, n in rows.items()),
+            out=w.matrix(name("ssm_out.weight"), c.width, values),
+            conv=conv,
+            delta=DeltaRule(
+                **d,
+                a=w.vector(name("ssm_a"), heads),
+                dt=w.vector(name("ssm_dt.bias"), heads),
+                norm=w.vector(name("ssm_norm.weight"), d["value_dim"]),
+                offset=conv.state_floats,
+            ),
+        )
+
+    def delta_sizes(self) -> dict[str, int]:
+        """Heads and dims of the delta rule, checked for sense."""
+        key = f"{self.architecture}.ssm.".__add__
+        dim, keys, heads, inner = (
+            self.gguf.integer(key(part), low=1, high=1 << 20)
+            for part in ("state_size", "group_count", "time_step_rank", "inner_size")
+        )
+        if heads % keys:
+            self.gguf.refuse(key("time_step_rank"), f"{heads} heads cannot share {keys} key heads")
+        if inner % (16 * heads) or dim % 16:
+            self.gguf.refuse(
+                key("inner_size"),
+                f"heads of {dim} by {inner / heads:g} do not fit: both must be multiples of 16",
+            )
+        sizes = {"key_dim": dim, "value_dim": inner // heads}
+        return {**sizes, "key_heads": keys, "value_heads": heads}
+
+    def load_feed_forward(self, name: Name) -> FeedForward:
+        c, w = self.config, self.weights
+        return GatedFFN(
+            norm=self.norm_weight(name("post_attention_norm.weight")),
+            gate_up=w.gate_up(name("ffn_gate.weight"), name("ffn_up.weight"), c.ffn, c.width),
+            down=w.matrix(name("ffn_down.weight"), c.width, c.ffn),
+        )
