@@ -109,7 +109,8 @@ def reference(
     b, c, u = np.split(x, 3, axis=1) if gated else (1.0, 1.0, x)
     u = np.concatenate([state.astype(np.float64), b * u])
     taps, rows = len(weight), len(x)
-    y = sum(weight[j].astype(np.float64) * u[j : j + rows] for j in range(taps))
+    windows = np.stack([u[j : j + rows] for j in range(taps)])
+    y = np.einsum("jrc,jc->rc", windows, weight.astype(np.float64))
     y = y + (0.0 if bias is None else bias)
     if activation:
         y = y / (1 + np.exp(-y))

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, AttentionSpec
-from .blocks import Block, GatedFFN
+from .blocks import Attention, Block, GatedFFN
 from .decoder import Decoder, Name
 from .rotary import Rotation, plain_rotation, read_rotation
 
@@ -102,6 +102,7 @@ class Gemma3(Decoder):
 
     def block(self, g: GraphBuilder, x: Activation, w: Block) -> None:
         a, f, eps = w.attention, w.ffn, self.eps
+        assert isinstance(a, Attention)
         assert isinstance(f, GemmaFFN)
         h = a.heads(g, x, eps)
         y = g.matmul(a.o, g.quantize(h, [a.o], "attn_ready"), "attn_output")

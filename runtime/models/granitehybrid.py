@@ -18,7 +18,7 @@ from ..forward.recurrent import Mamba2, ShortConv, by_taps
 from ..forward.tensors import Activation
 from ..gguf.file import GGUFFile
 from ..weights.loader import Matrix, WeightLoader
-from .blocks import Attention
+from .blocks import Attention, Recurrence
 from .config import kv_heads_of
 from .decoder import Name
 from .granite import Granite
@@ -113,7 +113,7 @@ class GraniteHybrid(Granite):
 
     architecture = "granitehybrid"
 
-    def load_attention(self, name: Name, layer: int) -> Attention | MambaHalf:
+    def load_attention(self, name: Name, layer: int) -> Attention | Recurrence:
         c, a = self.config, self.architecture
         if kv_heads_of(self.gguf, a, c.layers)[layer]:
             return super().load_attention(name, layer)

@@ -17,7 +17,7 @@ from ..forward.graph import GraphBuilder
 from ..forward.recurrent import ShortConv, by_taps
 from ..forward.tensors import Activation
 from ..weights.loader import Matrix
-from .blocks import Attention
+from .blocks import Attention, Recurrence
 from .config import kv_heads_of
 from .decoder import Decoder, Name
 
@@ -56,7 +56,7 @@ class LFM2(Decoder):
     qk_norm = True
     last_norm = "token_embd_norm.weight"
 
-    def load_attention(self, name: Name, layer: int) -> Attention | GatedConv:
+    def load_attention(self, name: Name, layer: int) -> Attention | Recurrence:
         if kv_heads_of(self.gguf, self.architecture, self.config.layers)[layer]:
             return super().load_attention(name, layer)
         width, w = self.config.width, self.weights

@@ -113,7 +113,10 @@ class Qwen35(Decoder):
             out=w.matrix(name("ssm_out.weight"), c.width, values),
             conv=conv,
             delta=DeltaRule(
-                **d,
+                key_heads=d["key_heads"],
+                value_heads=heads,
+                key_dim=d["key_dim"],
+                value_dim=d["value_dim"],
                 a=w.vector(name("ssm_a"), heads),
                 dt=w.vector(name("ssm_dt.bias"), heads),
                 norm=w.vector(name("ssm_norm.weight"), d["value_dim"]),

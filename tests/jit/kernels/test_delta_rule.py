@@ -57,10 +57,9 @@ class Layer:
         return rng.standard_normal((s.values, s.dk, s.dv)).astype(np.float32) * np.float32(0.3)
 
     def want(self, rows: slice, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows_of = (x[rows] for x in (self.u, self.z, self.alpha, self.b))
-        s = self.shape
-        numbers = self.a, self.dt, self.weight
-        return reference(*rows_of, *numbers, state, EPS, key_heads=s.keys, tiled=s.tiled)
+        u, z, alpha, b = (x[rows] for x in (self.u, self.z, self.alpha, self.b))
+        s, numbers = self.shape, (self.a, self.dt, self.weight)
+        return reference(u, z, alpha, b, *numbers, state, EPS, key_heads=s.keys, tiled=s.tiled)
 
     def run(
         self,
