@@ -204,7 +204,7 @@ def test_a_cancelled_prefill_never_happened(
     session: Any = agent.session
     before = list(session.tokens)
 
-    def cancelled(ids: Any, *, purpose: str = "") -> None:
+    def cancelled(ids: Any, *, purpose: str = "", borders: Any = ()) -> None:
         session.tokens += ids[:5]
         raise PassCancelledError("stopped")
 
