@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..simd import F32, I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i32, i64, kernel
-from .mathlib import round_to_int, sigmoid, tanh
+from .mathlib import gelu, round_to_int, sigmoid, tanh
 
 BLOCK = 32
 BLOCK_BYTES = 8 + BLOCK
@@ -103,15 +103,44 @@ def add_norm(
     width: I64,
     padded: I64,
     eps: F32,
+    scale: F32,
+    *,
+    scaled: bool = False,
 ) -> None:
-    """x += rmsnorm(y); unit = token. x [tokens, x_stride], y [tokens, y_stride], as `prepare`."""
+    """x += rmsnorm(y); unit = token. x [tokens, x_stride], y [tokens, y_stride], as `prepare`.
+
+    With `scaled` the sum is multiplied by `scale`.
+    """
     lanes = k.lanes
     with k.units("token") as token:
         target, row = x.at(token * x_stride), y.at(token * y_stride)
-        scale = _norm_scale(k, row, width, padded, eps).splat(lanes)
+        inverse = _norm_scale(k, row, width, padded, eps).splat(lanes)
         with k.range(0, padded, step=lanes) as i:
-            value = row.load(i, lanes) * scale * weight.load(i, lanes)
-            target.store(i, target.load(i, lanes) + value)
+            value = row.load(i, lanes) * inverse * weight.load(i, lanes)
+            total = target.load(i, lanes) + value
+            target.store(i, total * scale.splat(lanes) if scaled else total)
+
+
+@kernel
+def add_bias(k: Kernel, x: F32s, bias: F32s, x_stride: I64, padded: I64) -> None:
+    """x += bias; unit = token. x [tokens, x_stride], bias [padded]."""
+    lanes = k.lanes
+    with k.units("token") as token:
+        row = x.at(token * x_stride)
+        with k.range(0, padded, step=lanes) as i:
+            row.store(i, row.load(i, lanes) + bias.load(i, lanes))
+
+
+@kernel
+def gelu_times(k: Kernel, x: F32s, y: F32s, x_stride: I64, y_stride: I64, padded: I64) -> None:
+    """x = gelu(x) * y; unit = token. x [tokens, x_stride], y [tokens, y_stride]."""
+    lanes = k.lanes
+    with k.units("token") as token:
+        row, other = x.at(token * x_stride), y.at(token * y_stride)
+        with k.range(0, padded, step=lanes) as i:
+            value = row.load(i, lanes)
+            # What is not finite stays so: gelu would make a number of it.
+            row.store(i, (gelu(k, value) + (value - value)) * other.load(i, lanes))
 
 
 @kernel

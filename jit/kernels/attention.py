@@ -3,7 +3,8 @@
     out[t, h] = sum over p <= position(t) of softmax(q[t, h] . k[p])_p v[p]
 
 With a window w a token sees the last w positions, itself among them; with a cap c each score s
-becomes c tanh(s / c) before the softmax.
+becomes c tanh(s / c) before the softmax. With sinks a head's sum has e^sink in it, for which there
+is no value: what is seen gets less than 1 altogether.
 
 Scores have lane = position and values lane = dim, so neither product needs a horizontal sum; all
 query heads of a KV head share every load. Rows (token, head of the group) meet the cache in
@@ -65,6 +66,7 @@ def attention(
     out_stride: I64,
     scratch: I8s,
     tiles: I64s,
+    sinks: F32s,
     *,
     head_dim: int,
     kv_heads: int,
@@ -72,11 +74,12 @@ def attention(
     kv: KVFormat,
     window: int = 0,
     cap: float = 0.0,
+    sink: bool = False,
 ) -> None:
     """Unit = (tile, kv head), kv head fastest. tiles: as `batch.py` has them.
 
     `q` as `rope_store` writes it; pages, tables and offsets as in `kvcache.py`; `out` float32
-    [tokens, out_stride]; `scratch` is this thread's own.
+    [tokens, out_stride]; `scratch` is this thread's own. sinks: float32 [heads], read with `sink`.
     """
     reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
                 kv_heads=kv_heads, group=group, kv=kv, window=window, cap=cap)  # fmt: skip
@@ -84,7 +87,7 @@ def attention(
     with k.units() as unit:
         tile = reader.tile(unit // kv_heads, unit % kv_heads)
         with k.range(0, tile.rows, name="row") as row:
-            running.clear(row)
+            running.clear(row, sinks.at(tile.head * group + row % group) if sink else None)
         with k.range(tile.lowest * CHUNK, tile.seen, step=CHUNK, name="chunk") as chunk:
             tile.attend_chunk(chunk, running)
         with k.range(0, tile.rows, name="row") as row:
@@ -288,11 +291,11 @@ class OnlineSoftmax:
     stats: Ptr
     head_dim: int
 
-    def clear(self, row: Value) -> None:
-        """Nothing was seen yet."""
+    def clear(self, row: Value, sink: Ptr | None = None) -> None:
+        """Nothing was seen yet, but the head's sink if it has one."""
         k = self.k
-        self.stats.store(row * 4 + _M, k.f32(NEVER))
-        self.stats.store(row * 4 + _L, k.f32(0))
+        self.stats.store(row * 4 + _M, sink.load(0) if sink else k.f32(NEVER))
+        self.stats.store(row * 4 + _L, k.f32(1 if sink else 0))
         with k.range(0, self.head_dim, step=k.lanes, name="dim") as d:
             self.sums.store(row * self.head_dim + d, k.zeros(f32, k.lanes))
 
@@ -334,11 +337,12 @@ def reference(
     start: int,
     window: int = 0,
     cap: float = 0.0,
+    sinks: np.ndarray | None = None,
 ) -> np.ndarray:
     """q float [tokens, heads, dim] (scaled), keys and values [positions, kv heads, dim].
 
     Token t attends to positions 0 … start + t, or the last `window` of them; returns float32
-    [tokens, heads, dim].
+    [tokens, heads, dim]. sinks: float [heads].
     """
     tokens, heads, _ = q.shape
     group = heads // keys.shape[1]
@@ -349,6 +353,9 @@ def reference(
         for h in range(heads):
             s = keys[seen, h // group].astype(np.float64) @ q[t, h].astype(np.float64)
             s = cap * np.tanh(s / cap) if cap else s
-            p = np.exp(s - s.max())
-            out[t, h] = (p / p.sum()) @ values[seen, h // group].astype(np.float64)
+            sink = -np.inf if sinks is None else float(sinks[h])
+            most = max(s.max(), sink)
+            p = np.exp(s - most)
+            p /= p.sum() + np.exp(sink - most)
+            out[t, h] = p @ values[seen, h // group].astype(np.float64)
     return out.astype(np.float32)

@@ -1,8 +1,12 @@
 """Mixture of experts: who goes to which expert, products by expert, and the weighted sum.
 
-    p = softmax(scores),  T = the `used` largest,  w_e = p_e / sum of p over T        (route)
+    p = softmax(scores) or sigmoid(scores),  T = the `used` largest of p + c          (route)
+    w_e = s p_e, or s p_e / sum of p over T
     y_e = expert_e(h) for e in T                                                     (gemm_experts)
     x += sum over T of w_e * y_e, the likeliest expert first                         (combine)
+
+c corrects the choice, not the weights, where a model has it. Experts may be in groups, of which
+only the best few are chosen from: those whose two best experts have the largest p + c together.
 
 A *pair* is one token with one of its experts: number token * used + slot. Buffers of pairs stay in
 this order; `group` makes lists of the pairs that each expert gets, so that a pass reads the weights
@@ -12,42 +16,143 @@ order of the slots: a token's result has the same bits whatever else was in the 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
-from ..simd import I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i32, i64, kernel
+from ..simd import F32, I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i32, i64, kernel
 from .gemm import Epilogue
 from .gemm_dispatch import tile_gemm
 from .mathlib import exp
 from .panels import FORMATS
 
 NEVER = float("-inf")
+Gating = Literal["softmax", "sigmoid"]
 
 
 @kernel
 def route(
-    k: Kernel, scores: F32s, stride: I64, ids: I32s, weights: F32s, *, experts: int, used: int
+    k: Kernel,
+    scores: F32s,
+    stride: I64,
+    ids: I32s,
+    weights: F32s,
+    biases: F32s,
+    corrections: F32s,
+    expert_scales: F32s,
+    scale: F32,
+    *,
+    experts: int,
+    used: int,
+    gating: Gating = "softmax",
+    normalized: bool = True,
+    biased: bool = False,
+    corrected: bool = False,
+    scaled: bool = False,
+    groups: int = 1,
+    groups_used: int = 1,
 ) -> None:
     """Unit = token: ids and weights of its `used` likeliest of `experts` experts, best first.
 
     scores float32 [tokens, stride], stride a multiple of the lanes; ids, weights [tokens, used].
     Of equal scores the lower id comes first. A score that is NaN is never chosen; if there are not
     enough others, the weights are NaN.
+
+    biases, corrections, expert_scales: float32 [experts], with `biased`, `corrected` and `scaled`:
+    added to scores, added to likelihoods for the choice, and multiplied into weights, as `scale`
+    is. `normalized`: a token's weights have the sum 1 before. groups, groups_used: see above.
     """
     lanes = k.lanes
     room = -(-experts // lanes) * lanes
+    # Softmax over what is chosen is softmax over all, normalized: no likelihood is needed.
+    plain = gating == "softmax" and normalized and not corrected and groups == 1
     left = k.scratch(f32, room)
+    likely = left if plain else k.scratch(f32, room)
     with k.units("token") as token:
         row = scores.at(token * stride)
         with k.range(0, room, step=lanes, name="copy") as at:
             inside = (k.iota(lanes) + at.to(i32).splat(lanes)) < experts
-            left.store(at, inside.select(row.load(at, lanes), NEVER))
+            score = row.load(at, lanes)
+            if biased:  # both are padded to whole vectors
+                score = score + biases.load(at, lanes)
+            likely.store(at, inside.select(score, NEVER))
+        if not plain:
+            _likelihoods(k, likely, room, gating)
+            with k.range(0, experts, name="choice") as e:
+                p = likely.load(e)
+                left.store(e, p + corrections.load(e) if corrected else p)
+            with k.range(experts, room, name="behind") as e:
+                left.store(e, k.f32(NEVER))
+            if groups > 1:
+                _drop_groups(k, left, experts, groups, groups_used)
         chosen, shares = ids.at(token * used), weights.at(token * used)
         with k.range(0, used, name="slot") as slot:
             most, index = _largest(k, left, room)
             chosen.store(slot, index)
-            shares.store(slot, most)
+            shares.store(slot, most if plain else likely.load(index.to(i64)))
             left.store(index.to(i64), k.f32(NEVER))
-        _softmax(k, shares, used)
+        if plain:
+            _softmax(k, shares, used)
+        elif normalized:
+            _normalize(k, shares, used)
+        with k.range(0, used, name="scale") as slot:
+            share = shares.load(slot) * scale
+            if scaled:
+                share = share * expert_scales.load(chosen.load(slot).to(i64))
+            shares.store(slot, share)
+
+
+def _likelihoods(k: Kernel, values: Ptr, room: int, gating: Gating) -> None:
+    """Scores, -inf behind the last, become likelihoods in place; NaN where not finite."""
+    lanes = k.lanes
+    if gating == "sigmoid":
+        with k.range(0, room, step=lanes, name="sigmoid") as at:
+            x = values.load(at, lanes)
+            values.store(at, 1.0 / (exp(k, (0 - x).min(88.0)) + 1.0) + (x - x))
+        return
+    largest, _ = _largest(k, values, room)
+    most, total = largest.splat(lanes), k.var(k.zeros(f32, lanes))
+    with k.range(0, room, step=lanes, name="exp") as at:
+        x = values.load(at, lanes)
+        e = x.eq(NEVER).select(k.zeros(f32, lanes), exp(k, x - most) + (x - x))
+        values.store(at, e)
+        total.set(total.value + e)
+    whole = total.value.hsum().splat(lanes)
+    with k.range(0, room, step=lanes, name="share") as at:
+        values.store(at, values.load(at, lanes) / whole)
+
+
+def _drop_groups(k: Kernel, left: Ptr, experts: int, groups: int, kept: int) -> None:
+    """Only experts of the `kept` best of `groups` equal groups can be chosen any more."""
+    lanes, size = k.lanes, experts // groups
+    room = -(-groups // lanes) * lanes
+    worth, keeps = k.scratch(f32, room), k.scratch(f32, room)
+    with k.range(0, room, name="group") as g:
+        worth.store(g, k.f32(NEVER))
+        keeps.store(g, k.f32(NEVER))
+    with k.range(0, groups, name="group") as g:
+        first, second = k.var(k.f32(NEVER)), k.var(k.f32(NEVER))
+        with k.range(g * size, (g + 1) * size, name="member") as e:
+            x = left.load(e)
+            best = x > first.value
+            second.set(best.select(first.value, second.value.max(x)))
+            first.set(best.select(x, first.value))
+        worth.store(g, first.value + second.value if size > 1 else first.value)
+    with k.range(0, kept, name="kept"):
+        _, index = _largest(k, worth, room)
+        worth.store(index.to(i64), k.f32(NEVER))
+        keeps.store(index.to(i64), k.f32(0))
+    with k.range(0, experts, name="drop") as e:
+        left.store(e, left.load(e) + keeps.load(e // size))
+
+
+def _normalize(k: Kernel, values: Ptr, count: int) -> None:
+    """values / their sum."""
+    total = k.var(k.f32(0))
+    with k.range(0, count, name="sum") as n:
+        total.set(total.value + values.load(n))
+    with k.range(0, count, name="share") as n:
+        values.store(n, values.load(n) / total.value)
 
 
 def _largest(k: Kernel, values: Ptr, count: int) -> tuple[Value, Value]:
@@ -192,30 +297,95 @@ def combine(
     x_stride: I64,
     y_stride: I64,
     width: I64,
+    ids: I32s,
+    biases: F32s,
     *,
     used: int,
+    add: bool = True,
+    biased: bool = False,
 ) -> None:
     """Unit = token: x += sum over its pairs of weight * row of y, in the order of the slots.
 
-    `width` is a multiple of the lanes.
+    Without `add`, x is that sum. `width` is a multiple of the lanes. With `biased` the bias of a
+    pair's expert is added to its row: ids [tokens, used] as `route` writes them, biases float32
+    [experts, width].
     """
     lanes = k.lanes
     with k.units("token") as token:
         row, rows = x.at(token * x_stride), y.at(token * used * y_stride)
         shares = [weights.splat(token * used + slot, lanes) for slot in range(used)]
         with k.range(0, width, step=lanes, name="column") as at:
-            total = row.load(at, lanes)
+            total = row.load(at, lanes) if add else k.zeros(f32, lanes)
             for slot, share in enumerate(shares):
-                total = k.fma(rows.load(slot * y_stride + at, lanes), share, total)
+                y_e = rows.load(slot * y_stride + at, lanes)
+                if biased:
+                    expert = ids.load(token * used + slot).to(i64)
+                    y_e = y_e + biases.load(expert * width + at, lanes)
+                total = k.fma(y_e, share, total)
             row.store(at, total)
 
 
-def route_reference(scores: np.ndarray, used: int) -> tuple[np.ndarray, np.ndarray]:
+@kernel
+def clamped_glu(
+    k: Kernel,
+    gate: F32s,
+    up: F32s,
+    gate_biases: F32s,
+    up_biases: F32s,
+    ids: I32s,
+    stride: I64,
+    parts: I64,
+    alpha: F32,
+    limit: F32,
+) -> None:
+    """Unit = (pair, part): gate = g sigmoid(alpha g) (u + 1), in place, in one of `parts` parts.
+
+    g = min(gate + its bias, limit), u = up + its bias, between -limit and limit. gate, up float32
+    [pairs, stride]; biases float32 [experts, stride]; ids int32 [pairs]. A part of a row must be a
+    multiple of the lanes.
+    """
+    lanes = k.lanes
+    size = stride // parts
+    with k.units() as unit:
+        pair, start = unit // parts, unit % parts * size
+        at, bias = pair * stride + start, ids.load(pair).to(i64) * stride + start
+        most, steep = limit.splat(lanes), alpha.splat(lanes)
+        with k.range(0, size, step=lanes, name="column") as n:
+            g = gate.load(at + n, lanes) + gate_biases.load(bias + n, lanes)
+            u = up.load(at + n, lanes) + up_biases.load(bias + n, lanes)
+            broken = (g - g) + (u - u)  # NaN, which bounds would hide
+            g, u = g.min(most), u.min(most).max(0 - most)
+            open_ = 1.0 / (exp(k, (0 - g * steep).min(88.0)) + 1.0)
+            gate.store(at + n, g * open_ * (u + 1.0) + broken)
+
+
+def route_reference(
+    scores: np.ndarray,
+    used: int,
+    *,
+    gating: Gating = "softmax",
+    normalized: bool = True,
+    corrections: np.ndarray | None = None,
+    scale: float = 1.0,
+    groups: int = 1,
+    groups_used: int = 1,
+) -> tuple[np.ndarray, np.ndarray]:
     """scores float [tokens, experts] -> ids int32 and weights float32, [tokens, used] each."""
-    ids = np.argsort(-scores, axis=-1, kind="stable")[:, :used]
-    chosen = np.take_along_axis(scores.astype(np.float64), ids, axis=-1)
-    p = np.exp(chosen - chosen[:, :1])
-    return ids.astype(np.int32), (p / p.sum(axis=-1, keepdims=True)).astype(np.float32)
+    wide = scores.astype(np.float64)
+    p = np.exp(wide - wide.max(axis=-1, keepdims=True))
+    p = p / p.sum(axis=-1, keepdims=True) if gating == "softmax" else 1 / (1 + np.exp(-wide))
+    choice = p if corrections is None else p + corrections
+    if groups > 1:
+        each = choice.reshape(len(scores), groups, -1)
+        worth = np.sort(each, axis=-1)[..., -2:].sum(axis=-1)
+        best = np.argsort(-worth, axis=-1, kind="stable")[:, :groups_used]
+        keeps = np.full(worth.shape, -np.inf)
+        np.put_along_axis(keeps, best, 0.0, axis=-1)
+        choice = (each + keeps[..., None]).reshape(choice.shape)
+    ids = np.argsort(-choice, axis=-1, kind="stable")[:, :used]
+    weights = np.take_along_axis(p, ids, axis=-1)
+    weights = weights / weights.sum(axis=-1, keepdims=True) if normalized else weights
+    return ids.astype(np.int32), (scale * weights).astype(np.float32)
 
 
 def combine_reference(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ def rope_store(
     biases: F32s,
     cos: F32s,
     sin: F32s,
+    temperatures: F32s,
     q_out: I8s,
     pages: I64s,
     k_offset: I64,
@@ -54,6 +55,9 @@ def rope_store(
     rotated: int = -1,
     adjacent: bool = False,
     bias: bool = False,
+    norm_values: bool = False,
+    temperature: bool = False,
+    store: bool = True,
     gated: bool = False,
 ) -> None:
     """Unit = (TOKENS rows of the pass, kv head), kv head fastest: query, key, value of each row.
@@ -63,7 +67,11 @@ def rope_store(
     pass; rows: as `batch.py` has them; pages, tables and offsets as in `kvcache.py`. q_out is
     float32 [tokens, heads, head_dim], or the same as bf16 pairs where the target multiplies those,
     or the blocks of `cache_q8.py`; it carries the attention scale. `rotated`: dims of a head that
-    are rotated; -1: all. `gated`: behind each head's query stand as many values that gate what
+    are rotated; -1: all.
+
+    With `temperature` a query is multiplied by temperatures[position], too. With `norm_values`
+    values are normed without weights. Without `store` there are queries only: keys and values are
+    those of another layer. `gated`: behind each head's query stand as many values that gate what
     attention makes of it (`activations.gate_heads`).
     """
     heads = kv_heads * group
@@ -84,20 +92,25 @@ def rope_store(
                 if norm:
                     query = form.normed(query, q_norm, eps)
                 at = (token * heads + h) * head_dim
-                _store_query(k, q_out, at, form.rotate(query, angles), scale, kv)
-            at = token * kv_stride + head * head_dim
-            own = biases.at((heads + head) * head_dim) if bias else None
-            key = form.read(keys.at(at), own)
-            if norm:
-                key = form.normed(key, k_norm, eps)
-            page, within = position // PAGE, position % PAGE
-            k_part = head_part(k, table, page, k_offset, head, key_words)
-            v_part = head_part(k, table, page, v_offset, head, value_words)
-            _store_key(k, k_part, within, form.rotate(key, angles), head_dim, kv)
-            own = biases.at((heads + kv_heads + head) * head_dim) if bias else None
-            lanes = min(k.lanes, head_dim)
-            value = [_plus(values.at(at), own, d, lanes) for d in range(0, head_dim, lanes)]
-            _store_value(k, v_part, within, value, head_dim, kv)
+                factor = scale * temperatures.load(position) if temperature else scale
+                _store_query(k, q_out, at, form.rotate(query, angles), factor, kv)
+            if store:
+                at = token * kv_stride + head * head_dim
+                own = biases.at((heads + head) * head_dim) if bias else None
+                key = form.read(keys.at(at), own)
+                if norm:
+                    key = form.normed(key, k_norm, eps)
+                page, within = position // PAGE, position % PAGE
+                k_part = head_part(k, table, page, k_offset, head, key_words)
+                v_part = head_part(k, table, page, v_offset, head, value_words)
+                _store_key(k, k_part, within, form.rotate(key, angles), head_dim, kv)
+                own = biases.at((heads + kv_heads + head) * head_dim) if bias else None
+                lanes = min(k.lanes, head_dim)
+                value = [_plus(values.at(at), own, d, lanes) for d in range(0, head_dim, lanes)]
+                if norm_values:
+                    inverse = _inverse_rms(k, value, head_dim, eps)
+                    value = [v * inverse for v in value]
+                _store_value(k, v_part, within, value, head_dim, kv)
 
 
 def _plus(x: Ptr, bias: Ptr | None, at: int, lanes: int) -> Value:
@@ -154,12 +167,7 @@ class _Head:
 
     def normed(self, x: _Dims, weight: Ptr, eps: Value) -> _Dims:
         """x / sqrt(mean(x^2) + eps) * weight."""
-        k, lanes = self.k, self.lanes
-        total = k.zeros(f32, lanes)
-        for v in x.all:
-            total = k.fma(v, v, total)
-        inverse = 1.0 / (total.hsum() * (1.0 / self.head_dim) + eps).sqrt()
-        wide, w = inverse.splat(lanes), self.read(weight)
+        wide, w = _inverse_rms(self.k, x.all, self.head_dim, eps), self.read(weight)
         parts = ((x.low, w.low), (x.high, w.high), (x.rest, w.rest))
         return _Dims(*([a * wide * b for a, b in zip(*part, strict=True)] for part in parts))
 
@@ -172,6 +180,15 @@ class _Head:
             low.append(k.fma(a, c, 0.0 - b * s))
             high.append(k.fma(b, c, a * s))
         return low + high + x.rest
+
+
+def _inverse_rms(k: Kernel, values: list[Value], head_dim: int, eps: Value) -> Value:
+    """1 / sqrt(mean(x^2) + eps) of a head, in every lane."""
+    lanes = values[0].lanes
+    total = k.zeros(f32, lanes)
+    for v in values:
+        total = k.fma(v, v, total)
+    return (1.0 / (total.hsum() * (1.0 / head_dim) + eps).sqrt()).splat(lanes)
 
 
 def _pairs(k: Kernel, values: list[Value]) -> list[Value]:

@@ -124,15 +124,17 @@ def attention_reduce(
     scratch: I8s,
     tiles: I64s,
     rows: I64s,
+    sinks: F32s,
     *,
     head_dim: int,
     kv_heads: int,
     group: int,
     window: int = 0,
+    sink: bool = False,
 ) -> None:
     """Unit = (row of the pass, head), head fastest; `out` float32 [tokens, out_stride].
 
-    rows, tiles: as `batch.py` has them.
+    rows, tiles: as `batch.py` has them; sinks: as for `attention`.
     """
     heads = kv_heads * group
     running = OnlineSoftmax(k, scratch.cast(f32), scratch.cast(f32).at(head_dim), head_dim)
@@ -144,7 +146,7 @@ def attention_reduce(
         # The chunks of the row's tile, also those that only its other tokens see.
         lowest = lowest_chunk(k, start, window)
         line = tile.load(PART) + (token - first) * heads + head
-        running.clear(row)
+        running.clear(row, sinks.at(head) if sink else None)
         with k.range(0, (start + count + (CHUNK - 1)) // CHUNK - lowest, name="chunk") as number:
             at = line + number * (count * heads)
             most, total, size = (part_stats.load(at * 4 + n) for n in (_MOST, _TOTAL, _UNIT))

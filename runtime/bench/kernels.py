@@ -254,8 +254,9 @@ class _Bench:
         for n in range(times):
             # Each time other experts: those of the last time are in the caches.
             scores = self.random.standard_normal((tokens, padded(EXPERTS)), np.float32)
-            to = experts.route(graph, Activation(scores, EXPERTS), USED, matrix, matrix)
-            experts.silu_mul(graph, matrix, ready, to, f"experts.{n}")
+            how = experts.RoutingSpec(USED)
+            to = experts.route(graph, Activation(scores, EXPERTS), how, matrix, matrix)
+            experts.gated(graph, matrix, ready, to, "silu", f"experts.{n}")
         return _Built(work, self._keep(graph, "experts", "route", "group"), times, apart=True)
 
     def attention(self) -> Iterator[_Built]:
@@ -396,7 +397,7 @@ class _Bench:
 def _layout(kv: KVFormat, layers: int, positions: int) -> KVLayout:
     capacity = -(-positions // PAGE) * PAGE
     rotary = [tables(capacity, HEADS.head_dim, 1e6)]
-    return KVLayout(kv, layers, HEADS.kv_heads, HEADS.head_dim, capacity, rotary)
+    return KVLayout(kv, [HEADS] * layers, capacity, rotary)
 
 
 def _heads() -> str:

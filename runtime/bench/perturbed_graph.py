@@ -154,7 +154,8 @@ class PerturbedGraph(GraphBuilder):
         """Attention of half the tokens, from as much of the cache on average."""
         rows, tiles = np.zeros_like(self.rows), aligned(self.tiles.shape, np.int64)
         units = aligned(8, np.int64)[:1]
-        tile, heads = attention.token_tile(self.heads.group), self.heads.kv_heads
+        sizes = dict(op.kernel.constants)
+        tile, heads = attention.token_tile(sizes["group"]), sizes["kv_heads"]
 
         def follow(span: Span) -> None:
             tokens = len(span.ids)
@@ -163,7 +164,7 @@ class PerturbedGraph(GraphBuilder):
             units[0] = describe(rows, tiles, [place], tile) * heads
 
         self._follow.append(follow)
-        return dataclasses.replace(op, args=[*op.args[:-1], tiles], units=units)
+        return dataclasses.replace(op, args=[*op.args[:7], tiles, *op.args[8:]], units=units)
 
     def _fewer_heads(self, op: Op) -> Op:
         """Attention of half the query heads of each KV head."""

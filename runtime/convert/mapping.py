@@ -15,15 +15,15 @@ engine must be able to read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ...errors import ModelError, UnsupportedModelError
-from .recurrent import IN_RECURRENT_LAYER, Change, changes_of, parts_of
+from ...errors import ModelError
+from .names import View, places
+from .recurrent import Change, change_of
 from .rope import frequency_factors
 from .settings import CheckpointSettings, Value, read_settings
 
@@ -37,7 +37,8 @@ class MappedTensor:
         sources: in the checkpoint; several are stacked (experts); none for a constant.
         heads: if not 0, the rows of so many heads are rearranged: see `adjacent_pairs`.
         plus_one: whether 1 is added (weights of Gemma's norms are stored as what differs from 1).
-        change: what else is done to the values, whole; see `recurrent.py`.
+        view: what of its source it is, if not all.
+        change: what else is done to its values; see `recurrent.py`.
         constant: float32 values that come from the configuration.
     """
 
@@ -45,27 +46,28 @@ class MappedTensor:
     sources: tuple[str, ...]
     heads: int = 0
     plus_one: bool = False
-    change: Change | None = None
     constant: np.ndarray | None = None
+    view: View | None = None
+    change: Change | None = None
 
     @property
     def is_vector(self) -> bool:
         """Whether it stays in float32: norms, biases, rotary factors, short convolutions."""
-        short = self.name.endswith(
-            (".bias", "ssm_a", "ssm_d", "conv1d.weight", "shortconv.conv.weight")
-        )
+        short = self.name.endswith((".bias", "ssm_a", "ssm_d", "conv1d.weight", ".conv.weight"))
         return self.constant is not None or "norm" in self.name or short
 
     @property
     def needs_floats(self) -> bool:
         """Whether its values are computed, not only moved."""
-        return self.plus_one or (self.change is not None and self.change.computes)
+        return self.plus_one or (self.change is not None and self.change.decays)
 
     def shape(self, sources: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Its shape (rows first), from those of its sources."""
         if self.constant is not None:
             return self.constant.shape
         one = tuple(int(n) for n in sources[0])
+        if self.view:
+            one = self.view(np.broadcast_to(np.int8(0), one)).shape
         if self.change is not None:
             one = self.change.shape(one)
         return (len(sources), *one) if self._stacked else one
@@ -81,6 +83,8 @@ class MappedTensor:
         if self._stacked:
             return np.stack(arrays)
         (array,) = arrays
+        if self.view:
+            return np.ascontiguousarray(self.view(array))
         if self.heads:
             return adjacent_pairs(array, self.heads)
         if self.change is not None:
@@ -89,7 +93,7 @@ class MappedTensor:
 
     @property
     def _stacked(self) -> bool:
-        return self.name.endswith("_exps.weight")
+        return len(self.sources) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +120,25 @@ def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> Checkpoint
         ModelError: a setting or a tensor is missing, or a tensor has an unknown name.
     """
     settings = read_settings(config)
-    sources: dict[str, dict[int, str]] = {}
+    sources: dict[str, dict[int | None, str]] = {}
+    views: dict[str, View] = {}
     unused = []
     tied = bool(config.get("tie_word_embeddings", False))
+    unread = settings.unread | ({"output.weight"} if tied else set())
     for name in names:
-        target = _target(name, settings.architecture)
-        if target is None or (target[0] == "output.weight" and tied):
+        found = places(name, settings.architecture)
+        if not found or found[0].tensor in unread:
             unused.append(name)
             continue
-        place, expert = target
-        for part in parts_of(place):
-            if expert in sources.setdefault(part, {}):
-                raise ModelError(f"two tensors for {part}: {sources[part][expert]} and {name}")
-            sources[part][expert] = name
-    tensors = [_tensor(place, found, settings) for place, found in sources.items()]
+        for place, expert, view in found:
+            if expert in sources.setdefault(place, {}):
+                raise ModelError(f"two tensors for {place}: {sources[place][expert]} and {name}")
+            sources[place][expert] = name
+            if view:
+                views[place] = view
+    tensors = [
+        _tensor(place, found, settings, views.get(place)) for place, found in sources.items()
+    ]
     for name, values in frequency_factors(settings).items():
         tensors.append(MappedTensor(name, (), constant=values))
     _check_complete({tensor.name for tensor in tensors}, settings)
@@ -149,94 +158,30 @@ def adjacent_pairs(weight: np.ndarray, heads: int) -> np.ndarray:
 
 # --- names
 
-ADJACENT = (
-    "llama",
-    "smollm3",
-    "granite",
-    "granitehybrid",
-)  # architectures whose files hold adjacent pairs
-
-_OUTSIDE = {
-    "embed_tokens.weight": "token_embd.weight",
-    "norm.weight": "output_norm.weight",
-    "embedding_norm.weight": "token_embd_norm.weight",
-    "lm_head.weight": "output.weight",
-}
-_IN_LAYER = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.qkv_proj": "attn_qkv",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.gate_up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.gate": "ffn_gate_inp",
-}
-# Gemma norms what leaves a part, too; there "post attention" means just that.
-_IN_GEMMA_LAYER = _IN_LAYER | {
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-_EXPERT = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps"}
-
-_LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)\.(weight|bias)")
-_NAMELESS = re.compile(r"layers\.(\d+)\.(.+)")  # numbers that are neither weight nor bias
-_EXPERT_NAME = re.compile(r"mlp\.experts\.(\d+)\.(\w+)")
-_PREFIX = re.compile(r"^(language_model\.model\.|model\.language_model\.|language_model\.|model\.)")
-_IGNORED = re.compile(
-    r"(^|\.)(vision_tower|vision_model|visual|multi_modal_projector|mtp)\.|\.inv_freq$"
-)
+ADJACENT = ("llama", "smollm3", "granite", "granitehybrid", "mistral3")  # pairs in their files
 
 
-def _target(name: str, architecture: str) -> tuple[str, int] | None:
-    """The GGUF name of a tensor and, if it is one expert's, which; None if it is not needed."""
-    if _IGNORED.search(name):
-        return None
-    short = _PREFIX.sub("", name)
-    if short in _OUTSIDE:
-        return _OUTSIDE[short], 0
-    found = _LAYER_NAME.fullmatch(short)
-    if found:
-        layer, part, kind = found.groups()
-        expert = _EXPERT_NAME.fullmatch(part)
-        if expert and expert[2] in _EXPERT:
-            return f"blk.{layer}.{_EXPERT[expert[2]]}.{kind}", int(expert[1])
-        known = _IN_GEMMA_LAYER if architecture.startswith("gemma") else _IN_LAYER
-        known = known | IN_RECURRENT_LAYER.get(architecture, {})
-        if part in known:
-            return f"blk.{layer}.{known[part]}.{kind}", 0
-    found = _NAMELESS.fullmatch(short)
-    if found and (place := IN_RECURRENT_LAYER.get(architecture, {}).get(found[2])):
-        return f"blk.{found[1]}.{place}", 0
-    raise UnsupportedModelError(
-        f"the checkpoint has a tensor {name!r}, which {architecture} has no place for"
-    )
-
-
-def _tensor(place: str, found: dict[int, str], settings: CheckpointSettings) -> MappedTensor:
-    ordered = tuple(found[n] for n in sorted(found))
-    wanted = settings.experts if place.endswith("_exps.weight") else 1
-    if sorted(found) != list(range(wanted)):
-        raise ModelError(f"{place} needs {wanted} tensors, the checkpoint has {len(found)} of them")
+def _tensor(
+    place: str, found: dict[int | None, str], settings: CheckpointSettings, view: View | None
+) -> MappedTensor:
+    numbers = sorted(n for n in found if n is not None)
+    if None not in found and numbers != list(range(settings.experts)):
+        count, wanted = len(found), settings.experts
+        raise ModelError(f"{place} needs {wanted} tensors, the checkpoint has {count} of them")
+    ordered = tuple(found[n] for n in numbers) or (found[None],)
     heads = 0
     if settings.architecture in ADJACENT:
         part = place.split(".")[-2]
         heads = {"attn_q": settings.heads, "attn_k": settings.kv_heads}.get(part, 0)
-    adds = settings.architecture.startswith("gemma") or settings.delta is not None
+    adds = settings.architecture in ("gemma2", "gemma3") or settings.delta is not None
     plus_one = adds and place.endswith("norm.weight") and not place.endswith("ssm_norm.weight")
-    return MappedTensor(place, ordered, heads, plus_one, changes_of(place, settings))
+    change = change_of(place, settings)
+    return MappedTensor(place, ordered, heads, plus_one, view=view, change=change)
 
 
 def _check_complete(have: set[str], settings: CheckpointSettings) -> None:
     """Whether every layer has what the first one of its kind has, and the rest is there."""
-    first: dict[object, set[str]] = {}
+    first: dict[str, set[str]] = {}
     last_norm = "token_embd_norm" if settings.architecture == "lfm2" else "output_norm"
     wanted = {"token_embd.weight", f"{last_norm}.weight"}
     for n in range(settings.layers):

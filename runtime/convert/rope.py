@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from .settings import CheckpointSettings
 
 
+NEVER = 1e30  # what the frequencies of pairs that stay as they are are divided by
+
+
 def rope_settings(c: dict[str, Any], kind: str) -> dict[str, Any]:
     """Rotary settings for `full_attention` or `sliding_attention`, as transformers 5 has them."""
     given = c.get("rope_parameters") or {}
@@ -34,6 +37,10 @@ def rope_settings(c: dict[str, Any], kind: str) -> dict[str, Any]:
 def frequency_factors(s: CheckpointSettings) -> dict[str, np.ndarray]:
     """Tensors of what each rotary frequency is divided by: float32 [rotated / 2], by name."""
     kind, half = s.rope["rope_type"], s.rotated // 2
+    if kind == "proportional":
+        rotated = int(half * float(s.rope.get("partial_rotary_factor", 1.0)))
+        factors = np.where(np.arange(half) < rotated, 1.0, NEVER).astype(np.float32)
+        return {"rope_freqs.weight": factors}
     if kind in ("longrope", "su"):
         out = {}
         for which in ("long", "short"):

@@ -7,16 +7,13 @@ would change the model's answers and cannot be said in GGUF is refused by name.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
-
-import numpy as np
 
 from ...errors import ModelError, UnsupportedModelError
 from .rope import rope_settings
 
-Value = bool | int | float | str | list[bool] | np.ndarray
+Value = bool | int | float | str | list[bool] | list[int]
 
 ARCHITECTURES = {  # `model_type` to `general.architecture`
     "llama": "llama",
@@ -30,6 +27,17 @@ ARCHITECTURES = {  # `model_type` to `general.architecture`
     "gemma3_text": "gemma3",
     "phi3": "phi3",
     "granite": "granite",
+    "qwen3_vl": "qwen3vl",
+    "qwen3_vl_text": "qwen3vl",
+    "qwen3_vl_moe": "qwen3vlmoe",
+    "qwen3_vl_moe_text": "qwen3vlmoe",
+    "mistral3": "mistral3",
+    "ministral3": "mistral3",
+    "olmo2": "olmo2",
+    "olmo3": "olmo2",
+    "gpt_oss": "gpt-oss",
+    "gemma4": "gemma4",
+    "gemma4_text": "gemma4",
     "qwen3_5": "qwen35",
     "qwen3_5_text": "qwen35",
     "lfm2": "lfm2",
@@ -59,7 +67,19 @@ _GEMMA_DEFAULTS: dict[str, dict[str, Any]] = {
         "rope_theta": 1e6,
         "vocab_size": 262208,
     },
+    "gemma4": {
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            "full_attention": {
+                "rope_type": "proportional",
+                "partial_rotary_factor": 0.25,
+                "rope_theta": 1e6,
+            },
+        },
+    },
 }
+MIXTURES = ("qwen3moe", "qwen3vlmoe", "gpt-oss")  # whose layers all have experts
 _PARTIAL = {"qwen35": 0.25}  # of a head's dims that are rotated, where a configuration says nothing
 FULL_ATTENTION_INTERVAL = 4
 SMOLLM3_NO_ROPE = 4  # every fourth layer has none; llama.cpp's files have no key for it
@@ -75,8 +95,9 @@ class CheckpointSettings:
         heads, kv_heads, head_dim: attention's shape; rotated: dims of a head that are rotated.
         experts: of one layer, 0 in a dense model.
         rope: rotary settings of full attention: `rope_theta` and what scales it.
+        kinds: of each layer, whose tensors are those of the first one of its kind; empty: one.
+        unread: tensors that a checkpoint may hold and nobody reads.
         metadata: keys and values of the file, without `general.*` and the tokenizer's.
-        kinds: of each layer, where they differ in what tensors they have.
         delta: heads of the gated delta rule, if there is one: of keys and of values, and the dims
             of each.
         groups: of Mamba-2, if there is one.
@@ -91,7 +112,8 @@ class CheckpointSettings:
     experts: int
     rope: dict[str, Any]
     metadata: dict[str, Value] = field(default_factory=dict)
-    kinds: Sequence[str] = ()
+    kinds: list[str] = field(default_factory=list)
+    unread: set[str] = field(default_factory=set)
     delta: tuple[int, int, int, int] | None = None
     groups: int = 0
 
@@ -119,6 +141,8 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
     kv_heads = int(c.get("num_key_value_heads") or heads)
     rope = rope_settings(c, "full_attention")
     partial = float(rope.get("partial_rotary_factor", _PARTIAL.get(architecture, 1.0)) or 1.0)
+    if rope["rope_type"] == "proportional":  # see `frequency_factors`
+        partial = 1.0
     s = CheckpointSettings(
         architecture=architecture,
         layers=_whole(c, "num_hidden_layers"),
@@ -126,7 +150,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         kv_heads=kv_heads,
         head_dim=head_dim,
         rotated=int(head_dim * partial),
-        experts=_whole(c, "num_experts") if architecture == "qwen3moe" else 0,
+        experts=_whole(c, "num_experts") if architecture in MIXTURES else 0,
         rope=rope,
     )
     if c.get("hidden_act", c.get("hidden_activation")) not in (None, *_ACTIVATIONS[architecture]):
@@ -157,6 +181,7 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(ARCHITECTURES.values(), ("silu", "swish")),
     "gemma2": ("gelu_pytorch_tanh",),
     "gemma3": ("gelu_pytorch_tanh",),
+    "gemma4": ("gelu_pytorch_tanh",),
 }
 
 
@@ -204,19 +229,38 @@ def _add_scaling(s: CheckpointSettings, c: dict[str, Any]) -> None:
         return
     if kind in ("longrope", "su") and a == "phi3":
         return  # see `_add_phi3`
+    if kind == "proportional" and a == "gemma4":
+        return
     if kind not in ("linear", "yarn"):
         _refuse(c, "rope scaling", kind)
     s.metadata[key("type")] = kind
     s.metadata[key("factor")] = float(rope["factor"])
     if kind == "yarn":
-        for name in ("mscale", "mscale_all_dim", "attention_factor"):
-            if rope.get(name) is not None:
-                _refuse(c, f"rope scaling's {name}", rope[name])
+        if bool(rope.get("truncate", True)) != (a != "gpt-oss"):
+            _refuse(c, "rope scaling's truncate", rope.get("truncate", True))
+        _add_magnitude(s, c)
         original = rope.get("original_max_position_embeddings") or c["max_position_embeddings"]
         s.metadata[key("original_context_length")] = int(original)
         for name in ("beta_fast", "beta_slow"):
             if rope.get(name) is not None:
                 s.metadata[key(f"yarn_{name}")] = float(rope[name])
+
+
+def _add_magnitude(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    """What YaRN multiplies cos and sin by, where it is not the usual 1 + 0.1 ln(factor)."""
+    a, rope = s.architecture, s.rope
+    if a == "mistral3":
+        if rope.get("mscale", 1.0) != 1.0:
+            _refuse(c, "rope scaling's mscale", rope["mscale"])
+        key = f"{a}.rope.scaling.yarn_log_multiplier"
+        s.metadata[key] = float(rope.get("mscale_all_dim") or 0.0)
+    else:
+        for name in ("mscale", "mscale_all_dim"):
+            if rope.get(name) is not None:
+                _refuse(c, f"rope scaling's {name}", rope[name])
+    given, usual = rope.get("attention_factor"), 1 + 0.1 * math.log(max(1.0, rope["factor"]))
+    if given is not None and abs(given / usual - 1) > 1e-6:
+        s.metadata[f"{a}.rope.scaling.attn_factor"] = float(given / usual)
 
 
 # --- what only one architecture has
@@ -245,13 +289,99 @@ def _add_smollm3(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 def _add_qwen3moe(s: CheckpointSettings, c: dict[str, Any]) -> None:
     _no_window(s, c)
-    if not c.get("norm_topk_prob"):
+    a = s.architecture
+    if not c.get("norm_topk_prob", a == "qwen3vlmoe"):
         _refuse(c, "norm_topk_prob", c.get("norm_topk_prob"))
     if c.get("mlp_only_layers") or c.get("decoder_sparse_step", 1) != 1:
         _refuse(c, "mlp_only_layers", c.get("mlp_only_layers"))
-    s.metadata["qwen3moe.expert_count"] = _whole(c, "num_experts")
-    s.metadata["qwen3moe.expert_used_count"] = _whole(c, "num_experts_per_tok")
-    s.metadata["qwen3moe.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
+    s.metadata[f"{a}.expert_count"] = _whole(c, "num_experts")
+    s.metadata[f"{a}.expert_used_count"] = _whole(c, "num_experts_per_tok")
+    s.metadata[f"{a}.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
+
+
+def _add_qwen3vl(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    if s.architecture == "qwen3vlmoe":
+        _add_qwen3moe(s, c)
+    sections = [int(n) for n in s.rope.get("mrope_section") or []]
+    s.metadata[f"{s.architecture}.rope.dimension_sections"] = (sections + [0] * 4)[:4]
+    seen = (c.get("vision_config") or {}).get("deepstack_visual_indexes") or []
+    s.metadata[f"{s.architecture}.n_deepstack_layers"] = len(seen)
+
+
+def _add_mistral3(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    if c.get("sliding_window"):
+        s.metadata["mistral3.attention.sliding_window"] = int(c["sliding_window"])
+    if s.rope.get("llama_4_scaling_beta"):
+        rate = float(s.rope["llama_4_scaling_beta"])
+        s.metadata["mistral3.attention.temperature_scale"] = rate
+
+
+def _add_olmo2(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    if c["model_type"] != "olmo3" or not c.get("sliding_window"):
+        return
+    near = rope_settings(c, "sliding_attention")
+    if near["rope_type"] != "default":
+        _refuse(c, "rope scaling of sliding attention", near["rope_type"])
+    s.metadata["olmo2.attention.sliding_window"] = int(c["sliding_window"])
+    s.metadata["olmo2.attention.sliding_window_pattern"] = _slides(s, c, 4)
+
+
+def _add_gpt_oss(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    for key, usual in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):
+        if c.get(key, usual) != usual:
+            _refuse(c, key, c[key])
+    m = s.metadata
+    m["gpt-oss.attention.sliding_window"] = _whole(c, "sliding_window")
+    m["gpt-oss.attention.sliding_window_pattern"] = _slides(s, c, 2)
+    m["gpt-oss.expert_count"] = s.experts
+    m["gpt-oss.expert_used_count"] = _whole(c, "num_experts_per_tok")
+    m["gpt-oss.expert_feed_forward_length"] = _whole(c, "intermediate_size")
+
+
+def _slides(s: CheckpointSettings, c: dict[str, Any], period: int) -> list[bool]:
+    """Which layers see a window; all but the last of `period`, if nothing is said."""
+    if c.get("layer_types"):
+        return [kind == "sliding_attention" for kind in c["layer_types"]]
+    return [(n + 1) % period != 0 for n in range(s.layers)]
+
+
+def _add_gemma4(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    if c.get("use_bidirectional_attention") == "all":
+        _refuse(c, "use_bidirectional_attention", "all")
+    slides, m, a = _slides(s, c, 6), s.metadata, "gemma4.attention."
+    slides[-1] = False
+    near = rope_settings(c, "sliding_attention")
+    if near["rope_type"] != "default":
+        _refuse(c, "rope scaling of sliding attention", near["rope_type"])
+    each = c.get("per_layer_config") or {}
+    full = {} if all(slides) else each.get(str(slides.index(False))) or {}
+    wide = int(c.get("global_head_dim") or full.get("head_dim") or 512)
+    k_is_v = bool(c.get("attention_k_eq_v"))
+    few = (c.get("num_global_key_value_heads") if k_is_v else None) or s.kv_heads
+    few = int(full.get("num_key_value_heads") or few)
+    shared, s.rotated = int(c.get("num_kv_shared_layers") or 0), wide
+    m[f"{a}key_length"] = m[f"{a}value_length"] = wide
+    m[f"{a}key_length_swa"] = m[f"{a}value_length_swa"] = s.head_dim
+    m["gemma4.rope.dimension_count"], m["gemma4.rope.dimension_count_swa"] = wide, s.head_dim
+    m["gemma4.rope.freq_base_swa"] = float(near["rope_theta"])
+    m[f"{a}sliding_window"], m[f"{a}sliding_window_pattern"] = _whole(c, "sliding_window"), slides
+    m[f"{a}head_count_kv"] = [s.kv_heads if slide else few for slide in slides]
+    m[f"{a}shared_kv_layers"] = shared
+    m["gemma4.embedding_length_per_layer_input"] = int(c.get("hidden_size_per_layer_input") or 0)
+    first, ffn = s.layers - shared, _whole(c, "intermediate_size")
+    if c.get("use_double_wide_mlp"):
+        m["gemma4.feed_forward_length"] = [ffn * (1 + (n >= first)) for n in range(s.layers)]
+    if c.get("final_logit_softcapping"):
+        m["gemma4.final_logit_softcapping"] = float(c["final_logit_softcapping"])
+    if c.get("enable_moe_block"):
+        m["gemma4.expert_count"] = _whole(c, "num_experts")
+        m["gemma4.expert_used_count"] = _whole(c, "top_k_experts")
+        m["gemma4.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
+    for n, slide in enumerate(slides):
+        s.kinds.append(f"{slide} {n >= first}")
+        if n >= first:  # its keys are another layer's
+            parts = ("attn_k", "attn_v", "attn_k_norm")
+            s.unread |= {f"blk.{n}.{part}.weight" for part in parts}
 
 
 def _add_gemma2(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -304,10 +434,9 @@ def _add_phi3(s: CheckpointSettings, c: dict[str, Any]) -> None:
         s.metadata["phi3.rope.scaling.attn_factor"] = float(given or factor)
 
 
-def _kv_heads_by_layer(s: CheckpointSettings) -> np.ndarray:
+def _kv_heads_by_layer(s: CheckpointSettings) -> list[int]:
     """KV heads of each layer; 0: it does not attend."""
-    heads = [s.kv_heads if kind in ("full_attention", "attention") else 0 for kind in s.kinds]
-    return np.array(heads, np.int32)
+    return [s.kv_heads if kind in ("full_attention", "attention") else 0 for kind in s.kinds]
 
 
 def _add_lfm2(s: CheckpointSettings, c: dict[str, Any]) -> None:
@@ -371,7 +500,7 @@ def _add_qwen35(s: CheckpointSettings, c: dict[str, Any]) -> None:
     if s.kinds != usual:
         m[f"{a}.attention.recurrent_layers"] = [kind == "linear_attention" for kind in s.kinds]
     sections = s.rope.get("mrope_section") or [11, 11, 10]
-    m[f"{a}.rope.dimension_sections"] = np.array([*sections, 0][:4], np.int32)
+    m[f"{a}.rope.dimension_sections"] = [*sections, 0][:4]
     if c.get("attention_bias"):
         _refuse(c, "attention_bias", True)
 
@@ -389,4 +518,10 @@ _ADD = {
     "gemma3": _add_gemma3,
     "phi3": _add_phi3,
     "granite": _add_granite,
+    "qwen3vl": _add_qwen3vl,
+    "qwen3vlmoe": _add_qwen3vl,
+    "mistral3": _add_mistral3,
+    "olmo2": _add_olmo2,
+    "gpt-oss": _add_gpt_oss,
+    "gemma4": _add_gemma4,
 }

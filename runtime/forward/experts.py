@@ -7,6 +7,7 @@ the chosen experts, one expert after the other, are cut into one stream for each
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,8 +17,30 @@ from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ..weights.loader import Matrix
-from .graph import CHUNKS, ONE, TOKENS, GraphBuilder
+from .graph import CHUNKS, ONE, PAIRS, TOKENS, GraphBuilder
 from .tensors import Activation, QuantizedActivation
+
+PARTS = 4  # of a row, among which threads share the few pairs of a decode
+LINE = 16  # float32 of a cache line
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingSpec:
+    """How a token's experts are chosen and weighted: see `jit/kernels/moe.py`.
+
+    Attributes:
+        used: experts of one token.
+        gating: how scores become likelihoods; normalized: whether weights have the sum 1.
+        scale: what weights are multiplied by then.
+        groups, groups_used: equal groups of experts, and how many of them are chosen from.
+    """
+
+    used: int
+    gating: moe.Gating = "softmax"
+    normalized: bool = True
+    scale: float = 1.0
+    groups: int = 1
+    groups_used: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,67 +49,184 @@ class Routing:
 
     Attributes:
         used: experts of one token.
-        weights: float32 [tokens, used].
+        ids, weights: int32 and float32 [tokens, used].
         lists: active experts, where the pairs of each start, the pairs.
         units: int64 [3], of the products by gate_up and by down; then the distinct experts.
     """
 
     used: int
+    ids: np.ndarray | PerThread
     weights: np.ndarray | PerThread
     lists: tuple[np.ndarray | PerThread, np.ndarray, np.ndarray]
     units: np.ndarray
 
 
-def route(g: GraphBuilder, scores: Activation, used: int, gate_up: Matrix, down: Matrix) -> Routing:
-    """Choose each token's `used` experts by `scores`; gate_up, down: what they will be used for."""
-    experts, most = scores.width, g.most_tokens * used
+def route(
+    g: GraphBuilder,
+    scores: Activation,
+    how: RoutingSpec,
+    gate_up: Matrix,
+    down: Matrix,
+    *,
+    biases: np.ndarray | None = None,
+    corrections: np.ndarray | None = None,
+    expert_scales: np.ndarray | None = None,
+) -> Routing:
+    """Choose each token's experts by `scores`; gate_up, down: what they will be used for.
+
+    biases: added to scores; corrections: to likelihoods, for the choice alone; expert_scales: what
+    an expert's weights are multiplied by. float32 [padded(experts)] each.
+    """
+    experts, used = scores.width, how.used
+    most = g.most_tokens * used
     g.pairs = used
     units = aligned(8, np.int64)[:3]
     g.experts_hit.append(units[2:])
-    kernel = spec(moe.route, experts=experts, used=used)
+    ids, weights = _choose(g, "route", scores, how, biases, corrections, expert_scales)
     if g.decode:
-        ids, weights = _own(g, "expert_ids", used + 1, np.int32), _own(g, "expert_weights", used)
-        args = [scores.data, scores.stride, ids, weights]
-        g.tape.op("route", kernel, args, g.units(TOKENS), mode=REPLICATED, barrier=False)
         # One pair for each expert, in the order of the slots.
         starts, pairs = (_counting(n) for n in (used + 1, used))
         units[:2] = used * gate_up.units, used * down.units
-        return Routing(used, weights, (ids, starts, pairs), units)
-    ids = g.buffers.get("expert_ids", most, 1, np.int32)
-    weights = g.buffers.get("expert_weights", most, 1)
-    args = [scores.data, scores.stride, ids, weights]
-    g.tape.op("route", kernel, args, g.units(TOKENS), mode=DYNAMIC, chunk=8)
+        return Routing(used, ids, weights, (ids, starts, pairs), units)
+    assert isinstance(ids, np.ndarray)
     active = g.buffers.get("active_experts", experts + 1, 1, np.int32)
     starts = g.buffers.get("expert_starts", experts + 1, 1, np.int32)
     pairs = g.buffers.get("expert_pairs", most, 1, np.int32)
     args = [ids, g.units(TOKENS), active, starts, pairs, units, gate_up.units, down.units]
     g.tape.op("group", spec(moe.group, experts=experts, used=used), args, g.units(ONE))
-    return Routing(used, weights, (active, starts, pairs), units)
+    return Routing(used, ids, weights, (active, starts, pairs), units)
 
 
-def silu_mul(
-    g: GraphBuilder, w: Matrix, h: QuantizedActivation, to: Routing, name: str
+def _choose(
+    g: GraphBuilder,
+    name: str,
+    scores: Activation,
+    how: RoutingSpec,
+    biases: np.ndarray | None = None,
+    corrections: np.ndarray | None = None,
+    expert_scales: np.ndarray | None = None,
+) -> tuple[np.ndarray | PerThread, np.ndarray | PerThread]:
+    """Ids and weights of each token's experts; in decode every thread has its own."""
+    given = {"biased": biases, "corrected": corrections, "scaled": expert_scales}
+    sizes: dict[str, Any] = {key: True for key, values in given.items() if values is not None}
+    usual = RoutingSpec(how.used)
+    for key in ("gating", "normalized", "groups", "groups_used"):
+        if getattr(how, key) != getattr(usual, key):
+            sizes[key] = getattr(how, key)
+    kernel = spec(moe.route, experts=scores.width, used=how.used, **sizes)
+    unread = np.zeros(1, np.float32)
+    extra = [unread if values is None else values for values in given.values()]
+    used, most = how.used, g.most_tokens * how.used
+    if g.decode:
+        mine = _own(g, f"{name}.ids", used + 1, np.int32), _own(g, f"{name}.weights", used)
+        args = [scores.data, scores.stride, *mine, *extra, float(how.scale)]
+        g.tape.op(name, kernel, args, g.units(TOKENS), mode=REPLICATED, barrier=False)
+        return mine
+    ids = g.buffers.get(f"{name}.ids", most, 1, np.int32)
+    weights = g.buffers.get(f"{name}.weights", most, 1)
+    args = [scores.data, scores.stride, ids, weights, *extra, float(how.scale)]
+    g.tape.op(name, kernel, args, g.units(TOKENS), mode=DYNAMIC, chunk=8)
+    return ids, weights
+
+
+def gated(
+    g: GraphBuilder,
+    w: Matrix,
+    h: QuantizedActivation,
+    to: Routing,
+    gate: Literal["silu", "gelu"],
+    name: str,
 ) -> Activation:
-    """silu(gate h) * (up h) of each token's experts: a row for each pair."""
-    y = g.row(name, w.rows, to.used)
+    """gate(gate h) * (up h) of each token's experts: a row for each pair."""
+    y, units = g.row(name, w.rows, to.used), to.units[:1]
     if w.up is None:
-        _product(g, name, w, h, y, to, "silu_mul", to.units[:1], share=to.used)
+        fused = "silu_mul" if gate == "silu" else "gelu_mul"
+        _product(g, name, w, h, y, to, fused, units, share=to.used)
     else:
-        _product(g, f"{name}.gate", w, h, y, to, "store", to.units[:1], share=to.used)
-        _product(g, name, w.up, h, y, to, "after_silu", to.units[:1], share=to.used)
+        after = "after_silu" if gate == "silu" else "after_gelu"
+        _product(g, f"{name}.gate", w, h, y, to, "store", units, share=to.used)
+        _product(g, name, w.up, h, y, to, after, units, share=to.used)
     return y
 
 
+def clamped(
+    g: GraphBuilder,
+    matrices: tuple[Matrix, Matrix],
+    biases: tuple[np.ndarray, np.ndarray],
+    h: QuantizedActivation,
+    to: Routing,
+    alpha: float,
+    limit: float,
+    name: str,
+) -> Activation:
+    """`clamped_glu` of gate h and up h of each token's experts: a row for each pair.
+
+    biases: float32 [experts, padded(rows)], of the gate and of up.
+    """
+    rows = [g.row(f"{name}.{part}", matrices[0].rows, to.used) for part in ("gate", "up")]
+    for w, y, part in zip(matrices, rows, ("gate", "up"), strict=True):
+        _product(g, f"{name}.{part}", w, h, y, to, "store", to.units[:1], share=to.used)
+    gate, up = rows
+    parts = PARTS if g.decode and gate.stride % (PARTS * LINE) == 0 else 1
+    units = g.units(PAIRS)
+    if parts > 1:
+        units = aligned(8, np.int64)[:1]
+        units[0] = to.used * parts
+    args = [gate.data, up.data, *biases, to.ids, gate.stride, parts, float(alpha), float(limit)]
+    g.tape.op(name, spec(moe.clamped_glu), args, units)
+    return gate
+
+
 def add(
-    g: GraphBuilder, x: Activation, w: Matrix, y: QuantizedActivation, to: Routing, name: str
+    g: GraphBuilder,
+    x: Activation,
+    w: Matrix,
+    y: QuantizedActivation,
+    to: Routing,
+    name: str,
+    biases: np.ndarray | None = None,
 ) -> None:
-    """x += the weighted sum of w y over each token's experts."""
+    """x += the weighted sum of w y over each token's experts; biases: float32 [experts, width]."""
+    _sum(g, x, w, y, to, name, biases, add=True)
+
+
+def total(g: GraphBuilder, w: Matrix, y: QuantizedActivation, to: Routing, name: str) -> Activation:
+    """The weighted sum of w y over each token's experts."""
+    out = g.row(f"{name}_total", w.rows)
+    _sum(g, out, w, y, to, name, None, add=False)
+    return out
+
+
+def _sum(
+    g: GraphBuilder,
+    x: Activation,
+    w: Matrix,
+    y: QuantizedActivation,
+    to: Routing,
+    name: str,
+    biases: np.ndarray | None,
+    *,
+    add: bool,
+) -> None:
     out = g.row(f"{name}_each", w.rows, to.used)
     _product(g, name, w, y, out, to, "store", to.units[1:2], share=1)
     lanes = g.target.lanes
     width = -(-x.width // lanes) * lanes
-    args = [x.data, out.data, to.weights, x.stride, out.stride, width]
-    g.tape.op(f"{name}_sum", spec(moe.combine, used=to.used), args, g.units(TOKENS))
+    form: dict[str, Any] = {} if add else {"add": False}
+    if biases is not None:
+        form["biased"], width = True, biases.shape[1]
+    unread = np.zeros(1, np.float32) if biases is None else biases
+    args = [x.data, out.data, to.weights, x.stride, out.stride, width, to.ids, unread]
+    g.tape.op(f"{name}_sum", spec(moe.combine, used=to.used, **form), args, g.units(TOKENS))
+
+
+def add_gated(g: GraphBuilder, x: Activation, y: Activation, score: Activation, name: str) -> None:
+    """x += sigmoid(score) y; score: one number a token."""
+    ids, weights = _choose(g, f"{name}_gate", score, RoutingSpec(1, "sigmoid", False))
+    width = -(-x.width // g.target.lanes) * g.target.lanes
+    unread = np.zeros(1, np.float32)
+    args = [x.data, y.data, weights, x.stride, y.stride, width, ids, unread]
+    g.tape.op(f"{name}_sum", spec(moe.combine, used=1), args, g.units(TOKENS))
 
 
 def _product(

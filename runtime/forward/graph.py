@@ -29,7 +29,6 @@ from ...jit.kernels.batch import (
     describe,
     describe_runs,
 )
-from ...jit.kernels.kvcache import layer_offsets
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
 from ...jit.targets import CpuTarget
@@ -43,6 +42,7 @@ from .tensors import (
     HeadShape,
     QuantizedActivation,
     QuantizedRows,
+    Temperature,
     Workspace,
     padded,
 )
@@ -52,6 +52,30 @@ TOKENS, OUT_COUNT, ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(5)
 ONE, PARTS, PAIRS, CAP_UNITS = range(5, 9)
 STATE_SLOTS = 16
 CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
+
+
+class Tiling:
+    """The tiles of a pass for heads of one shape, and the units of their kernels.
+
+    Attributes:
+        rows, tiles: as `jit/kernels/batch.py` has them; rope_units, units: int64 [1].
+    """
+
+    def __init__(
+        self, heads: HeadShape, rows: np.ndarray, tiles: np.ndarray, *units: np.ndarray
+    ) -> None:
+        self.heads, self.rows, self.tiles = heads, rows, tiles
+        self.rope_units, self.units = units
+
+    def set(self, spans: Sequence[Span], tokens: int) -> None:
+        """The pass computes the rows of `spans`, `tokens` of them."""
+        kv_heads, made = self.heads.kv_heads, 1
+        if len(self.tiles) > 1:
+            places = [(span.start, len(span.ids), span.table) for span in spans]
+            size = attention.token_tile(self.heads.group)
+            made = describe(self.rows, self.tiles, places, size)
+        self.rope_units[0] = -(-tokens // rope.TOKENS) * kv_heads
+        self.units[0] = made * kv_heads
 
 
 class GraphBuilder:
@@ -84,11 +108,17 @@ class GraphBuilder:
         self.ids = aligned(max(16, most_tokens), np.int32)
         self.rows = aligned((most_tokens, ROW_SLOTS), np.int64)
         self.tiles = aligned((most_tokens, TILE_SLOTS), np.int64)
-        self.runs = aligned((most_tokens, TILE_SLOTS), np.int64)
-        self._run_units: dict[int, np.ndarray] = {}  # of ops that share out each run, or row
-        self._row_units: dict[int, np.ndarray] = {}
         self.wanted = aligned(max(16, most_tokens), np.int32)
         self._tile = attention.token_tile(heads.group)
+        usual = Tiling(
+            heads, self.rows, self.tiles, self.units(ROPE_UNITS), self.units(ATTENTION_UNITS)
+        )
+        self.tilings = {heads: usual}  # by shape of heads
+        self._others: list[Tiling] = []  # those that are not usual
+        self._temperatures: dict[Temperature, np.ndarray] = {}
+        self._multiples: dict[int, np.ndarray] = {}  # of the tokens, as units
+        self.runs = aligned((most_tokens, TILE_SLOTS), np.int64)
+        self._run_multiples: dict[int, np.ndarray] = {}  # of the runs
         # Plain memory views: a number of their own costs a third of what one of numpy's does.
         self._fast = tuple(
             x.reshape(-1).data for x in (self.state, self.rows, self.tiles, self.ids)
@@ -118,16 +148,15 @@ class GraphBuilder:
         state[PAIRS] = tokens * self.pairs
         for count in self.experts_hit:
             count[0] = 0
-        for each, units in self._row_units.items():
-            units[0] = tokens * each
-        if self._run_units:
-            self._set_runs(spans)
-
-    def _set_runs(self, spans: Sequence[Span]) -> None:
-        places = [(span.start, len(span.ids), span.table) for span in spans]
-        runs = describe_runs(self.runs, places)
-        for each, units in self._run_units.items():
-            units[0] = runs * each
+        for tiling in self._others:
+            tiling.set(spans, tokens)
+        for parts, units in self._multiples.items():
+            units[0] = tokens * parts
+        if self._run_multiples:
+            places = [(span.start, len(span.ids), span.table) for span in spans]
+            runs = describe_runs(self.runs, places)
+            for parts, units in self._run_multiples.items():
+                units[0] = runs * parts
 
     def _one_row(self, span: Span) -> tuple[int, int, int]:
         """The descriptor of one row: the other slots are zeros for good."""
@@ -174,20 +203,23 @@ class GraphBuilder:
         scale: float = 1.0,
         *,
         replicated: bool = False,
+        name: str = "",
     ) -> Activation:
         """Rows of the embedding table for the ids of this pass, times `scale`.
 
         `replicated`: in decode every thread gets them for itself, for a model that adds to them by
-        `add_norm` only: what is done to them needs no barrier then.
+        `add_norm` only: what is done to them needs no barrier then. `name`: of a table that is not
+        what x begins with.
         """
         form = embed.FORMATS[matrix_format]
         replicated = replicated and self.decode
-        x = self.row("x", width, replicated=replicated)
+        x = self.row(name or "x", width, replicated=replicated)
         blocks = width // form.block
         args = [table, self.ids, x.data, blocks * form.file_bytes, blocks, x.stride]
         kernel = spec(embed.embed, fmt=matrix_format, **({"scale": scale} if scale != 1 else {}))
         mode = REPLICATED if replicated else STATIC
-        self.tape.op("embed", kernel, args, self.units(TOKENS), mode=mode, barrier=not replicated)
+        label, units = name or "embed", self.units(TOKENS)
+        self.tape.op(label, kernel, args, units, mode=mode, barrier=not replicated)
         return x
 
     def norm(
@@ -233,81 +265,153 @@ class GraphBuilder:
         return out
 
     def add_norm(
-        self, x: Activation, y: Activation, weight: np.ndarray, eps: float, name: str
+        self,
+        x: Activation,
+        y: Activation,
+        weight: np.ndarray,
+        eps: float,
+        name: str,
+        scale: float = 1.0,
     ) -> None:
-        """x += rmsnorm(y). In prefill the next op must share out the tokens as this one does."""
-        replicated = isinstance(x.data, PerThread)
+        """x = scale (x + rmsnorm(y)). In prefill the next op shares out the tokens as this one."""
         width = -(-y.width // ALIGN) * ALIGN
-        args = [x.data, y.data, weight, x.stride, y.stride, y.width, width, float(eps)]
+        args = [x.data, y.data, weight, x.stride, y.stride, y.width, width, float(eps), scale]
+        kernel = spec(activations.add_norm, **({"scaled": True} if scale != 1 else {}))
+        self._by_tokens(name, kernel, args, isinstance(x.data, PerThread))
+
+    def add_norms(
+        self, x: Activation, y: Activation, weight: np.ndarray, eps: float, name: str, scale: float
+    ) -> None:
+        """The same for each of the parts, as wide as `weight`, that x and y are made of."""
+        width = len(weight)
+        assert x.stride == y.stride == x.width, name
+        assert x.width % width == width % ALIGN == 0, name
+        args = [x.data, y.data, weight, width, width, width, width, float(eps), scale]
+        kernel = spec(activations.add_norm, scaled=True)
+        self.tape.op(name, kernel, args, self.units_of_rows(x.width // width))
+
+    def gelu_times(self, x: Activation, y: Activation, name: str) -> None:
+        """x = gelu(x) * y."""
+        args = [x.data, y.data, x.stride, y.stride, padded(x.width)]
+        self.tape.op(name, spec(activations.gelu_times), args, self.units(TOKENS))
+
+    def add_bias(self, x: Activation, bias: np.ndarray, name: str) -> None:
+        """x += bias, float32 [padded(width)]. The next op shares out the tokens as this one."""
+        args = [x.data, bias, x.stride, padded(x.width)]
+        self._by_tokens(name, spec(activations.add_bias), args, isinstance(x.data, PerThread))
+
+    def rmsnorm(self, x: Activation, weight: np.ndarray, eps: float, name: str) -> Activation:
+        """rmsnorm(x) as float32, for other things than products."""
+        form = activations.ActivationFormat("float", 1, 0)
+        data = self._prepare_form(name, x, form, weight, eps, outputs=False, last=True).data
+        if isinstance(data, PerThread):
+            return Activation(PerThread([one.view(np.float32) for one in data.buffers]), x.width)
+        return Activation(data.view(np.float32), x.width)
+
+    def _by_tokens(self, name: str, kernel: Spec, args: list[Any], replicated: bool) -> None:
+        """An op on each token, after which nobody meets."""
         mode = REPLICATED if replicated else STATIC
-        kernel = spec(activations.add_norm)
         self.tape.op(name, kernel, args, self.units(TOKENS), mode=mode, barrier=False)
 
     def attend(
         self,
         q: Activation,
-        k: Activation,
-        v: Activation,
+        k: Activation | None,
+        v: Activation | None,
         rule: AttentionSpec,
         *,
         norms: tuple[np.ndarray, np.ndarray] | None = None,
         biases: np.ndarray | None = None,
+        sinks: np.ndarray | None = None,
         eps: float = 0.0,
         gated: bool = False,
     ) -> Activation:
         """Rotate q and k, append k and v to the cache, attend.
 
-        `gated`: behind each head's query in q stands what gates its result: attend sigmoid(gate).
         Before that come the biases (of all query heads, keys and values, one after the other) and
-        the norms of q and k, if there are any.
+        the norms of q and k, if there are any. A layer that reads another's cache has no k and v.
+        sinks: float32 [heads]. gated: behind each head's query in q stands what gates its result,
+        attend sigmoid(gate).
         """
-        h, kv = self.heads, self.kv
+        h, kv = rule.heads or self.heads, self.kv
+        assert (k is None) == (v is None) == (rule.source is not None), rule
+        tiling = self._tiling(h)
         sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
         rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
-        k_at, v_at = layer_offsets(kv.format, kv.place(self._layer), h.kv_heads, h.head_dim)
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
         bias = cos if biases is None else biases
-        cache = [BASE, k_at, v_at]
-        rope_args = [q.data, k.data, v.data, q_norm, k_norm, bias, cos, sin, rotated, *cache,
-                     q.stride, k.stride, float(eps), rule.scale, self.units(TOKENS),
-                     self.rows]  # fmt: skip
-        form = {
+        cache = [BASE, *kv.offsets(self._layer if rule.source is None else rule.source)]
+        keys, values = k or q, v or q
+        form: dict[str, Any] = {
             "rotated": 0 if rule.table is None else 2 * cos.shape[1],
             "adjacent": rule.adjacent,
             "bias": biases is not None,
-            **({"gated": True} if gated else {}),
         }
+        if gated:
+            form["gated"] = True
+        if rule.norm_values:
+            form["norm_values"] = True
+        if rule.source is not None:
+            form["store"] = False
+        temperatures = cos
+        if rule.temperature is not None:
+            form["temperature"], temperatures = True, self._factors(rule.temperature)
         # In decode a KV head's attention follows on the thread that rotated it: no barrier.
         self.tape.op(
             "rope",
             spec(rope.rope_store, **sizes, norm=norms is not None, **form),
-            rope_args,
-            self.units(ROPE_UNITS),
+            [q.data, keys.data, values.data, q_norm, k_norm, bias, cos, sin, temperatures, rotated,
+             *cache, q.stride, keys.stride, float(eps), rule.scale, self.units(TOKENS),
+             self.rows],
+            tiling.rope_units,
             barrier=not self.decode,
-        )
+        )  # fmt: skip
         out = self.row("attention", h.heads * h.head_dim)
-        self._attention(sizes, rule, [rotated, *cache], out)
+        self._attention(sizes, rule, [rotated, *cache], out, tiling, sinks)
         if gated:
             kernel = spec(activations.gate_heads, heads=h.heads, dim=h.head_dim)
             args = [out.data, q.data, out.stride, q.stride]
             self.tape.op("attention_gate", kernel, args, self.units_of_rows(h.heads))
         return out
 
+    def _tiling(self, heads: HeadShape) -> Tiling:
+        """The tiles for heads of this shape. Those of one row are alike for all."""
+        if heads not in self.tilings:
+            rows, tiles = self.rows, self.tiles
+            if not self.decode:
+                rows, tiles = aligned(rows.shape, np.int64), aligned(tiles.shape, np.int64)
+            new = Tiling(heads, rows, tiles, *(aligned(8, np.int64)[:1] for _ in range(2)))
+            self.tilings[heads] = new
+            self._others.append(new)
+        return self.tilings[heads]
+
+    def _factors(self, temperature: Temperature) -> np.ndarray:
+        if temperature not in self._temperatures:
+            self._temperatures[temperature] = temperature.factors(self.kv.capacity)
+        return self._temperatures[temperature]
+
     def _attention(
-        self, sizes: dict[str, Any], rule: AttentionSpec, inputs: list[Any], out: Activation
+        self,
+        sizes: dict[str, Any],
+        rule: AttentionSpec,
+        inputs: list[Any],
+        out: Activation,
+        tiling: Tiling,
+        sinks: np.ndarray | None,
     ) -> None:
         """Attention on the queries and the cache of `inputs`."""
-        scratch = self.scratch(
-            "scores", attention.scratch_bytes(self.heads.group, self.heads.head_dim)
-        )
+        h = tiling.heads
+        scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.head_dim))
+        sink, unread = {} if sinks is None else {"sink": True}, self.kv.tables[0][0]
         self.tape.op(
             "attention",
-            spec(attention.attention, **sizes, window=rule.window, cap=rule.cap),
-            [*inputs, out.data, out.stride, scratch, self.tiles],
-            self.units(ATTENTION_UNITS),
+            spec(attention.attention, **sizes, window=rule.window, cap=rule.cap, **sink),
+            [*inputs, out.data, out.stride, scratch, tiling.tiles,
+             unread if sinks is None else sinks],
+            tiling.units,
             mode=STATIC if self.decode else DYNAMIC,
-        )
+        )  # fmt: skip
 
     def logits(
         self,
@@ -365,6 +469,8 @@ class GraphBuilder:
     ) -> QuantizedRows:
         quantize = form.kind != "float"
         if not quantize and weight is None:
+            if not isinstance(x.data, PerThread):
+                self.tape.ops[-1].barrier = True  # products read what others have prepared
             return QuantizedRows(x.data, x.stride)
         width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantize else x.stride
         row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantize else 4 * width
@@ -477,13 +583,13 @@ class GraphBuilder:
     def units(self, slot: int) -> np.ndarray:
         return self.state[slot : slot + 1]
 
-    def units_of_runs(self, each: int) -> np.ndarray:
-        """Units of an op that has `each` of them for each run."""
-        return self._run_units.setdefault(each, aligned(8, np.int64)[:1])
+    def units_of_rows(self, parts: int) -> np.ndarray:
+        """Units of an op on each of so many parts of a row."""
+        return self._multiples.setdefault(parts, aligned(8, np.int64)[:1])
 
-    def units_of_rows(self, each: int) -> np.ndarray:
-        """The same for each row."""
-        return self._row_units.setdefault(each, aligned(8, np.int64)[:1])
+    def units_of_runs(self, parts: int) -> np.ndarray:
+        """The same of a run."""
+        return self._run_multiples.setdefault(parts, aligned(8, np.int64)[:1])
 
     @property
     def state_offset(self) -> int:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
 from ...jit.kernels.batch import STATE_ENTRIES
-from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
+from ...jit.kernels.kvcache import PAGE, KVFormat, layer_bytes, layer_offsets
 from ...jit.pool import aligned
 from ..memory import HUGE_PAGE, Arena
 from .state import COUNTING, Checkpoint, SequenceState, StateLayout
+from .tensors import HeadShape
 
 BASE = aligned(8, np.int64)
 """What page tables are named by their distance from, so that a tape serves every sequence."""
@@ -82,36 +85,47 @@ class KVMemory:
         return 0 if self.budget is None else max(0, self.used + nbytes - self.budget)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KVLayout:
     """What the pages of a model are made of.
 
     Attributes:
         format: ``bf16``, ``q8`` or ``f32``.
+        shapes: of each layer's heads; None: it has no keys and values of its own.
         tables: rotary tables, cos and sin of each: float32 [capacity, rotated dims / 2].
         capacity: positions that a sequence may have, a multiple of 256.
         memory: what all pages of this layout take.
-        cached: numbers of the model's layers that have keys and values; empty: all have.
-        states: what the other layers have instead; None: nothing.
+        states: what layers with a recurrence have instead; None: there are none.
     """
 
     format: KVFormat
-    layers: int
-    kv_heads: int
-    head_dim: int
+    shapes: Sequence[HeadShape | None]
     capacity: int
     tables: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     memory: KVMemory = field(default_factory=KVMemory)
-    cached: tuple[int, ...] = ()
     states: StateLayout | None = None
 
-    def place(self, layer: int) -> int:
-        """Which of the layers of a page is layer `layer` of the model."""
-        return self.cached.index(layer) if self.cached else layer
+    @cached_property
+    def _starts(self) -> list[int]:
+        """Where each layer begins in a page, and where the last one ends."""
+        sizes = [layer_bytes(self.format, h.kv_heads, h.head_dim) if h else 0 for h in self.shapes]
+        return [0, *accumulate(sizes)]
 
     @property
     def page_bytes(self) -> int:
-        return page_bytes(self.format, self.layers, self.kv_heads, self.head_dim)
+        return self._starts[-1]
+
+    @property
+    def position_bytes(self) -> float:
+        """Bytes of keys and values of one position, in all layers."""
+        return self.page_bytes / PAGE
+
+    def offsets(self, layer: int) -> tuple[int, int]:
+        """Byte offsets of a layer's K and V within a page."""
+        h = self.shapes[layer]
+        assert h is not None, f"layer {layer} has no keys and values of its own"
+        k_at, v_at = layer_offsets(self.format, 0, h.kv_heads, h.head_dim)
+        return self._starts[layer] + k_at, self._starts[layer] + v_at
 
 
 class KVCache:
@@ -130,7 +144,7 @@ class KVCache:
         self.format: KVFormat = layout.format
         self.capacity = -(-context // PAGE) * PAGE
         self.page_bytes = layout.page_bytes
-        self.bytes_per_position = self.page_bytes / PAGE
+        self.bytes_per_position = layout.position_bytes
         table = aligned(STATE_ENTRIES + max(8, self.capacity // PAGE), np.int64)
         self.pages = table[STATE_ENTRIES:]
         self.state = None

@@ -19,8 +19,8 @@ from ...jit.kernels.split_kv import attention_partial, attention_reduce, entries
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, STATIC
 from .batch import Span
-from .graph import ATTENTION_UNITS, GraphBuilder
-from .tensors import Activation, AttentionSpec
+from .graph import GraphBuilder, Tiling
+from .tensors import Activation, AttentionSpec, HeadShape
 
 TOKENS = 32  # of a pass at most: more have work for all threads
 MOST_BYTES = 64 << 20  # of parts' results; reserved at once, touched as the KV length grows
@@ -51,8 +51,8 @@ class SplitKVGraph(GraphBuilder):
         least = self.most_tokens * self.heads.heads
         self.most_rows = max(least, min(chunks * least, MOST_BYTES // (self.heads.head_dim * 4)))
         self._most_entries = chunks * self.most_tokens
-        self._parts: dict[int, _Entries] = {}  # by window
-        self._merged = aligned(8, np.int64)[:1]
+        self._parts: dict[tuple[HeadShape, int], _Entries] = {}  # by heads and window
+        self._merged: dict[HeadShape, np.ndarray] = {}
 
     def fits(self, spans: Sequence[Span]) -> bool:
         """Whether a pass has few enough rows, and little enough cache before them."""
@@ -62,35 +62,47 @@ class SplitKVGraph(GraphBuilder):
 
     def set_pass(self, spans: Sequence[Span], panels: np.ndarray | None = None) -> None:
         super().set_pass(spans, panels)
-        heads, kv_heads = self.heads.heads, self.heads.kv_heads
-        tiles = self.tiles[: int(self.state[ATTENTION_UNITS]) // kv_heads]
-        for window, parts in self._parts.items():
-            parts.set(entries_of(tiles, heads, window)[1], kv_heads)
-        self._merged[0] = sum(len(span.ids) for span in spans) * heads
+        for (h, window), parts in self._parts.items():
+            tiling = self.tilings[h]
+            tiles = tiling.tiles[: int(tiling.units[0]) // h.kv_heads]
+            parts.set(entries_of(tiles, h.heads, window)[1], h.kv_heads)
+        for h, merged in self._merged.items():
+            merged[0] = sum(len(span.ids) for span in spans) * h.heads
 
     def _attention(
-        self, sizes: dict[str, Any], rule: AttentionSpec, inputs: list[Any], out: Activation
+        self,
+        sizes: dict[str, Any],
+        rule: AttentionSpec,
+        inputs: list[Any],
+        out: Activation,
+        tiling: Tiling,
+        sinks: np.ndarray | None,
     ) -> None:
         # A head's keys are read by other threads than the one that rotated them.
         self.tape.ops[-1].barrier = True
-        h, window = self.heads, rule.window
+        h, window = tiling.heads, rule.window
+        assert h.heads <= self.heads.heads, "there is room for the parts of the usual heads"
         parts = self.buffers.get("attention.parts", self.most_rows, h.head_dim)
         stats = self.buffers.get("attention.stats", self.most_rows, 4)
         scratch = self.scratch("scores", scratch_bytes(h.group, h.head_dim))
-        if window not in self._parts:
-            self._parts[window] = _Entries(self._most_entries)
-        found = self._parts[window]
+        if (h, window) not in self._parts:
+            self._parts[h, window] = _Entries(self._most_entries)
+            self._merged.setdefault(h, aligned(8, np.int64)[:1])
+        found = self._parts[h, window]
         self.tape.op(
             "attention",
             spec(attention_partial, **sizes, window=window, cap=rule.cap),
-            [*inputs, parts, stats, scratch, self.tiles, found.entries, found.count],
+            [*inputs, parts, stats, scratch, tiling.tiles, found.entries, found.count],
             found.units,
             mode=STATIC if self.decode else DYNAMIC,
         )
         shape = {key: value for key, value in sizes.items() if key != "kv"}
+        if sinks is not None:
+            shape["sink"] = True
         self.tape.op(
             "attention.merge",
             spec(attention_reduce, **shape, window=window),
-            [parts, stats, out.data, out.stride, scratch, self.tiles, self.rows],
-            self._merged,
-        )
+            [parts, stats, out.data, out.stride, scratch, tiling.tiles, tiling.rows,
+             self.kv.tables[0][0] if sinks is None else sinks],
+            self._merged[h],
+        )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,12 +69,28 @@ class HeadShape:
         return self.heads // self.kv_heads
 
 
+class Temperature(NamedTuple):
+    """What the query at position p is multiplied by: 1 + rate ln(1 + floor(p / step))."""
+
+    rate: float
+    step: int
+
+    def factors(self, positions: int) -> np.ndarray:
+        """float32 [positions]."""
+        steps = np.arange(positions, dtype=np.int64) // self.step
+        return (1.0 + self.rate * np.log1p(steps)).astype(np.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
     """How the heads of a layer attend.
 
     Attributes:
         scale: what q k is multiplied by.
+        heads: how many and how wide they are; None: as in most layers.
+        source: the layer whose keys and values it reads in place of its own; None: its own.
+        norm_values: whether values are normed, head by head, without weights.
+        temperature: what queries are multiplied by as positions grow.
         table: which of the session's rotary tables; None: positions are not told.
         adjacent: whether pairs are the dims (2 i, 2 i + 1), as in llama's files, or halves apart.
         window: positions that a token sees, itself among them; 0: all.
@@ -85,6 +102,10 @@ class AttentionSpec:
     adjacent: bool = False
     window: int = 0
     cap: float = 0.0
+    heads: HeadShape | None = None
+    source: int | None = None
+    norm_values: bool = False
+    temperature: Temperature | None = None
 
 
 class Workspace:

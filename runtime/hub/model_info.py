@@ -10,12 +10,16 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...errors import ModelError, TriplepointError
 from ..gguf.file import GGMLType, GGUFFile, MetadataValue
 from ..gguf.header import shown
 
-KV_FORMATS = ("bf16", "q8", "f32")
+if TYPE_CHECKING:
+    from ...jit.kernels.kvcache import KVFormat
+
+KV_FORMATS: tuple[KVFormat, ...] = ("bf16", "q8", "f32")
 
 # The type that most weights have where the name of a mixture does not say it.
 _MIXTURES = {"IQ2_M": "IQ2_S", "IQ3_M": "IQ3_S", "IQ3_XS": "IQ3_S", "MXFP4_MOE": "MXFP4"}
@@ -157,14 +161,13 @@ def _problems(gguf: GGUFFile, architecture: str, types: dict[str, TypeShare]) ->
 def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     from ...jit import targets
     from ...jit.compile import Library, ObjectCache
-    from ...jit.kernels.kvcache import PAGE, page_bytes
     from .. import models
+    from ..forward.kv import KVLayout
     from ..weights.loader import WeightLoader
 
     weights = WeightLoader(gguf, Library(targets.resolve(target), ObjectCache(None)))
-    network = models.build(gguf, weights)
-    h, layers = network.config.heads, len(network.cached)
-    kv_token = {kv: page_bytes(kv, layers, h.kv_heads, h.head_dim) / PAGE for kv in KV_FORMATS}
+    config = models.build(gguf, weights).config
+    kv_token = {kv: KVLayout(kv, config.cached, 0).position_bytes for kv in KV_FORMATS}
     return Memory(weights.packed_bytes, kv_token)
 
 

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from ...errors import ModelError, SettingError
 from ...jit import sigbus, targets
 from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.kernels.attention import token_tile
-from ...jit.kernels.kvcache import PAGE, KVFormat, page_bytes
+from ...jit.kernels.kvcache import PAGE, KVFormat
 from ...jit.pool import Pool
 from .. import memory, models
 from ..config import default_model
@@ -29,7 +30,7 @@ from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
 from ..physics import calibration, register_tiles, thread_sweep
 from ..physics.calibration import Calibration
-from ..physics.costs import ModelCost
+from ..physics.costs import AttentionLayers, ModelCost
 from ..physics.huge_pages import page_gain
 from ..physics.latency_model import Efficiency, Passes
 from ..physics.machine import MachineProfile, physical_cores, profile
@@ -158,20 +159,19 @@ class Engine:
         self.lock = threading.RLock()
         self.speculative = SpeculativeConfig()
         self.pass_latency = PassLatency()
-        self._gguf = gguf  # the embedding table is read from its mapping
+        self._gguf = gguf  # tables of embeddings are read from its mapping
         self._looked, self._faults = 0.0, sigbus.faults()
-        self._mapped = [gguf.held("token_embd.weight").check]
+        self._mapped = [gguf.held(name).check for name in weights.tables]
         if self.weights.check is not None:
             self._mapped.append(self.weights.check)
-        h, capacity = config.heads, -(-self.context // PAGE) * PAGE
+        capacity = -(-self.context // PAGE) * PAGE
         tables = self.network.tables(capacity, self.context)
         room = KVMemory(budget=kv_memory or int(KV_SHARE * memory.available_bytes()))
-        recurrent, cached = self.network.recurrent, self.network.cached
+        recurrent = self.network.recurrent
         states = StateLayout.of((n, part.state_floats) for n, part in recurrent.items())
         self.layout = KVLayout(
-            kv, len(cached), h.kv_heads, h.head_dim, capacity, tables, room,
-            cached=cached, states=states if recurrent else None,
-        )  # fmt: skip
+            kv, config.cached, capacity, tables, room, states if recurrent else None
+        )
         self.tuning = Autotuner(
             pool, self.active_threads, self.contention, self._known(), fixed, pages
         )
@@ -318,19 +318,32 @@ class Engine:
             head_weights=head.parameters,
             body_bytes=sum(m.nbytes for m in body),
             head_bytes=head.nbytes,
-            kv_bytes=page_bytes(self.kv, len(self.network.cached), h.kv_heads, h.head_dim) / PAGE,
+            kv_bytes=self.layout.position_bytes,
             quantized=head.format.quantized,
             int8_cache=self.kv == "q8",
             expert_weights=sum(m.parameters for m in experts),
             expert_bytes=sum(m.nbytes for m in experts),
             experts=self.network.config.experts,
             experts_used=self.network.config.experts_used,
+            dense_layers=self.network.config.dense,
+            attention=self._attention_layers(),
             windows=tuple(window for window in self.network.windows if window),
             kv_heads=h.kv_heads,
-            state_layers=layers - len(self.network.cached),
             state_bytes=sum(4 * part.state_floats for part in self.network.recurrent.values()),
             state_flops=sum(part.state_flops for part in self.network.recurrent.values()),
         )
+
+    def _attention_layers(self) -> tuple[AttentionLayers, ...]:
+        """Layers by how they attend; none if all do alike, but for windows, in their own cache."""
+        config, windows = self.network.config, self.network.windows
+        if len(set(config.shapes)) == 1 and config.sources == tuple(range(config.layers)):
+            return ()
+        found = Counter(
+            (h.heads * h.head_dim, KVLayout(self.kv, [h], 0).position_bytes, window)
+            for h, window in zip(config.shapes, windows, strict=True)
+            if h
+        )
+        return tuple(AttentionLayers(n, *kind) for kind, n in found.items())
 
     @cached_property
     def logit_ranker(self) -> LogitRanker:

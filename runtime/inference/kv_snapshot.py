@@ -200,7 +200,6 @@ def _load_states(session: Session, where: Path, entries: list[list[Any]]) -> Non
 
 def fingerprint(engine: Engine) -> dict[str, Any]:
     """What the bytes of a page depend on, tokens aside."""
-    cfg = engine.network.config
     rotary = hashlib.sha256()
     for pair in engine.rotary:
         for table in pair:
@@ -213,7 +212,7 @@ def fingerprint(engine: Engine) -> dict[str, Any]:
         "model": engine.model.sha256,
         "kv": engine.kv,
         "target": str(engine.target),
-        "shape": [engine.layout.layers, cfg.heads.kv_heads, cfg.heads.head_dim, PAGE],
+        "shape": [PAGE, *([h.kv_heads, h.head_dim] if h else [] for h in engine.layout.shapes)],
         "rotary": rotary.hexdigest(),
         "layout": code.hexdigest(),
     }

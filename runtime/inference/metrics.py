@@ -32,7 +32,7 @@ class PhaseMetrics:
             times.reset()
         self._shared, self._part = [], PassCost()
         cost = self._session.engine.cost
-        self._touched = [0] * (cost.layers if cost.experts else 0)
+        self._touched = [0] * cost.sparse_layers
 
     def kernel_seconds(self) -> float:
         """Mean time of a thread inside kernels since `reset`."""
@@ -105,7 +105,7 @@ class PhaseMetrics:
         model = self._session.engine.cost
         if not model.experts or not passes:
             return None
-        return round(cost.experts_read / (passes * model.layers), 2)
+        return round(cost.experts_read / (passes * model.sparse_layers), 2)
 
     def add_steps(self, passes: int) -> None:
         """Count what passes of one token took."""

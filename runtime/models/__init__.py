@@ -23,6 +23,12 @@ ARCHITECTURES = {
     "gemma3": "Gemma3",
     "phi3": "Phi3",
     "granite": "Granite",
+    "qwen3vl": "Qwen3VL",
+    "qwen3vlmoe": "Qwen3VLMoE",
+    "mistral3": "Mistral3",
+    "olmo2": "Olmo2",
+    "gpt-oss": "GptOss",
+    "gemma4": "Gemma4",
     "qwen35": "Qwen35",
     "lfm2": "LFM2",
     "granitehybrid": "GraniteHybrid",
@@ -53,4 +59,5 @@ def architecture_of(gguf: GGUFFile) -> str:
 def build(gguf: GGUFFile, weights: WeightLoader) -> Decoder:
     """The model of `gguf`, with its weights asked for but not yet packed."""
     name = architecture_of(gguf)
-    return getattr(import_module(f".{name}", __name__), ARCHITECTURES[name])(gguf, weights)
+    module = import_module(f".{name.replace('-', '_')}", __name__)
+    return getattr(module, ARCHITECTURES[name])(gguf, weights)

@@ -1,4 +1,9 @@
-"""The halves of a layer that architectures share: attention's projections, and SwiGLU."""
+"""The halves of a layer that architectures share: attention, and the feed-forward part.
+
+A half adds to x what it makes of it: of norm(x), or of x itself, and as it comes out or normed:
+
+    x += f(norm(x))        x += norm(f(norm(x)))        x += norm(f(x))
+"""
 
 from __future__ import annotations
 
@@ -8,57 +13,23 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 
 from ..forward.graph import GraphBuilder
-from ..forward.tensors import Activation, AttentionSpec
+from ..forward.tensors import Activation, AttentionSpec, QuantizedActivation
 from ..weights.loader import Matrix
 
 
-@dataclass(slots=True)
-class Attention:
-    """The first half of a layer.
-
-    Attributes:
-        qkv: matrices of queries, keys and values, or one of all three.
-        qk_norms: weights of the norms of q and k, if they have any.
-        biases: of q, k and v, one after the other, if there are any.
-    """
-
-    norm: np.ndarray
-    qkv: tuple[Matrix, ...]
-    o: Matrix
-    rule: AttentionSpec
-    qk_norms: tuple[np.ndarray, np.ndarray] | None = None
-    biases: np.ndarray | None = None
+class Half(Protocol):
+    """A half of a layer: its weights, and what it does with them."""
 
     @property
-    def matrices(self) -> tuple[Matrix, ...]:
-        return (*self.qkv, self.o)
-
-    def heads(self, g: GraphBuilder, x: Activation, eps: float) -> Activation:
-        """What the heads make of norm(x): the input of W_o."""
-        h = g.norm(x, self.norm, eps, self.qkv, "attn_norm")
-        q, k, v = self._project(g, h)
-        return g.attend(q, k, v, self.rule, norms=self.qk_norms, biases=self.biases, eps=eps)
+    def matrices(self) -> tuple[Matrix, ...]: ...
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
-        """x += W_o heads(x)."""
-        a = self.heads(g, x, eps)
-        g.add_matmul(x, self.o, g.quantize(a, [self.o], "attn_ready"), "attn_output")
-
-    def _project(self, g: GraphBuilder, h) -> tuple[Activation, Activation, Activation]:
-        if len(self.qkv) == 1:
-            all_ = g.matmul(self.qkv[0], h, "qkv")
-            rows, kv_rows = (n * g.heads.head_dim for n in (g.heads.heads, g.heads.kv_heads))
-            places = ((0, rows), (rows, kv_rows), (rows + kv_rows, kv_rows))
-            q, k, v = (all_.part(*place) for place in places)
-            return q, k, v
-        w_q, w_k, w_v = self.qkv
-        q = g.matmul(w_q, h, "q", last=False)
-        k = g.matmul(w_k, h, "k", last=False)
-        return q, k, g.matmul(w_v, h, "v")
+        """Add to x what it makes of it."""
+        ...
 
 
 @runtime_checkable
-class Recurrence(Protocol):
+class Recurrence(Half, Protocol):
     """A first half whose past is a state, and not keys and values.
 
     Attributes:
@@ -67,61 +38,150 @@ class Recurrence(Protocol):
     """
 
     @property
-    def matrices(self) -> tuple[Matrix, ...]: ...
-
-    @property
     def state_floats(self) -> int: ...
 
     @property
     def state_flops(self) -> int: ...
 
-    def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
-        """x += what it makes of norm(x)."""
-        ...
 
+@dataclass(slots=True)
+class Attention:
+    """The first half of most layers.
 
-class FeedForward(Protocol):
-    """The second half of a layer: its weights, and what it does with them."""
+    Attributes:
+        norm: weights of the norm of x; None: it takes x as it is.
+        qkv: matrices of queries, keys and values; or one of all three (`fused`); or of queries and
+            keys, which are the values, too; or of queries alone, for another layer's keys.
+        qk_norms: weights of the norms of q and k, head by head, if they have any; row_norms: of
+            norms of all heads together.
+        biases: of q, k and v, one after the other, if there are any; o_bias: of what is added.
+        sinks: of the heads, if they have any.
+        post_norm: weights of the norm of what is added, if there is one.
+        gated: whether queries bring a gate of what becomes of them, head by head.
+    """
+
+    norm: np.ndarray | None
+    qkv: tuple[Matrix, ...]
+    o: Matrix
+    rule: AttentionSpec
+    qk_norms: tuple[np.ndarray, np.ndarray] | None = None
+    biases: np.ndarray | None = None
+    fused: bool = False
+    row_norms: tuple[np.ndarray, np.ndarray] | None = None
+    o_bias: np.ndarray | None = None
+    sinks: np.ndarray | None = None
+    post_norm: np.ndarray | None = None
+    gated: bool = False
 
     @property
-    def matrices(self) -> tuple[Matrix, ...]: ...
+    def matrices(self) -> tuple[Matrix, ...]:
+        return (*self.qkv, self.o)
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
-        """x += what it makes of norm(x)."""
-        ...
+        q, k, v = self._project(g, enter(g, x, self.norm, eps, self.qkv, "attn_norm"))
+        if self.row_norms and k:
+            q = g.rmsnorm(q, self.row_norms[0], eps, "q_norm")
+            k = g.rmsnorm(k, self.row_norms[1], eps, "k_norm")
+        if self.o_bias is not None:
+            # Here nobody reads x, and before the product that adds to it all have met anyhow.
+            g.add_bias(x, self.o_bias, "attn_output_bias")
+        a = g.attend(
+            q, k, v, self.rule,
+            norms=self.qk_norms, biases=self.biases, sinks=self.sinks, eps=eps, gated=self.gated,
+        )  # fmt: skip
+        ready = g.quantize(a, [self.o], "attn_ready")
+        leave(g, x, self.o, ready, "attn_output", self.post_norm, eps, "post_attention")
+
+    def _project(
+        self, g: GraphBuilder, h: QuantizedActivation
+    ) -> tuple[Activation, Activation | None, Activation | None]:
+        if self.fused:
+            all_, heads = g.matmul(self.qkv[0], h, "qkv"), self.rule.heads or g.heads
+            rows, kv_rows = (n * heads.head_dim for n in (heads.heads, heads.kv_heads))
+            places = ((0, rows), (rows, kv_rows), (rows + kv_rows, kv_rows))
+            q, k, v = (all_.part(*place) for place in places)
+            return q, k, v
+        named = list(zip("qkv", self.qkv, strict=False))
+        q, *others = (g.matmul(w, h, name, last=w is self.qkv[-1]) for name, w in named)
+        return (q, others[0], others[-1]) if others else (q, None, None)
 
 
 @dataclass(slots=True)
 class GatedFFN:
-    """The dense one: W_down (gate(W_gate h) * W_up h), the gate being silu or gelu."""
+    """The dense one: W_down (gate(W_gate h) * W_up h), the gate being silu or gelu.
 
-    norm: np.ndarray
+    scale: what x is multiplied by at its end, where it has a `post_norm`.
+    """
+
+    norm: np.ndarray | None
     gate_up: Matrix
     down: Matrix
     gate: Literal["silu", "gelu"] = "silu"
+    post_norm: np.ndarray | None = None
+    scale: float = 1.0
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
         return self.gate_up, self.down
 
-    def inner(self, g: GraphBuilder, x: Activation, eps: float) -> Activation:
+    def inner(self, g: GraphBuilder, x: Activation, eps: float) -> QuantizedActivation:
         """The input of W_down."""
-        h = g.norm(x, self.norm, eps, [self.gate_up], "ffn_norm")
+        h = enter(g, x, self.norm, eps, [self.gate_up], "ffn_norm")
         multiply = g.silu_mul if self.gate == "silu" else g.gelu_mul
-        return multiply(self.gate_up, h, "ffn_gate_up")
+        return g.quantize(multiply(self.gate_up, h, "ffn_gate_up"), [self.down], "ffn_ready")
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         y = self.inner(g, x, eps)
-        g.add_matmul(x, self.down, g.quantize(y, [self.down], "ffn_ready"), "ffn_down")
+        leave(g, x, self.down, y, "ffn_down", self.post_norm, eps, "post_ffw", self.scale)
 
 
 @dataclass(slots=True)
 class Block:
-    """Weights of one layer."""
+    """Weights of one layer. A half that it has not is None; `last`: a third one, in few models."""
 
-    attention: Attention | Recurrence
-    ffn: FeedForward
+    mixer: Half | None
+    ffn: Half | None
+    last: Half | None = None
+
+    @property
+    def halves(self) -> list[Half]:
+        return [half for half in (self.mixer, self.ffn, self.last) if half is not None]
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
-        return (*self.attention.matrices, *self.ffn.matrices)
+        return tuple(matrix for half in self.halves for matrix in half.matrices)
+
+    @property
+    def window(self) -> int:
+        """Positions that a token sees; 0: all."""
+        return self.mixer.rule.window if isinstance(self.mixer, Attention) else 0
+
+
+def enter(
+    g: GraphBuilder,
+    x: Activation,
+    norm: np.ndarray | None,
+    eps: float,
+    into: list[Matrix] | tuple[Matrix, ...],
+    name: str,
+) -> QuantizedActivation:
+    """norm(x) for a half, or x."""
+    return g.quantize(x, into, name) if norm is None else g.norm(x, norm, eps, into, name)
+
+
+def leave(
+    g: GraphBuilder,
+    x: Activation,
+    w: Matrix,
+    y: QuantizedActivation,
+    name: str,
+    norm: np.ndarray | None,
+    eps: float,
+    norm_name: str,
+    scale: float = 1.0,
+) -> None:
+    """x += w y, or the norm of that; then x is multiplied by `scale`."""
+    if norm is None:
+        g.add_matmul(x, w, y, name)
+    else:
+        g.add_norm(x, g.matmul(w, y, name), norm, eps, norm_name, scale)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,17 +14,39 @@ from ..gguf.file import GGUFFile
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Shape of a model, from the file's metadata."""
+    """Shape of a model, from the file's metadata.
+
+    Attributes:
+        layers: without those that only draft (`nextn_predict_layers`).
+        shapes: of each layer's heads; None: it has no attention.
+        ffns: width of each layer's feed-forward half, or of one expert's; 0: it has none.
+        sources: the layer whose keys and values each layer reads; most read their own.
+        experts: of a layer that has any; 0 in a dense model. experts_used: by each token.
+        dense: layers before those with experts.
+    """
 
     layers: int
     width: int
-    ffn: int
-    heads: HeadShape
+    shapes: tuple[HeadShape | None, ...]
+    ffns: tuple[int, ...]
+    sources: tuple[int, ...]
     n_vocab: int
     eps: float
     context: int
-    experts: int = 0  # in each layer; 0 in a dense model
-    experts_used: int = 0  # by each token
+    experts: int = 0
+    experts_used: int = 0
+    dense: int = 0
+
+    @property
+    def heads(self) -> HeadShape:
+        """The most and widest heads that a layer has: what there must be room for."""
+        return max((h for h in self.shapes if h), key=lambda h: (h.heads, h.head_dim))
+
+    @property
+    def cached(self) -> list[HeadShape | None]:
+        """Of each layer, the heads whose keys and values it keeps; None: it keeps none."""
+        own = enumerate(self.sources)
+        return [self.shapes[n] if source == n else None for n, source in own]
 
 
 # Keys that change what a model computes: what they ask for, and values that ask for nothing.
@@ -81,6 +103,76 @@ def refuse_features(gguf: GGUFFile, architecture: str, understood: Collection[st
         )
 
 
+def read_layers(gguf: GGUFFile, a: str) -> int:
+    """Layers of the model; those behind them, which only draft, are counted in the file's key."""
+    key = f"{a}.block_count"
+    layers = gguf.integer(key, low=1, high=4096)
+    drafting = gguf.integer(f"{a}.nextn_predict_layers", 0, high=4096)
+    if drafting >= layers:
+        gguf.refuse(key, f"{layers} layers, of which {drafting} only draft")
+    return layers - drafting
+
+
+def per_layer(
+    gguf: GGUFFile,
+    key: str,
+    layers: int,
+    default: Sequence[int] | None = None,
+    *,
+    low: int,
+    high: int,
+) -> tuple[int, ...]:
+    """The whole number at `key` for each layer: an array has one for each, a number is for all.
+
+    Raises:
+        GGUFError: it is missing and there is no default, or is out of range in a layer.
+    """
+    value = gguf.metadata.get(key)
+    if value is None and default is not None:
+        return tuple(default)
+    if not isinstance(value, np.ndarray):
+        return (gguf.integer(key, low=max(low, 1), high=high),) * layers
+    found = gguf.numbers(key, layers)
+    assert found is not None, key
+    if found.dtype.kind not in "iu" or not ((found >= low) & (found <= high)).all():
+        gguf.refuse(key, f"must hold whole numbers between {low} and {high}")
+    return tuple(int(n) for n in found[:layers])
+
+
+def read_heads(
+    gguf: GGUFFile, a: str, heads: int, kv_heads: int, usual: int, suffix: str = ""
+) -> HeadShape:
+    """The shape of so many heads, by the sizes that the metadata give, or of `usual` dims.
+
+    suffix: of the keys of the sizes, for layers that have others.
+    """
+    key, value = (f"{a}.attention.{part}_length{suffix}" for part in ("key", "value"))
+    head_dim = gguf.integer(key, usual, low=16, high=1024)
+    value_dim = gguf.integer(value, head_dim, low=16, high=1024)
+    if kv_heads > heads or heads % kv_heads:
+        gguf.refuse(
+            f"{a}.attention.head_count_kv", f"{heads} heads cannot share {kv_heads} KV heads"
+        )
+    if value_dim != head_dim or head_dim % 32:
+        gguf.refuse(
+            key,
+            f"head sizes {head_dim} and {value_dim} do not fit: keys and values need one, "
+            f"a multiple of 32",
+        )
+    return HeadShape(heads, kv_heads, head_dim)
+
+
+def windowed_layers(gguf: GGUFFile, a: str, layers: int, period: int) -> list[bool]:
+    """Which layers see a window only: all but the last of `period`, unless a key says otherwise."""
+    key = f"{a}.attention.sliding_window_pattern"
+    if isinstance(gguf.metadata.get(key), np.ndarray):
+        found = gguf.numbers(key, layers)
+        assert found is not None, key
+        return [bool(n) for n in found[:layers]]
+    period = gguf.integer(key, period, low=1)
+    return [(n + 1) % period != 0 for n in range(layers)]
+
+
 def read_config(gguf: GGUFFile, architecture: str) -> Config:
     """The sizes that `architecture`'s metadata give, each checked for sense.
 
@@ -89,25 +181,15 @@ def read_config(gguf: GGUFFile, architecture: str) -> Config:
     """
     a = architecture
     width = gguf.integer(f"{a}.embedding_length", low=1, high=1 << 20)
-    heads = gguf.integer(f"{a}.attention.head_count", low=1, high=4096)
-    kv_heads = gguf.metadata.get(f"{a}.attention.head_count_kv")
-    if isinstance(kv_heads, np.ndarray):
-        layers = gguf.integer(f"{a}.block_count", low=1, high=4096)
-        kv_heads = _one_number(gguf, a, kv_heads_of(gguf, a, layers), heads)
-    else:
-        kv_heads = gguf.integer(f"{a}.attention.head_count_kv", heads, low=1, high=heads)
-    head_dim = gguf.integer(f"{a}.attention.key_length", width // heads, low=16, high=1024)
-    value_dim = gguf.integer(f"{a}.attention.value_length", head_dim, low=16, high=1024)
-    if heads % kv_heads:
-        gguf.refuse(
-            f"{a}.attention.head_count_kv", f"{heads} heads cannot share {kv_heads} KV heads"
-        )
-    if value_dim != head_dim or head_dim % 32:
-        gguf.refuse(
-            f"{a}.attention.key_length",
-            f"head sizes {head_dim} and {value_dim} do not fit: keys and values need one, "
-            f"a multiple of 32",
-        )
+    layers = read_layers(gguf, a)
+    heads = per_layer(gguf, f"{a}.attention.head_count", layers, low=1, high=4096)
+    kv_heads = per_layer(gguf, f"{a}.attention.head_count_kv", layers, heads, low=0, high=4096)
+    shapes = [
+        read_heads(gguf, a, n, k, width // n) if k else None
+        for n, k in zip(heads, kv_heads, strict=True)
+    ]
+    if not any(shapes):
+        gguf.refuse(f"{a}.attention.head_count_kv", "no layer has attention")
     table = gguf.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         gguf.refuse_tensor("token_embd.weight", "no embedding table", "shape")
@@ -115,30 +197,12 @@ def read_config(gguf: GGUFFile, architecture: str) -> Config:
     if eps <= 0:  # the root of a negative number is none
         gguf.refuse(f"{a}.attention.layer_norm_rms_epsilon", f"must be above 0, is {eps:g}")
     return Config(
-        layers=gguf.integer(f"{a}.block_count", low=1, high=4096),
+        layers=layers,
         width=width,
-        ffn=gguf.integer(f"{a}.feed_forward_length", low=1, high=1 << 22),
-        heads=HeadShape(heads, kv_heads, head_dim),
+        shapes=tuple(shapes),
+        ffns=per_layer(gguf, f"{a}.feed_forward_length", layers, low=0, high=1 << 22),
+        sources=tuple(range(layers)),
         n_vocab=int(table.shape[0]),
         eps=eps,
         context=gguf.integer(f"{a}.context_length", low=1),
     )
-
-
-def kv_heads_of(gguf: GGUFFile, architecture: str, layers: int) -> list[int]:
-    """KV heads of each layer; 0: it does not attend."""
-    key = f"{architecture}.attention.head_count_kv"
-    if isinstance(gguf.metadata.get(key), np.ndarray):
-        given = gguf.numbers(key, layers)
-        assert given is not None, "the key is there"
-        return [int(n) for n in given[:layers]]
-    return [gguf.integer(key, low=1)] * layers
-
-
-def _one_number(gguf: GGUFFile, architecture: str, kv_heads: list[int], heads: int) -> int:
-    """The KV heads of layers that attend, which have to be alike."""
-    found = {n for n in kv_heads if n}
-    if len(found) != 1 or not 0 < min(found) <= heads:
-        said = f"KV heads {sorted(found)} for {heads} heads: layers that attend need one number"
-        gguf.refuse(f"{architecture}.attention.head_count_kv", said)
-    return found.pop()

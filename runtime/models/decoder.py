@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -19,13 +20,14 @@ from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, AttentionSpec, padded
 from ..gguf.file import GGUFFile
 from ..weights.loader import Matrix, WeightLoader
-from .blocks import Attention, Block, FeedForward, GatedFFN, Recurrence
-from .config import Config, read_config, refuse_features
+from .blocks import Attention, Block, GatedFFN, Half, Recurrence
+from .config import Config, read_config, refuse_features, windowed_layers
 from .rotary import Rotation, read_rotation
 
 # Tensors that some files hold and nobody needs.
 SUPERFLUOUS = re.compile(r".*(rope_freqs|attn_rot_embd|inv_freq).*")
 Name = Callable[[str], str]
+GLOBAL, LOCAL = range(2)  # numbers of the rotations, where layers with a window have their own
 
 
 class Decoder:
@@ -35,8 +37,12 @@ class Decoder:
         architecture: as `general.architecture` names it.
         understands: keys of `config.FEATURES` that it honours.
         adjacent: whether its files have the pairs that are rotated side by side.
-        qk_norm: whether queries and keys are normed, head by head.
+        qk_norm: whether queries and keys are normed: head by head, all heads together, or not.
+        pre_norm, post_norm: whether what enters a half of a layer is normed, and what leaves it.
+        gate: of the feed-forward half.
         last_norm: the tensor that norms what the output head gets.
+        period: one layer of so many sees everything, and the others a window, unless a key says
+            otherwise; 0: windows are no matter of layers.
         config, blocks: sizes and weights.
         rotations: ways of rotating that the layers' rules name by number.
         embedding_scale: what the embedding's rows are multiplied by.
@@ -46,8 +52,12 @@ class Decoder:
     architecture: ClassVar[str]
     understands: ClassVar[frozenset[str]] = frozenset()
     adjacent: ClassVar[bool] = False
-    qk_norm: ClassVar[bool] = False
+    qk_norm: ClassVar[Literal["heads", "rows"] | None] = None
+    pre_norm: ClassVar[bool] = True
+    post_norm: ClassVar[bool] = False
+    gate: ClassVar[Literal["silu", "gelu"]] = "silu"
     last_norm: ClassVar[str] = "output_norm.weight"
+    period: ClassVar[int] = 0
     embedding_scale = 1.0
     cap = 0.0
 
@@ -64,7 +74,9 @@ class Decoder:
         self.blocks: list[Block] = []
         for n in range(c.layers):
             name = f"blk.{n}.{{}}".format
-            self.blocks.append(Block(self.load_attention(name, n), self.load_feed_forward(name)))
+            mixer = (self.load_attention if c.shapes[n] else self.load_recurrence)(name, n)
+            ffn = self.load_ffn(name, n) if c.ffns[n] else None
+            self.blocks.append(Block(mixer, ffn, self.load_last(name, n)))
         self.output_norm = self.norm_weight(self.last_norm)
         tied = "output.weight" not in gguf.tensors
         self.output = weights.matrix(
@@ -87,16 +99,43 @@ class Decoder:
 
     def rule(self, layer: int) -> AttentionSpec:
         """How layer `layer` attends."""
-        return AttentionSpec(self.config.heads.head_dim**-0.5, adjacent=self.adjacent)
-
-    def load_feed_forward(self, name: Name) -> FeedForward:
-        """Ask for one layer's; `name` makes a tensor's full name."""
-        c, w = self.config, self.weights
-        return GatedFFN(
-            norm=self.norm_weight(name("ffn_norm.weight")),
-            gate_up=w.gate_up(name("ffn_gate.weight"), name("ffn_up.weight"), c.ffn, c.width),
-            down=w.matrix(name("ffn_down.weight"), c.width, c.ffn),
+        heads, source = self.config.shapes[layer], self.config.sources[layer]
+        assert heads is not None, f"layer {layer} has no attention"
+        key = f"{self.architecture}.attention.sliding_window"
+        window = self.gguf.integer(key, 0) if self.slides[layer] else 0
+        return AttentionSpec(
+            heads.head_dim**-0.5,
+            table=LOCAL if window and len(self.rotations) > 1 else GLOBAL,
+            adjacent=self.adjacent,
+            window=window,
+            heads=heads,
+            source=None if source == layer else source,
         )
+
+    @cached_property
+    def slides(self) -> list[bool]:
+        """Whether each layer sees a window only, if there is a window."""
+        layers = self.config.layers
+        if not self.period:
+            return [False] * layers
+        return windowed_layers(self.gguf, self.architecture, layers, self.period)
+
+    def load_ffn(self, name: Name, layer: int) -> Half:
+        """Ask for one layer's feed-forward half; `name` makes a tensor's full name."""
+        return self.load_gated(name, self.config.ffns[layer])
+
+    def load_recurrence(self, name: Name, layer: int) -> Recurrence | None:
+        """Ask for the first half of a layer that has no heads, if it has one."""
+        return None
+
+    def load_last(self, name: Name, layer: int) -> Half | None:
+        """Ask for a third part of a layer, if it has one."""
+        return None
+
+    def gate_and_up(self, name: Name, rows: int) -> Matrix:
+        """The matrices of a dense feed-forward half that read its input."""
+        gate, up = (name(f"ffn_{part}.weight") for part in ("gate", "up"))
+        return self.weights.gate_up(gate, up, rows, self.config.width)
 
     def tables(self, positions: int, context: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Rotary tables of `rotations`, cos and sin of each, for sessions of `context` tokens."""
@@ -104,45 +143,76 @@ class Decoder:
 
     def block(self, g: GraphBuilder, x: Activation, w: Block) -> None:
         """Build one layer."""
-        w.attention.add(g, x, self.eps)
-        w.ffn.add(g, x, self.eps)
+        for half in w.halves:
+            half.add(g, x, self.eps)
 
     # --- what they share
 
-    def load_attention(self, name: Name, layer: int) -> Attention | Recurrence:
+    def load_attention(self, name: Name, layer: int) -> Attention:
         """Ask for the first half of a layer."""
-        c, w, h = self.config, self.weights, self.config.heads
+        c, w, has, rule = self.config, self.weights, self.gguf.tensors, self.rule(layer)
+        h = rule.heads or c.heads
         rows, kv_rows = h.heads * h.head_dim, h.kv_heads * h.head_dim
-        norm = self.norm_weight(name("attn_norm.weight"))
-        if name("attn_qkv.weight") in self.gguf.tensors:
+        if fused := name("attn_qkv.weight") in has:
             parts = {"attn_qkv": rows + 2 * kv_rows}
         else:
             parts = {"attn_q": rows, "attn_k": kv_rows, "attn_v": kv_rows}
+        if rule.source is not None:
+            del parts["attn_k"], parts["attn_v"]
+        elif self.values_are_keys(layer):
+            del parts["attn_v"]
         biases = None
-        if any(name(f"{part}.bias") in self.gguf.tensors for part in parts):
+        if any(name(f"{part}.bias") in has for part in parts):
             biases = np.concatenate([w.vector(name(f"{p}.bias"), n) for p, n in parts.items()])
-        norms = None
-        if self.qk_norm:
-            q_norm, k_norm = (w.vector(name(f"attn_{p}_norm.weight"), h.head_dim) for p in "qk")
-            norms = q_norm, k_norm
-        return Attention(
-            norm=norm,
+        a = Attention(
+            norm=self.norm_weight(name("attn_norm.weight")) if self.pre_norm else None,
             qkv=tuple(w.matrix(name(f"{p}.weight"), n, c.width) for p, n in parts.items()),
             o=w.matrix(name("attn_output.weight"), c.width, rows),
-            rule=self.rule(layer),
-            qk_norms=norms,
+            rule=rule,
             biases=biases,
+            fused=fused,
+        )
+        q_norm, k_norm = (name(f"attn_{part}_norm.weight") for part in "qk")
+        if self.qk_norm == "heads":
+            one = w.vector(q_norm, h.head_dim)
+            a.qk_norms = one, one if rule.source is not None else w.vector(k_norm, h.head_dim)
+        elif self.qk_norm == "rows":
+            a.row_norms = (
+                w.vector(q_norm, rows, padded(rows)),
+                w.vector(k_norm, kv_rows, padded(kv_rows)),
+            )
+        if name("attn_output.bias") in has and not self.post_norm:
+            a.o_bias = self.norm_weight(name("attn_output.bias"))
+        if name("attn_sinks.weight") in has:
+            a.sinks = w.vector(name("attn_sinks.weight"), h.heads)
+        if self.post_norm:
+            a.post_norm = self.norm_weight(name("post_attention_norm.weight"))
+        return a
+
+    def values_are_keys(self, layer: int) -> bool:
+        """Whether a layer has no matrix for values: they are what keys are made of."""
+        return False
+
+    def load_gated(self, name: Name, rows: int) -> GatedFFN:
+        """Ask for a dense feed-forward half."""
+        return GatedFFN(
+            norm=self.norm_weight(name("ffn_norm.weight")) if self.pre_norm else None,
+            gate_up=self.gate_and_up(name, rows),
+            down=self.weights.matrix(name("ffn_down.weight"), self.config.width, rows),
+            gate=self.gate,
+            post_norm=self.norm_weight(name("post_ffw_norm.weight")) if self.post_norm else None,
         )
 
     def norm_weight(self, name: str) -> np.ndarray:
         """The weights of a norm of x."""
         return self.weights.vector(name, self.config.width, padded(self.config.width))
 
-    def embed(self, g: GraphBuilder, *, replicated: bool = False) -> Activation:
+    def embed(self, g: GraphBuilder) -> Activation:
         """x of the pass's tokens."""
         c, form = self.config, self.embedding_format
+        # Where nothing but norms is added to x, each thread can do that for itself.
         return g.embedding(
-            self.embedding, form, c.width, self.embedding_scale, replicated=replicated
+            self.embedding, form, c.width, self.embedding_scale, replicated=self.post_norm
         )
 
     def forward(self, g: GraphBuilder, out: np.ndarray) -> None:
@@ -160,30 +230,32 @@ class Decoder:
 
     @property
     def windows(self) -> list[int]:
-        """For each layer with keys and values, how many positions a token sees; 0: all."""
-        halves = (w.attention for w in self.blocks)
-        return [half.rule.window for half in halves if isinstance(half, Attention)]
-
-    @property
-    def cached(self) -> tuple[int, ...]:
-        """Numbers of the layers that have keys and values."""
-        return tuple(n for n, w in enumerate(self.blocks) if isinstance(w.attention, Attention))
+        """For each layer, how many positions a token sees; 0: all."""
+        return [w.window for w in self.blocks]
 
     @property
     def recurrent(self) -> dict[int, Recurrence]:
-        """The layers that have a state instead, by number."""
-        halves = ((n, w.attention) for n, w in enumerate(self.blocks))
-        return {n: half for n, half in halves if not isinstance(half, Attention)}
+        """The layers that have a state in place of keys and values, by number."""
+        mixers = ((n, w.mixer) for n, w in enumerate(self.blocks))
+        return {n: mixer for n, mixer in mixers if isinstance(mixer, Recurrence)}
 
     def _refuse_unknown_tensors(self) -> None:
         """A tensor that nobody asked for would mean something that is not computed."""
         unknown = [
             name
             for name in self.gguf.tensors
-            if name not in self.weights.asked and not SUPERFLUOUS.fullmatch(name)
+            if name not in self.weights.asked
+            and not SUPERFLUOUS.fullmatch(name)
+            and not self._drafts(name)
         ]
         if unknown:
             raise UnsupportedModelError(
                 f"{self.gguf.path}: {len(unknown)} tensors, such as {unknown[0]!r}, have no place "
                 f"in {self.architecture} as it is supported here"
             )
+
+    def _drafts(self, name: str) -> bool:
+        """Whether a tensor is of the layers behind the last one, which only draft tokens."""
+        found = re.match(r"blk\.(\d+)\.", name)
+        layers = self.gguf.integer(f"{self.architecture}.block_count")
+        return found is not None and self.config.layers <= int(found[1]) < layers

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..forward.tensors import AttentionSpec
-from .gemma3 import GLOBAL, Gemma3
+from .gemma3 import Gemma3
 from .rotary import Rotation, read_rotation
 
 
@@ -20,7 +20,7 @@ class Gemma2(Gemma3):
 
     architecture = "gemma2"
     understands = Gemma3.understands | {"attn_logit_softcapping"}
-    qk_norm = False
+    qk_norm = None
     period = 2
     layers_27b = 46
 
@@ -30,4 +30,4 @@ class Gemma2(Gemma3):
 
     def rule(self, layer: int) -> AttentionSpec:
         cap = self.gguf.number("gemma2.attn_logit_softcapping", 0.0)
-        return replace(super().rule(layer), table=GLOBAL, cap=cap)
+        return replace(super().rule(layer), cap=cap)

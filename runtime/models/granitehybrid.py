@@ -18,8 +18,6 @@ from ..forward.recurrent import Mamba2, ShortConv, by_taps
 from ..forward.tensors import Activation
 from ..gguf.file import GGUFFile
 from ..weights.loader import Matrix, WeightLoader
-from .blocks import Attention, Recurrence
-from .config import kv_heads_of
 from .decoder import Name
 from .granite import Granite
 
@@ -83,11 +81,11 @@ def load_mamba(
         gguf.refuse(key("inner_size"), said)
     channels = inner + 2 * groups * n
     conv = ShortConv(
-        by_taps(w.floats(name("ssm_conv1d.weight"), (channels, taps))),
+        by_taps(w.array(name("ssm_conv1d.weight"), (channels, taps))),
         w.vector(name("ssm_conv1d.bias"), channels),
         activation=True,
     )
-    decay, skip = (w.floats(name(part), (heads, 1)) for part in ("ssm_a", "ssm_d"))
+    decay, skip = (w.array(name(part), (heads, 1)) for part in ("ssm_a", "ssm_d"))
     return MambaHalf(
         norm=norm,
         into=w.matrix(name("ssm_in.weight"), inner + channels + heads, width),
@@ -101,7 +99,7 @@ def load_mamba(
             a=decay.ravel().copy(),
             dt=w.vector(name("ssm_dt.bias"), heads),
             skip=skip.ravel().copy(),
-            norm=w.floats(name("ssm_norm.weight"), (groups, inner // groups)).ravel().copy(),
+            norm=w.array(name("ssm_norm.weight"), (groups, inner // groups)).ravel().copy(),
             offset=conv.state_floats,
         ),
         eps=eps,
@@ -113,9 +111,7 @@ class GraniteHybrid(Granite):
 
     architecture = "granitehybrid"
 
-    def load_attention(self, name: Name, layer: int) -> Attention | Recurrence:
+    def load_recurrence(self, name: Name, layer: int) -> MambaHalf:
         c, a = self.config, self.architecture
-        if kv_heads_of(self.gguf, a, c.layers)[layer]:
-            return super().load_attention(name, layer)
         norm = self.norm_weight(name("attn_norm.weight"))
         return load_mamba(self.gguf, self.weights, a, name, norm, c.width, c.eps)

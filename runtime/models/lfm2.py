@@ -17,8 +17,6 @@ from ..forward.graph import GraphBuilder
 from ..forward.recurrent import ShortConv, by_taps
 from ..forward.tensors import Activation
 from ..weights.loader import Matrix
-from .blocks import Attention, Recurrence
-from .config import kv_heads_of
 from .decoder import Decoder, Name
 
 
@@ -53,12 +51,10 @@ class LFM2(Decoder):
     """The architecture `lfm2`."""
 
     architecture = "lfm2"
-    qk_norm = True
+    qk_norm = "heads"
     last_norm = "token_embd_norm.weight"
 
-    def load_attention(self, name: Name, layer: int) -> Attention | Recurrence:
-        if kv_heads_of(self.gguf, self.architecture, self.config.layers)[layer]:
-            return super().load_attention(name, layer)
+    def load_recurrence(self, name: Name, layer: int) -> GatedConv:
         width, w = self.config.width, self.weights
         taps = self.gguf.integer(f"{self.architecture}.shortconv.l_cache", low=2, high=16)
         if width % 16:
@@ -70,6 +66,6 @@ class LFM2(Decoder):
             into=w.matrix(name("shortconv.in_proj.weight"), 3 * width, width),
             out=w.matrix(name("shortconv.out_proj.weight"), width, width),
             conv=ShortConv(
-                by_taps(w.floats(name("shortconv.conv.weight"), (width, taps))), gated=True
+                by_taps(w.array(name("shortconv.conv.weight"), (width, taps))), gated=True
             ),
         )

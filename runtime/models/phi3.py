@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..forward.tensors import AttentionSpec
-from .blocks import FeedForward, GatedFFN
+from ..weights.loader import Matrix
 from .decoder import Decoder, Name
 from .rotary import Rotation, long_and_short, read_rotation
 
@@ -41,10 +41,5 @@ class Phi3(Decoder):
         window = self.gguf.integer("phi3.attention.sliding_window", 0)
         return replace(super().rule(layer), window=window if window < self.config.context else 0)
 
-    def load_feed_forward(self, name: Name) -> FeedForward:
-        c, w = self.config, self.weights
-        return GatedFFN(
-            norm=self.norm_weight(name("ffn_norm.weight")),
-            gate_up=w.halves(name("ffn_up.weight"), c.ffn, c.width),
-            down=w.matrix(name("ffn_down.weight"), c.width, c.ffn),
-        )
+    def gate_and_up(self, name: Name, rows: int) -> Matrix:
+        return self.weights.halves(name("ffn_up.weight"), rows, self.config.width)

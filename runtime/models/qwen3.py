@@ -15,4 +15,4 @@ class Qwen3(Decoder):
     """The architecture `qwen3`."""
 
     architecture = "qwen3"
-    qk_norm = True
+    qk_norm = "heads"

@@ -11,7 +11,7 @@ head r mod G. Rotary sections make no difference to positions of text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,18 +19,9 @@ from ..forward.graph import GraphBuilder
 from ..forward.recurrent import DeltaRule, ShortConv, by_taps
 from ..forward.tensors import Activation
 from ..weights.loader import Matrix
-from .blocks import Attention, FeedForward, GatedFFN
+from .blocks import Attention, GatedFFN
+from .config import Config
 from .decoder import Decoder, Name
-
-
-@dataclass(slots=True)
-class GatedAttention(Attention):
-    """Attention whose queries bring a gate of what becomes of them."""
-
-    def heads(self, g: GraphBuilder, x: Activation, eps: float) -> Activation:
-        h = g.norm(x, self.norm, eps, self.qkv, "attn_norm")
-        q, k, v = self._project(g, h)
-        return g.attend(q, k, v, self.rule, norms=self.qk_norms, eps=eps, gated=True)
 
 
 @dataclass(slots=True)
@@ -72,40 +63,44 @@ class Qwen35(Decoder):
 
     architecture = "qwen35"
     understands = frozenset({"rope.dimension_sections"})
-    qk_norm = True
 
-    def load_attention(self, name: Name, layer: int) -> Attention | LinearAttention:
-        if self.is_recurrent(layer):
-            return self.load_linear(name)
-        c, w, h = self.config, self.weights, self.config.heads
-        rows, kv_rows = h.heads * h.head_dim, h.kv_heads * h.head_dim
+    def read_config(self) -> Config:
+        """Layers with a state have no heads."""
+        c = super().read_config()
+        shapes = (None if self.is_recurrent(n, c.layers) else h for n, h in enumerate(c.shapes))
+        return replace(c, shapes=tuple(shapes))
+
+    def load_attention(self, name: Name, layer: int) -> Attention:
+        h, w = self.config.shapes[layer], self.weights
+        assert h is not None, "else it has a state"
+        rows, kv_rows, width = h.heads * h.head_dim, h.kv_heads * h.head_dim, self.config.width
         parts = {"attn_q": 2 * rows, "attn_k": kv_rows, "attn_v": kv_rows}
         q_norm, k_norm = (w.vector(name(f"attn_{p}_norm.weight"), h.head_dim) for p in "qk")
-        return GatedAttention(
+        return Attention(
             norm=self.norm_weight(name("attn_norm.weight")),
-            qkv=tuple(w.matrix(name(f"{p}.weight"), n, c.width) for p, n in parts.items()),
-            o=w.matrix(name("attn_output.weight"), c.width, rows),
+            qkv=tuple(w.matrix(name(f"{p}.weight"), n, width) for p, n in parts.items()),
+            o=w.matrix(name("attn_output.weight"), width, rows),
             rule=self.rule(layer),
             qk_norms=(q_norm, k_norm),
+            gated=True,
         )
 
-    def is_recurrent(self, layer: int) -> bool:
+    def is_recurrent(self, layer: int, layers: int) -> bool:
         """Whether a layer has a state and not keys and values."""
-        a, layers = self.architecture, self.config.layers
+        a = self.architecture
         if f"{a}.attention.recurrent_layers" in self.gguf.metadata:
             given = self.gguf.numbers(f"{a}.attention.recurrent_layers", layers)
             assert given is not None, "the key is there"
             return bool(given[layer])
         return (layer + 1) % self.gguf.integer(f"{a}.full_attention_interval", 4, low=1) != 0
 
-    def load_linear(self, name: Name) -> LinearAttention:
-        """Ask for the first half of a layer with a state."""
+    def load_recurrence(self, name: Name, layer: int) -> LinearAttention:
         c, w, d = self.config, self.weights, self.delta_sizes()
         keys, values = d["key_heads"] * d["key_dim"], d["value_heads"] * d["value_dim"]
         channels, heads = 2 * keys + values, d["value_heads"]
         rows = {"attn_qkv": channels, "attn_gate": values, "ssm_alpha": heads, "ssm_beta": heads}
         taps = self.gguf.integer(f"{self.architecture}.ssm.conv_kernel", low=2, high=16)
-        weight = by_taps(w.floats(name("ssm_conv1d.weight"), (channels, taps)))
+        weight = by_taps(w.array(name("ssm_conv1d.weight"), (channels, taps)))
         conv = ShortConv(weight, activation=True)
         return LinearAttention(
             norm=self.norm_weight(name("attn_norm.weight")),
@@ -141,10 +136,13 @@ class Qwen35(Decoder):
         sizes = {"key_dim": dim, "value_dim": inner // heads}
         return {**sizes, "key_heads": keys, "value_heads": heads}
 
-    def load_feed_forward(self, name: Name) -> FeedForward:
-        c, w = self.config, self.weights
-        return GatedFFN(
-            norm=self.norm_weight(name("post_attention_norm.weight")),
-            gate_up=w.gate_up(name("ffn_gate.weight"), name("ffn_up.weight"), c.ffn, c.width),
-            down=w.matrix(name("ffn_down.weight"), c.width, c.ffn),
-        )
+    def load_gated(self, name: Name, rows: int) -> GatedFFN:
+        return super().load_gated(_renamed(name), rows)
+
+
+def _renamed(name: Name) -> Name:
+    """Names of a layer's tensors, of which the second norm has another than usual."""
+    return lambda part: name(_RENAMED.get(part, part))
+
+
+_RENAMED = {"ffn_norm.weight": "post_attention_norm.weight"}

@@ -4,7 +4,8 @@
 
 `factor_i` is 1, or one number for all (linear scaling), or a tensor's (Llama 3, Phi 3), or between
 1 and one number by how often a turn fits into the original context (YaRN: Peng et al. 2023,
-arXiv:2309.00071, where cos and sin grow by 0.1 ln(factor) + 1 too).
+arXiv:2309.00071, where cos and sin grow by 0.1 ln(factor) + 1 too, over 0.1 m ln(factor) + 1 with
+a log multiplier m).
 """
 
 from __future__ import annotations
@@ -39,32 +40,41 @@ class Rotation:
         return Rotation(self.frequencies / factors, self.magnitude)
 
 
-def rotated_dims(gguf: GGUFFile, a: str, head_dim: int) -> int:
-    """Dims of a head that are rotated."""
-    dims = gguf.integer(f"{a}.rope.dimension_count", head_dim, low=8, high=head_dim)
+def rotated_dims(gguf: GGUFFile, a: str, head_dim: int, suffix: str = "") -> int:
+    """Dims of a head that are rotated; suffix: of the key of layers that have their own."""
+    key, usual = f"{a}.rope.dimension_count{suffix}", head_dim
+    if suffix:
+        usual = min(head_dim, gguf.integer(f"{a}.rope.dimension_count", head_dim, low=8))
+    dims = gguf.integer(key, usual, low=8, high=head_dim)
     if dims % 8:
         raise UnsupportedModelError(
-            f"{gguf.path}: {a}.rope.dimension_count = {dims} is not supported: it must be a "
-            f"multiple of 8"
+            f"{gguf.path}: {key} = {dims} is not supported: it must be a multiple of 8"
         )
     return dims
 
 
-def plain_rotation(gguf: GGUFFile, a: str, head_dim: int, key: str, base: float) -> Rotation:
-    """Rotation by the base at `key`, or `base`; not scaled."""
-    base = gguf.number(f"{a}.rope.{key}", base)
+def plain_rotation(
+    gguf: GGUFFile, a: str, head_dim: int, base: float, suffix: str = ""
+) -> Rotation:
+    """Rotation by the base that the metadata give, or `base`; not scaled."""
+    key = f"{a}.rope.freq_base{suffix}"
+    base = gguf.number(key, base)
     if not base > 1.0:
-        gguf.refuse(f"{a}.rope.{key}", f"{base} is not a base of rotary frequencies")
-    return Rotation(frequencies(rotated_dims(gguf, a, head_dim), base))
+        gguf.refuse(key, f"{base} is not a base of rotary frequencies")
+    return Rotation(frequencies(rotated_dims(gguf, a, head_dim, suffix), base))
 
 
-def read_rotation(gguf: GGUFFile, weights: WeightLoader, a: str, head_dim: int) -> Rotation:
+def read_rotation(
+    gguf: GGUFFile, weights: WeightLoader, a: str, head_dim: int, *, whole_pairs: bool = True
+) -> Rotation:
     """Rotation as the metadata of `a` and the tensor `rope_freqs.weight` say.
+
+    whole_pairs: whether the range that YaRN mixes begins and ends at a pair, as no key says.
 
     Raises:
         UnsupportedModelError: positions are scaled in a way that is not supported.
     """
-    rotation = plain_rotation(gguf, a, head_dim, "freq_base", 10000.0)
+    rotation = plain_rotation(gguf, a, head_dim, 10000.0)
     # The oldest files have one key for linear scaling; a factor without a type means the same.
     old = gguf.number(f"{a}.rope.scale_linear", 1.0)
     factor = gguf.number(f"{a}.rope.scaling.factor", old)
@@ -83,7 +93,7 @@ def read_rotation(gguf: GGUFFile, weights: WeightLoader, a: str, head_dim: int) 
     if scaling == "linear":
         rotation = rotation.slowed(factor)
     elif scaling == "yarn":
-        rotation = _yarn(gguf, a, rotation, factor)
+        rotation = _yarn(gguf, a, rotation, factor, whole_pairs)
     if "rope_freqs.weight" in gguf.tensors:
         rotation = rotation.slowed(_factors(gguf, weights, "rope_freqs.weight", rotation))
     return rotation
@@ -116,7 +126,7 @@ def _above_0(gguf: GGUFFile, key: str, default: float) -> float:
     return value
 
 
-def _yarn(gguf: GGUFFile, a: str, rotation: Rotation, factor: float) -> Rotation:
+def _yarn(gguf: GGUFFile, a: str, rotation: Rotation, factor: float, whole_pairs: bool) -> Rotation:
     original = gguf.integer(
         f"{a}.rope.scaling.original_context_length",
         gguf.integer(f"{a}.context_length", low=1),
@@ -127,10 +137,17 @@ def _yarn(gguf: GGUFFile, a: str, rotation: Rotation, factor: float) -> Rotation
     # The pair that turns so often within the original context; fractional.
     log_base = -math.log(float(rotation.frequencies[-1])) * pairs / max(1, pairs - 1)
     first, last = (pairs * math.log(original / (t * 2 * math.pi)) / log_base for t in turns)
-    low, high = max(math.floor(first), 0), min(math.ceil(last), 2 * pairs - 1)
+    if whole_pairs:
+        first, last = math.floor(first), math.ceil(last)
+    low, high = max(first, 0), min(last, 2 * pairs - 1)
     slow = np.clip((np.arange(pairs) - low) / max(high - low, 0.001), 0.0, 1.0)
     scaled = rotation.frequencies * (1 - slow + slow / factor)
-    magnitude = (0.1 * math.log(factor) + 1.0) if factor > 1 else 1.0
+    log = math.log(factor) if factor > 1 else 0.0
+    key = f"{a}.rope.scaling.yarn_log_multiplier"
+    multiplier = gguf.number(key, 0.0)
+    if multiplier < 0:
+        gguf.refuse(key, f"{multiplier} is below 0")
+    magnitude = (1.0 + 0.1 * log) / (1.0 + 0.1 * multiplier * log)
     return Rotation(scaled, magnitude * gguf.number(f"{a}.rope.scaling.attn_factor", 1.0))
 
 

@@ -37,6 +37,21 @@ Bound = Literal["compute", "memory", "dispatch"]
 OVERLAP = 2.0  # of arithmetic and reading in a pass: 1 for none, more for more
 
 
+class AttentionLayers(NamedTuple):
+    """Layers that attend alike, where not all of a model do.
+
+    Attributes:
+        layers: how many; width: of all query heads together.
+        kv_bytes: of keys and values that one of them reads for a position, its own or another's.
+        window: positions that a token sees; 0: all.
+    """
+
+    layers: int
+    width: int
+    kv_bytes: float
+    window: int
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCost:
     """What the cost model needs to know of a loaded model.
@@ -51,10 +66,11 @@ class ModelCost:
         kv_heads: heads that the cache has of each layer.
         expert_weights, expert_bytes: of all experts in all layers; body_… does not count them.
         experts, experts_used: of one layer, and how many of them a token takes.
-        windows: positions that a token sees in each layer that has a bound to them.
-        state_layers: layers without keys and values: they have a state, or nothing.
-        state_bytes: of a sequence, in all of them; a pass reads and writes it once.
+        dense_layers: those that have no experts, in a model that has any.
+        attention: the layers that attend, where they are not all alike; else empty.
+        state_bytes: of a sequence, in layers with a recurrence; a pass reads and writes it once.
         state_flops: operations of a token with it.
+        windows: positions that a token sees in each layer that has a bound to them.
         expert_diversity: how differently tokens choose their experts: 1 for each by itself, 0 for
             all alike.
     """
@@ -76,26 +92,41 @@ class ModelCost:
     windows: tuple[int, ...] = ()
     kv_heads: int = 1
     expert_diversity: float = 1.0
-    state_layers: int = 0
+    dense_layers: int = 0
+    attention: tuple[AttentionLayers, ...] = ()
     state_bytes: int = 0
     state_flops: int = 0
 
     @property
-    def attention_layers(self) -> int:
-        """Layers with keys and values."""
-        return self.layers - self.state_layers
-
-    @property
-    def attending_flops(self) -> float:
-        """Operations of attention for each position that a token sees."""
-        return 4.0 * self.attention_layers * self.heads * self.head_dim
+    def sparse_layers(self) -> int:
+        """Layers that have experts."""
+        return self.layers - self.dense_layers if self.experts else 0
 
     def attended_positions(self, start: int, tokens: int) -> float:
-        """Positions that `tokens` tokens from `start` on see, added up: of layers that attend."""
+        """Positions that `tokens` tokens from `start` on see, added up: a layer's, on average."""
         whole = float(_capped_sum(start, tokens, 0))
         bound = sum(_capped_sum(start, tokens, window) for window in self.windows)
-        layers = self.attention_layers
-        return (whole * (layers - len(self.windows)) + bound) / max(1, layers)
+        return (whole * (self.layers - len(self.windows)) + bound) / self.layers
+
+    def scores_flops(self, start: int, tokens: int) -> float:
+        """Operations of scores and weighted values for `tokens` tokens from `start` on.
+
+        Those of recurrences, which take the place of attention, are among them.
+        """
+        if not self.attention:
+            seen = self.attended_positions(start, tokens)
+            return 4.0 * self.layers * self.heads * self.head_dim * seen
+        return self.state_flops * tokens + 4.0 * sum(
+            n * width * _capped_sum(start, tokens, window) for n, width, _, window in self.attention
+        )
+
+    def cache_read(self, start: int, tokens: int) -> float:
+        """Bytes of keys and values that these tokens see, each token's added up."""
+        if not self.attention:
+            return self.kv_bytes * self.attended_positions(start, tokens)
+        return sum(
+            n * each * _capped_sum(start, tokens, window) for n, _, each, window in self.attention
+        )
 
     @property
     def token_weights(self) -> float:
@@ -111,20 +142,21 @@ class ModelCost:
             tokens - 1
         )  # so many tokens that choose by themselves
         spared = (1.0 - self.experts_used / self.experts) ** choosing
-        return self.layers * self.experts * (1.0 - spared)
+        return self.sparse_layers * self.experts * (1.0 - spared)
 
     def layer_weights(self, experts_read: float) -> float:
         """Weights of the layers that are read with so many experts."""
         if not self.experts:
             return float(self.body_weights)
-        share = experts_read / (self.layers * self.experts)
+        share = experts_read / (self.sparse_layers * self.experts)
         return self.body_weights + self.expert_weights * share
 
     def layer_bytes(self, experts_read: float) -> float:
         """Bytes of the layers' weights when so many experts are read."""
         if not self.experts:
             return float(self.body_bytes)
-        return self.body_bytes + self.expert_bytes * experts_read / (self.layers * self.experts)
+        all_ = self.sparse_layers * self.experts
+        return self.body_bytes + self.expert_bytes * experts_read / all_
 
 
 def _capped_sum(start: int, tokens: int, window: int) -> int:
@@ -202,15 +234,15 @@ def pass_cost(
     with a cache of its own, that share one read of the weights.
     """
     experts = model.expected_experts(tokens * batch) if experts_read is None else experts_read
-    seen = model.attended_positions(start, tokens) / max(1, tokens)
+    read = batch * model.cache_read(start, tokens) / max(1, tokens)
     tiles = -(-tokens // tile)
     linear = tokens * model.token_weights + outputs * model.head_weights
     return PassCost(
         linear_flops=2.0 * batch * linear,
-        attention_flops=batch * tokens * (model.attending_flops * seen + model.state_flops),
+        attention_flops=batch * model.scores_flops(start, tokens),
         weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs > 0 else 0),
-        kv_read_bytes=batch * (model.kv_bytes * seen + model.state_bytes),
-        kv_again_bytes=batch * model.kv_bytes * seen * (tiles - 1),
+        kv_read_bytes=read + batch * model.state_bytes,
+        kv_again_bytes=read * (tiles - 1),
         kv_write_bytes=batch * (model.kv_bytes * tokens + model.state_bytes),
         barriers=barriers,
         experts_read=experts,
@@ -266,15 +298,15 @@ def mixed_cost(
     experts = model.expected_experts(rows) if experts_read is None else experts_read
     scored = read = again = 0.0
     for tokens, start, _ in parts:
-        seen = model.attended_positions(start, tokens)
-        scored, read = scored + seen, read + seen / tokens
-        again += seen / tokens * (-(-tokens // tile) - 1)
+        seen = model.cache_read(start, tokens) / tokens
+        scored, read = scored + model.scores_flops(start, tokens), read + seen
+        again += seen * (-(-tokens // tile) - 1)
     return PassCost(
         linear_flops=2.0 * (rows * model.token_weights + outputs * model.head_weights),
-        attention_flops=model.attending_flops * scored + model.state_flops * rows,
+        attention_flops=scored,
         weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs else 0),
-        kv_read_bytes=model.kv_bytes * read + model.state_bytes * len(parts),
-        kv_again_bytes=model.kv_bytes * again,
+        kv_read_bytes=read + model.state_bytes * len(parts),
+        kv_again_bytes=again,
         kv_write_bytes=model.kv_bytes * rows + model.state_bytes * len(parts),
         barriers=barriers,
         experts_read=experts,
@@ -284,13 +316,12 @@ def mixed_cost(
 
 def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> PassCost:
     """Counts of `passes` single-token passes from KV length `start` on, in closed form."""
-    seen = model.attended_positions(start, passes)
     experts = model.expected_experts(1)
     return PassCost(
         linear_flops=2.0 * passes * (model.token_weights + model.head_weights),
-        attention_flops=model.attending_flops * seen + model.state_flops * passes,
+        attention_flops=model.scores_flops(start, passes),
         weight_bytes=passes * (model.layer_bytes(experts) + model.head_bytes),
-        kv_read_bytes=model.kv_bytes * seen + model.state_bytes * passes,
+        kv_read_bytes=model.cache_read(start, passes) + model.state_bytes * passes,
         kv_write_bytes=(model.kv_bytes + model.state_bytes) * passes,
         barriers=passes * barriers,
         experts_read=passes * experts,
@@ -326,7 +357,7 @@ def layer_cost(model: ModelCost, total: PassCost, passes: int, experts: float) -
 
     Attention counts as alike in all layers, also where some have a window.
     """
-    one = model.expert_bytes / max(1, model.layers * model.experts)
+    one = model.expert_bytes / max(1, model.sparse_layers * model.experts)
     heads = (total.weight_bytes - passes * model.body_bytes - total.experts_read * one) / max(
         1, model.head_bytes
     )

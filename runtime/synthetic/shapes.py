@@ -5,18 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from . import families
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The dimensions of a model.
 
     Attributes:
-        family: whose equations it has: ``qwen3`` (with experts: ``qwen3moe``), ``llama`` or
-            ``gemma3``.
+        family: whose equations it has: ``qwen3`` (with experts: ``qwen3moe``), ``llama``,
+            ``gemma3``, ``gemma4`` or ``gpt-oss``.
         rope_factor: by how much Llama 3 stretches slow rotations; 0: not at all.
         vocab, context, base: size of the vocabulary, positions it was trained for, base of the
             rotation, where they are not those of Qwen3 or Llama 3.
-        window: positions that five of six layers see (``gemma3``).
+        window: positions that layers see that do not see everything.
+        wide: size and number of the KV heads of layers that see everything (``gemma4``).
+        own: values of each layer's own embedding of a token; shared: layers without own keys.
     """
 
     layers: int
@@ -35,14 +39,18 @@ class Shape:
     context: int = 0
     base: float = 0.0
     window: int = 0
+    wide: tuple[int, int] = (0, 0)
+    own: int = 0
+    shared: int = 0
 
     @property
     def architecture(self) -> str:
-        return f"{self.family}moe" if self.experts else self.family
+        return f"{self.family}moe" if self.experts and self.family == "qwen3" else self.family
 
 
 SMOLLM2: dict[str, Any] = {"vocab": 49_152, "context": 8192, "base": 100_000.0}
 GEMMA3: dict[str, Any] = {"vocab": 262_144, "context": 32_768, "base": 1e6, "window": 512}
+GEMMA4: dict[str, Any] = {"vocab": 262_144, "context": 131_072, "base": 1e6, "window": 512}
 SHAPES = {
     "qwen3-0.6b": Shape(28, 1024, 3072, 16, 8, tied=True),
     "qwen3-1.7b": Shape(28, 2048, 6144, 16, 8, tied=True),
@@ -56,12 +64,62 @@ SHAPES = {
     ),
     "llama-3.1-8b": Shape(32, 4096, 14336, 32, 8, tied=False, family="llama", rope_factor=8.0),
     "smollm2-135m": Shape(30, 576, 1536, 9, 3, True, 64, family="llama", **SMOLLM2),
+    "gemma4-e4b": Shape(
+        42,
+        2560,
+        10240,
+        8,
+        2,
+        True,
+        256,
+        family="gemma4",
+        wide=(512, 2),
+        own=256,
+        shared=18,
+        **GEMMA4,
+    ),
+    "gemma4-26b-a4b": Shape(
+        30,
+        2816,
+        2112,
+        16,
+        8,
+        True,
+        256,
+        128,
+        8,
+        704,
+        family="gemma4",
+        wide=(512, 2),
+        **(GEMMA4 | {"window": 1024}),
+    ),
+    "gpt-oss-20b": Shape(
+        24,
+        2880,
+        2880,
+        64,
+        8,
+        False,
+        64,
+        32,
+        4,
+        2880,
+        family="gpt-oss",
+        vocab=201_088,
+        context=131_072,
+        base=150_000.0,
+        window=128,
+    ),
     "gemma3-1b": Shape(26, 1152, 6912, 4, 1, True, 256, family="gemma3", **GEMMA3),
 }
 
 
-def layer_tensors(s: Shape) -> list[tuple[str, tuple[int, ...]]]:
+def layer_tensors(s: Shape, layer: int) -> list[tuple[str, tuple[int, ...]]]:
     """Names and shapes of one layer's tensors."""
+    if s.family == "gpt-oss":
+        return families.gpt_oss_layer(s)
+    if s.family == "gemma4":
+        return families.gemma4_layer(s, layer)
     q_rows, kv_rows = s.heads * s.head_dim, s.kv_heads * s.head_dim
     norms: list[tuple[str, tuple[int, ...]]] = [
         ("attn_q_norm.weight", (s.head_dim,)),

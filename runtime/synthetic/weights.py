@@ -47,7 +47,8 @@ def random_weights(
     """The stored bytes of one tensor in pieces; the same for the same name every time."""
     rng = np.random.Generator(np.random.PCG64(zlib.crc32(name.encode())))
     if len(shape) == 1:
-        yield (1 + DEVIATION * rng.standard_normal(shape)).astype(np.float32)
+        middle = 0 if name.endswith(".bias") else 1
+        yield (middle + DEVIATION * rng.standard_normal(shape)).astype(np.float32)
         return
     blocks = kind.nbytes(shape) // kind.type_size
     step = PIECE // kind.type_size // 8 * 8  # whole 64-bit words of random bits for every type

@@ -20,11 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ModelError
-from ..convert.rope import llama3_factors
+from ..convert.rope import NEVER, llama3_factors
 from ..files import make_folder
 from ..gguf.types import GGMLType, ValueType
 from ..gguf.write import GGUFWriter
 from ..quantize.mixes import NARROW
+from . import families
 from .shapes import SHAPES, Shape, layer_tensors
 from .vocabulary import (
     CHAT_TEMPLATE,
@@ -121,21 +122,27 @@ class SyntheticModel:
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...], GGMLType]]:
         """(name, shape, type) of every tensor, in file order."""
         s = self.shape
-        kind = self.kind_of("token_embd.weight")
-        kind = _NARROW[kind] if s.width % kind.block_size else kind
-        yield "token_embd.weight", (self.n_vocab, s.width), kind
-        if s.rope_factor:
-            yield FACTORS, (s.head_dim // 2,), GGMLType.F32
+        yield "token_embd.weight", (self.n_vocab, s.width), self._whole("token_embd.weight")
+        if s.rope_factor or s.family == "gemma4":
+            yield FACTORS, ((s.wide[0] or s.head_dim) // 2,), GGMLType.F32
+        for name, shape in families.outside(s, self.n_vocab):
+            kind = GGMLType.F32 if len(shape) == 1 else self.type
+            yield name, shape, _NARROW[kind] if shape[-1] % kind.block_size else kind
         for layer in range(s.layers):
-            for name, shape in layer_tensors(s):
-                plain = len(shape) == 1 or name.startswith("ffn_gate_inp")
+            for name, shape in layer_tensors(s, layer):
+                plain = len(shape) == 1 or name.startswith("ffn_gate_inp") or "bias" in name
                 kind = GGMLType.F32 if plain else self.kind_of(name, layer)
                 if shape[-1] % kind.block_size:
                     kind = _NARROW[kind]
                 yield f"blk.{layer}.{name}", shape, kind
         yield "output_norm.weight", (s.width,), GGMLType.F32
         if not s.tied:
-            yield "output.weight", (self.n_vocab, s.width), self.kind_of("output.weight")
+            yield "output.weight", (self.n_vocab, s.width), self._whole("output.weight")
+
+    def _whole(self, name: str) -> GGMLType:
+        """How the embedding or the head is stored: its rows must be whole blocks."""
+        kind = self.kind_of(name)
+        return _NARROW[kind] if self.shape.width % kind.block_size else kind
 
     @property
     def n_vocab(self) -> int:
@@ -153,6 +160,9 @@ class SyntheticModel:
         if name != FACTORS:
             return random_weights(name, shape, kind)
         factor = self.shape.rope_factor
+        if not factor:  # a quarter of the pairs is rotated
+            rotated = np.arange(shape[0]) < shape[0] // 4
+            return iter([np.where(rotated, 1.0, NEVER).astype(np.float32)])
         return iter([llama3_factors(2 * shape[0], LLAMA_BASE, factor, LLAMA_ORIGINAL)])
 
     def nbytes(self) -> int:
@@ -197,7 +207,7 @@ class SyntheticModel:
             sizes["expert_count"] = s.experts
             sizes["expert_used_count"] = s.experts_used
             sizes["expert_feed_forward_length"] = s.expert_ffn
-        for key, value in sizes.items():
+        for key, value in {**sizes, **families.metadata(s)}.items():
             writer.add(f"{arch}.{key}", value)
         writer.add(f"{arch}.rope.freq_base", s.base or (LLAMA_BASE if llama else 1e6))
         writer.add(f"{arch}.attention.layer_norm_rms_epsilon", 1e-5 if llama else 1e-6)

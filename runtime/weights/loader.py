@@ -100,8 +100,13 @@ class WeightLoader:
         self._wanted: list[Matrix] = []
         self._tables: list[str] = []
 
-    def table(self, name: str) -> np.ndarray:
-        """The rows of a matrix as the file has them, for passes that read some of them: uint8."""
+    def table(self, name: str, rows: int = 0, depth: int = 0) -> np.ndarray:
+        """The rows of a matrix as the file has them, for passes that read some of them: uint8.
+
+        rows, depth: its shape, where that is not what the model's sizes come from.
+        """
+        if rows:
+            self._tensor(name, (rows, depth))
         self.format_of(name)
         self._tables.append(name)
         return self.gguf.data(name)
@@ -127,19 +132,16 @@ class WeightLoader:
         matrix.up = self.matrix(up, rows, depth, experts)
         return matrix
 
-    def halves(self, name: str, rows: int, depth: int) -> Matrix:
+    def halves(self, name: str, rows: int, depth: int, experts: int = 0) -> Matrix:
         """The same for one tensor [2 * rows, depth] that has the gate in its first half."""
-        return self._want((name, name), rows, depth, 0)
+        return self._want((name, name), rows, depth, experts)
 
     def vector(self, name: str, width: int, padded: int | None = None) -> np.ndarray:
         """A norm weight as float32, with zeros up to `padded`."""
-        values = self.floats(name, (width,))
-        out = np.zeros(padded or width, np.float32)
-        out[:width] = values
-        return out
+        return self.array(name, (width,), padded)
 
-    def floats(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
-        """A small tensor of floats as float32, not to be written to."""
+    def array(self, name: str, shape: tuple[int, ...], padded: int | None = None) -> np.ndarray:
+        """Floats of any shape as float32, each row with zeros up to `padded`."""
         info = self._tensor(name, shape)
         data = self.gguf.data(name)
         kind = info.type.name.lower()
@@ -154,7 +156,9 @@ class WeightLoader:
             raise UnsupportedModelError(f"{where}: tensor {name} is {kind}, not a float")
         if not np.isfinite(values).all():
             self._refuse_number(name)
-        return values.reshape(shape)
+        out = np.zeros((*shape[:-1], padded or shape[-1]), np.float32)
+        out[..., : shape[-1]] = values.reshape(shape)
+        return out
 
     def format_of(self, name: str) -> Format:
         self.asked.add(name)
@@ -179,7 +183,7 @@ class WeightLoader:
 
     def _want(self, names: tuple[str, ...], rows: int, depth: int, experts: int) -> Matrix:
         both = len(names) == 2 and names[0] == names[1]
-        shape = (experts, rows, depth) if experts else (2 * rows if both else rows, depth)
+        shape = (*((experts,) if experts else ()), 2 * rows if both else rows, depth)
         (form, *_) = [self.format_of(n) for n in names if self._tensor(n, shape)]
         if depth % form.block:
             message = f"tensor {names[0]!r} has rows of {depth}, not a multiple of {form.block}"
@@ -201,6 +205,11 @@ class WeightLoader:
         the head sees but one token. Narrow models lose most by rounding and take least time.
         """
         return self.width < NARROW or name in HEADS or name.endswith(".ffn_down.weight")
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Matrices that passes read from the file, row by row."""
+        return tuple(self._tables)
 
     @property
     def packed_bytes(self) -> int:

@@ -20,6 +20,7 @@ def descriptor(*spans: tuple[int, int, int], tile: int) -> tuple[np.ndarray, np.
     return rows, tiles[: describe(rows, tiles, spans, tile)]
 
 
+NO_SINKS = np.zeros(1, np.float32)  # what attention without sinks is given
 JUNK = 0x7E  # 0x7E7E is 8.5e37 in bf16, 0x7E7E7E7E the same in float32
 
 

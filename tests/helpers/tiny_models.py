@@ -13,6 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 from helpers import hybrid_models as hybrid
+from helpers import tiny_families
 
 from triplepoint.runtime.convert.mapping import map_checkpoint
 from triplepoint.runtime.gguf.types import GGMLType
@@ -131,6 +132,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "attention_multiplier": 0.04,
         "logits_scaling": 5.0,
     },
+    **tiny_families.CONFIGS,
     **hybrid.CONFIGS,
 }
 # As wide as the blocks of K-quants: first those that differ in how weights are used.
@@ -156,22 +158,31 @@ def config_of(name: str) -> dict[str, Any]:
         del config["head_dim"]
     if config["model_type"] in ("llama", "smollm3", "granite") and config["head_dim"] == 32:
         del config["head_dim"]  # it follows from the width; some published ones do not say it
-    return config
+    if "rope_theta" in config.get("rope_parameters", {}) or "gemma4" in name or name == "olmo3":
+        del config["rope_theta"]
+    return tiny_families.nested(config) if config["model_type"].startswith("qwen3_vl") else config
 
 
 def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
     """The model's weights, float32, by their names in a checkpoint."""
     c, rng = config_of(name), np.random.default_rng(seed)
+    c = c | c.get("text_config", {}) | {"model_type": c["model_type"]}
     kind, width, ffn = c["model_type"], c["hidden_size"], c["intermediate_size"]
     heads, kv = c["num_attention_heads"], c["num_key_value_heads"]
     dim = c.get("head_dim", width // heads)
-    gemma = kind.startswith("gemma")
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB, width)}
+    gemma, plus_one = kind.startswith("gemma"), kind in ("gemma2", "gemma3_text")
+    begin = tiny_families.prefix(kind)
+    shapes: dict[str, tuple[int, ...]] = {f"{begin}embed_tokens.weight": (VOCAB, width)}
+    shapes |= {begin + part: shape for part, shape in tiny_families.outside(c).items()}
     for n in range(c["num_hidden_layers"]):
-        layer: dict[str, tuple[int, ...]] = {"input_layernorm.weight": (width,)}
         if hybrid.is_hybrid(kind):
             shapes |= {f"model.layers.{n}.{p}": s for p, s in hybrid.layer_shapes(c, n).items()}
             continue
+        if name in tiny_families.CONFIGS:
+            layer = tiny_families.layer_shapes(c, n)
+            shapes |= {f"{begin}layers.{n}.{part}": shape for part, shape in layer.items()}
+            continue
+        layer: dict[str, tuple[int, ...]] = {"input_layernorm.weight": (width,)}
         if kind == "phi3":
             layer["self_attn.qkv_proj.weight"] = ((heads + 2 * kv) * dim, width)
             layer["mlp.gate_up_proj.weight"] = (2 * ffn, width)
@@ -192,7 +203,7 @@ def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
             "mlp.down_proj.weight": (width, ffn),
         }
         shapes |= {f"model.layers.{n}.{part}": shape for part, shape in layer.items()}
-    shapes["model.embedding_norm.weight" if kind == "lfm2" else "model.norm.weight"] = (width,)
+    shapes["model.embedding_norm.weight" if kind == "lfm2" else f"{begin}norm.weight"] = (width,)
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (VOCAB, width)
 
@@ -200,11 +211,13 @@ def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
         if hybrid.is_hybrid(kind):
             return hybrid.values(part, shape, rng, kind == "qwen3_5_text")
         noise = rng.standard_normal(shape)
-        if len(shape) == 2:
-            return noise * 1.5 / np.sqrt(shape[1])
-        if part.endswith("bias"):
+        if part.endswith(("bias", "sinks")):
             return noise
-        return noise * 0.2 + (0 if gemma else 1)
+        if len(shape) >= 2:
+            # Bounds on what experts compute are reached now and then.
+            wide = 4 if kind == "gpt_oss" and part.endswith("gate_up_proj") else 1
+            return noise * 1.5 * wide / np.sqrt(min(shape[1:]) if len(shape) == 3 else shape[1])
+        return noise * 0.2 + (0 if plus_one else 1)
 
     return {part: values(part, shape).astype(np.float32) for part, shape in shapes.items()}
 
@@ -218,11 +231,13 @@ def write_model(
     metadata: dict[str, Any] | None = None,
     without: Collection[str] = (),
     rounded_to: str = "f32",
+    drop: str | None = None,
 ) -> None:
     """Write the model's GGUF file with matrices of the GGML type `kind`.
 
     `metadata` replaces values of the file and `without` leaves keys out, for files that are wrong
     in one way. `rounded_to`: the matrices have the values that they would have in this type.
+    `drop`: how names of tensors begin that are left out.
     """
     weights = checkpoint(name, seed)
     mapping = map_checkpoint(config_of(name), list(weights))
@@ -236,8 +251,14 @@ def write_model(
             if key not in without:
                 writer.add(key, value)
         _add_tokenizer(writer)
-        arrays = {t.name: t.make([weights[n] for n in t.sources]) for t in mapping.tensors}
+        arrays = {
+            t.name: t.make([weights[n] for n in t.sources])
+            for t in mapping.tensors
+            if drop is None or not t.name.startswith(drop)
+        }
         plain = {t.name for t in mapping.tensors if t.is_vector}
+        plain |= {tensor for tensor, array in arrays.items() if array.ndim == 1}
+        plain |= {tensor for tensor in arrays if "ffn_gate_inp" in tensor}
         for tensor, array in arrays.items():
             stored = GGMLType.F32 if tensor in plain else GGMLType[quant.name]
             writer.declare(tensor, array.shape, stored)
@@ -277,18 +298,29 @@ def _add_tokenizer(writer: GGUFWriter) -> None:
     writer.add("tokenizer.ggml.bos_token_id", VOCAB - 2)
 
 
+def torch_model(name: str, seed: int = 0) -> Any:
+    """The model in transformers."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    settings = {**config_of(name), "attn_implementation": "eager", "pad_token_id": 0}
+    kind = AutoModelForImageTextToText if "text_config" in settings else AutoModelForCausalLM
+    model = kind.from_config(AutoConfig.for_model(**settings)).eval().float()
+    state = {n: torch.from_numpy(v) for n, v in checkpoint(name, seed).items()}
+    if name == "qwen3vlmoe":  # on disk they are turned
+        turned = [n for n in state if "mlp.experts." in n]
+        state |= {n: state[n].transpose(1, 2).contiguous() for n in turned}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected, unexpected
+    assert all(n == "lm_head.weight" or ".visual." in n for n in missing), missing
+    model.tie_weights()
+    return model
+
+
 def torch_logits(name: str, ids: list[int], seed: int = 0) -> np.ndarray:
     """Logits of every position by transformers: float32 [len(ids), VOCAB]."""
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
-    settings = {**config_of(name), "attn_implementation": "eager", "pad_token_id": 0}
-    config = AutoConfig.for_model(**settings)
-    model = AutoModelForCausalLM.from_config(config).eval().float()
-    state = {n: torch.from_numpy(v) for n, v in checkpoint(name, seed).items()}
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    assert not unexpected, unexpected
-    assert set(missing) <= {"lm_head.weight"}, missing
-    model.tie_weights()
+    model = torch_model(name, seed)
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0].float().numpy()

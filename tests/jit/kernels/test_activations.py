@@ -15,6 +15,7 @@ from triplepoint.jit.kernels.activations import (
     GROUPS,
     TINY,
     Kind,
+    add_bias,
     add_norm,
     dequantize_reference,
     group_of,
@@ -202,11 +203,26 @@ def test_add_norm(own: Runner, rng: np.random.Generator) -> None:
     y, weight = np.zeros((tokens, padded), np.float32), np.zeros(padded, np.float32)
     y[:, :width], weight[:width] = rng.standard_normal((tokens, width)), rng.random(width)
     before = x.copy()
-    own.call(spec(add_norm), [x, y, weight, stride, padded, width, padded, EPS], 0, tokens)
+    args = [x, y, weight, stride, padded, width, padded, EPS, 0.5]
+    own.call(spec(add_norm), args, 0, tokens)
     want = before[:, :width] + rmsnorm_reference(y[:, :width], weight[:width], EPS)
 
     assert_close(x[:, :width], want, "norm")
     assert np.array_equal(x[:, width:], before[:, width:])
+
+    x[:] = before
+    own.call(spec(add_norm, scaled=True), args, 0, tokens)
+    assert_close(x[:, :width], 0.5 * want, "norm")
+
+
+def test_add_bias(own: Runner, rng: np.random.Generator) -> None:
+    """Each row grows by the same values, up to where they are padded."""
+    x = rng.standard_normal((3, 192)).astype(np.float32)
+    before, bias = x.copy(), rng.standard_normal(128).astype(np.float32)
+    own.call(spec(add_bias), [x, bias, 192, 128], 0, 3)
+
+    assert np.array_equal(x[:, :128], before[:, :128] + bias)
+    assert np.array_equal(x[:, 128:], before[:, 128:])
 
 
 def test_soft_cap(own: Runner, rng: np.random.Generator) -> None:

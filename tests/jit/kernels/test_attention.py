@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.kv import Cache, descriptor, queries, uses_bf16_queries
+from helpers.kv import NO_SINKS, Cache, descriptor, queries, uses_bf16_queries
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import assert_close
 
@@ -47,7 +47,9 @@ class Case:
         self.cache = Cache(runner.target, self.kv, self.kv_heads, self.dim, n_pages=pages)
         self.cache.write(self.keys, self.values)
 
-    def run(self, start: int, tokens: int, **rule: float) -> np.ndarray:
+    def run(
+        self, start: int, tokens: int, sinks: np.ndarray | None = None, **rule: float
+    ) -> np.ndarray:
         """Outputs of `tokens` tokens from position `start`: float32 [tokens, heads, dim]."""
         heads = self.kv_heads * self.group
         q = queries(self.q[start : start + tokens], self.runner.target, self.kv)
@@ -56,19 +58,28 @@ class Case:
         _, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
         sizes = {"head_dim": self.dim, "kv_heads": self.kv_heads, "group": self.group}
         args = [q, Table(self.cache.pages), *self.cache.offsets, out, heads * self.dim, scratch,
-                tiles]  # fmt: skip
+                tiles, NO_SINKS if sinks is None else sinks]  # fmt: skip
+        if sinks is not None:
+            rule["sink"] = True
         units = len(tiles) * self.kv_heads
         self.runner.call(spec(attention, **sizes, kv=self.kv, **rule), args, 0, units)
         return out
 
-    def want(self, start: int, tokens: int, window: int = 0, cap: float = 0.0) -> np.ndarray:
+    def want(
+        self,
+        start: int,
+        tokens: int,
+        window: int = 0,
+        cap: float = 0.0,
+        sinks: np.ndarray | None = None,
+    ) -> np.ndarray:
         """The reference on what the cache holds."""
         rounded = to_bf16 if self.kv == "bf16" else np.asarray
         q = self.q[start : start + tokens]
         q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv) else q
         seen = slice(0, start + tokens)
         keys, values = rounded(self.keys[seen]), rounded(self.values[seen])
-        return reference(q, keys, values, start, window, cap)
+        return reference(q, keys, values, start, window, cap, sinks)
 
     @property
     def kind(self) -> str:
@@ -137,6 +148,18 @@ def test_cap(native: Native, rng: np.random.Generator) -> None:
     case = Case(native, rng, SHAPES[2], 70)
     for cap in (0.5, 50.0):
         assert_close(case.run(0, 70, cap=cap), case.want(0, 70, cap=cap), case.kind, cap)
+
+
+@pytest.mark.parametrize("shape", QEMU_SHAPES, ids=str)
+def test_sinks(runner: Runner, rng: np.random.Generator, shape: tuple) -> None:
+    """A head's sink takes its share of the softmax, be it above all scores or far below."""
+    case = Case(runner, rng, shape, PAGE + 3)
+    sinks = (5 * rng.standard_normal(case.kv_heads * case.group)).astype(np.float32)
+    sinks[-1] = 60.0
+    for start, tokens, window in ((0, 20, 0), (PAGE + 2, 1, 0), (PAGE + 1, 2, 9)):
+        got = case.run(start, tokens, sinks, window=window)
+        want = case.want(start, tokens, window, sinks=sinks)
+        assert_close(got, want, case.kind, (start, tokens))
 
 
 @pytest.mark.parametrize("shape", QEMU_SHAPES, ids=str)

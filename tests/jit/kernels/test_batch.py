@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.kv import Cache, descriptor, queries, read_queries
+from helpers.kv import NO_SINKS, Cache, descriptor, queries, read_queries
 from helpers.kv_q8 import ByteCache, Queries
 from helpers.runners import Native, Table
 
@@ -95,7 +95,7 @@ class Sequences:
         q = self._queries(which)
         out = np.full((tiles[:, COUNT].sum(), self.heads, self.dim), np.nan, np.float32)
         args = [q, self._pages(which), *self.caches[0].offsets, out, self.heads * self.dim,
-                self._scratch(), tiles]  # fmt: skip
+                self._scratch(), tiles, NO_SINKS]  # fmt: skip
         kernel = spec(attention, **self.sizes, kv=self.kv, **rule)
         self.native.call(kernel, args, 0, len(tiles) * self.kv_heads)
         return out
@@ -111,7 +111,7 @@ class Sequences:
                 self._scratch(), tiles, entries, np.array([len(entries)])]  # fmt: skip
         kernel = spec(attention_partial, **self.sizes, kv=self.kv, window=window)
         self.native.call(kernel, args, 0, len(entries) * self.kv_heads)
-        args = [parts, stats, out, self.heads * self.dim, self._scratch(), tiles, rows]
+        args = [parts, stats, out, self.heads * self.dim, self._scratch(), tiles, rows, NO_SINKS]
         kernel = spec(attention_reduce, **self.sizes, window=window)
         self.native.call(kernel, args, 0, len(rows) * self.heads)
         return out
@@ -123,9 +123,9 @@ class Sequences:
         cos, sin = rope.tables(PAGES * PAGE, self.dim, 1e4)
         raw = np.zeros(q.size * 4, np.uint8)
         one = np.ones(self.dim, np.float32)
-        args = [q, k, v, one, one, one, cos, sin, raw, self._pages(which), *self.caches[0].offsets,
-                self.heads * self.dim, self.kv_heads * self.dim, 1e-6, 0.125,
-                np.array([len(rows)]), rows]  # fmt: skip
+        args = [q, k, v, one, one, one, cos, sin, one, raw, self._pages(which),
+                *self.caches[0].offsets, self.heads * self.dim, self.kv_heads * self.dim, 1e-6,
+                0.125, np.array([len(rows)]), rows]  # fmt: skip
         kernel = spec(rope.rope_store, **self.sizes, norm=True, kv=self.kv)
         self.native.call(kernel, args, 0, -(-len(rows) // rope.TOKENS) * self.kv_heads)
         if self.kv == "q8":

@@ -51,9 +51,9 @@ class Layer:
         )  # fmt: skip
         span = self.start + (part.start or 0), len(q), 0
         rows, _ = descriptor(span, tile=rope.TOKENS)
-        args = [q, k, v, weight, weight, weight, self.cos, self.sin, raw, Table(cache.pages),
-                *cache.offsets, heads * self.dim, self.kv_heads * self.dim, 1e-6, self.scale,
-                np.array([len(q)]), rows]  # fmt: skip
+        args = [q, k, v, weight, weight, weight, self.cos, self.sin, weight, raw,
+                Table(cache.pages), *cache.offsets, heads * self.dim, self.kv_heads * self.dim,
+                1e-6, self.scale, np.array([len(q)]), rows]  # fmt: skip
         runner.call(kernel, args, 0, -(-len(q) // rope.TOKENS) * self.kv_heads)
         return Queries(raw, q.shape, runner.target)
 

@@ -31,14 +31,29 @@ from triplepoint.jit.kernels.activations import (
 CHOICES = ((1, 1), (3, 2), (10, 3), (16, 16), (60, 4), (128, 8))
 
 
-def _route(runner: Runner, scores: np.ndarray, used: int) -> tuple[np.ndarray, np.ndarray]:
+def _route(
+    runner: Runner,
+    scores: np.ndarray,
+    used: int,
+    *,
+    biases: np.ndarray | None = None,
+    corrections: np.ndarray | None = None,
+    expert_scales: np.ndarray | None = None,
+    scale: float = 1.0,
+    **how: object,
+) -> tuple[np.ndarray, np.ndarray]:
     tokens, experts = scores.shape
     # What lies in the padding must not be chosen.
     padded = np.full((tokens, -(-experts // 64) * 64), 1e30, np.float32)
     padded[:, :experts] = scores
     ids, weights = np.full((tokens, used), -7, np.int32), np.zeros((tokens, used), np.float32)
-    kernel = spec(moe.route, experts=experts, used=used)
-    runner.call(kernel, [padded, padded.shape[1], ids, weights], 0, tokens)
+    given = {"biased": biases, "corrected": corrections, "scaled": expert_scales}
+    how |= {name: True for name, values in given.items() if values is not None}
+    kernel = spec(moe.route, experts=experts, used=used, **how)
+    extra = [np.zeros(padded.shape[1], np.float32) for _ in given]
+    for row, values in zip(extra, given.values(), strict=True):
+        row[:experts] = 0 if values is None else values
+    runner.call(kernel, [padded, padded.shape[1], ids, weights, *extra, scale], 0, tokens)
     return ids, weights
 
 
@@ -51,6 +66,72 @@ def test_route(runner: Runner, rng: np.random.Generator) -> None:
 
         assert np.array_equal(ids, want_ids)
         assert_close(weights, want, "silu", (experts, used))
+
+
+HOW = [
+    {"normalized": False},
+    {"gating": "sigmoid"},
+    {"gating": "sigmoid", "normalized": False, "scale": 2.5},
+    {"gating": "sigmoid", "corrections": True, "scale": 1.8},
+    {"corrections": True},
+    {"gating": "sigmoid", "corrections": True, "groups": 4, "groups_used": 2},
+    {"normalized": False, "groups": 20, "groups_used": 7},
+]
+
+
+@pytest.mark.parametrize("how", HOW, ids=str)
+def test_route_otherwise(runner: Runner, rng: np.random.Generator, how: dict) -> None:
+    """Sigmoids, weights as they are, a correction of the choice alone, and groups."""
+    how, experts, used = dict(how), 60, 5
+    scores = rng.standard_normal((9, experts)).astype(np.float32)
+    if how.pop("corrections", False):
+        how["corrections"] = (0.3 * rng.standard_normal(experts)).astype(np.float32)
+    ids, weights = _route(runner, scores, used, **how)
+    want_ids, want = moe.route_reference(scores, used, **how)
+
+    assert np.array_equal(ids, want_ids)
+    assert_close(weights, want, "silu", how)
+
+
+def test_route_biases_and_scales(runner: Runner, rng: np.random.Generator) -> None:
+    """Biases are part of the scores; an expert's scale counts in its weight alone."""
+    scores = rng.standard_normal((4, 10)).astype(np.float32)
+    biases, scales = (rng.standard_normal(10).astype(np.float32) for _ in range(2))
+    ids, weights = _route(runner, scores, 3, biases=biases, expert_scales=scales)
+    want_ids, want = moe.route_reference(scores + biases, 3)
+
+    assert np.array_equal(ids, want_ids)
+    assert_close(weights, want * scales[ids], "silu")
+
+
+@pytest.mark.parametrize("how", [{"gating": "sigmoid"}, {"normalized": False}], ids=str)
+def test_route_not_finite(native: Native, how: dict) -> None:
+    """A score that is not finite makes no weight that looks like one."""
+    scores = np.zeros((2, 10), np.float32)
+    scores[0] = np.nan
+    _, weights = _route(native, scores, 2, **how)
+
+    assert np.isnan(weights[0]).all()
+    assert np.isfinite(weights[1]).all()
+
+
+def test_clamped_glu(runner: Runner, rng: np.random.Generator) -> None:
+    """Gate and up with their expert's biases, bounded; in parts as in one go; NaN stays."""
+    pairs, experts, width = 5, 3, 128
+    gate, up = ((6 * rng.standard_normal((pairs, width))).astype(np.float32) for _ in range(2))
+    biases = [rng.standard_normal((experts, width)).astype(np.float32) for _ in range(2)]
+    ids = rng.integers(0, experts, pairs).astype(np.int32)
+    gate[4, 7] = np.nan
+    g, u = (x.astype(np.float64) + b[ids] for x, b in zip((gate, up), biases, strict=True))
+    g, u = np.minimum(g, 7), np.clip(u, -7, 7)
+    want = (g / (1 + np.exp(-1.702 * g)) * (u + 1)).astype(np.float32)
+    for parts in (1, 4):
+        got = gate.copy()
+        args = [got, up, *biases, ids, width, parts, 1.702, 7.0]
+        runner.call(spec(moe.clamped_glu), args, 0, pairs * parts)
+        finite = np.isfinite(want)
+        assert_close(got[finite], want[finite], "silu", parts)
+        assert np.array_equal(np.isfinite(got), finite)
 
 
 def test_route_ties(runner: Runner) -> None:
@@ -250,14 +331,22 @@ def test_combine(runner: Runner, rng: np.random.Generator) -> None:
         y = rng.standard_normal((tokens, used, 128)).astype(np.float32)
         weights = rng.random((tokens, used)).astype(np.float32)
         got, kernel = x.copy(), spec(moe.combine, used=used)
-        runner.call(kernel, [got, y, weights, 128, 128, width], 0, tokens)
+        none = np.zeros(1, np.int32), np.zeros(1, np.float32)
+        runner.call(kernel, [got, y, weights, 128, 128, width, *none], 0, tokens)
         want = moe.combine_reference(x[:, :width], y[..., :width], weights)
 
         assert_close(got[:, :width], want, "float product", used)
         assert np.array_equal(got[:, width:], x[:, width:])
+        ids = rng.integers(0, 4, (tokens, used)).astype(np.int32)
+        biases = rng.standard_normal((4, width)).astype(np.float32)
+        into = np.full_like(x, 7)
+        other = spec(moe.combine, used=used, add=False, biased=True)
+        runner.call(other, [into, y, weights, 128, 128, width, ids, biases], 0, tokens)
+        want = moe.combine_reference(0 * x[:, :width], y[..., :width] + biases[ids], weights)
+        assert_close(into[:, :width], want, "float product", used)
         for t in range(tokens):
             alone = x[t].copy()
-            runner.call(kernel, [alone, y[t], weights[t], 128, 128, width], 0, 1)
+            runner.call(kernel, [alone, y[t], weights[t], 128, 128, width, *none], 0, 1)
             assert np.array_equal(alone, got[t])
             if runner.emulated:
                 break

@@ -56,7 +56,10 @@ class Layer:
         rotated: int | None = None,
         adjacent: bool = False,
         bias: bool = False,
+        more: dict[str, bool] | None = None,
     ) -> None:
+        self.more = more or {}
+        self.temperatures = (1 + rng.random(start + tokens)).astype(np.float32)
         self.rotated = heads.dim if rotated is None else rotated
         self.adjacent, self.bias = adjacent, bias
         count = heads.heads + 2 * heads.kv_heads
@@ -93,7 +96,12 @@ class Layer:
         ends = self.heads.heads, self.heads.heads + self.heads.kv_heads
         q_bias, k_bias, v_bias = np.split(self.biases, ends)
         q = self._rotated(self.q, self.q_norm, q_bias) * np.float32(self.scale)
+        if "temperature" in self.more:
+            q = q * self.temperatures[self.start :, None, None]
         v = self.v + v_bias if self.bias else self.v
+        if "norm_values" in self.more:
+            v = v / np.sqrt((v.astype(np.float64) ** 2).mean(-1, keepdims=True) + EPS)
+            v = v.astype(np.float32)
         return q, self._rotated(self.k, self.k_norm, k_bias), v
 
     def run(self, runner: Runner, cache: Cache, part: slice = slice(None)) -> np.ndarray:
@@ -105,10 +113,10 @@ class Layer:
         rows, _ = descriptor(span, tile=rope.TOKENS)
         sizes = {"head_dim": h.dim, "kv_heads": h.kv_heads, "group": h.group}
         form = {"rotated": self.rotated, "adjacent": self.adjacent, "bias": self.bias}
-        kernel = spec(rope_store, **sizes, norm=self.norm, kv=cache.kv, **form)
-        args = [q, k, v, self.q_norm, self.k_norm, self.biases, self.cos, self.sin, raw,
-                Table(cache.pages), *cache.offsets, h.heads * h.dim, h.kv_heads * h.dim,
-                EPS, self.scale, np.array([len(q)]), rows]  # fmt: skip
+        kernel = spec(rope_store, **sizes, norm=self.norm, kv=cache.kv, **form, **self.more)
+        args = [q, k, v, self.q_norm, self.k_norm, self.biases, self.cos, self.sin,
+                self.temperatures, raw, Table(cache.pages), *cache.offsets, h.heads * h.dim,
+                h.kv_heads * h.dim, EPS, self.scale, np.array([len(q)]), rows]  # fmt: skip
         runner.call(kernel, args, 0, -(-len(q) // rope.TOKENS) * h.kv_heads)
         return read_queries(raw, q.shape, runner.target, cache.kv)
 
@@ -165,6 +173,7 @@ FORMS = [
     (Heads(128, 1, 2), {"rotated": 96}),  # 48 pairs and 32 dims that stay
     (Heads(64, 2, 1), {"rotated": 24, "bias": True}),  # 12 pairs: registers of 4
     (Heads(64, 2, 2), {"rotated": 0, "bias": True}),
+    (Heads(64, 2, 2), {"more": {"temperature": True}}),
 ]
 
 
@@ -177,6 +186,29 @@ def test_other_pairs(native: Native, rng: np.random.Generator, heads: Heads, for
     q = layer.run(native, cache)
 
     _check(layer, cache, q, native)
+
+
+@pytest.mark.parametrize("native", ["generic", detect().name], indirect=True)
+def test_normed_values(native: Native, rng: np.random.Generator) -> None:
+    """Values are normed head by head; nothing else changes."""
+    layer = Layer(rng, Heads(96, 2, 1), 21, 3, norm=True, more={"norm_values": True})
+    cache = Cache(native.target, "f32", 2, 96)
+    layer.run(native, cache)
+    _, values = cache.read()
+
+    assert_close(values[3:24], layer.want[2], "rope")
+
+
+@pytest.mark.parametrize("kv", ["f32", "bf16"])
+def test_queries_alone(runner: Runner, rng: np.random.Generator, kv: KVFormat) -> None:
+    """A layer that reads another's keys rotates queries as others do, and stores nothing."""
+    layer = Layer(rng, Heads(64, 2, 2), 3, 0, norm=True)
+    cache, other = (Cache(runner.target, kv, 2, 64) for _ in range(2))
+    want = layer.run(runner, cache)
+    layer.more = {"store": False}
+
+    assert np.array_equal(layer.run(runner, other), want)
+    assert all((page == JUNK).all() for page in other.pages)
 
 
 @pytest.mark.parametrize("native", [detect().name], indirect=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers.kv import Cache, descriptor, queries, uses_bf16_queries
+from helpers.kv import NO_SINKS, Cache, descriptor, queries, uses_bf16_queries
 from helpers.kv_q8 import ByteCache, Queries, dequantize, quantize
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import assert_close, error
@@ -68,17 +68,27 @@ class Case:
     def _scratch(self) -> np.ndarray:
         return np.full(scratch_bytes(self.group, self.dim), 0xFF, np.uint8)
 
-    def whole(self, start: int, tokens: int, **rule: float) -> np.ndarray:
+    def whole(
+        self, start: int, tokens: int, sinks: np.ndarray | None = None, **rule: float
+    ) -> np.ndarray:
         """Float32 [tokens, heads, dim] by `attention`."""
         out = np.full((tokens, self.heads, self.dim), np.nan, np.float32)
         _, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
-        args = [*self._inputs(start, tokens), out, self.heads * self.dim, self._scratch(), tiles]
+        args = [*self._inputs(start, tokens), out, self.heads * self.dim, self._scratch(), tiles,
+                NO_SINKS if sinks is None else sinks]  # fmt: skip
         units = len(tiles) * self.kv_heads
-        self.runner.call(spec(attention, **self.sizes, kv=self.kv, **rule), args, 0, units)
+        sink = {} if sinks is None else {"sink": True}
+        self.runner.call(spec(attention, **self.sizes, kv=self.kv, **rule, **sink), args, 0, units)
         return out
 
     def split(
-        self, start: int, tokens: int, step: int = 2, window: int = 0, **rule: float
+        self,
+        start: int,
+        tokens: int,
+        step: int = 2,
+        window: int = 0,
+        sinks: np.ndarray | None = None,
+        **rule: float,
     ) -> np.ndarray:
         """The same from parts, `step` units at a time, the last ones first, each in new scratch."""
         rows, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
@@ -93,9 +103,11 @@ class Case:
             args = [*inputs, parts, stats, self._scratch(), tiles, entries,
                     np.array([len(entries)])]  # fmt: skip
             self.runner.call(kernel, args, at, min(at + step, units))
-        kernel = spec(attention_reduce, **self.sizes, window=window)
+        sink = {} if sinks is None else {"sink": True}
+        kernel = spec(attention_reduce, **self.sizes, window=window, **sink)
         for at in reversed(range(0, tokens * self.heads, 3 * step)):
-            args = [parts, stats, out, self.heads * self.dim, self._scratch(), tiles, rows]
+            args = [parts, stats, out, self.heads * self.dim, self._scratch(), tiles, rows,
+                    NO_SINKS if sinks is None else sinks]  # fmt: skip
             self.runner.call(kernel, args, at, min(at + 3 * step, tokens * self.heads))
         return out
 
@@ -114,7 +126,7 @@ class Case:
     def check(self, start: int, tokens: int, step: int = 2, **rule: float) -> None:
         """Parts give the bits of the whole, and those are near the reference."""
         got, want = self.split(start, tokens, step, **rule), self.want(start, tokens, **rule)  # pyright: ignore[reportArgumentType]
-        assert np.array_equal(got, self.whole(start, tokens, **rule)), (start, tokens)
+        assert np.array_equal(got, self.whole(start, tokens, **rule)), (start, tokens)  # pyright: ignore[reportArgumentType]
         if self.kv == "q8":
             assert error(got, want) <= SAME_INTEGERS, (start, tokens)
         else:
@@ -142,6 +154,18 @@ def test_same_bits_with_a_window(
     case = Case(native, rng, shape, 3 * PAGE + 30)
     for start, tokens in (*PASSES, (250, 300), (3 * PAGE + 29, 1)):
         case.check(start, tokens, window=window)
+
+
+@pytest.mark.parametrize("native", [detect().name], indirect=True)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_same_bits_with_sinks(native: Native, rng: np.random.Generator, shape: tuple) -> None:
+    """A sink is counted once, however many parts there are, with every cache."""
+    case = Case(native, rng, shape, 2 * PAGE + 30)
+    sinks = (3 * rng.standard_normal(case.heads)).astype(np.float32)
+    for start, tokens in PASSES:
+        for window in (0, 40):
+            got = case.split(start, tokens, window=window, sinks=sinks)
+            assert np.array_equal(got, case.whole(start, tokens, sinks, window=window))
 
 
 @pytest.mark.parametrize("native", [detect().name], indirect=True)

@@ -118,17 +118,11 @@ def compare(folder: Path, model: Any, config: dict[str, Any]) -> None:
 )
 def test_answers_as_transformers_does(tmp_path: Path, name: str) -> None:
     """Checkpoints that transformers saves, of every dense architecture: F32 logits agree."""
-    torch = pytest.importorskip("torch", reason=ORACLE)
-    transformers = pytest.importorskip("transformers", reason=ORACLE)
-    settings = tiny_models.config_of(name) | {"attn_implementation": "eager", "pad_token_id": 0}
-    config = transformers.AutoConfig.for_model(**settings)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval().float()
-    weights = {n: torch.from_numpy(v) for n, v in tiny_models.checkpoint(name).items()}
-    model.load_state_dict(weights, strict=False)
-    model.tie_weights()
+    pytest.importorskip("torch", reason=ORACLE)
+    pytest.importorskip("transformers", reason=ORACLE)
     context = tiny_models.CONTEXTS.get(name)
 
-    compare(tmp_path, model, {"context": context} if context else {})
+    compare(tmp_path, tiny_models.torch_model(name), {"context": context} if context else {})
 
 
 @pytest.mark.filterwarnings("ignore")

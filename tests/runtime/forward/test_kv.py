@@ -7,13 +7,15 @@ import pytest
 
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat, page_bytes
 from triplepoint.runtime.forward.kv import KVCache, KVLayout
+from triplepoint.runtime.forward.tensors import HeadShape
 from triplepoint.runtime.memory import HUGE_PAGE, Arena
 
 LAYERS, KV_HEADS, HEAD_DIM = 3, 2, 32
+HEADS = HeadShape(4, KV_HEADS, HEAD_DIM)
 
 
 def _cache(context: int, kv: KVFormat = "bf16") -> KVCache:
-    return KVCache(KVLayout(kv, LAYERS, KV_HEADS, HEAD_DIM, context), context)
+    return KVCache(KVLayout(kv, [HEADS] * LAYERS, context), context)
 
 
 def test_pages_are_made_when_needed() -> None:
@@ -57,6 +59,22 @@ def test_bytes_of_a_position(kv: KVFormat, word: int) -> None:
     cache = _cache(10, kv)
     assert cache.bytes_per_position == LAYERS * 2 * KV_HEADS * HEAD_DIM * word
     assert cache.page_bytes == page_bytes(kv, LAYERS, KV_HEADS, HEAD_DIM)
+
+
+@pytest.mark.parametrize("kv", ["bf16", "f32", "q8"])
+def test_layers_of_other_shapes(kv: KVFormat) -> None:
+    """Layers lie one behind the other, as large as their own heads; one without takes nothing."""
+    shapes = [HeadShape(8, 2, 32), None, HeadShape(8, 1, 128), HeadShape(4, 4, 64)]
+    layout, at = KVLayout(kv, shapes, 512), 0
+    for layer, h in enumerate(shapes):
+        if h is None:
+            continue
+        k_at, v_at = layout.offsets(layer)
+        one = KVLayout(kv, [h], 512)
+        assert (k_at, v_at) == (at, at + one.offsets(0)[1])
+        at += one.page_bytes
+
+    assert layout.page_bytes == at
 
 
 def test_arena_hands_out_zeroed_lines() -> None:

@@ -101,7 +101,7 @@ def test_half_the_bytes() -> None:
         config, cost = engine.network.config, engine.cost
         h = config.heads
         each = h.head_dim + 2 * h.head_dim // 32 + h.head_dim + 2
-        cache = KVCache(KVLayout("q8", config.layers, h.kv_heads, h.head_dim, 512), 512)
+        cache = KVCache(KVLayout("q8", [h] * config.layers, 512), 512)
 
         assert cost.kv_bytes == cache.bytes_per_position == config.layers * h.kv_heads * each
         done = pass_cost(cost, 16, 100, 0, 1, 16)

@@ -11,13 +11,15 @@ from triplepoint.errors import EngineError
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.forward.kv import KVCache, KVLayout
 from triplepoint.runtime.forward.state import LATEST, MOST, StateLayout
+from triplepoint.runtime.forward.tensors import HeadShape
 
 SIZES = [(0, 40), (3, 16)]
 
 
 def make(states: StateLayout | None = None) -> KVCache:
     states = states or StateLayout.of(SIZES)
-    layout = KVLayout("f32", 1, 1, 32, 16384, cached=(1, 2), states=states)
+    heads = HeadShape(1, 1, 32)
+    layout = KVLayout("f32", [None, heads, heads, None], 16384, states=states)
     return KVCache(layout, 16384)
 
 

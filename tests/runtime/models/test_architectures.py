@@ -101,6 +101,19 @@ SETTINGS = [
     ("granite", "granite.embedding_scale", 1.0),
     ("granite", "granite.residual_scale", 1.0),
     ("granite", "granite.logit_scale", 1.0),
+    ("qwen3vlmoe", "qwen3vlmoe.expert_weights_norm", False),
+    ("qwen3vlmoe", "qwen3vlmoe.expert_gating_func", 2),
+    ("ministral3", "mistral3.attention.temperature_scale", 0.0),
+    ("ministral3", "mistral3.rope.scaling.yarn_log_multiplier", 0.0),
+    ("olmo3", "olmo2.attention.sliding_window", 41),
+    ("olmo3", "olmo2.rope.scaling.attn_factor", 1.0),
+    ("gpt-oss", "gpt-oss.attention.sliding_window", 17),
+    ("gpt-oss", "gpt-oss.expert_weights_scale", 1.5),
+    ("gpt-oss", "gpt-oss.rope.scaling.factor", 2.0),
+    ("gemma4", "gemma4.attention.sliding_window", 41),
+    ("gemma4", "gemma4.rope.freq_base_swa", 20000.0),
+    ("gemma4", "gemma4.final_logit_softcapping", 0.0),
+    ("gemma4-moe", "gemma4.expert_used_count", 3),
 ]
 
 
@@ -166,11 +179,12 @@ def test_same_bits_on_any_threads(engine: Engine) -> None:
         assert np.array_equal(_chunked(alone.session(), 64), _chunked(engine.session(), 64))
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gemma2", "smollm3"])
+@pytest.mark.parametrize("name", ["gemma3", "gemma2", "smollm3", "gpt-oss", "gemma4"])
 @pytest.mark.parametrize("kv", ["bf16", "f32", "q8"])
 def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) -> None:
-    """Attention shared out by parts of the cache gives the bits of heads alone, with windows and
-    caps, in prompts of one part and of two, decoded, verified and scored, on 1 to 3 threads."""
+    """Attention shared out by parts of the cache gives the bits of heads alone, with windows, caps,
+    sinks, heads of two shapes and keys of other layers, in prompts of one part and of two, decoded,
+    verified and scored, on 1 to 3 threads."""
     ids = [*IDS, *IDS[:104], 7, 8, 9, 7, 8]
     seen = []
     for threads, split in ((1, "off"), (1, "on"), (2, "on"), (3, "on")):
@@ -195,7 +209,9 @@ def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kv", "target"), [("bf16", None), ("q8", "generic")])
-@pytest.mark.parametrize("name", ["mistral", "qwen2", "gemma3", "phi3-long"])
+@pytest.mark.parametrize(
+    "name", ["mistral", "qwen2", "gemma3", "phi3-long", "olmo3", "gpt-oss", "gemma4", "gemma4-moe"]
+)
 def test_same_bits_when_quantized(model: MakeModel, name: str, kv: str, target: str | None) -> None:
     """The same holds for int8 weights and each cache, in any chunks, on 1, 2 or 3 threads."""
     seen = []
@@ -207,7 +223,7 @@ def test_same_bits_when_quantized(model: MakeModel, name: str, kv: str, target: 
     assert all(np.array_equal(logits, seen[0]) for logits in seen[1:])
 
 
-@pytest.mark.parametrize("name", ["mistral", "smollm3", "gemma3", "phi3-long"])
+@pytest.mark.parametrize("name", ["mistral", "smollm3", "gemma3", "phi3-long", "gemma4"])
 def test_caches_of_fewer_bits_stay_near(model: MakeModel, name: str) -> None:
     """bf16 and int8 caches move the logits a little: rotation and windows are the same there."""
     logits = {}
@@ -320,6 +336,67 @@ def test_linear_scaling(tmp_path: Path, model: MakeModel, metadata: dict[str, An
     assert not np.allclose(scaled[:16], plain[:16], atol=1e-2)
 
 
+def test_a_number_for_each_layer(tmp_path: Path, model: MakeModel) -> None:
+    """Sizes may stand in the file layer by layer; so said they give the bits of one for all."""
+    path = tmp_path / "qwen3-f32.gguf"
+    sizes = {"attention.head_count": 4, "attention.head_count_kv": 2, "feed_forward_length": 160}
+    tiny.write_model(path, "qwen3", metadata={f"qwen3.{k}": [n] * 3 for k, n in sizes.items()})
+    logits = []
+    for each in (path, model("qwen3")):
+        with load(each, threads=1) as engine:
+            logits.append(_chunked(engine.session(), 64))
+
+    assert np.array_equal(*logits)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ({"qwen3.attention.head_count_kv": [2, 2]}, "has 2 elements, 3 are needed"),
+        ({"qwen3.attention.head_count_kv": [2, 3, 2]}, "4 heads cannot share 3 KV heads"),
+        ({"qwen3.attention.head_count_kv": [0, 0, 0]}, "no layer has attention"),
+        ({"qwen3.feed_forward_length": [160.0, 160.0, 160.0]}, "must hold whole numbers"),
+        ({"qwen3.nextn_predict_layers": 3}, "3 layers, of which 3 only draft"),
+    ],
+    ids=str,
+)
+def test_numbers_for_layers_that_cannot_be(
+    tmp_path: Path, metadata: dict[str, Any], said: str
+) -> None:
+    """Arrays that are too short, make no heads, or are no whole numbers are refused by key."""
+    path = tmp_path / "qwen3-f32.gguf"
+    tiny.write_model(path, "qwen3", metadata=metadata)
+
+    with pytest.raises(GGUFError, match=said):
+        load(path)
+
+
+def test_layers_that_only_draft_are_left_out(tmp_path: Path) -> None:
+    """Their tensors are no reason to refuse a file; answers are those of a file without them."""
+    logits = []
+    drafting = {"qwen3.nextn_predict_layers": 1}
+    for number, (metadata, drop) in enumerate(
+        ((drafting, None), ({"qwen3.block_count": 2}, "blk.2."))
+    ):
+        path = tmp_path / f"qwen3-{number}.gguf"
+        tiny.write_model(path, "qwen3", metadata=metadata, drop=drop)
+        with load(path, threads=1) as engine:
+            assert engine.network.config.layers == len(engine.network.blocks) == 2
+            logits.append(_chunked(engine.session(), 64))
+
+    assert np.array_equal(*logits)
+
+
+def test_layers_share_keys_and_values(model: MakeModel) -> None:
+    """A layer that reads another's cache takes none: its pages are as small as that makes them."""
+    with load(model("gemma4"), threads=1, kv="f32") as engine:
+        config = engine.network.config
+        wide, near = (2 * 2 * dim * 4 for dim in (64, 32))
+
+        assert config.sources == (0, 1, 2, 3, 4, 3, 4)
+        assert engine.layout.position_bytes == 3 * near + 2 * wide == engine.cost.kv_bytes
+
+
 def test_what_a_file_must_say(tmp_path: Path) -> None:
     """The norms' epsilon has no default: another one would change the answers without a sign."""
     path = tmp_path / "qwen3.gguf"
@@ -339,5 +416,4 @@ def test_costs_know_the_window(engine: Engine) -> None:
             for window in windows
             for position in range(start, start + tokens)
         )
-        seen = cost.attended_positions(start, tokens) * cost.attention_layers
-        assert seen == pytest.approx(want)
+        assert cost.attended_positions(start, tokens) * cost.layers == pytest.approx(want)

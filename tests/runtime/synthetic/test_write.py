@@ -438,6 +438,27 @@ def test_template() -> None:
     assert plain == "<|im_start|>user\nWhat is wrong?<|im_end|>\n"
 
 
+FAMILIES = {
+    "gpt-oss": {"head_dim": 64, "experts": 4, "experts_used": 2, "expert_ffn": 64},
+    "gemma4": {"head_dim": 32, "wide": (64, 1), "own": 64, "shared": 2, "layers": 14},
+    "gemma4 with experts": {"head_dim": 32, "wide": (64, 1), "layers": 6, "experts": 4,
+                            "experts_used": 2, "expert_ffn": 64},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families(tmp_path: Path, family: str) -> None:
+    """Shapes whose layers are not all alike: the file has all that a model asks for; it runs."""
+    more = {"family": family.partition(" ")[0], **FAMILIES[family]}
+    small = replace(SMALL, **{"layers": 4, "vocab": 2304, "window": 32, **more})
+    path = tmp_path / "small.gguf"
+    SyntheticModel("small", "q8_0", small).write(path)
+    with Engine.load(path, threads=1, context=64) as engine:
+        scored = engine.session().logits_for(list(range(50)))
+
+    assert np.isfinite(scored).all()
+
+
 def test_gemma3(tmp_path: Path) -> None:
     """A Gemma 3 has windows in five of six layers, and norms of what leaves a half; it runs."""
     small = replace(SMALL, layers=6, tied=True, family="gemma3", vocab=2304, window=32)

@@ -1,0 +1,235 @@
+"""Which tensor of a checkpoint becomes which of the file, and which part of it.
+
+    for place in places(name, architecture):
+        place.tensor, place.expert, place.view
+
+Names are those of Hugging Face checkpoints on one side and of llama.cpp's files on the other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...errors import UnsupportedModelError
+
+View = Callable[[np.ndarray], np.ndarray]
+
+
+class Place(NamedTuple):
+    """Where a tensor goes.
+
+    Attributes:
+        tensor: its name in the file; expert: which one's it is, where each has a tensor of its own.
+        view: what is taken of it; None: all.
+    """
+
+    tensor: str
+    expert: int | None = None
+    view: View | None = None
+
+
+def places(name: str, architecture: str) -> list[Place]:
+    """Where a tensor goes; nowhere if it is not needed.
+
+    Raises:
+        UnsupportedModelError: the architecture has no place for it.
+    """
+    if _IGNORED.search(name):
+        return []
+    short = _PREFIX.sub("", name)
+    if short in _OUTSIDE:
+        return [Place(_OUTSIDE[short])]
+    if found := _LAYER_NAME.fullmatch(short):
+        layer, part = found.groups()
+        into = f"blk.{layer}.{{}}".format
+        if part in (own := _OWN.get(architecture, {})):
+            return [place._replace(tensor=into(place.tensor)) for place in own[part]]
+        stem, _, kind = part.rpartition(".")
+        expert = _EXPERT_NAME.fullmatch(stem)
+        if expert and expert[2] in _EXPERT:
+            return [Place(into(f"{_EXPERT[expert[2]]}.{kind}"), int(expert[1]))]
+        known = _IN_LAYER | _RENAMED.get(architecture, {})
+        if stem in known and kind in ("weight", "bias"):
+            return [Place(into(f"{known[stem]}.{kind}"))]
+    raise UnsupportedModelError(
+        f"the checkpoint has a tensor {name!r}, which {architecture} has no place for"
+    )
+
+
+def _first_rows(x: np.ndarray) -> np.ndarray:
+    """The first half of the rows, of each expert where there are any."""
+    return x[..., : x.shape[-2] // 2, :]
+
+
+def _last_rows(x: np.ndarray) -> np.ndarray:
+    return x[..., x.shape[-2] // 2 :, :]
+
+
+def _transposed(x: np.ndarray) -> np.ndarray:
+    return x.swapaxes(-1, -2)
+
+
+def _first_columns(x: np.ndarray) -> np.ndarray:
+    """The first half of the columns as rows."""
+    return x[..., : x.shape[-1] // 2].swapaxes(-1, -2)
+
+
+def _last_columns(x: np.ndarray) -> np.ndarray:
+    return x[..., x.shape[-1] // 2 :].swapaxes(-1, -2)
+
+
+def _even(x: np.ndarray) -> np.ndarray:
+    return x[..., ::2]
+
+
+def _odd(x: np.ndarray) -> np.ndarray:
+    return x[..., 1::2]
+
+
+def _even_columns(x: np.ndarray) -> np.ndarray:
+    """Every other column as rows."""
+    return x[..., ::2].swapaxes(-1, -2)
+
+
+def _odd_columns(x: np.ndarray) -> np.ndarray:
+    return x[..., 1::2].swapaxes(-1, -2)
+
+
+_OUTSIDE = {
+    "embed_tokens.weight": "token_embd.weight",
+    "norm.weight": "output_norm.weight",
+    "embedding_norm.weight": "token_embd_norm.weight",
+    "lm_head.weight": "output.weight",
+    "embed_tokens_per_layer.weight": "per_layer_token_embd.weight",
+    "per_layer_model_projection.weight": "per_layer_model_proj.weight",
+    "per_layer_projection_norm.weight": "per_layer_proj_norm.weight",
+}
+_IN_LAYER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
+}
+# Where what leaves a part is normed, too, "post attention" means just that.
+_POST_NORMS = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_DELTA = {
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+    "post_attention_layernorm": "post_attention_norm",
+}
+_RENAMED = {
+    "qwen35": _DELTA,
+    "lfm2": {
+        "operator_norm": "attn_norm",
+        "ffn_norm": "ffn_norm",
+        "feed_forward.w1": "ffn_gate",
+        "feed_forward.w3": "ffn_up",
+        "feed_forward.w2": "ffn_down",
+        "conv.in_proj": "shortconv.in_proj",
+        "conv.conv": "shortconv.conv",
+        "conv.out_proj": "shortconv.out_proj",
+        "self_attn.q_layernorm": "attn_q_norm",
+        "self_attn.k_layernorm": "attn_k_norm",
+        "self_attn.out_proj": "attn_output",
+    },
+    "granitehybrid": {
+        "mamba.in_proj": "ssm_in",
+        "mamba.conv1d": "ssm_conv1d",
+        "mamba.norm": "ssm_norm",
+        "mamba.out_proj": "ssm_out",
+        "shared_mlp.output_linear": "ffn_down",
+    },
+    "gemma2": _POST_NORMS,
+    "gemma3": _POST_NORMS,
+    "gemma4": _POST_NORMS
+    | {
+        "router.proj": "ffn_gate_inp",
+        "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+        "post_feedforward_layernorm_1": "post_ffw_norm_1",
+        "post_feedforward_layernorm_2": "post_ffw_norm_2",
+        "per_layer_input_gate": "inp_gate",
+        "per_layer_projection": "proj",
+        "post_per_layer_input_norm": "post_norm",
+    },
+    "olmo2": _POST_NORMS,
+    "gpt-oss": {
+        "post_attention_layernorm": "post_attention_norm",
+        "mlp.router": "ffn_gate_inp",
+    },
+}
+# Names of their own, whole: what is no "weight" or "bias", and tensors that become several.
+_DELTA_NUMBERS = {
+    "linear_attn.dt_bias": [Place("ssm_dt.bias")],
+    "linear_attn.A_log": [Place("ssm_a")],
+}
+_OWN: dict[str, dict[str, list[Place]]] = {
+    "qwen35": _DELTA_NUMBERS,
+    "granitehybrid": {
+        "mamba.dt_bias": [Place("ssm_dt.bias")],
+        "mamba.A_log": [Place("ssm_a")],
+        "mamba.D": [Place("ssm_d")],
+        "shared_mlp.input_linear.weight": [
+            Place("ffn_gate.weight", view=_first_rows),
+            Place("ffn_up.weight", view=_last_rows),
+        ],
+    },
+    "qwen3vlmoe": {
+        "mlp.experts.gate_up_proj": [
+            Place("ffn_gate_exps.weight", view=_first_columns),
+            Place("ffn_up_exps.weight", view=_last_columns),
+        ],
+        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_transposed)],
+    },
+    "gpt-oss": {
+        "self_attn.sinks": [Place("attn_sinks.weight")],
+        "mlp.experts.gate_up_proj": [
+            Place("ffn_gate_exps.weight", view=_even_columns),
+            Place("ffn_up_exps.weight", view=_odd_columns),
+        ],
+        "mlp.experts.gate_up_proj_bias": [
+            Place("ffn_gate_exps.bias", view=_even),
+            Place("ffn_up_exps.bias", view=_odd),
+        ],
+        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_transposed)],
+        "mlp.experts.down_proj_bias": [Place("ffn_down_exps.bias")],
+    },
+    "gemma4": {
+        "layer_scalar": [Place("layer_output_scale.weight")],
+        "router.scale": [Place("ffn_gate_inp.scale")],
+        "router.per_expert_scale": [Place("ffn_down_exps.scale")],
+        "experts.gate_up_proj": [Place("ffn_gate_up_exps.weight")],
+        "experts.down_proj": [Place("ffn_down_exps.weight")],
+    },
+}
+_EXPERT = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps"}
+
+_LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)")
+_EXPERT_NAME = re.compile(r"mlp\.experts\.(\d+)\.(\w+)")
+_PREFIX = re.compile(r"^(language_model\.model\.|model\.language_model\.|language_model\.|model\.)")
+_IGNORED = re.compile(
+    r"(^|\.)(vision_tower|vision_model|visual|audio_tower|embed_vision|embed_audio"
+    r"|multi_modal_projector|mtp)\.|\.inv_freq$"
+)

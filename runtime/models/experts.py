@@ -1,0 +1,182 @@
+"""Mixtures of experts: what the metadata say of them, and the feed-forward half that they are.
+
+h = rmsnorm(x),  p = softmax(W_router h) or sigmoid(W_router h),  T = the k largest of p + c
+x = x + sum over T of w_e * W_down,e (silu(W_gate,e h) * W_up,e h) + g * shared(h)
+
+w_e = p_e, or p_e / (sum of p over T), times a scale. c corrects the choice alone, where a file has
+it. Shared experts are for every token; g is 1, or sigmoid(w_g h) where a file has w_g.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..forward import experts
+from ..forward.experts import RoutingSpec
+from ..forward.graph import GraphBuilder
+from ..forward.tensors import Activation, padded
+from ..gguf.file import GGUFFile
+from ..weights.loader import Matrix
+from .blocks import Half
+from .config import Config, read_config
+from .decoder import Decoder, Name
+
+KEYS = frozenset(
+    {
+        "expert_count",
+        "expert_shared_count",
+        "expert_shared_feed_forward_length",
+        "expert_gating_func",
+        "expert_weights_norm",
+        "expert_weights_scale",
+        "expert_group_count",
+        "leading_dense_block_count",
+    }
+)
+"""Keys of `config.FEATURES` that a mixture honors."""
+
+GATINGS = {1: "softmax", 2: "sigmoid"}
+
+
+@dataclass(slots=True)
+class Shared:
+    """Experts that every token takes, as one; gate: matrix [1, width], if their share varies."""
+
+    gate_up: Matrix
+    down: Matrix
+    gate: Matrix | None
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        return (self.gate_up, self.down, *((self.gate,) if self.gate else ()))
+
+
+@dataclass(slots=True)
+class Experts:
+    """One layer's experts; gate_up and down hold all of them. corrections: c, if there is one."""
+
+    norm: np.ndarray
+    router: Matrix
+    gate_up: Matrix
+    down: Matrix
+    how: RoutingSpec
+    corrections: np.ndarray | None = None
+    shared: Shared | None = None
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        shared = self.shared.matrices if self.shared else ()
+        return (self.router, self.gate_up, self.down, *shared)
+
+    @property
+    def _readers(self) -> list[Matrix]:
+        """The matrices that read h."""
+        shared = self.shared
+        both = [shared.gate_up, shared.gate] if shared else []
+        return [self.router, self.gate_up, *(matrix for matrix in both if matrix)]
+
+    def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
+        h = g.norm(x, self.norm, eps, self._readers, "ffn_norm")
+        scores = g.matmul(self.router, h, "ffn_router")
+        to = experts.route(
+            g, scores, self.how, self.gate_up, self.down, corrections=self.corrections
+        )
+        y = experts.gated(g, self.gate_up, h, to, "silu", "ffn_gate_up")
+        experts.add(g, x, self.down, g.quantize(y, [self.down], "ffn_ready"), to, "ffn_down")
+        if self.shared:
+            s = self.shared
+            y = g.silu_mul(s.gate_up, h, "shared_gate_up")
+            ready = g.quantize(y, [s.down], "shared_ready")
+            if s.gate is None:
+                g.add_matmul(x, s.down, ready, "shared_down")
+            else:
+                score = g.matmul(s.gate, h, "shared_score", last=False)
+                out = g.matmul(s.down, ready, "shared_down")
+                experts.add_gated(g, x, out, score, "shared")
+
+
+def read_routing(gguf: GGUFFile, a: str, used: int, gating: int, norm: bool) -> RoutingSpec:
+    """How experts are chosen; gating and norm: what a file means that does not say it.
+
+    Raises:
+        GGUFError: a key cannot be right.
+    """
+    kind = gguf.integer(f"{a}.expert_gating_func", gating)
+    if kind == 0:
+        kind = gating
+    if kind not in GATINGS:
+        gguf.refuse(f"{a}.expert_gating_func", f"{kind} is not supported; supported: 1, 2")
+    count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
+    groups = max(1, gguf.integer(f"{a}.expert_group_count", 1, high=count))
+    kept = gguf.integer(f"{a}.expert_group_used_count", groups, low=0, high=groups) or groups
+    if count % groups:
+        gguf.refuse(f"{a}.expert_group_count", f"{count} experts do not make {groups} groups")
+    if used > count // groups * kept:
+        gguf.refuse(f"{a}.expert_used_count", f"{kept} of {groups} groups have not {used} experts")
+    return RoutingSpec(
+        used,
+        "softmax" if kind == 1 else "sigmoid",
+        gguf.boolean(f"{a}.expert_weights_norm", norm),
+        gguf.number(f"{a}.expert_weights_scale", 0.0) or 1.0,
+        groups,
+        kept,
+    )
+
+
+class Mixture(Decoder):
+    """What architectures with experts share.
+
+    Attributes:
+        gating, normalized: how their experts are chosen where no key says it.
+        how: how they are.
+    """
+
+    understands = KEYS
+    gating = 1
+    normalized = True
+
+    def read_config(self) -> Config:
+        """Adds how many experts there are, how many a token takes, and their width."""
+        a, gguf, plain = self.architecture, self.gguf, read_config(self.gguf, self.architecture)
+        count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
+        used = gguf.integer(f"{a}.expert_used_count", low=1, high=min(64, count))
+        width = gguf.integer(f"{a}.expert_feed_forward_length", low=1, high=1 << 22)
+        dense = gguf.integer(f"{a}.leading_dense_block_count", 0, high=plain.layers - 1)
+        self.how = read_routing(gguf, a, used, self.gating, self.normalized)
+        ffns = (*plain.ffns[:dense], *[width] * (plain.layers - dense))
+        return replace(plain, ffns=ffns, experts=count, experts_used=used, dense=dense)
+
+    def load_ffn(self, name: Name, layer: int) -> Half:
+        c, w, ffn = self.config, self.weights, self.config.ffns[layer]
+        if layer < c.dense:
+            return self.load_gated(name, ffn)
+        gate, up = name("ffn_gate_exps.weight"), name("ffn_up_exps.weight")
+        corrections = None
+        if name("exp_probs_b.bias") in self.gguf.tensors:
+            corrections = w.vector(name("exp_probs_b.bias"), c.experts, padded(c.experts))
+        return Experts(
+            norm=self.norm_weight(name("ffn_norm.weight")),
+            router=w.matrix(name("ffn_gate_inp.weight"), c.experts, c.width),
+            gate_up=w.gate_up(gate, up, ffn, c.width, experts=c.experts),
+            down=w.matrix(name("ffn_down_exps.weight"), c.width, ffn, experts=c.experts),
+            how=self.how,
+            corrections=corrections,
+            shared=self._load_shared(name, ffn),
+        )
+
+    def _load_shared(self, name: Name, ffn: int) -> Shared | None:
+        a, c, w = self.architecture, self.config, self.weights
+        if name("ffn_up_shexp.weight") not in self.gguf.tensors:
+            return None
+        count = self.gguf.integer(f"{a}.expert_shared_count", 1, high=4096) or 1
+        key = f"{a}.expert_shared_feed_forward_length"
+        rows = self.gguf.integer(key, count * ffn, high=1 << 22) or count * ffn
+        gate, up = (name(f"ffn_{part}_shexp.weight") for part in ("gate", "up"))
+        varies = name("ffn_gate_inp_shexp.weight")
+        return Shared(
+            w.gate_up(gate, up, rows, c.width),
+            w.matrix(name("ffn_down_shexp.weight"), c.width, rows),
+            w.matrix(varies, 1, c.width) if varies in self.gguf.tensors else None,
+        )

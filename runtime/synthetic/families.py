@@ -1,0 +1,120 @@
+"""What layers have that are not all alike in a model: tensors, and keys of the metadata."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .shapes import Shape
+
+Tensors = list[tuple[str, tuple[int, ...]]]
+PERIODS = {"gemma4": 6, "gpt-oss": 2}  # one layer of so many sees everything
+OUTSIDE = ("per_layer_token_embd.weight", "per_layer_model_proj.weight")
+
+
+def sees_all(s: Shape, layer: int) -> bool:
+    """Whether a layer has no window."""
+    return (layer + 1) % PERIODS[s.family] == 0
+
+
+def gpt_oss_layer(s: Shape) -> Tensors:
+    """One layer of gpt-oss: biases everywhere, and sinks."""
+    q, kv, n, f = s.heads * s.head_dim, s.kv_heads * s.head_dim, s.experts, s.expert_ffn
+    out: Tensors = [("attn_norm.weight", (s.width,))]
+    for part, rows in (("attn_q", q), ("attn_k", kv), ("attn_v", kv)):
+        out += [(f"{part}.weight", (rows, s.width)), (f"{part}.bias", (rows,))]
+    out += [
+        ("attn_sinks.weight", (s.heads,)),
+        ("attn_output.weight", (s.width, q)),
+        ("attn_output.bias", (s.width,)),
+        ("post_attention_norm.weight", (s.width,)),
+        ("ffn_gate_inp.weight", (n, s.width)),
+        ("ffn_gate_inp.bias", (n,)),
+    ]
+    for part, rows, depth in (("gate", f, s.width), ("up", f, s.width), ("down", s.width, f)):
+        out += [
+            (f"ffn_{part}_exps.weight", (n, rows, depth)),
+            (f"ffn_{part}_exps.bias", (n, rows)),
+        ]
+    return out
+
+
+def gemma4_layer(s: Shape, layer: int) -> Tensors:
+    """One layer of Gemma 4, by whether it sees everything, and stores keys of its own."""
+    full, shares = sees_all(s, layer), layer >= s.layers - s.shared
+    dim, kv_heads = s.wide if full else (s.head_dim, s.kv_heads)
+    q, kv, w = s.heads * dim, kv_heads * dim, s.width
+    out: Tensors = [
+        ("attn_norm.weight", (w,)),
+        ("attn_q.weight", (q, w)),
+        ("attn_q_norm.weight", (dim,)),
+    ]
+    if not shares:
+        out += [("attn_k.weight", (kv, w)), ("attn_k_norm.weight", (dim,))]
+        out += [] if full and not s.own else [("attn_v.weight", (kv, w))]
+    out += [
+        ("attn_output.weight", (w, q)),
+        ("post_attention_norm.weight", (w,)),
+        ("ffn_norm.weight", (w,)),
+        ("ffn_gate.weight", (s.ffn, w)),
+        ("ffn_up.weight", (s.ffn, w)),
+        ("ffn_down.weight", (w, s.ffn)),
+        ("post_ffw_norm.weight", (w,)),
+        ("layer_output_scale.weight", (1,)),
+    ]
+    if s.own:
+        out += [("inp_gate.weight", (s.own, w)), ("proj.weight", (w, s.own))]
+        out += [("post_norm.weight", (w,))]
+    if s.experts:
+        out += [
+            ("ffn_gate_inp.weight", (s.experts, w)),
+            ("ffn_gate_inp.scale", (w,)),
+            ("pre_ffw_norm_2.weight", (w,)),
+            ("ffn_gate_up_exps.weight", (s.experts, 2 * s.expert_ffn, w)),
+            ("ffn_down_exps.weight", (s.experts, w, s.expert_ffn)),
+            ("ffn_down_exps.scale", (s.experts,)),
+            ("post_ffw_norm_1.weight", (w,)),
+            ("post_ffw_norm_2.weight", (w,)),
+        ]
+    return out
+
+
+def outside(s: Shape, vocab: int) -> Tensors:
+    """Tensors that are no layer's, but for the embedding and the head."""
+    if not s.own:
+        return []
+    rows = s.own * s.layers
+    table, proj = OUTSIDE
+    return [
+        (table, (vocab, rows)),
+        (proj, (rows, s.width)),
+        ("per_layer_proj_norm.weight", (s.own,)),
+    ]
+
+
+def metadata(s: Shape) -> dict[str, int | float | str | list[bool] | list[int]]:
+    """Keys that only these families have, without the architecture's name."""
+    if s.family == "gpt-oss":
+        return {
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": 32.0,
+            "rope.scaling.original_context_length": 4096,
+        }
+    if s.family != "gemma4":
+        return {}
+    full = [sees_all(s, layer) for layer in range(s.layers)]
+    dim, kv_heads = s.wide
+    return {
+        "attention.key_length": dim,
+        "attention.value_length": dim,
+        "attention.key_length_swa": s.head_dim,
+        "attention.value_length_swa": s.head_dim,
+        "attention.head_count_kv": [kv_heads if wide else s.kv_heads for wide in full],
+        "attention.sliding_window_pattern": [not wide for wide in full],
+        "attention.shared_kv_layers": s.shared,
+        "embedding_length_per_layer_input": s.own,
+        "rope.dimension_count": dim,
+        "rope.dimension_count_swa": s.head_dim,
+        "rope.freq_base_swa": 10000.0,
+        "final_logit_softcapping": 30.0,
+    }
