@@ -131,6 +131,7 @@ def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> Checkpoint
             unused.append(name)
             continue
         for place, expert, view in found:
+            place = settings.dense_name(place)
             if expert in sources.setdefault(place, {}):
                 raise ModelError(f"two tensors for {place}: {sources[place][expert]} and {name}")
             sources[place][expert] = name
@@ -182,7 +183,7 @@ def _tensor(
 def _check_complete(have: set[str], settings: CheckpointSettings) -> None:
     """Whether every layer has what the first one of its kind has, and the rest is there."""
     first: dict[str, set[str]] = {}
-    last_norm = "token_embd_norm" if settings.architecture == "lfm2" else "output_norm"
+    last_norm = "token_embd_norm" if settings.architecture.startswith("lfm2") else "output_norm"
     wanted = {"token_embd.weight", f"{last_norm}.weight"}
     for n in range(settings.layers):
         kind, prefix = settings.kinds[n] if settings.kinds else "", f"blk.{n}."

@@ -26,6 +26,8 @@ class Change:
             `columns`.
         squeeze: whether dimensions of 1 are left out; decays: whether it becomes -e^x.
         fold: rows that a vector gets, or columns if below 0.
+        parts: key heads, dims of a key and rows of the values of a key head, if the rows are q, k,
+            v and z of one key head after the other: then it takes q, k and v of all, or z.
     """
 
     heads: tuple[int, int] | None = None
@@ -35,9 +37,14 @@ class Change:
     squeeze: bool = False
     decays: bool = False
     fold: int = 0
+    parts: tuple[int, int, int] | None = None
+    takes_z: bool = False
 
     def shape(self, one: tuple[int, ...]) -> tuple[int, ...]:
         """The tensor's shape after it."""
+        if self.parts is not None:
+            keys, dim, values = self.parts
+            return keys * (values if self.takes_z else 2 * dim + values), *one[1:]
         if self.fold:
             return (
                 (one[0] // -self.fold, -self.fold)
@@ -48,6 +55,12 @@ class Change:
 
     def make(self, array: np.ndarray) -> np.ndarray:
         """The tensor after it."""
+        if self.parts is not None:
+            keys, dim, values = self.parts
+            heads = array.reshape(keys, 2 * (dim + values), *array.shape[1:])
+            *qkv, z = np.split(heads, [dim, 2 * dim, 2 * dim + values], axis=1)
+            taken = [z] if self.takes_z else qkv
+            return np.concatenate([part.reshape(-1, *array.shape[1:]) for part in taken])
         if self.squeeze or self.fold:
             array = array.reshape(self.shape(array.shape))
         if self.decays:
@@ -68,7 +81,7 @@ class Change:
 def change_of(place: str, s: CheckpointSettings) -> Change | None:
     """What is done to the tensor `place` of a file, if anything is."""
     part = place.split(".", 2)[-1]
-    if part == "shortconv.conv.weight":
+    if part in ("shortconv.conv.weight", "ffn_gate_inp_shexp.weight"):
         return Change(squeeze=True)
     if s.groups:
         return {
@@ -80,6 +93,14 @@ def change_of(place: str, s: CheckpointSettings) -> Change | None:
     if s.delta is None:
         return None
     keys, values, key_dim, value_dim = s.delta
+    if s.architecture == "qwen3next":
+        parts = keys, key_dim, values // keys * value_dim
+        return {
+            "attn_qkv.weight": Change(parts=parts),
+            "attn_gate.weight": Change(parts=parts, takes_z=True),
+            "ssm_conv1d.weight": Change(squeeze=True),
+            "ssm_a": Change(decays=True),
+        }.get(part)
     heads, before = (keys, values), 2 * keys * key_dim
     return {
         "attn_qkv.weight": Change(heads, before, value_dim),

@@ -40,6 +40,10 @@ ARCHITECTURES = {  # `model_type` to `general.architecture`
     "gemma4_text": "gemma4",
     "qwen3_5": "qwen35",
     "qwen3_5_text": "qwen35",
+    "qwen3_5_moe": "qwen35moe",
+    "qwen3_5_moe_text": "qwen35moe",
+    "qwen3_next": "qwen3next",
+    "lfm2_moe": "lfm2moe",
     "lfm2": "lfm2",
     "granitemoehybrid": "granitehybrid",
 }
@@ -79,9 +83,17 @@ _GEMMA_DEFAULTS: dict[str, dict[str, Any]] = {
         },
     },
 }
-MIXTURES = ("qwen3moe", "qwen3vlmoe", "gpt-oss")  # whose layers all have experts
-_PARTIAL = {"qwen35": 0.25}  # of a head's dims that are rotated, where a configuration says nothing
+MIXTURES = (
+    "qwen3moe",
+    "qwen3vlmoe",
+    "gpt-oss",
+    "qwen35moe",
+    "qwen3next",
+)  # whose layers all have experts
+# Of a head's dims, those that are rotated where a configuration says nothing.
+_PARTIAL = dict.fromkeys(("qwen35", "qwen35moe", "qwen3next"), 0.25)
 FULL_ATTENTION_INTERVAL = 4
+SIGMOID = 2  # of `expert_gating_func`
 SMOLLM3_NO_ROPE = 4  # every fourth layer has none; llama.cpp's files have no key for it
 GEMMA_PERIOD = {"gemma2": 2, "gemma3": 6}  # one layer of so many sees everything, without a key
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # the one size with another attention scale
@@ -116,6 +128,11 @@ class CheckpointSettings:
     unread: set[str] = field(default_factory=set)
     delta: tuple[int, int, int, int] | None = None
     groups: int = 0
+
+    def dense_name(self, tensor: str) -> str:
+        """The name of what a mixture calls a shared expert, in a model without a mixture."""
+        dense = self.architecture == "granitehybrid" and not self.experts
+        return tensor.replace("_shexp.", ".") if dense else tensor
 
 
 def read_settings(config: dict[str, Any]) -> CheckpointSettings:
@@ -207,11 +224,15 @@ def _lfm2_ffn(c: dict[str, Any]) -> int:
     return -(-int(c["block_ffn_dim_multiplier"] * width) // multiple) * multiple
 
 
-def _shared_ffn(c: dict[str, Any]) -> int:
-    return _whole(c, "shared_intermediate_size")
+def _granite_ffn(c: dict[str, Any]) -> int:
+    return _whole(c, "intermediate_size" if c.get("num_experts") else "shared_intermediate_size")
 
 
-_FFN = {"lfm2": _lfm2_ffn, "granitehybrid": _shared_ffn}
+def _expert_ffn(c: dict[str, Any]) -> int:
+    return int(c.get("intermediate_size") or _whole(c, "moe_intermediate_size"))
+
+
+_FFN = {"lfm2": _lfm2_ffn, "granitehybrid": _granite_ffn, "qwen35moe": _expert_ffn}
 
 
 def _refuse(c: dict[str, Any], what: str, value: object) -> NoReturn:
@@ -444,17 +465,39 @@ def _add_lfm2(s: CheckpointSettings, c: dict[str, Any]) -> None:
     attending = range(s.layers) if attending is None else attending
     usual = ["full_attention" if n in attending else "conv" for n in range(s.layers)]
     s.kinds = list(c.get("layer_types") or usual)
-    s.metadata["lfm2.attention.head_count_kv"] = _kv_heads_by_layer(s)
-    s.metadata["lfm2.shortconv.l_cache"] = int(c.get("conv_L_cache") or 3)
+    a, m = s.architecture, s.metadata
+    m[f"{a}.attention.head_count_kv"] = _kv_heads_by_layer(s)
+    m[f"{a}.shortconv.l_cache"] = int(c.get("conv_L_cache") or 3)
     if c.get("conv_bias"):
         _refuse(c, "conv_bias", True)
+    if a == "lfm2":
+        return
+    if not c.get("norm_topk_prob", True):
+        _refuse(c, "norm_topk_prob", False)
+    _add_experts(s, c, "moe_intermediate_size")
+    dense = int(c.get("num_dense_layers", 2))
+    m[f"{a}.leading_dense_block_count"] = dense
+    m[f"{a}.expert_gating_func"] = SIGMOID
+    m[f"{a}.expert_weights_scale"] = float(c.get("routed_scaling_factor") or 1.0)
+    s.kinds = [f"{kind}, {'dense' if n < dense else 'sparse'}" for n, kind in enumerate(s.kinds)]
+
+
+def _add_experts(s: CheckpointSettings, c: dict[str, Any], width: str, shared: str = "") -> None:
+    """How many experts there are, and how wide; width, shared: keys of the configuration."""
+    a, m = s.architecture, s.metadata
+    s.experts = _whole(c, "num_experts")
+    m[f"{a}.expert_count"] = s.experts
+    m[f"{a}.expert_used_count"] = _whole(c, "num_experts_per_tok")
+    m[f"{a}.expert_feed_forward_length"] = _whole(c, width)
+    if shared:
+        m[f"{a}.expert_shared_feed_forward_length"] = _whole(c, shared)
 
 
 def _add_granitehybrid(s: CheckpointSettings, c: dict[str, Any]) -> None:
     _add_granite(s, c)
     a, m = s.architecture, s.metadata
-    if c.get("num_local_experts"):
-        _refuse(c, "num_local_experts", c["num_local_experts"])
+    if c.get("num_experts"):
+        _add_experts(s, c, "intermediate_size", "shared_intermediate_size")
     if c.get("mamba_proj_bias") or c.get("attention_bias") or not c.get("mamba_conv_bias", True):
         _refuse(c, "biases", "other than of the convolution")
     low, high = c.get("time_step_limit") or (0.0, math.inf)
@@ -499,15 +542,26 @@ def _add_qwen35(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m[f"{a}.full_attention_interval"] = every
     if s.kinds != usual:
         m[f"{a}.attention.recurrent_layers"] = [kind == "linear_attention" for kind in s.kinds]
-    sections = s.rope.get("mrope_section") or [11, 11, 10]
-    m[f"{a}.rope.dimension_sections"] = [*sections, 0][:4]
+    if a != "qwen3next":
+        sections = s.rope.get("mrope_section") or [11, 11, 10]
+        m[f"{a}.rope.dimension_sections"] = [*sections, 0][:4]
     if c.get("attention_bias"):
         _refuse(c, "attention_bias", True)
+    if a == "qwen35":
+        return
+    _add_experts(s, c, "moe_intermediate_size", "shared_expert_intermediate_size")
+    if not c.get("norm_topk_prob", True):
+        _refuse(c, "norm_topk_prob", False)
+    if c.get("mlp_only_layers") or c.get("decoder_sparse_step", 1) != 1:
+        _refuse(c, "mlp_only_layers", c.get("mlp_only_layers"))
 
 
 _ADD = {
     "qwen35": _add_qwen35,
+    "qwen35moe": _add_qwen35,
+    "qwen3next": _add_qwen35,
     "lfm2": _add_lfm2,
+    "lfm2moe": _add_lfm2,
     "granitehybrid": _add_granitehybrid,
     "llama": _add_llama,
     "smollm3": _add_smollm3,

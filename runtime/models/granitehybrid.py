@@ -4,7 +4,8 @@ x = x + r W_out mamba(conv(x B C), z, dt),  z x B C dt = W_in h      (layers wit
 x = x + r W_o attend(W_q h, W_k h, W_v h),  scores a q k             (the others)
 x = x + r W_down (silu(W_gate h) * W_up h),                          h = rmsnorm(x)
 
-`jit/kernels/mamba2.py` has the recurrence, `granite.py` the scales.
+`jit/kernels/mamba2.py` has the recurrence, `granite.py` the scales. Some have a mixture of experts
+and one that is shared in place of the last line: `experts.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from ..forward.recurrent import Mamba2, ShortConv, by_taps
 from ..forward.tensors import Activation
 from ..gguf.file import GGUFFile
 from ..weights.loader import Matrix, WeightLoader
+from .blocks import Half
+from .config import Config, read_config
 from .decoder import Name
+from .experts import Mixture
 from .granite import Granite
 
 
@@ -106,10 +110,21 @@ def load_mamba(
     )
 
 
-class GraniteHybrid(Granite):
-    """The architecture `granitehybrid`, dense."""
+class GraniteHybrid(Granite, Mixture):
+    """The architecture `granitehybrid`."""
 
     architecture = "granitehybrid"
+    understands = Granite.understands | Mixture.understands
+
+    def read_config(self) -> Config:
+        sparse = self.gguf.integer(f"{self.architecture}.expert_count", 0)
+        return super().read_config() if sparse else read_config(self.gguf, self.architecture)
+
+    def load_ffn(self, name: Name, layer: int) -> Half:
+        c = self.config
+        if not c.experts:
+            return self.load_gated(name, c.ffns[layer])
+        return super().load_ffn(name, layer)
 
     def load_recurrence(self, name: Name, layer: int) -> MambaHalf:
         c, a = self.config, self.architecture

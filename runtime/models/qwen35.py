@@ -12,6 +12,7 @@ head r mod G. Rotary sections make no difference to positions of text.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,14 +20,17 @@ from ..forward.graph import GraphBuilder
 from ..forward.recurrent import DeltaRule, ShortConv, by_taps
 from ..forward.tensors import Activation
 from ..weights.loader import Matrix
-from .blocks import Attention, GatedFFN
+from .blocks import Attention, Half
 from .config import Config
 from .decoder import Decoder, Name
 
 
 @dataclass(slots=True)
 class LinearAttention:
-    """The first half of a layer with a state; into: matrices of q k v, z, alpha and beta."""
+    """The first half of a layer with a state.
+
+    into: matrices of q k v, z, alpha and beta; or, last, one of both where they are `paired`.
+    """
 
     norm: np.ndarray
     into: tuple[Matrix, ...]
@@ -48,21 +52,24 @@ class LinearAttention:
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         h = g.norm(x, self.norm, eps, self.into, "attn_norm")
-        *names, last = ("linear_qkv", "linear_z", "linear_alpha", "linear_beta")
-        qkv, z, alpha = (
-            g.matmul(w, h, n, last=False) for w, n in zip(self.into, names, strict=False)
-        )
-        beta = g.matmul(self.into[-1], h, last)
+        names = ("linear_qkv", "linear_z", "linear_alpha", "linear_beta")
+        named = zip(self.into, names, strict=False)
+        qkv, z, alpha, *beta = (g.matmul(w, h, n, last=w is self.into[-1]) for w, n in named)
         u = self.conv.apply(g, qkv, "conv")
-        y = self.delta.apply(g, u, z, alpha, beta, eps, "delta")
+        y = self.delta.apply(g, u, z, alpha, beta[0] if beta else alpha, eps, "delta")
         g.add_matmul(x, self.out, g.quantize(y, [self.out], "linear_ready"), "linear_out")
 
 
 class Qwen35(Decoder):
-    """The architecture `qwen35`."""
+    """The architecture `qwen35`.
+
+    Attributes:
+        gates: matrices of alpha and beta, with so many rows of each value head.
+    """
 
     architecture = "qwen35"
     understands = frozenset({"rope.dimension_sections"})
+    gates: ClassVar[dict[str, int]] = {"ssm_alpha": 1, "ssm_beta": 1}
 
     def read_config(self) -> Config:
         """Layers with a state have no heads."""
@@ -98,7 +105,8 @@ class Qwen35(Decoder):
         c, w, d = self.config, self.weights, self.delta_sizes()
         keys, values = d["key_heads"] * d["key_dim"], d["value_heads"] * d["value_dim"]
         channels, heads = 2 * keys + values, d["value_heads"]
-        rows = {"attn_qkv": channels, "attn_gate": values, "ssm_alpha": heads, "ssm_beta": heads}
+        rows = {"attn_qkv": channels, "attn_gate": values}
+        rows |= {part: count * heads for part, count in self.gates.items()}
         taps = self.gguf.integer(f"{self.architecture}.ssm.conv_kernel", low=2, high=16)
         weight = by_taps(w.array(name("ssm_conv1d.weight"), (channels, taps)))
         conv = ShortConv(weight, activation=True)
@@ -136,8 +144,8 @@ class Qwen35(Decoder):
         sizes = {"key_dim": dim, "value_dim": inner // heads}
         return {**sizes, "key_heads": keys, "value_heads": heads}
 
-    def load_gated(self, name: Name, rows: int) -> GatedFFN:
-        return super().load_gated(_renamed(name), rows)
+    def load_ffn(self, name: Name, layer: int) -> Half:
+        return super().load_ffn(_renamed(name), layer)
 
 
 def _renamed(name: Name) -> Name:

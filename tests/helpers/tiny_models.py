@@ -203,13 +203,15 @@ def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
             "mlp.down_proj.weight": (width, ffn),
         }
         shapes |= {f"model.layers.{n}.{part}": shape for part, shape in layer.items()}
-    shapes["model.embedding_norm.weight" if kind == "lfm2" else f"{begin}norm.weight"] = (width,)
+    shapes["model.embedding_norm.weight" if kind.startswith("lfm2") else f"{begin}norm.weight"] = (
+        width,
+    )
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (VOCAB, width)
 
     def values(part: str, shape: tuple[int, ...]) -> np.ndarray:
         if hybrid.is_hybrid(kind):
-            return hybrid.values(part, shape, rng, kind == "qwen3_5_text")
+            return hybrid.values(part, shape, rng, hybrid.adds_one(kind))
         noise = rng.standard_normal(shape)
         if part.endswith(("bias", "sinks")):
             return noise

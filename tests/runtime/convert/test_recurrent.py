@@ -137,7 +137,8 @@ def test_granitehybrid() -> None:
     ("name", "given", "said"),
     [
         ("lfm2", {"conv_bias": True}, "conv_bias = True"),
-        ("granitehybrid", {"num_local_experts": 4}, "num_local_experts = 4"),
+        ("lfm2moe", {"norm_topk_prob": False}, "norm_topk_prob = False"),
+        ("qwen3next", {"mlp_only_layers": [1]}, "mlp_only_layers"),
         ("granitehybrid", {"time_step_limit": [0.001, 1.0]}, "time_step_limit"),
         ("qwen35", {"attention_bias": True}, "attention_bias = True"),
     ],
@@ -146,6 +147,20 @@ def test_what_cannot_be_said(name: str, given: dict[str, Any], said: str) -> Non
     """What a file has no place for is refused by name."""
     with pytest.raises(UnsupportedModelError, match=said):
         map_checkpoint({**tiny.config_of(name), **given}, list(tiny.checkpoint(name)))
+
+
+def test_qwen3next() -> None:
+    """Rows of q, k, v and z of each key head are put together; heads stay in their order."""
+    tensors, weights, _ = _mapped("qwen3next")
+    both = weights["model.layers.0.linear_attn.in_proj_qkvz.weight"]
+    heads = both.reshape(KEYS, 2 * DK + 2 * VALUES // KEYS * DV, -1)
+    q, k, v, z = np.split(heads, [DK, 2 * DK, 2 * DK + VALUES // KEYS * DV], axis=1)
+    made = _made(tensors, weights, "blk.0.attn_qkv.weight")
+
+    assert np.array_equal(made, np.concatenate([x.reshape(-1, 128) for x in (q, k, v)]))
+    assert np.array_equal(_made(tensors, weights, "blk.0.attn_gate.weight"), z.reshape(-1, 128))
+    dt = _made(tensors, weights, "blk.0.ssm_dt.bias")
+    assert np.array_equal(dt, weights["model.layers.0.linear_attn.dt_bias"])
 
 
 @pytest.mark.parametrize("name", ["qwen35", "lfm2", "granitehybrid"])
