@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..simd import F32, I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i32, i64, kernel
-from .mathlib import gelu, round_to_int, softplus, tanh
+from .mathlib import gelu, round_to_int, sigmoid, softplus, tanh
 
 BLOCK = 32
 BLOCK_BYTES = 8 + BLOCK
@@ -184,6 +184,24 @@ def soft_cap(k: Kernel, x: F32s, stride: I64, parts: I64, cap: F32) -> None:
         row = x.at(unit * size)
         with k.range(0, size, step=lanes) as i:
             row.store(i, tanh(k, row.load(i, lanes) * inverse) * wide)
+
+
+@kernel
+def gate_by_queries(
+    k: Kernel, x: F32s, gates: F32s, x_stride: I64, gate_stride: I64, *, heads: int, dim: int
+) -> None:
+    """x *= sigmoid(gate); unit = (row, head), head fastest.
+
+    x float32 [rows, x_stride] has `dim` values of each head; gates [rows, gate_stride] has twice as
+    many, of which the second half gates.
+    """
+    lanes = k.lanes
+    with k.units() as unit:
+        row, head = unit // heads, unit % heads
+        target = x.at(row * x_stride + head * dim)
+        gate = gates.at(row * gate_stride + head * (2 * dim) + dim)
+        with k.range(0, dim, step=lanes) as i:
+            target.store(i, target.load(i, lanes) * sigmoid(k, gate.load(i, lanes)))
 
 
 def _norm_scale(k: Kernel, row, width: Value, padded: Value, eps: Value) -> Value:

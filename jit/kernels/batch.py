@@ -6,9 +6,14 @@ attention have to know whose they are:
 
     rows   int64 [rows, ROW_SLOTS]    position, page table and tile of each row
     tiles  int64 [tiles, TILE_SLOTS]  consecutive rows that are consecutive positions of a sequence
+    runs   int64 [sequences, TILE_SLOTS]  all rows of each sequence, which follow one another
 
 A tile has `attention.token_tile` rows at most. PART is for `split_kv.py`. Page tables are
 named by their distance from a base address: see `kvcache.py`.
+
+What a sequence has instead of positions in layers with a recurrence, its state, is one block of
+float32 for all such layers. The two entries before its page table are addresses of it: where a
+pass reads it, and where it leaves what its rows have made of it. Both may be the same.
 """
 
 from __future__ import annotations
@@ -22,6 +27,8 @@ ROW_SLOTS = 4
 FIRST, COUNT, START, TABLE, PART = range(5)
 TILE_SLOTS = 8
 FEW = 24  # rows of a span up to which they are written one by one
+STATE_ENTRIES = 2  # before a page table
+STATE_FROM, STATE_TO = -2, -1  # entries of a page table
 
 
 def describe(
@@ -75,3 +82,12 @@ def _describe_many(
     new[:, COUNT], new[:, TABLE] = tile, table
     new[-1, COUNT] = count - (more - 1) * tile
     return more
+
+
+def describe_runs(runs: np.ndarray, spans: Iterable[tuple[int, int, int]]) -> int:
+    """Write `runs` of the same spans, each whole; their number."""
+    at = made = 0
+    for start, count, table in spans:
+        runs[made, [FIRST, COUNT, START, TABLE]] = at, count, start, table
+        at, made = at + count, made + 1
+    return made

@@ -58,6 +58,7 @@ def rope_store(
     norm_values: bool = False,
     temperature: bool = False,
     store: bool = True,
+    gated: bool = False,
 ) -> None:
     """Unit = (TOKENS rows of the pass, kv head), kv head fastest: query, key, value of each row.
 
@@ -70,9 +71,11 @@ def rope_store(
 
     With `temperature` a query is multiplied by temperatures[position], too. With `norm_values`
     values are normed without weights. Without `store` there are queries only: keys and values are
-    those of another layer.
+    those of another layer. `gated`: behind each head's query stand as many values that gate what
+    attention makes of it (`activations.gate_by_queries`).
     """
     heads = kv_heads * group
+    q_step = 2 * head_dim if gated else head_dim
     rotated = head_dim if rotated < 0 else rotated
     form = _Head(k, head_dim, rotated, adjacent)
     key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
@@ -85,7 +88,7 @@ def rope_store(
             for member in range(group):
                 h = head * group + member
                 own = biases.at(h * head_dim) if bias else None
-                query = form.read(q.at(token * q_stride + h * head_dim), own)
+                query = form.read(q.at(token * q_stride + h * q_step), own)
                 if norm:
                     query = form.normed(query, q_norm, eps)
                 at = (token * heads + h) * head_dim

@@ -22,12 +22,13 @@ from ..conversation.grammar import CallGrammar
 from ..conversation.ledger import (
     CHANGED_SESSION,
     DROPPED_THOUGHTS,
+    LOST_STATE,
     PrefixMismatch,
     Reuse,
     Span,
     TokenLedger,
 )
-from ..conversation.reasoning_spans import Mark, Thoughts
+from ..conversation.reasoning_spans import NEAR, Mark, Thoughts
 from ..conversation.reply import Reply, ReplyReader
 from ..inference.sampling import Sampling
 from .compaction import compacted, dropped_text
@@ -282,7 +283,10 @@ class LocalConversation:
             if len(session.tokens) > keep:
                 session.truncate(keep)
             reused = session.n_cached
-            phase = session.prefill(ledger.ids[keep:], purpose=purpose, check=run.check_stop)
+            borders = self._borders(chat.opens_thinking(segments))
+            phase = session.prefill(
+                ledger.ids[keep:], purpose=purpose, check=run.check_stop, borders=borders
+            )
         except BaseException:
             # The messages were not read: as if they had never been sent.
             self.rewind(Mark(before, len(self._thoughts.cuts)))
@@ -301,7 +305,33 @@ class LocalConversation:
             run.usage.reread_s += miss.seconds
             if miss.why != DROPPED_THOUGHTS:
                 yield Notice(str(miss))
+        self._count_states(run, phase, before, reused)
         yield PhaseFinished(self._record(run, phase, purpose), reuse)
+
+    def _count_states(self, run: Run, phase: PhaseEvent, before: int, reused: int) -> None:
+        """Count tokens that were recomputed since the state behind them was not kept."""
+        again = min(phase.recomputed_tokens, before - reused)
+        if again <= 0 or self.session.cache.state is None:
+            return
+        seconds = phase.wall_s * again / max(1, phase.tokens)
+        if phase.miss is None:
+            span = self.ledger.span_at(reused)
+            lost = PrefixMismatch(reused, None, None, span, LOST_STATE, again, seconds)
+            phase.miss = lost.record()
+        phase.reread_tokens += again
+        run.usage.reread_tokens += again
+        run.usage.reread_s += seconds
+
+    def _borders(self, opens_thinking: bool) -> list[int]:
+        """Where the conversation may be gone on from: behind what all of an agent's begin with, and
+        before what the model will think."""
+        ids, opening = self.ledger.ids, self.grammar.opens_thinking
+        near = ids[: -NEAR - 1 : -1]  # from the last one on
+        end = len(ids)
+        if opens_thinking and opening in near:
+            end -= 1 + near.index(opening)
+        question = next((span.start for span in self.ledger.spans if span.origin == "user"), end)
+        return [question, end]
 
     def _miss(self, changed: PrefixMismatch | None, start: int | None) -> PrefixMismatch | None:
         """Why the session is not what the conversation now begins with, if it is not.

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DROPPED_THOUGHTS = "the template leaves thinking out of the history"
 CHANGED_SESSION = "the session was changed beside the conversation"
+LOST_STATE = "the state of recurrent layers is not kept behind every token"
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,9 +161,9 @@ def _pieces(tensor: _Planned, checkpoint: Checkpoint, maker: RowMaker) -> Iterat
     for source in tensor.sources:
         array = checkpoint.array(source.name)
         kind = source.type
-        if mapped.plus_one:
+        if mapped.needs_floats:
             array, kind = mapped.make([_single(array, kind)]), GGMLType.F32
-        elif mapped.heads or mapped.view:
+        elif mapped.heads or mapped.view or mapped.change:
             array = mapped.make([array])
         data = np.ascontiguousarray(array).view(np.uint8).ravel()
         yield from maker.convert(mapped.name, data, kind, tensor.kind, tensor.shape[-1])

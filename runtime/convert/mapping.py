@@ -23,6 +23,7 @@ import numpy as np
 
 from ...errors import ModelError
 from .names import View, places
+from .recurrent import Change, change_of
 from .rope import frequency_factors
 from .settings import CheckpointSettings, Value, read_settings
 
@@ -37,6 +38,7 @@ class MappedTensor:
         heads: if not 0, the rows of so many heads are rearranged: see `adjacent_pairs`.
         plus_one: whether 1 is added (weights of Gemma's norms are stored as what differs from 1).
         view: what of its source it is, if not all, with `width`, that of the model's x.
+        change: what else is done to its values; see `recurrent.py`.
         constant: float32 values that come from the configuration.
     """
 
@@ -47,11 +49,18 @@ class MappedTensor:
     constant: np.ndarray | None = None
     view: View | None = None
     width: int = 0
+    change: Change | None = None
 
     @property
     def is_vector(self) -> bool:
-        """Whether it stays in float32: norms, biases, rotary factors."""
-        return self.constant is not None or "norm" in self.name or self.name.endswith(".bias")
+        """Whether it stays in float32: norms, biases, rotary factors, short convolutions."""
+        short = self.name.endswith((".bias", "ssm_a", "ssm_d", "conv1d.weight", ".conv.weight"))
+        return self.constant is not None or "norm" in self.name or short
+
+    @property
+    def needs_floats(self) -> bool:
+        """Whether its values are computed, not only moved."""
+        return self.plus_one or (self.change is not None and self.change.decays)
 
     def shape(self, sources: Sequence[Sequence[int]]) -> tuple[int, ...]:
         """Its shape (rows first), from those of its sources."""
@@ -60,13 +69,15 @@ class MappedTensor:
         one = tuple(int(n) for n in sources[0])
         if self.view:
             one = self.view(np.broadcast_to(np.int8(0), one), self.width).shape
+        if self.change is not None:
+            one = self.change.shape(one)
         return (len(sources), *one) if self._stacked else one
 
     def make(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
         """Its values from those of its sources, in their dtype.
 
-        Any dtype will do, raw bits of bfloat16 as uint16 too; only where `plus_one` is set they
-        must be floats.
+        Any dtype will do, raw bits of bfloat16 as uint16 too; only where `needs_floats` says so
+        they must be floats.
         """
         if self.constant is not None:
             return self.constant
@@ -77,6 +88,8 @@ class MappedTensor:
             return np.ascontiguousarray(self.view(array, self.width))
         if self.heads:
             return adjacent_pairs(array, self.heads)
+        if self.change is not None:
+            return self.change.make(array)
         return array + 1 if self.plus_one else array
 
     @property
@@ -119,6 +132,7 @@ def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> Checkpoint
             unused.append(name)
             continue
         for place, expert, view in found:
+            place = settings.dense_name(place)
             if expert in sources.setdefault(place, {}):
                 raise ModelError(f"two tensors for {place}: {sources[place][expert]} and {name}")
             sources[place][expert] = name
@@ -146,7 +160,7 @@ def adjacent_pairs(weight: np.ndarray, heads: int) -> np.ndarray:
 
 # --- names
 
-ADJACENT = ("llama", "smollm3", "granite", "mistral3")  # whose files hold adjacent pairs
+ADJACENT = ("llama", "smollm3", "granite", "granitehybrid", "mistral3")  # pairs in their files
 
 
 def _tensor(
@@ -161,14 +175,19 @@ def _tensor(
     if settings.architecture in ADJACENT:
         part = place.split(".")[-2]
         heads = {"attn_q": settings.heads, "attn_k": settings.kv_heads}.get(part, 0)
-    plus_one = settings.architecture in ("gemma2", "gemma3") and place.endswith("norm.weight")
-    return MappedTensor(place, ordered, heads, plus_one, view=view, width=settings.width)
+    adds = settings.architecture in ("gemma2", "gemma3") or settings.delta is not None
+    plus_one = adds and place.endswith("norm.weight") and not place.endswith("ssm_norm.weight")
+    return MappedTensor(
+        place, ordered, heads, plus_one, view=view, width=settings.width,
+        change=change_of(place, settings),
+    )  # fmt: skip
 
 
 def _check_complete(have: set[str], settings: CheckpointSettings) -> None:
     """Whether every layer has what the first one of its kind has, and the rest is there."""
     first: dict[str, set[str]] = {}
-    wanted = {"token_embd.weight", "output_norm.weight"}
+    last_norm = "token_embd_norm" if settings.architecture.startswith("lfm2") else "output_norm"
+    wanted = {"token_embd.weight", f"{last_norm}.weight"}
     for n in range(settings.layers):
         kind, prefix = settings.kinds[n] if settings.kinds else "", f"blk.{n}."
         own = {name[len(prefix) :] for name in have if name.startswith(prefix)}
@@ -186,4 +205,5 @@ def _order(name: str) -> tuple[int, int]:
     """Embedding, constants, layers, output: as they are read."""
     if name.startswith("blk."):
         return 2, int(name.split(".")[1])
-    return {"token_embd.weight": 0, "output_norm.weight": 3, "output.weight": 4}.get(name, 1), 0
+    last = {"output_norm.weight": 3, "token_embd_norm.weight": 3, "output.weight": 4}
+    return ({"token_embd.weight": 0} | last).get(name, 1), 0

@@ -60,6 +60,15 @@ def places(name: str, architecture: str) -> list[Place]:
     )
 
 
+def _first_rows(x: np.ndarray, width: int) -> np.ndarray:
+    """The first half of the rows, of each expert where there are any."""
+    return x[..., : x.shape[-2] // 2, :]
+
+
+def _last_rows(x: np.ndarray, width: int) -> np.ndarray:
+    return x[..., x.shape[-2] // 2 :, :]
+
+
 def _to_rows(x: np.ndarray, width: int) -> np.ndarray:
     """Matrices that are stored [in, out], as [out, in]."""
     return x.swapaxes(-1, -2)
@@ -100,6 +109,7 @@ def _odd_rows(x: np.ndarray, width: int) -> np.ndarray:
 _OUTSIDE = {
     "embed_tokens.weight": "token_embd.weight",
     "norm.weight": "output_norm.weight",
+    "embedding_norm.weight": "token_embd_norm.weight",
     "lm_head.weight": "output.weight",
     "embed_tokens_per_layer.weight": "per_layer_token_embd.weight",
     "per_layer_model_projection.weight": "per_layer_model_proj.weight",
@@ -127,7 +137,51 @@ _POST_NORMS = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+_DELTA = {
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+    "post_attention_layernorm": "post_attention_norm",
+}
+_SHARED = {
+    "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_expert.up_proj": "ffn_up_shexp",
+    "mlp.shared_expert.down_proj": "ffn_down_shexp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+}
+_LFM2 = {
+    "operator_norm": "attn_norm",
+    "ffn_norm": "ffn_norm",
+    "feed_forward.w1": "ffn_gate",
+    "feed_forward.w3": "ffn_up",
+    "feed_forward.w2": "ffn_down",
+    "conv.in_proj": "shortconv.in_proj",
+    "conv.conv": "shortconv.conv",
+    "conv.out_proj": "shortconv.out_proj",
+    "self_attn.q_layernorm": "attn_q_norm",
+    "self_attn.k_layernorm": "attn_k_norm",
+    "self_attn.out_proj": "attn_output",
+    "feed_forward.gate": "ffn_gate_inp",
+}
 _RENAMED = {
+    "qwen35": _DELTA,
+    "qwen35moe": _DELTA | _SHARED,
+    "qwen3next": _DELTA | _SHARED | {"linear_attn.in_proj_ba": "ssm_ba"},
+    "lfm2": _LFM2,
+    "lfm2moe": _LFM2,
+    "granitehybrid": {
+        "mamba.in_proj": "ssm_in",
+        "mamba.conv1d": "ssm_conv1d",
+        "mamba.norm": "ssm_norm",
+        "mamba.out_proj": "ssm_out",
+        "shared_mlp.output_linear": "ffn_down_shexp",
+        "block_sparse_moe.router": "ffn_gate_inp",
+        "block_sparse_moe.router.layer": "ffn_gate_inp",
+    },
     "gemma2": _POST_NORMS,
     "gemma3": _POST_NORMS,
     "gemma4": _POST_NORMS
@@ -155,7 +209,42 @@ _RENAMED = {
     },
 }
 # Names of their own, whole: what is no "weight" or "bias", and tensors that become several.
+_DELTA_NUMBERS = {
+    "linear_attn.dt_bias": [Place("ssm_dt.bias")],
+    "linear_attn.A_log": [Place("ssm_a")],
+}
+_FUSED = [
+    Place("ffn_gate_exps.weight", view=_first_rows),
+    Place("ffn_up_exps.weight", view=_last_rows),
+]
+_FUSED_EXPERTS = {
+    "mlp.experts.gate_up_proj": _FUSED,
+    "mlp.experts.down_proj": [Place("ffn_down_exps.weight")],
+}
 _OWN: dict[str, dict[str, list[Place]]] = {
+    "qwen35": _DELTA_NUMBERS,
+    "qwen35moe": _DELTA_NUMBERS | _FUSED_EXPERTS,
+    "qwen3next": _DELTA_NUMBERS
+    | _FUSED_EXPERTS
+    | {"linear_attn.in_proj_qkvz.weight": [Place("attn_qkv.weight"), Place("attn_gate.weight")]},
+    "lfm2moe": {
+        "feed_forward.experts.gate_up_proj": _FUSED,
+        "feed_forward.experts.down_proj": [Place("ffn_down_exps.weight")],
+        "feed_forward.expert_bias": [Place("exp_probs_b.bias")],
+    },
+    "granitehybrid": {
+        "mamba.dt_bias": [Place("ssm_dt.bias")],
+        "mamba.A_log": [Place("ssm_a")],
+        "mamba.D": [Place("ssm_d")],
+        "shared_mlp.input_linear.weight": [
+            Place("ffn_gate_shexp.weight", view=_first_rows),
+            Place("ffn_up_shexp.weight", view=_last_rows),
+        ],
+        "block_sparse_moe.input_linear.weight": _FUSED,
+        "block_sparse_moe.experts.gate_up_proj": _FUSED,
+        "block_sparse_moe.output_linear.weight": [Place("ffn_down_exps.weight")],
+        "block_sparse_moe.experts.down_proj": [Place("ffn_down_exps.weight")],
+    },
     "qwen3vlmoe": {
         "mlp.experts.gate_up_proj": [
             Place("ffn_gate_exps.weight", view=_gate),
@@ -189,11 +278,12 @@ _OWN: dict[str, dict[str, list[Place]]] = {
     },
 }
 _EXPERT = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps"}
+_EXPERT |= {"w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps"}
 
 _LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)")
-_EXPERT_NAME = re.compile(r"mlp\.experts\.(\d+)\.(\w+)")
+_EXPERT_NAME = re.compile(r"(?:mlp|feed_forward)\.experts\.(\d+)\.(\w+)")
 _PREFIX = re.compile(r"^(language_model\.model\.|model\.language_model\.|language_model\.|model\.)")
 _IGNORED = re.compile(
     r"(^|\.)(vision_tower|vision_model|visual|audio_tower|embed_vision|embed_audio"
-    r"|multi_modal_projector)\.|\.inv_freq$"
+    r"|multi_modal_projector|mtp)\.|\.inv_freq$"
 )

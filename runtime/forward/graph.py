@@ -27,6 +27,7 @@ from ...jit.kernels.batch import (
     TABLE,
     TILE_SLOTS,
     describe,
+    describe_runs,
 )
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
@@ -81,7 +82,7 @@ class GraphBuilder:
     """One pass on its way to the tape.
 
     Attributes:
-        rows, tiles: whose rows a pass computes, as `jit/kernels/batch.py` has it.
+        rows, tiles, runs: whose rows a pass computes, as `jit/kernels/batch.py` has it.
         ids: their token ids; wanted: rows whose logits are.
     """
 
@@ -116,6 +117,8 @@ class GraphBuilder:
         self._others: list[Tiling] = []  # those that are not usual
         self._temperatures: dict[Temperature, np.ndarray] = {}
         self._multiples: dict[int, np.ndarray] = {}  # of the tokens, as units
+        self.runs = aligned((most_tokens, TILE_SLOTS), np.int64)
+        self._run_multiples: dict[int, np.ndarray] = {}  # of the runs
         # Plain memory views: a number of their own costs a third of what one of numpy's does.
         self._fast = tuple(
             x.reshape(-1).data for x in (self.state, self.rows, self.tiles, self.ids, self.wanted)
@@ -149,6 +152,11 @@ class GraphBuilder:
             tiling.set(spans, tokens)
         for parts, units in self._multiples.items():
             units[0] = tokens * parts
+        if self._run_multiples:
+            places = [(span.start, len(span.ids), span.table) for span in spans]
+            runs = describe_runs(self.runs, places)
+            for parts, units in self._run_multiples.items():
+                units[0] = runs * parts
 
     def _one_row(self, span: Span) -> tuple[int, int, int]:
         """The descriptor of one row: the other slots are zeros for good."""
@@ -287,25 +295,19 @@ class GraphBuilder:
         assert x.width % width == width % ALIGN == 0, name
         args = [x.data, y.data, weight, width, width, width, width, float(eps), scale]
         kernel = spec(activations.add_norm, scaled=True)
-        self.tape.op(name, kernel, args, self._each(x.width // width))
+        self.tape.op(name, kernel, args, self.units_of_rows(x.width // width))
 
     def gate_heads(self, x: Activation, gate: Activation, head_dim: int, name: str) -> None:
         """x = softplus(gate) * x; of x's heads each has one gate, or one for each dim."""
         heads = x.width // head_dim
         args = [x.data, gate.data, x.stride, gate.stride, heads]
         kernel = spec(activations.gate_heads, head_dim=head_dim, gates=gate.width // heads)
-        self.tape.op(name, kernel, args, self._each(heads))
+        self.tape.op(name, kernel, args, self.units_of_rows(heads))
 
     def gelu_times(self, x: Activation, y: Activation, name: str) -> None:
         """x = gelu(x) * y."""
         args = [x.data, y.data, x.stride, y.stride, padded(x.width)]
         self.tape.op(name, spec(activations.gelu_times), args, self.units(TOKENS))
-
-    def _each(self, parts: int) -> np.ndarray:
-        """Units of an op on each of so many parts of a token."""
-        if parts not in self._multiples:
-            self._multiples[parts] = aligned(8, np.int64)[:1]
-        return self._multiples[parts]
 
     def add_bias(self, x: Activation, bias: np.ndarray, name: str) -> None:
         """x += bias, float32 [padded(width)]. The next op shares out the tokens as this one."""
@@ -336,12 +338,14 @@ class GraphBuilder:
         biases: np.ndarray | None = None,
         sinks: np.ndarray | None = None,
         eps: float = 0.0,
+        gated: bool = False,
     ) -> Activation:
         """Rotate q and k, append k and v to the cache, attend.
 
         Before that come the biases (of all query heads, keys and values, one after the other) and
         the norms of q and k, if there are any. A layer that reads another's cache has no k and v.
-        sinks: float32 [heads].
+        sinks: float32 [heads]. gated: behind each head's query in q stands what gates its result,
+        attend sigmoid(gate).
         """
         h, kv = rule.heads or self.heads, self.kv
         assert (k is None) == (v is None) == (rule.source is not None), rule
@@ -358,6 +362,8 @@ class GraphBuilder:
             "adjacent": rule.adjacent,
             "bias": biases is not None,
         }
+        if gated:
+            form["gated"] = True
         if rule.norm_values:
             form["norm_values"] = True
         if rule.source is not None:
@@ -377,6 +383,10 @@ class GraphBuilder:
         )  # fmt: skip
         out = self.row("attention", h.heads * h.head_dim)
         self._attention(sizes, rule, [rotated, *cache], out, tiling, sinks)
+        if gated:
+            kernel = spec(activations.gate_by_queries, heads=h.heads, dim=h.head_dim)
+            args = [out.data, q.data, out.stride, q.stride]
+            self.tape.op("attention_gate", kernel, args, self.units_of_rows(h.heads))
         return out
 
     def _tiling(self, heads: HeadShape) -> Tiling:
@@ -586,3 +596,17 @@ class GraphBuilder:
 
     def units(self, slot: int) -> np.ndarray:
         return self.state[slot : slot + 1]
+
+    def units_of_rows(self, parts: int) -> np.ndarray:
+        """Units of an op on each of so many parts of a row."""
+        return self._multiples.setdefault(parts, aligned(8, np.int64)[:1])
+
+    def units_of_runs(self, parts: int) -> np.ndarray:
+        """The same of a run."""
+        return self._run_multiples.setdefault(parts, aligned(8, np.int64)[:1])
+
+    @property
+    def state_offset(self) -> int:
+        """float32 values of a sequence's state before the part of the layer at hand."""
+        assert self.kv.states is not None, "this model has no states"
+        return self.kv.states.offsets[self._layer]

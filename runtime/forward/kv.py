@@ -11,7 +11,6 @@ anything else on a page that is not its own takes a copy first.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,20 +19,17 @@ from itertools import accumulate
 
 import numpy as np
 
+from ...jit.kernels.batch import STATE_ENTRIES
 from ...jit.kernels.kvcache import PAGE, KVFormat, layer_bytes, layer_offsets
 from ...jit.pool import aligned
 from ..memory import HUGE_PAGE, Arena, give_up
+from .state import COUNTING, Checkpoint, SequenceState, StateLayout
 from .tensors import HeadShape
 
 BASE = aligned(8, np.int64)
 """What page tables are named by their distance from, so that a tape serves every sequence."""
 
 SLACK = PAGE  # positions behind a window that stay: a text is cut back by a few tokens now and then
-
-# Of the counts of all pages. Caches are let go of by the garbage collector, which may run in any
-# thread and in the midst of another change of a count: hence reentrant. The count is then too high
-# by one, which costs a copy, and never too low.
-_COUNTING = threading.RLock()
 
 
 class Page:
@@ -66,19 +62,19 @@ class Page:
         self.whole = len(data) == layout.page_bytes
         self.writer, self.fixed = writer, 0
         self._layout = layout
-        with _COUNTING:
+        with COUNTING:
             layout.memory.used += nbytes
 
     def share(self, positions: int, *, views: bool = True) -> None:
         """One more relies on its first positions; `views`: in layers with windows, too."""
-        with _COUNTING:
+        with COUNTING:
             self.refcount += 1
             self.viewers += views
             self.fixed = max(self.fixed, positions)
 
     def release(self, *, views: bool = True) -> None:
         """One less has it; `views`: and it had wanted the layers with windows."""
-        with _COUNTING:
+        with COUNTING:
             self.refcount -= 1
             if views:
                 self.look_away()
@@ -87,7 +83,7 @@ class Page:
 
     def claim(self, writer: int) -> bool:
         """Whether nobody else has it; then this cache may write all of it."""
-        with _COUNTING:
+        with COUNTING:
             if self.refcount > 1:
                 return False
             self.writer, self.fixed = writer, 0
@@ -95,12 +91,12 @@ class Page:
 
     def look_at(self) -> None:
         """One of its holders wants the layers with windows again."""
-        with _COUNTING:
+        with COUNTING:
             self.viewers += 1
 
     def look_away(self) -> int:
         """One of its holders wants them no more; bytes that this has made free."""
-        with _COUNTING:
+        with COUNTING:
             self.viewers -= 1
             if self.viewers or not self.refcount or not self.whole or not self._layout.window:
                 return 0
@@ -145,6 +141,7 @@ class KVLayout:
         capacity: positions that a sequence may have, a multiple of 256.
         memory: what all pages of this layout take.
         windows: positions that a token sees in each layer; 0: all. None given: all in all.
+        states: what layers with a recurrence have instead; None: there are none.
     """
 
     format: KVFormat
@@ -153,6 +150,7 @@ class KVLayout:
     tables: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     memory: KVMemory = field(default_factory=KVMemory)
     windows: tuple[int, ...] = ()
+    states: StateLayout | None = None
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -218,6 +216,7 @@ class KVCache:
         capacity: positions the table has room for, a multiple of 256.
         pages: int64 [capacity / 256], addresses that kernels read.
         table: where `pages` is, as a pass names it: its distance from `BASE` in entries.
+        state: what the sequence has in layers with a recurrence; None where there are none.
     """
 
     def __init__(self, layout: KVLayout, context: int) -> None:
@@ -226,7 +225,11 @@ class KVCache:
         self.capacity = -(-context // PAGE) * PAGE
         self.page_bytes = layout.page_bytes
         self.bytes_per_position = layout.position_bytes
-        self.pages = aligned(max(8, self.capacity // PAGE), np.int64)
+        table = aligned(STATE_ENTRIES + max(8, self.capacity // PAGE), np.int64)
+        self.pages = table[STATE_ENTRIES:]
+        self.state = None
+        if layout.states is not None:
+            self.state = SequenceState(layout.states, table, layout.memory)
         self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
         self._held: list[Page] = []
         self._first = [0]  # page whose layers with windows it wants
@@ -247,22 +250,26 @@ class KVCache:
 
     def wants(self, start: int, end: int) -> int:
         """Bytes of the pages that `make_writable` would make."""
+        state = self.state.wants() if self.state is not None else 0
         if self.ready(start, end):
-            return 0
+            return state
         new = max(0, -(-end // PAGE) - len(self._held))
         for index in range(start // PAGE, min(-(-end // PAGE), len(self._held))):
             new += not self._writes(self._held[index], start - index * PAGE)
-        return new * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE  # as `Arena` takes it
+        return state + new * -(-self.page_bytes // HUGE_PAGE) * HUGE_PAGE  # as `Arena` takes it
 
     def _writes(self, page: Page, start: int) -> bool:
         """Whether this cache may write on a page from a position of it on."""
         return page.refcount == 1 or (page.writer == self.table and start >= page.fixed)
 
-    def make_writable(self, start: int, end: int) -> None:
+    def make_writable(self, start: int, end: int, *, undo: bool = False) -> None:
         """Make sure that positions start … end - 1 can be written without another's seeing.
 
-        A page that others rely on is copied if positions before `start` lie on it.
+        A page that others rely on is copied if positions before `start` lie on it. `computed` is to
+        follow; if nothing came of the pass, `seek`. undo: the pass may be taken back.
         """
+        if self.state is not None:
+            self.state.begin(start, undo=undo)
         if self.ready(start, end):
             return
         self.reserve(end)
@@ -279,15 +286,35 @@ class KVCache:
     def fork(self, positions: int) -> KVCache:
         """Another cache whose first `positions` positions are those of this one.
 
-        They are on the same pages; nothing is copied before somebody writes over them.
+        They are fewer where the state behind them is not known: see `seek`. They are on the same
+        pages; nothing is copied before somebody writes over them.
         """
         other = KVCache(self.layout, self.capacity)
+        known, others = None, list[Checkpoint]()
+        if self.state is not None:
+            known, others = self.state.known(positions)
+            positions = known.position
         other.adopt(self._held[: -(-positions // PAGE)], positions)
+        if other.state is not None and known is not None:
+            other.state.adopt(known, others)
         return other
 
     def goes_on(self, positions: int) -> bool:
         """Whether a sequence can go on behind its first `positions` positions."""
         return not self.layout.window or self.layout.goes_on(self._held, positions)
+
+    def computed(self, end: int) -> None:
+        """A pass has computed the positions up to `end`."""
+        if self.state is not None:
+            self.state.done(end)
+
+    def seek(self, n: int) -> int:
+        """The most positions, `n` at most, behind which the sequence can go on from here.
+
+        That is `n`, but for states that are not known there: then what follows has to be computed
+        again.
+        """
+        return n if self.state is None else self.state.seek(n)
 
     def adopt(self, pages: Sequence[Page], positions: int) -> None:
         """Take pages of others in place of its own: their first `positions` positions."""
@@ -305,7 +332,9 @@ class KVCache:
             self._hold(index, page)
 
     def clear(self, keep: int = 0) -> None:
-        """Let go of all pages but the first `keep`."""
+        """Let go of all pages but the first `keep`; of the state too, if none is kept."""
+        if self.state is not None and not keep:
+            self.state.clear()
         while len(self._held) > keep:
             self._pop()
         self._first[0] = min(self._first[0], keep)

@@ -255,9 +255,12 @@ class Decoding:
             if not right or token in self.stop:
                 break
         logits.released = True
+        if session.cache.state is not None:  # all of the pass counts, or nothing of it
+            session.count_on(at + len(known), len(chosen) - 1)
         for row, token in enumerate(chosen):
             # Never more than what is sure, whoever looks at the session in between.
-            session.count_on(at + len(known), row)
+            if session.cache.state is None:
+                session.count_on(at + len(known), row)
             yield token
 
     def _after_many(self, at: int, known: list[int]) -> int:
@@ -370,6 +373,7 @@ class Decoding:
 
     def _finish(self, before: int) -> None:
         session = self.session
+        session.keep_cached(len(session.tokens))  # of drafts nobody has waited for
         session.keep_prefix()
         self._settle()
         head = session.engine.cost

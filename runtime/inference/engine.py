@@ -24,6 +24,7 @@ from .. import memory, models
 from ..config import default_model
 from ..forward.kv import KVCache, KVLayout, KVMemory
 from ..forward.logits import OutputBuffers
+from ..forward.state import StateLayout
 from ..forward.tensors import Workspace
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
@@ -169,9 +170,12 @@ class Engine:
         capacity = -(-self.context // PAGE) * PAGE
         tables = self.network.tables(capacity, self.context)
         room = KVMemory(budget=kv_memory or int(KV_SHARE * memory.available_bytes()))
+        recurrent = self.network.recurrent
+        states = StateLayout.of((n, part.state_floats) for n, part in recurrent.items())
         self.layout = KVLayout(
-            kv, config.cached, capacity, tables, room, tuple(self.network.windows)
-        )
+            kv, config.cached, capacity, tables, room, tuple(self.network.windows),
+            states if recurrent else None,
+        )  # fmt: skip
         self.tuning = Autotuner(
             pool, self.active_threads, self.contention, self._known(), fixed, pages
         )
@@ -336,6 +340,8 @@ class Engine:
             attention=self._attention_layers(),
             windows=tuple(window for window in self.network.windows if window),
             kv_heads=h.kv_heads,
+            state_bytes=sum(4 * part.state_floats for part in self.network.recurrent.values()),
+            state_flops=sum(part.state_flops for part in self.network.recurrent.values()),
         )
 
     def _attention_layers(self) -> tuple[AttentionLayers, ...]:

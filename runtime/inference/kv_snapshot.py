@@ -3,12 +3,13 @@
     FOLDER/index.json     what it is of, its tokens, and the SHA-256 of each page
     FOLDER/<key>.kv       the bytes of a page of 256 positions, as they lie in memory
     FOLDER/<key>-far.kv   the same without layers whose windows do not reach it any more
+    FOLDER/<key>.state    of a model with recurrent layers, a state behind so many tokens
 
 What a page holds is decided by the model, the layout and every token up to its end. The SHA-256 of
 these is its key: a save writes only pages whose key is new, and a page of other tokens is never
 found. The bytes have a SHA-256 too, which is compared before they are used. Pages are complete
 before the index names them, and the index is replaced at once, so a save that is killed leaves the
-one before it.
+one before it. Where there are states, pages are of use up to the last of them that is whole.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ import numpy as np
 
 from ...arguments import as_path
 from ...errors import EngineError
-from ...jit.kernels import cache_q8, kvcache, rope
+from ...jit.kernels import cache_q8, conv, kvcache, rope, state_tile
 from ...jit.kernels.kvcache import PAGE
 from .. import files
+from ..forward.state import Checkpoint
 from ..memory import will_need
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 VERSION = 2
 INDEX = "index.json"
-SUFFIX = ".kv"
+SUFFIX, STATE_SUFFIX = ".kv", ".state"
 FAR = "-far"  # behind the name of a page without its layers that have a window
 PIECE = 1 << 20  # bytes that are read and hashed in turns: they stay in the cache between the two
 READERS = 4
@@ -70,7 +72,8 @@ def save(session: Session, folder: str | Path) -> Saved:
     try:
         make_folder(where)
         with session.engine.lock:
-            tokens, cached = list(session.tokens), session.n_cached
+            tokens = list(session.tokens)
+            cached = min(session.n_cached, len(tokens))
             names = list(page_keys(session.engine, tokens[:cached]))
             old = _digests(where)
 
@@ -88,18 +91,44 @@ def save(session: Session, folder: str | Path) -> Saved:
 
             with ThreadPoolExecutor(READERS) as pool:
                 done = list(pool.map(put, range(len(names))))
+            states, bytes_of_states = _save_states(session, where, tokens[:cached])
         body = {
             "version": VERSION,
             "of": fingerprint(session.engine),
             "tokens": tokens,
             "cached": cached,
             "pages": [[name, digest] for name, digest, _ in done],
+            **({"states": states} if states else {}),
         }
         write_sealed(where / INDEX, body)
-        _sweep(where, {name for name, *_ in done})
+        _sweep(where, {f"{name}{SUFFIX}" for name, *_ in done} | {
+            f"{name}{STATE_SUFFIX}" for _, name, _ in states})  # fmt: skip
     except OSError as error:
         raise EngineError(f"the session cannot be kept in {where}: {error.strerror}") from error
-    return Saved(len(names), sum(nbytes for *_, nbytes in done), time.perf_counter() - began)
+    written = bytes_of_states + sum(nbytes for *_, nbytes in done)
+    return Saved(len(names), written, time.perf_counter() - began)
+
+
+def _save_states(session: Session, where: Path, tokens: list[int]) -> tuple[list[list[Any]], int]:
+    """Keep the state behind these tokens, and the copies that a session is likely to go back to.
+
+    Their positions, names and SHA-256, and the bytes that were written.
+    """
+    if session.cache.state is None or not tokens:
+        return [], 0
+    last, others = session.cache.state.known(len(tokens))
+    old = _digests(where, "states")
+    entries: list[list[Any]] = []
+    written = 0
+    for one in [*others[:1], *others[1:][-2:], last]:
+        if one.position:
+            name = list(page_keys(session.engine, tokens[: one.position]))[-1]
+            path, digest = where / f"{name}{STATE_SUFFIX}", old.get(name)
+            if digest is None or _size(path) != one.data.nbytes:
+                digest = write_file(path, one.data.view(np.uint8).data)
+                written += one.data.nbytes
+            entries.append([one.position, name, digest])
+    return entries, written
 
 
 def load(engine: Engine, folder: str | Path, context: int | None = None) -> Session:
@@ -148,10 +177,38 @@ def load(engine: Engine, folder: str | Path, context: int | None = None) -> Sess
                 break
             session.cache.append(page)
             session.n_cached = min(cached, (number + 1) * PAGE)
+    if session.cache.state is not None:
+        _load_states(session, where, body.get("states", []))
     if not session.cache.goes_on(session.n_cached):
         session.keep_cached(0)  # what its windows would see there was let go of
     session.cache.slide(session.n_cached)
     return session
+
+
+def _load_states(session: Session, where: Path, entries: list[list[Any]]) -> None:
+    """Go on behind the last state that is whole and within the pages that are."""
+    state, found, wrong = session.cache.state, list[Checkpoint](), ""
+    assert state is not None, "of a model with recurrent layers"
+    for position, _, digest in entries:
+        name = list(page_keys(session.engine, session.tokens[:position]))[-1]
+        path = where / f"{name}{STATE_SUFFIX}"
+        if position <= session.n_cached:
+            try:
+                data = map_page(path, state.layout.nbytes, digest)
+                found.append(Checkpoint(position, data.view(np.float32)))
+            except ValueError as error:
+                wrong = f"the state behind {position} tokens on disk {error}"
+                with contextlib.suppress(OSError):
+                    path.unlink()
+    if found:
+        last = max(found, key=lambda one: one.position)
+        state.adopt(last, [one for one in found if one is not last])
+    known = state.position if found else 0
+    if known < session.n_cached:
+        session.restore_error = session.restore_error or wrong
+        session.n_cached = known
+        if not known:
+            session.cache.clear()
 
 
 def fingerprint(engine: Engine) -> dict[str, Any]:
@@ -161,7 +218,8 @@ def fingerprint(engine: Engine) -> dict[str, Any]:
         for table in pair:
             rotary.update(table[:PAGE].tobytes())
     code = hashlib.sha256()
-    for module in (kvcache, cache_q8, rope):  # what says where the bytes of a page lie
+    # What says where the bytes of a page, or of a state, lie.
+    for module in (kvcache, cache_q8, rope, state_tile, conv):
         code.update(Path(module.__file__ or "").read_bytes())
     return {
         "model": engine.model.sha256,
@@ -301,6 +359,10 @@ def _read_index(folder: Path) -> dict[str, Any]:
             and type(cached) is int
             and 0 <= cached <= len(tokens)
             and all(isinstance(name, str) and isinstance(digest, str) for name, digest in pages)
+            and all(
+                type(at) is int and 0 < at <= cached and isinstance(digest, str)
+                for at, _, digest in body.get("states", [])
+            )
         )
     except FileNotFoundError:
         raise EngineError(f"there is no session in {folder}") from None
@@ -312,10 +374,10 @@ def _read_index(folder: Path) -> dict[str, Any]:
     return body
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of the pages that are there, by key."""
+def _digests(folder: Path, what: str = "pages") -> dict[str, str]:
+    """SHA-256 of the pages, or states, that are there, by key."""
     try:
-        return dict(_read_index(folder)["pages"])
+        return {entry[-2]: entry[-1] for entry in _read_index(folder).get(what, [])}
     except EngineError:
         return {}
 
@@ -339,6 +401,6 @@ def _size(path: Path) -> int:
 def _sweep(folder: Path, names: set[str]) -> None:
     """Remove pages that are no longer of the session, and what killed saves have left."""
     for path in folder.iterdir():
-        old = path.suffix == SUFFIX and path.stem not in names
+        old = path.suffix in (SUFFIX, STATE_SUFFIX) and path.name not in names
         if old or path.name.startswith("."):
             path.unlink(missing_ok=True)

@@ -5,18 +5,28 @@ was computed behind. A session that begins like others takes over their pages as
 are the same, to the token: on the last page it goes on with a copy. Nothing is looked at but
 tokens, since the bits of a page follow from them.
 
+Where a model has recurrent layers, pages are of use only up to a place where the state is known
+too: copies of states are kept beside the tree, by the tokens before them, and a session goes on
+behind one of these or not at all.
+
 A node holds its page. When memory is wanted, leaves that no session has are let go of, first those
 that would be quickest to compute again by the time since they were last used.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from ...jit.kernels.kvcache import PAGE
 from ..forward.kv import KVCache, KVLayout, Page
+from ..forward.state import Checkpoint, SequenceState
+
+MOST_STATES = 6  # that are kept for sessions to come
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +90,38 @@ class Node:
         return next(n for n, (mine, other) in enumerate(pairs) if mine != other)
 
 
+class KnownStates:
+    """Copies of states, by the tokens before them; the last ones that were of use."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, bytes], Checkpoint] = {}
+
+    def add(self, state: SequenceState, ids: list[int], count: int) -> None:
+        """Keep the copies that a sequence has of its state behind the first `count` of `ids`."""
+        known, copies = set(self._kept.values()), state.layout.copies
+        for one in state.checkpoints:
+            if one not in known and one.position <= count:
+                self._kept.setdefault((one.position, _digest(ids, one.position)), one)
+        while len(self._kept) > 1 and (
+            len(self._kept) > MOST_STATES or copies.used > copies.budget
+        ):
+            del self._kept[next(iter(self._kept))]
+
+    def find(self, ids: list[int], count: int) -> Checkpoint | None:
+        """The state behind most of `ids`, the first `count` of them at most."""
+        places = {position for position, _ in self._kept if position <= count}
+        for position in sorted(places, reverse=True):
+            key = position, _digest(ids, position)
+            if key in self._kept:
+                self._kept[key] = found = self._kept.pop(key)  # as the last one
+                return found
+        return None
+
+
+def _digest(ids: list[int], count: int) -> bytes:
+    return hashlib.sha256(np.array(ids[:count], np.int64).tobytes()).digest()
+
+
 class PrefixCache:
     """The tree of one engine. Safe to use from several threads.
 
@@ -94,6 +136,7 @@ class PrefixCache:
         self._layout, self._evicted = layout, evicted
         self._root = Node([], None, None)
         self._lock = threading.RLock()
+        self._states = KnownStates()
         self._clock = 0
 
     @property
@@ -129,11 +172,27 @@ class PrefixCache:
     def adopt(self, cache: KVCache, ids: list[int], least: int) -> int:
         """Give a cache what is known of `ids`, if that is more than `least` tokens; how many."""
         with self._lock:
-            pages, count = self.find(ids)
+            pages, count, state = self._known(cache, ids)
             if count <= least:
                 return least
-            cache.adopt(pages, count)
+            own = [] if cache.state is None else list(cache.state.checkpoints)
+            cache.adopt(pages[: -(-count // PAGE)], count)
+            if cache.state is not None and state is not None:
+                cache.state.adopt(state, [one for one in own if one.position < count])
             return count
+
+    def knows(self, cache: KVCache, ids: list[int]) -> bool:
+        """Whether `adopt` would find all of `ids`."""
+        with self._lock:
+            return self._known(cache, ids)[1] >= len(ids)
+
+    def _known(self, cache: KVCache, ids: list[int]) -> tuple[list[Page], int, Checkpoint | None]:
+        """What is known of `ids` to a cache that may have to know a state, too."""
+        pages, count = self.find(ids)
+        if cache.state is None:
+            return pages, count, None
+        state = self._states.find(ids, count)
+        return pages, state.position if state is not None else 0, state
 
     def add(self, cache: KVCache, ids: list[int], count: int) -> None:
         """Keep what a cache holds of the first `count` tokens `ids`.
@@ -142,6 +201,8 @@ class PrefixCache:
         """
         with self._lock:
             self._clock += 1
+            if cache.state is not None:
+                self._states.add(cache.state, ids, count)
             node = self._root
             for depth, page in enumerate(cache.held[: -(-count // PAGE)]):
                 part = ids[depth * PAGE : min(count, depth * PAGE + PAGE)]
@@ -185,6 +246,7 @@ class PrefixCache:
             for node in list(self._nodes()):
                 node.leave()
             self._root = Node([], None, None)
+            self._states = KnownStates()
 
     def _look_away(self, wanted: int) -> int:
         """Let go of what windows show of pages well before the next fork or end of a text."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -53,6 +54,12 @@ class Logits:
         if self.first < 0:
             return self._copy
         return self._choice.logits[self.first : self.first + self.count, : self._choice.n_vocab]
+
+    def copy(self) -> Logits:
+        """The last row, for another session."""
+        made = Logits(self._choice, -1, 1, [])
+        made._copy = self.rows[-1:].copy()
+        return made
 
     def make_room(self) -> None:
         """Another pass is about to overwrite them."""
@@ -126,10 +133,17 @@ class Runner:
             PassCancelledError: `cancel` ended the pass; nothing was computed.
             ModelError: the model's file was changed while in use.
         """
+        if self._engine.layout.states is None:
+            self._run(rows, count, plan)
+            return
+        with self._changing([rows.session]):
+            self._run(rows, count, plan)
+
+    def _run(self, rows: Rows, count: int, plan: Plan | None) -> None:
         engine, tuning, session = self._engine, self._engine.tuning, rows.session
         choice, start = engine.outputs, rows.start
         engine.check_files()
-        session.cache.make_writable(start, start + count)
+        session.cache.make_writable(start, start + count, undo=rows.outputs > 1)
         tuning.before(count, start)
         whole = count == len(rows.ids)
         outputs = rows.outputs if whole else 0
@@ -170,6 +184,10 @@ class Runner:
             PassCancelledError: all of them were stopped; nothing was computed.
             ModelError: the model's file was changed while in use.
         """
+        with self._changing([rows.session for rows, _ in batch]):
+            self._run_shared(batch, why)
+
+    def _run_shared(self, batch: Sequence[tuple[Rows, int]], why: str) -> None:
         engine, tuning = self._engine, self._engine.tuning
         engine.check_files()
         spans: list[Span] = []
@@ -178,7 +196,7 @@ class Runner:
         total = behind = wanted = 0
         for rows, count in batch:
             session, start = rows.session, rows.start
-            session.cache.make_writable(start, start + count)
+            session.cache.make_writable(start, start + count, undo=rows.outputs > 1)
             outputs = rows.outputs if count == len(rows.ids) else 0
             ids = rows.ids if count == len(rows.ids) else rows.ids[:count]
             spans.append(Span(session.cache.table, start, ids, outputs))
@@ -261,9 +279,20 @@ class Runner:
 
     # --- how it is done
 
+    @contextmanager
+    def _changing(self, sessions: Sequence[Session]) -> Iterator[None]:
+        """A pass of these sessions: if it ends early, states go back to where they are known."""
+        try:
+            yield
+        except BaseException:
+            for session in sessions:
+                session.n_cached = session.cache.seek(session.n_cached)
+            raise
+
     def _computed(self, rows: Rows, count: int) -> None:
         # In this order: Ctrl-C in between costs that the rows are computed again.
         session, rows.computed = rows.session, count
+        session.cache.computed(rows.start + count)
         end = session.n_cached = rows.start + count
         # A page that is full is kept before its windows are let go of.
         if session.shares and (count > 1 or end % PAGE == 0):

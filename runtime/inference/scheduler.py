@@ -412,7 +412,8 @@ class Scheduler:
         session, cache = rows.session, self._engine.prefix_cache
         if not session.shares:
             return False
-        return cache.find(session.tokens[: session.n_cached + SAME])[1] >= session.n_cached + SAME
+        following = session.tokens[: session.n_cached + SAME]
+        return len(following) == session.n_cached + SAME and cache.knows(session.cache, following)
 
     def _part(self, rows: Rows, room: int) -> int:
         """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""

@@ -17,6 +17,7 @@ from ...jit.tape import TapeTimes
 from ...traces.events import PassEvent, PhaseEvent
 from ..forward.graph import GraphBuilder
 from ..forward.kv import KVCache
+from ..forward.state import EVERY
 from ..physics.costs import PassCost
 from .decoding import Constraint, Decoding
 from .draft_length import DraftLengthPolicy
@@ -101,10 +102,14 @@ class Session:
         *,
         purpose: str = "prompt",
         check: Callable[[], None] | None = None,
+        borders: Sequence[int] = (),
     ) -> PhaseEvent:
         """Append `ids` and compute everything that is not yet in the cache.
 
         check: called once `stop` is heeded, before the first pass; what it raises ends the prefill.
+        borders: numbers of tokens that `truncate` is likely to keep some time, or with which others
+            begin; if there are none, all tokens. A model with recurrent layers can go on from
+            there; elsewhere they mean nothing.
 
         Raises:
             SettingError: `check` cannot be called; nothing has changed.
@@ -125,7 +130,7 @@ class Session:
                 f"holds {self.context}; shorten the input or load the model with a larger context"
             )
         self.tokens.extend(ids)
-        return self.compute(purpose, len(ids), check)
+        return self.compute(purpose, len(ids), check, borders)
 
     def decode(
         self,
@@ -189,7 +194,11 @@ class Session:
             if not self.cache.goes_on(cached):
                 cached = 0
             other = Session(self.engine, self.cache.fork(cached), self.context)
-            other.tokens, other.n_cached = self.tokens[:n], cached
+            other.tokens, other.n_cached = self.tokens[:n], other.cache.seek(cached)
+            other.recomputed = cached - other.n_cached
+            if self.cache.state is not None and self._logits_at == n == other.n_cached:
+                # To compute the last token again would need the state before it.
+                other._logits, other._logits_at = self.last_logits.copy(), n
             other.profile, other.speculative = self.profile, self.speculative
             other.shares = self.shares
         return other
@@ -362,7 +371,11 @@ class Session:
             raise EngineError(f"token id {bad} is not in the vocabulary of {most}")
 
     def compute(
-        self, purpose: str, new: int, check: Callable[[], None] | None = None
+        self,
+        purpose: str,
+        new: int,
+        check: Callable[[], None] | None = None,
+        borders: Sequence[int] = (),
     ) -> PhaseEvent:
         """Prefill tokens[n_cached:] in chunks, logits for the last one."""
         engine, metrics = self.engine, self.metrics
@@ -379,14 +392,17 @@ class Session:
             self._adopted = 0
             if self.shares:
                 self._adopt(total)
-                self._recall(total)
+                if self.cache.state is None:  # no page is of use without a state behind it
+                    self._recall(total)
             while self.n_cached < total:
                 if self.shares:
                     self._adopt(total)
                 at = self.n_cached
-                rows = self.ask(at, self.tokens[at:total], 1)
+                end = self._pass_end(at, total, borders)
+                rows = self.ask(at, self.tokens[at:end], int(end == total))
                 if not rows.computed:
                     continue
+                self._keep_state(borders or (total,))
                 cost += metrics.cost(rows, at)
                 if passes == 0 and rows.plan is not None:
                     # One token is not worth its own plan name unless it is all there was.
@@ -403,6 +419,25 @@ class Session:
         return metrics.finish(
             "prefill", purpose, ids, before, wall, spent, cost, passes, plan_name, adopted
         )
+
+    def _pass_end(self, at: int, total: int, borders: Sequence[int]) -> int:
+        """Where passes from position `at` on have to end at the latest."""
+        if self.cache.state is None:
+            return total
+        return min((n for n in borders if at < n < total), default=total)
+
+    def _keep_state(self, borders: Sequence[int]) -> None:
+        """Keep a copy of the state where a text is likely to be gone on from."""
+        state, at = self.cache.state, self.n_cached
+        if state is None:
+            return
+        last = state.checkpoints[-1].position if state.checkpoints else 0
+        if at not in borders and at - last < EVERY:
+            return
+        with self.engine.lock:
+            if state.position == at:  # pages may be taken back meanwhile
+                state.keep()
+                self.keep_prefix()
 
     def _adopt(self, total: int) -> None:
         """Take over what is known of the tokens that follow; the last one is computed here."""
@@ -447,10 +482,16 @@ class Session:
             self._go_back(n)
 
     def _go_back(self, n: int) -> None:
-        """Go on behind the first `n` positions, or from the start where windows let go of them."""
-        if self.n_cached > n:
-            self.n_cached = n
-            if not self.cache.goes_on(n):
+        """Go on behind the first `n` positions, or fewer.
+
+        Fewer where a state is not known there, or where windows let go of what is seen from there.
+        """
+        at = min(self.n_cached, n)
+        known = self.cache.seek(at)
+        self.recomputed += at - known
+        if self.n_cached > known:
+            self.n_cached = known
+            if not self.cache.goes_on(known):
                 self.give_back()
             self.cache.slide_back(self.n_cached)
 
@@ -471,7 +512,7 @@ class Session:
         """
         with self.engine.scheduler.mutex:
             if self.n_cached >= known:
-                self.n_cached = known + drafted
+                self.n_cached = self.cache.seek(known + drafted)
 
     def keep_logits(self) -> None:
         """The logits of the last pass are those after the last token."""

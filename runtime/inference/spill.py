@@ -83,7 +83,9 @@ class Spill:
     def offer(self, ids: list[int], page: Page) -> None:
         """Keep the last page of `ids`, of which memory lets go, if that pays; written beside."""
         engine = self._engine()
-        if not self.most_bytes or engine is None or not page.whole or len(ids) % PAGE:
+        if engine is None or engine.layout.states is not None:  # a page alone is of no use
+            return
+        if not self.most_bytes or not page.whole or len(ids) % PAGE:
             return
         seconds = engine.tuning.pass_s(PAGE, len(ids) - PAGE)
         if not self.pays(seconds, len(page.data)):

@@ -8,7 +8,7 @@ A half adds to x what it makes of it: of norm(x), or of x itself, and as it come
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,22 @@ class Half(Protocol):
         ...
 
 
+@runtime_checkable
+class Recurrence(Half, Protocol):
+    """A first half whose past is a state, and not keys and values.
+
+    Attributes:
+        state_floats: float32 values of a sequence's state.
+        state_flops: operations of a token with it.
+    """
+
+    @property
+    def state_floats(self) -> int: ...
+
+    @property
+    def state_flops(self) -> int: ...
+
+
 @dataclass(slots=True)
 class Attention:
     """The first half of most layers.
@@ -42,6 +58,7 @@ class Attention:
         sinks: of the heads, if they have any.
         post_norm: weights of the norm of what is added, if there is one.
         gate: matrix of gates of what the heads make, one a head or one a dim; see `gate_heads`.
+        gated: whether queries bring a gate of what becomes of them, head by head.
     """
 
     norm: np.ndarray | None
@@ -56,6 +73,7 @@ class Attention:
     sinks: np.ndarray | None = None
     post_norm: np.ndarray | None = None
     gate: Matrix | None = None
+    gated: bool = False
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
@@ -74,7 +92,7 @@ class Attention:
             g.add_bias(x, self.o_bias, "attn_output_bias")
         a = g.attend(
             q, k, v, self.rule,
-            norms=self.qk_norms, biases=self.biases, sinks=self.sinks, eps=eps,
+            norms=self.qk_norms, biases=self.biases, sinks=self.sinks, eps=eps, gated=self.gated,
         )  # fmt: skip
         if gates:
             g.gate_heads(a, gates, (self.rule.heads or g.heads).head_dim, "attn_gated")

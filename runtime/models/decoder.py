@@ -20,7 +20,7 @@ from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, AttentionSpec, padded
 from ..gguf.file import GGUFFile
 from ..weights.loader import Matrix, WeightLoader
-from .blocks import Attention, Block, GatedFFN, Half
+from .blocks import Attention, Block, GatedFFN, Half, Recurrence
 from .config import Config, read_config, refuse_features, windowed_layers
 from .rotary import Rotation, read_rotation
 
@@ -40,6 +40,7 @@ class Decoder:
         qk_norm: whether queries and keys are normed: head by head, all heads together, or not.
         pre_norm, post_norm: whether what enters a half of a layer is normed, and what leaves it.
         gate: of the feed-forward half.
+        last_norm: the tensor that norms what the output head gets.
         period: one layer of so many sees everything, and the others a window, unless a key says
             otherwise; 0: windows are no matter of layers. whole: which of so many it is.
         config, blocks: sizes and weights.
@@ -55,6 +56,7 @@ class Decoder:
     pre_norm: ClassVar[bool] = True
     post_norm: ClassVar[bool] = False
     gate: ClassVar[Literal["silu", "gelu"]] = "silu"
+    last_norm: ClassVar[str] = "output_norm.weight"
     period: ClassVar[int] = 0
     whole: ClassVar[int] = -1
     embedding_scale = 1.0
@@ -73,10 +75,10 @@ class Decoder:
         self.blocks: list[Block] = []
         for n in range(c.layers):
             name = f"blk.{n}.{{}}".format
-            mixer = self.load_attention(name, n) if c.shapes[n] else None
+            mixer = (self.load_attention if c.shapes[n] else self.load_recurrence)(name, n)
             ffn = self.load_ffn(name, n) if c.ffns[n] else None
             self.blocks.append(Block(mixer, ffn, self.load_last(name, n)))
-        self.output_norm = self.norm_weight("output_norm.weight")
+        self.output_norm = self.norm_weight(self.last_norm)
         tied = "output.weight" not in gguf.tensors
         self.output = weights.matrix(
             "token_embd.weight" if tied else "output.weight", c.n_vocab, c.width
@@ -122,6 +124,10 @@ class Decoder:
     def load_ffn(self, name: Name, layer: int) -> Half:
         """Ask for one layer's feed-forward half; `name` makes a tensor's full name."""
         return self.load_gated(name, self.config.ffns[layer])
+
+    def load_recurrence(self, name: Name, layer: int) -> Recurrence | None:
+        """Ask for the first half of a layer that has no heads, if it has one."""
+        return None
 
     def load_last(self, name: Name, layer: int) -> Half | None:
         """Ask for a third part of a layer, if it has one."""
@@ -227,6 +233,12 @@ class Decoder:
     def windows(self) -> list[int]:
         """For each layer, how many positions a token sees; 0: all."""
         return [w.window for w in self.blocks]
+
+    @property
+    def recurrent(self) -> dict[int, Recurrence]:
+        """The layers that have a state in place of keys and values, by number."""
+        mixers = ((n, w.mixer) for n, w in enumerate(self.blocks))
+        return {n: mixer for n, mixer in mixers if isinstance(mixer, Recurrence)}
 
     def _refuse_unknown_tensors(self) -> None:
         """A tensor that nobody asked for would mean something that is not computed."""

@@ -142,7 +142,8 @@ class Mixture(Decoder):
         a, gguf, plain = self.architecture, self.gguf, read_config(self.gguf, self.architecture)
         count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
         used = gguf.integer(f"{a}.expert_used_count", low=1, high=min(64, count))
-        width = gguf.integer(f"{a}.expert_feed_forward_length", low=1, high=1 << 22)
+        usual = plain.ffns[-1] or None
+        width = gguf.integer(f"{a}.expert_feed_forward_length", usual, low=1, high=1 << 22)
         dense = gguf.integer(f"{a}.leading_dense_block_count", 0, high=plain.layers - 1)
         self.how = read_routing(gguf, a, used, self.gating, self.normalized)
         ffns = (*plain.ffns[:dense], *[width] * (plain.layers - dense))

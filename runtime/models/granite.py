@@ -34,17 +34,17 @@ class Granite(Decoder):
 
     def norm_weight(self, name: str) -> np.ndarray:
         weight = super().norm_weight(name)
-        return weight / self._scale("logit_scale") if name == "output_norm.weight" else weight
+        return weight / self._scale("logit_scale") if name == self.last_norm else weight
 
     def rule(self, layer: int) -> AttentionSpec:
         plain = super().rule(layer)
-        scale = self.gguf.number("granite.attention.scale", 0.0)
-        rotates = self.gguf.boolean("granite.rope.scaling.finetuned", True)
+        scale = self.gguf.number(f"{self.architecture}.attention.scale", 0.0)
+        rotates = self.gguf.boolean(f"{self.architecture}.rope.scaling.finetuned", True)
         return replace(plain, scale=scale or plain.scale, table=0 if rotates else None)
 
     def _scale(self, key: str) -> float:
         """A scale; as in other engines, 0 stands for none."""
-        value = self.gguf.number(f"granite.{key}", 0.0) or 1.0
+        value = self.gguf.number(f"{self.architecture}.{key}", 0.0) or 1.0
         if value < 0:
-            self.gguf.refuse(f"granite.{key}", f"{value} is not a scale")
+            self.gguf.refuse(f"{self.architecture}.{key}", f"{value} is not a scale")
         return value

@@ -68,6 +68,8 @@ class ModelCost:
         experts, experts_used: of one layer, and how many of them a token takes.
         dense_layers: those that have no experts, in a model that has any.
         attention: the layers that attend, where they are not all alike; else empty.
+        state_bytes: of a sequence, in layers with a recurrence; a pass reads and writes it once.
+        state_flops: operations of a token with it.
         windows: positions that a token sees in each layer that has a bound to them.
         expert_diversity: how differently tokens choose their experts: 1 for each by itself, 0 for
             all alike.
@@ -92,6 +94,8 @@ class ModelCost:
     expert_diversity: float = 1.0
     dense_layers: int = 0
     attention: tuple[AttentionLayers, ...] = ()
+    state_bytes: int = 0
+    state_flops: int = 0
 
     @property
     def sparse_layers(self) -> int:
@@ -105,11 +109,14 @@ class ModelCost:
         return (whole * (self.layers - len(self.windows)) + bound) / self.layers
 
     def scores_flops(self, start: int, tokens: int) -> float:
-        """Operations of scores and weighted values for `tokens` tokens from `start` on."""
+        """Operations of scores and weighted values for `tokens` tokens from `start` on.
+
+        Those of recurrences, which take the place of attention, are among them.
+        """
         if not self.attention:
             seen = self.attended_positions(start, tokens)
             return 4.0 * self.layers * self.heads * self.head_dim * seen
-        return 4.0 * sum(
+        return self.state_flops * tokens + 4.0 * sum(
             n * width * _capped_sum(start, tokens, window) for n, width, _, window in self.attention
         )
 
@@ -234,9 +241,9 @@ def pass_cost(
         linear_flops=2.0 * batch * linear,
         attention_flops=batch * model.scores_flops(start, tokens),
         weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs > 0 else 0),
-        kv_read_bytes=read,
+        kv_read_bytes=read + batch * model.state_bytes,
         kv_again_bytes=read * (tiles - 1),
-        kv_write_bytes=batch * model.kv_bytes * tokens,
+        kv_write_bytes=batch * (model.kv_bytes * tokens + model.state_bytes),
         barriers=barriers,
         experts_read=experts,
         unpacked=model.layer_weights(experts) if tokens * batch > 1 else 0.0,
@@ -298,9 +305,9 @@ def mixed_cost(
         linear_flops=2.0 * (rows * model.token_weights + outputs * model.head_weights),
         attention_flops=scored,
         weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs else 0),
-        kv_read_bytes=read,
+        kv_read_bytes=read + model.state_bytes * len(parts),
         kv_again_bytes=again,
-        kv_write_bytes=model.kv_bytes * rows,
+        kv_write_bytes=model.kv_bytes * rows + model.state_bytes * len(parts),
         barriers=barriers,
         experts_read=experts,
         unpacked=model.layer_weights(experts) if rows > 1 else 0.0,
@@ -314,8 +321,8 @@ def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> Pas
         linear_flops=2.0 * passes * (model.token_weights + model.head_weights),
         attention_flops=model.scores_flops(start, passes),
         weight_bytes=passes * (model.layer_bytes(experts) + model.head_bytes),
-        kv_read_bytes=model.cache_read(start, passes),
-        kv_write_bytes=model.kv_bytes * passes,
+        kv_read_bytes=model.cache_read(start, passes) + model.state_bytes * passes,
+        kv_write_bytes=(model.kv_bytes + model.state_bytes) * passes,
         barriers=passes * barriers,
         experts_read=passes * experts,
     )

@@ -32,6 +32,7 @@ class DryRunSession:
         *,
         purpose: str = "prompt",
         check: Callable[[], None] | None = None,
+        borders: Sequence[int] = (),
     ) -> PhaseEvent:
         """Append `ids`.
 

@@ -176,7 +176,8 @@ class WeightLoader:
         info = self.gguf.tensors.get(name)
         if info is None:
             self.gguf.refuse_tensor(name, f"no tensor {name!r}", "shape")
-        if tuple(info.shape) != shape:
+        # A matrix of one row may be a vector in the file.
+        if tuple(info.shape) not in (shape, shape[1:] if shape[0] == 1 else shape):
             message = f"tensor {name!r} is {list(info.shape)}, the metadata say {list(shape)}"
             self.gguf.refuse_tensor(name, message, "shape")
         return info

@@ -229,13 +229,16 @@ def from_disk(state: dict[str, Any]) -> dict[str, Any]:
 
     out: dict[str, Any] = {}
     experts: dict[str, dict[int, Any]] = {}
+    laguna = any("e_score" in name for name in state)
     for name, values in state.items():
         found = re.fullmatch(r"(.*mlp\.experts)\.(\d+)\.(\w+)_proj\.weight", name)
         if found:
             experts.setdefault(f"{found[1]}.{found[3]}", {})[int(found[2])] = values
             continue
         name = name.replace("mlp.experts.e_score", "mlp.gate.e_score")
-        out[name.replace("mlp.shared_expert.", "mlp.shared_experts.")] = values
+        if laguna:
+            name = name.replace("mlp.shared_expert.", "mlp.shared_experts.")
+        out[name] = values
     stacked = {name: torch.stack([each[n] for n in sorted(each)]) for name, each in experts.items()}
     for name in [name for name in stacked if name.endswith(".gate")]:
         stem = name.removesuffix(".gate")

@@ -12,6 +12,7 @@ from typing import Any
 
 import gguf
 import numpy as np
+from helpers import hybrid_models as hybrid
 from helpers import tiny_families
 
 from triplepoint.runtime.convert.mapping import map_checkpoint
@@ -132,6 +133,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "logits_scaling": 5.0,
     },
     **tiny_families.CONFIGS,
+    **hybrid.CONFIGS,
 }
 # As wide as the blocks of K-quants: first those that differ in how weights are used.
 _WIDE = {"hidden_size": 256, "intermediate_size": 256}
@@ -144,6 +146,7 @@ WIDE: dict[str, dict[str, Any]] = {
     "qwen3-wide": {**CONFIGS["qwen3"], **_WIDE},
     "gemma2-wide": {**CONFIGS["gemma2"], **_WIDE, "head_dim": 64, "query_pre_attn_scalar": 64},
     "granite-wide": {**CONFIGS["granite"], **_WIDE, "head_dim": 64},
+    **{name: {**config, **_WIDE} for name, config in hybrid.WIDE.items()},
 }
 CONTEXTS = {"phi3-short": 256}  # that an engine must be loaded with; else CONTEXT
 
@@ -176,6 +179,9 @@ def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
     shapes: dict[str, tuple[int, ...]] = {f"{begin}embed_tokens.weight": (VOCAB, width)}
     shapes |= {begin + part: shape for part, shape in tiny_families.outside(c).items()}
     for n in range(c["num_hidden_layers"]):
+        if hybrid.is_hybrid(kind):
+            shapes |= {f"model.layers.{n}.{p}": s for p, s in hybrid.layer_shapes(c, n).items()}
+            continue
         if name in tiny_families.CONFIGS:
             layer = tiny_families.layer_shapes(c, n)
             shapes |= {f"{begin}layers.{n}.{part}": shape for part, shape in layer.items()}
@@ -201,11 +207,15 @@ def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
             "mlp.down_proj.weight": (width, ffn),
         }
         shapes |= {f"model.layers.{n}.{part}": shape for part, shape in layer.items()}
-    shapes[f"{begin}norm.weight"] = (width,)
+    shapes["model.embedding_norm.weight" if kind.startswith("lfm2") else f"{begin}norm.weight"] = (
+        width,
+    )
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (VOCAB, width)
 
     def values(part: str, shape: tuple[int, ...]) -> np.ndarray:
+        if hybrid.is_hybrid(kind):
+            return hybrid.values(part, shape, rng, hybrid.adds_one(kind))
         noise = rng.standard_normal(shape)
         if part.endswith(("bias", "sinks")):
             return noise

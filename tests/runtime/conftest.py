@@ -152,6 +152,7 @@ class ScriptedSession:
         *,
         purpose: str = "prompt",
         check: Callable[[], None] | None = None,
+        borders: Sequence[int] = (),
     ) -> PhaseEvent:
         """Append, as the real one does."""
         if check is not None:

@@ -1,0 +1,71 @@
+"""LFM2: most layers are a short convolution between two gates, the others attend.
+
+x = x + W_out (C * conv(B * u)),  B C u = W_in h            (layers without KV heads)
+x = x + W_o attend(norm(W_q h), norm(W_k h), W_v h)         (the others)
+x = x + W_down (silu(W_gate h) * W_up h),  h = rmsnorm(x)
+
+The last norm is called `token_embd_norm` in its files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..forward.graph import GraphBuilder
+from ..forward.recurrent import ShortConv, by_taps
+from ..forward.tensors import Activation
+from ..weights.loader import Matrix
+from .decoder import Decoder, Name
+
+
+@dataclass(slots=True)
+class GatedConv:
+    """The first half of a layer with a convolution."""
+
+    norm: np.ndarray
+    into: Matrix
+    out: Matrix
+    conv: ShortConv
+
+    @property
+    def matrices(self) -> tuple[Matrix, ...]:
+        return self.into, self.out
+
+    @property
+    def state_floats(self) -> int:
+        return self.conv.state_floats
+
+    @property
+    def state_flops(self) -> int:
+        return 2 * self.conv.weight.size
+
+    def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
+        h = g.norm(x, self.norm, eps, [self.into], "attn_norm")
+        y = self.conv.apply(g, g.matmul(self.into, h, "conv_in"), "conv")
+        g.add_matmul(x, self.out, g.quantize(y, [self.out], "conv_ready"), "conv_out")
+
+
+class LFM2(Decoder):
+    """The architecture `lfm2`."""
+
+    architecture = "lfm2"
+    qk_norm = "heads"
+    last_norm = "token_embd_norm.weight"
+
+    def load_recurrence(self, name: Name, layer: int) -> GatedConv:
+        width, w = self.config.width, self.weights
+        taps = self.gguf.integer(f"{self.architecture}.shortconv.l_cache", low=2, high=16)
+        if width % 16:
+            self.gguf.refuse(
+                f"{self.architecture}.embedding_length", f"{width} is no multiple of 16"
+            )
+        return GatedConv(
+            norm=self.norm_weight(name("attn_norm.weight")),
+            into=w.matrix(name("shortconv.in_proj.weight"), 3 * width, width),
+            out=w.matrix(name("shortconv.out_proj.weight"), width, width),
+            conv=ShortConv(
+                by_taps(w.array(name("shortconv.conv.weight"), (width, taps))), gated=True
+            ),
+        )
