@@ -68,7 +68,7 @@ def whole_answer(
     if text:
         shown["content"] = marks.put(text, "model", index)
     if message.thinking:
-        shown["reasoning_content"] = marks.put(message.thinking, "model", index)
+        shown |= thought_shown(marks.put(message.thinking, "model", index))
     if message.calls and form is None:
         shown["tool_calls"] = [call_shown(call, index, marks) for call in message.calls]
     elif message.calls and form is not None:
@@ -77,6 +77,11 @@ def whole_answer(
         ]
         shown["content"] += ("\n" if text else "") + form.render(marked)
     return shown
+
+
+def thought_shown(thought: str) -> dict[str, str]:
+    """A thought under the two names that templates have for it."""
+    return {"reasoning_content": thought, "thinking": thought}
 
 
 def call_shown(call: ToolCall, index: int, marks: Marks) -> dict[str, Any]:
