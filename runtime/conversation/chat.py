@@ -22,6 +22,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import accumulate
+from secrets import token_hex
 from typing import Any
 
 from ...errors import TemplateError
@@ -29,7 +30,14 @@ from ..tokens.segments import Marks, Segment
 from ..tokens.tokenizer import Tokenizer
 from .formats import FALLBACK, format_for, format_of
 from .incremental_render import Window
-from .messages import Message, results_as_user, shown_to_template, whole_answer
+from .messages import (
+    Message,
+    call_shown,
+    results_as_user,
+    results_in_calls,
+    shown_to_template,
+    whole_answer,
+)
 from .proof import written_by
 from .reasoning_tags import Thinking, thinking_of
 from .template import ChatTemplate, TemplateRefusalError
@@ -306,6 +314,21 @@ class Chat:
             self._takes_calls = self._tells_tools and written
         return self._takes_calls
 
+    @cached_property
+    def _nests_results(self) -> bool:
+        """Whether the template wants results in the message that called, and nowhere else."""
+        if "tool_responses" not in self.source:
+            return False
+        call, word = self._probed_call, token_hex(8)
+        result = {"role": "tool", "name": call.name, "tool_call_id": call.id, "content": word}
+        said = {"role": "assistant", "content": "", "tool_calls": [call_shown(call, 1, Marks())]}
+        apart = [{"role": "user", "content": "hello"}, said, result]
+        try:
+            texts = [self._text(shown, []) for shown in (apart, results_in_calls(apart))]
+        except TemplateError:
+            return False
+        return word in texts[1] and texts[0] != texts[1]
+
     def _answered(
         self, messages: Sequence[Message], *, calls: bool = False
     ) -> list[Segment] | None:
@@ -347,6 +370,8 @@ class Chat:
                 shown.insert(0, {"role": "system", "content": told})
             shown = results_as_user(shown)
             tools = []
+        if self._nests_results:
+            shown = results_in_calls(shown)
         if tools and self._tools_in_system:
             if not shown or shown[0]["role"] != "system":
                 shown.insert(0, {"role": "system", "content": ""})

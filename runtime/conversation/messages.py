@@ -68,7 +68,7 @@ def whole_answer(
     if text:
         shown["content"] = marks.put(text, "model", index)
     if message.thinking:
-        shown |= thought_shown(marks.put(message.thinking, "model", index))
+        shown["reasoning_content"] = marks.put(message.thinking, "model", index)
     if message.calls and form is None:
         shown["tool_calls"] = [call_shown(call, index, marks) for call in message.calls]
     elif message.calls and form is not None:
@@ -77,11 +77,6 @@ def whole_answer(
         ]
         shown["content"] += ("\n" if text else "") + form.render(marked)
     return shown
-
-
-def thought_shown(thought: str) -> dict[str, str]:
-    """A thought under the two names that templates have for it."""
-    return {"reasoning_content": thought, "thinking": thought}
 
 
 def call_shown(call: ToolCall, index: int, marks: Marks) -> dict[str, Any]:
@@ -117,4 +112,17 @@ def results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             out.append(message)
         before = message["role"]
+    return out
+
+
+def results_in_calls(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tool results as part of the message that called, as Gemma 4's first templates want them."""
+    out: list[dict[str, Any]] = []
+    for message in shown:
+        if message["role"] == "tool" and out and out[-1].get("tool_calls"):
+            result = {"name": message["name"], "response": message["content"]}
+            given = out[-1].get("tool_responses", [])
+            out[-1] = {**out[-1], "tool_responses": [*given, result]}
+        else:
+            out.append(message)
     return out

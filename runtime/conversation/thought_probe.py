@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import TemplateError
 from ..tokens.segments import Marks
-from .messages import call_shown, thought_shown
+from .messages import call_shown
 from .reasoning_tags import Thinking
 from .toolcalls import ToolCall
 
@@ -54,7 +54,7 @@ class ThoughtProbe:
 
     def left(self) -> str:
         """What stands in the place of a thought that is dropped from an old turn."""
-        said = {"role": "assistant", "content": _SAID, **thought_shown("x")}
+        said = {"role": "assistant", "content": _SAID, "reasoning_content": "x"}
         try:
             old, now = self._render([_ASKED, said, _NEXT]), self._render([_ASKED])
         except TemplateError:
@@ -68,7 +68,7 @@ class ThoughtProbe:
 
     def _shows_field(self, old: bool) -> bool:
         word = token_hex(8)
-        said: dict[str, Any] = {"role": "assistant", "content": _SAID, **thought_shown(word)}
+        said: dict[str, Any] = {"role": "assistant", "content": _SAID, "reasoning_content": word}
         if not old:  # within a turn nothing but a call can follow
             said |= {"content": "", "tool_calls": self._called}
         try:

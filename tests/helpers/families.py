@@ -38,6 +38,8 @@ class Family:
     """Whether old thoughts stay."""
     asked: bool | None = None
     """The switch for thinking, where it has to be turned."""
+    nests: bool = False
+    """Whether the template takes results as part of the message that called."""
     in_text: tuple[str, str] | None = None
     """The tags, where the template takes thoughts as part of a text."""
 
@@ -52,7 +54,7 @@ class Family:
             text = f"{self.in_text[0]}{thought}{self.in_text[1]}{text}"
         said: dict[str, Any] = {"role": "assistant", "content": text}
         if thought and self.in_text is None:
-            said |= {"reasoning_content": thought, "thinking": thought}
+            said["reasoning_content"] = thought
         if call is not None:
             function = {"name": call.name, "arguments": call.arguments}
             said["tool_calls"] = [{"type": "function", "id": call.id, "function": function}]
@@ -138,6 +140,18 @@ FAMILIES = (
         ),
         control=("<|turn>", "<turn|>", "<|think|>", "<|tool>", "<tool|>"),
         asked=True,
+    ),
+    Family(
+        "gemma4first",
+        "gemma4",
+        _with("gemma4", "<|channel>thought\n{}\n<channel|>", "<turn|>", "<|tool_response>"),
+        tags=(
+            *("<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>'),
+            *("<|channel>", "<channel|>"),
+        ),
+        control=("<|turn>", "<turn|>", "<|think|>", "<|tool>", "<tool|>"),
+        asked=True,
+        nests=True,
     ),
     Family("qwen35", reply=_with("qwen3-coder", _OPENED, IM_END, "", "\n\n"), **QWEN),
     Family("qwen36", reply=_with("qwen3-coder", _OPENED, IM_END, "", "\n\n"), **QWEN, keeps=True),

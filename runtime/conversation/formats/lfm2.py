@@ -49,7 +49,8 @@ class Lfm2(ToolFormat):
 
     def speaks(self, template: str) -> bool:
         """See `ToolFormat.speaks`: some templates only list the tools."""
-        return any(tag in template for tag in (*self.tags, "List of tools: ["))
+        hints = (self.opening, "<|tool_list_start|>", "List of tools: [")
+        return any(hint in template for hint in hints)
 
     def grammar(
         self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()

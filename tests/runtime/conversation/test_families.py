@@ -13,6 +13,7 @@ from helpers.families import FAMILIES, Family
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import TextDelta, ThinkingDelta, ToolCallStarted
 from triplepoint.runtime.conversation.chat import Chat, Message
+from triplepoint.runtime.conversation.messages import results_in_calls
 from triplepoint.runtime.conversation.template import ChatTemplate
 from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
@@ -77,6 +78,8 @@ def rendered(family: Family, agent: Agent, messages: list[dict[str, Any]]) -> st
     options = {} if family.asked is None else {"enable_thinking": family.asked}
     if family.name in ("qwen36", "lfm2"):
         options["preserve_thinking"] = True
+    if family.nests:
+        messages = results_in_calls(messages)
     text = template.render(messages, tools=agent.tools.schemas(), options=options)
     return text.replace(
         " to=functions.look<|channel|>commentary json<",
@@ -159,6 +162,7 @@ def test_a_history_from_elsewhere(make_tokenizer: MakeTokenizer, family: Family)
     shown = [{"role": m.role, "content": m.content} for m in messages[:2]]
     shown += [family.said(thought, "", call), result(call)]
     template = ChatTemplate(family.template, bos="<|endoftext|>", eos="<|im_end|>")
+    shown = results_in_calls(shown) if family.nests else shown
     assert opened == template.render(shown, tools=schemas, options=options)
 
 

@@ -501,6 +501,11 @@ def test_words_of_templates(text: str, name: str) -> None:
     assert found.name == name
 
 
+def test_a_tag_that_two_families_have() -> None:
+    """Kimi's templates end a call as LFM2's do, and begin it otherwise."""
+    assert format_of("<|tool_call_begin|>x<|tool_call_end|>") is None
+
+
 def test_a_vocabulary_names_the_format(make_tokenizer: MakeTokenizer) -> None:
     """Where the template says nothing, a token that opens calls does; else it is JSON. Of formats
     that share a token it is the one that needs no template to ask for it."""
