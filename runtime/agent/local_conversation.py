@@ -305,6 +305,23 @@ class LocalConversation:
                 yield Notice(str(miss))
         yield PhaseFinished(self._record(run, phase, purpose), reuse)
 
+    def _miss(self, changed: PrefixMismatch | None, start: int | None) -> PrefixMismatch | None:
+        """Why the session is not what the conversation now begins with, if it is not.
+
+        Args:
+            changed: where it was not even before.
+            start: where thinking was taken out.
+        """
+        if changed is not None and (start is None or changed.position < start):
+            return replace(changed, why=self._why)
+        if start is None:
+            return None
+        was = self._thoughts.cuts[-1].spans[0]
+        ids, tokens = self.ledger.ids, self.session.tokens
+        expected = ids[start] if start < len(ids) else None
+        found = tokens[start] if start < len(tokens) else None
+        return PrefixMismatch(start, expected, found, was, DROPPED_THOUGHTS)
+
     def _meet_end(self, shares: Sequence[tuple[Segment, list[int]]]) -> tuple[Span, int] | None:
         """Take the end of turn that the model has written itself off the front.
 
@@ -328,23 +345,6 @@ class LocalConversation:
             return None
         ledger.truncate(len(ledger) - 1)
         return span, last
-
-    def _miss(self, changed: PrefixMismatch | None, start: int | None) -> PrefixMismatch | None:
-        """Why the session is not what the conversation now begins with, if it is not.
-
-        Args:
-            changed: where it was not even before.
-            start: where thinking was taken out.
-        """
-        if changed is not None and (start is None or changed.position < start):
-            return replace(changed, why=self._why)
-        if start is None:
-            return None
-        was = self._thoughts.cuts[-1].spans[0]
-        ids, tokens = self.ledger.ids, self.session.tokens
-        expected = ids[start] if start < len(ids) else None
-        found = tokens[start] if start < len(tokens) else None
-        return PrefixMismatch(start, expected, found, was, DROPPED_THOUGHTS)
 
     def generate(self, run: Run) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Conversation.generate`)."""
