@@ -58,13 +58,18 @@ class Header:
 
 
 class _Sparse(GGUFWriter):
-    """Writes a header, and a hole in the place of the data."""
+    """Writes a header, and a hole in the place of the data but for factors, which are looked at."""
 
     def close(self) -> None:
         self._begin()
-        sizes = (kind.nbytes(shape) for shape, kind in self._tensors.values())
-        data = sum(-(-size // self.alignment) * self.alignment for size in sizes)
-        self._file.truncate(self._file.tell() + data)
+        start = self._file.tell()
+        for name, (shape, kind) in self._tensors.items():
+            if name == "rope_freqs.weight":  # the first quarter of the pairs is rotated
+                factors = np.where(np.arange(shape[0]) < shape[0] // 4, 1.0, 1e30)
+                self._file.seek(start)
+                self._file.write(factors.astype(np.float32).tobytes())
+            start += -(-kind.nbytes(shape) // self.alignment) * self.alignment
+        self._file.truncate(start)
         self._todo.clear()
         super().close()
 
@@ -478,35 +483,39 @@ def _nemotron() -> Header:
     return Header(name, "nemotron_h_moe", metadata, layers, "pixtral", "nemotron3", top)
 
 
-def _granite() -> Header:
-    width, full = 1536, (5, 15, 25, 35)
+def _granite(name: str, width: int, ffn: int, q: int, kv: int, heads: int) -> Header:
+    full, head, inner, moe = (5, 15, 25, 35), width // q, 64 * heads, "Tiny" in name
     metadata = {
         "block_count": 40,
         "context_length": 131072,
         "embedding_length": width,
-        "feed_forward_length": 512,
-        "attention.head_count": 12,
-        "attention.head_count_kv": [4 if i in full else 0 for i in range(40)],
+        "feed_forward_length": ffn,
+        "attention.head_count": q,
+        "attention.head_count_kv": [kv if i in full else 0 for i in range(40)],
         "attention.layer_norm_rms_epsilon": 1e-5,
-        "attention.scale": 0.0078125,
+        "attention.scale": 1 / head,
         "embedding_scale": 12.0,
         "residual_scale": 0.22,
         "logit_scale": 6.0,
         "rope.freq_base": 10000.0,
         "rope.scaling.finetuned": False,
-        **_mamba_keys(3072, 1, 48),
-        "expert_count": 64,
-        "expert_used_count": 6,
-        "expert_feed_forward_length": 512,
-        "expert_shared_feed_forward_length": 1024,
+        **_mamba_keys(inner, 1, heads),
     }
+    if moe:
+        metadata |= {
+            "expert_count": 64,
+            "expert_used_count": 6,
+            "expert_feed_forward_length": 512,
+            "expert_shared_feed_forward_length": 1024,
+        }
 
     def layers(i: int) -> Tensors:
-        found = _attention(width, 12, 4, 128) if i in full else _mamba(width, 3072, 1, 48)
-        return {**found, "ffn_norm": (width,), **_experts(width, 512, 64, shared=1024)}
+        found = _attention(width, q, kv, head) if i in full else _mamba(width, inner, 1, heads)
+        ffns = _experts(width, 512, 64, shared=1024) if moe else _dense(width, ffn)
+        return {**found, "ffn_norm": (width,), **ffns}
 
     top = _top(width, tied=True)
-    return Header("Granite-4.0-H-Tiny", "granitehybrid", metadata, layers, "dbrx", "granite4", top)
+    return Header(name, "granitehybrid", metadata, layers, "dbrx", "granite4", top)
 
 
 def _ministral() -> Header:
@@ -618,7 +627,8 @@ HEADERS = (
     _lfm2("LFM2-8B-A1B", "lfm2moe", 24, (2, 6, 10, 14, 18, 21), 7168),
     _glm(),
     _nemotron(),
-    _granite(),
+    _granite("Granite-4.0-H-Tiny", 1536, 512, 12, 4, 48),
+    _granite("Granite-4.0-H-Micro", 2048, 8192, 32, 8, 64),
     _ministral(),
     _laguna(),
     _olmo3(),

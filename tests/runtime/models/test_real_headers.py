@@ -12,19 +12,24 @@ from triplepoint.runtime.hub.model_info import read_model_info
 from triplepoint.runtime.models import ARCHITECTURES
 
 every = pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.name)
-MXFP4 = "weights in MXFP4 have no kernel"
+LATER = {
+    "gpt-oss-20b": "weights in MXFP4 have no kernel",
+    "Granite-4.0-H-Tiny": "mixture of experts",
+}
+"""What a model may be refused for though its architecture is here, until that is built."""
 
 
 @every
 def test_a_real_header(tmp_path: Path, header: Header) -> None:
     """A model whose architecture is here runs; any other is refused by its architecture's name, and
-    for nothing else but weights without a kernel."""
+    for nothing else that it needs but what is known to be missing."""
     path = tmp_path / "model.gguf"
     write_header(path, header)
 
     facts = read_model_info(path)
 
-    refused = [p for p in facts.problems if not p.startswith(MXFP4)]
+    later = LATER.get(header.name)
+    refused = [p for p in facts.problems if later is None or later not in p]
     assert (facts.name, facts.architecture) == (header.name, header.architecture)
     assert facts.layers == header.metadata["block_count"]
     assert facts.template
@@ -47,6 +52,7 @@ def test_a_real_header(tmp_path: Path, header: Header) -> None:
         ("GLM-4.7-Flash", 29.9),
         ("NVIDIA-Nemotron-3-Nano-30B-A3B", 30.9),
         ("Granite-4.0-H-Tiny", 6.8),
+        ("Granite-4.0-H-Micro", 2.98),
         ("Laguna-XS.2", 33.0),
     ],
 )
