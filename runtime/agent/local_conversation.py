@@ -415,7 +415,8 @@ class LocalConversation:
     def _keep(self, run: Run, before: int, reply: Reply, thought: Sequence[int]) -> None:
         """Take what was generated into ledger and messages, also when it was cut short."""
         tokenizer, ids = self.engine.tokenizer, self.session.tokens[before:]
-        text = tokenizer.decode(ids[:-1] if ids and ids[-1] in tokenizer.stop_ids else ids)
+        said = ids[:-1] if ids and ids[-1] in tokenizer.stop_ids else ids
+        headed = self.chat.form.headers is not None  # headers say nothing without their tags
         number = len(run.agent.messages)
         self.ledger.append(ids, "model", message=number)
         opening = self.grammar.opens_thinking if self._opens_thinking else None
@@ -425,14 +426,14 @@ class LocalConversation:
         ]
         message = Message(
             "assistant",
-            text,
+            tokenizer.decode(said, special=headed),
             calls=tuple(reply.calls),
             text=reply.answer,
             thinking=reply.thinking,
         )
         silent = set(thought)
-        aloud = tokenizer.decode([token for n, token in enumerate(ids) if n not in silent])
-        if self.chat.form.headers is not None:  # which say nothing without their tags
+        aloud = tokenizer.decode([token for n, token in enumerate(said) if n not in silent])
+        if headed:
             aloud = "\n".join(filter(None, (reply.answer, self.chat.form.render(reply.calls))))
         run.commit_reply(message, reply, len(ids), aloud)
 

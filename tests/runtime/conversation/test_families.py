@@ -284,6 +284,18 @@ def test_the_agent_shows_no_headers(agent_of: AgentOf) -> None:
     contents = [getattr(event, "content", "") for event in said]
     assert contents[0].startswith("I look.\n<|channel|>commentary to=functions.look")
     assert contents[1] == "It is full."
+    assert agent.messages[-1].content.startswith("<|channel|>analysis<|message|>So.<|end|>")
+
+
+def test_what_ends_a_turn_is_not_said(agent_of: AgentOf) -> None:
+    """Also where the vocabulary has it as a token that is shown: Gemma 4's that opens a result."""
+    family = next(family for family in FAMILIES if family.name == "gemma4")
+    agent = agent_of(family, [family.reply("", "", CALLS[1]), family.reply("", "It is.", None)])
+    events = list(agent.stream("What is it?"))
+
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "It is."
+    said = [m.content for m in agent.messages if m.role == "assistant"]
+    assert said[0].endswith("<tool_call|>")
 
 
 @every
