@@ -190,6 +190,8 @@ class Chat:
         place = min((found for found in stops if found >= 0), default=None)
         if place is None and (closing := self.form.closing) and closing in text:
             place = text.rindex(closing) + len(closing)
+        if place is None and (headers := self.form.headers) and headers.start in text:
+            place = text.index(headers.start)
         return None if place is None else [replace(segments[0], text=text[place:]), *segments[1:]]
 
     def encode(

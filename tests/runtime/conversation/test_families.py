@@ -287,6 +287,25 @@ def test_the_agent_shows_no_headers(agent_of: AgentOf) -> None:
     assert agent.messages[-1].content.startswith("<|channel|>analysis<|message|>So.<|end|>")
 
 
+def test_headers_in_letters(scripted: MakeEngine, tokenizer: Tokenizer) -> None:
+    """A model whose vocabulary has none of the tags is talked to as well."""
+    family = FAMILIES[0]
+    turns = [("I look.", "", CALLS[1]), ("So.", "It is full.", None)]
+    replies = [family.reply(*turn).removesuffix("<|call|>") for turn in turns]
+    replies = [reply.removesuffix("<|return|>") + "<|im_end|>" for reply in replies]
+    agent = Agent(
+        scripted(*replies, tokenizer=tokenizer),
+        tools=look,
+        trace=False,
+        chat_template=family.template,
+    )
+    result = agent.run("What is it?")
+
+    assert (result.answer, result.thinking) == ("It is full.", "So.")
+    follows = '{"path": "é/c.log"}<|im_end|><|start|>functions.look to=assistant'
+    assert follows in text_of(agent)
+
+
 def test_what_ends_a_turn_is_not_said(agent_of: AgentOf) -> None:
     """Also where the vocabulary has it as a token that is shown: Gemma 4's that opens a result."""
     family = next(family for family in FAMILIES if family.name == "gemma4")
