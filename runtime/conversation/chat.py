@@ -267,6 +267,8 @@ class Chat:
             known = {**switches, **known}
             if not switches:
                 self.notes.append("the chat template has no switch for thinking in its history")
+        if unread := sorted(known.keys() - names):
+            self.notes.append(f"the chat template does not read {', '.join(unread)}")
         return known
 
     def opens_thinking(self, segments: Sequence[Segment]) -> bool:
