@@ -31,6 +31,7 @@ from .config import (
     check_count,
     check_engine,
     check_task,
+    check_template_options,
     flatten_tools,
     max_result_chars,
     max_result_tokens,
@@ -87,6 +88,8 @@ class Agent(Generic[Output]):
         profile: record the time of each layer in every phase.
         thinking: for models that can think before they answer: whether to; None leaves it to them.
         chat_template: Jinja text to use instead of the model's own.
+        template_options: further variables of the template, as ``{"reasoning_effort": "high"}`` for
+            gpt-oss, or ``{"preserve_thinking": False}``.
         sampling: how tokens are picked; greedy by default.
         compact: when the context is full, take old results of tools out of it and say so, instead
             of ending the run.
@@ -128,6 +131,7 @@ class Agent(Generic[Output]):
         profile: bool = False,
         thinking: bool | None = None,
         chat_template: str | None = None,
+        template_options: Mapping[str, Any] | None = None,
         sampling: Sampling | None = None,
         compact: bool = False,
         repetition_stop: bool = True,
@@ -140,6 +144,8 @@ class Agent(Generic[Output]):
         for name, value in (("system", system), ("chat_template", chat_template)):
             if value is not None and not isinstance(value, str):
                 raise SettingError(f"{name} must be a text, not {value!r}")
+        options = check_template_options(template_options)
+        options |= {} if thinking is None else {"enable_thinking": thinking}
         self.engine = engine
         size = engine.context if context is None else context
         self.results = ToolOutputStore(result_tokens or max_result_tokens(size), self._count)
@@ -160,7 +166,7 @@ class Agent(Generic[Output]):
             max_tokens,
             context,
             "",
-            {} if thinking is None else {"enable_thinking": thinking},
+            options,
             sampling,
             timeout,
             None if self.output is None else self.output.schema,
@@ -354,8 +360,8 @@ class Agent(Generic[Output]):
             trace=trace,
             redact=self._redact,
             profile=self._profile,
-            thinking=config.options.get("enable_thinking"),
             chat_template=self._chat_template,
+            template_options=config.options,
             sampling=config.sampling,
             compact=config.compact,
             repetition_stop=config.repetition_stop,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
@@ -69,6 +70,24 @@ def check_engine(engine: object) -> None:
             f"engine is a name, not an engine; write Agent({make}({str(engine)!r}), …)"
         )
     raise AgentError(f"engine is {engine!r}, not an Engine or RemoteEngine: see Engine.load")
+
+
+def check_template_options(options: object) -> dict[str, Any]:
+    """Variables of a chat template, as they stand in the header of a trace.
+
+    Raises:
+        SettingError: they are no names with JSON values.
+    """
+    refusal = SettingError(f"template_options must be names with JSON values, not {options!r:.200}")
+    given = {} if options is None else options
+    if not isinstance(given, Mapping):
+        raise refusal
+    if not all(isinstance(name, str) and name.isidentifier() for name in given):
+        raise refusal
+    try:
+        return json.loads(json.dumps(dict(given), allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise refusal from None
 
 
 def check_task(task: object) -> None:

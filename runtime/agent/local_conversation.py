@@ -11,7 +11,7 @@ rendered anew, so nothing else changes.
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -253,9 +253,7 @@ class LocalConversation:
         segments = chat.extend(messages) if len(ledger) else chat.open(messages)
         yield from map(Notice, chat.notes[noted:])
         shares = chat.encode(segments, first=not len(ledger))
-        if ledger.ids and ledger.ids[-1] in self.engine.tokenizer.stop_ids:
-            # The model has written its end of turn itself, this one or another.
-            _drop_first(shares, self.engine.tokenizer.stop_ids)
+        ended = self._meet_end(shares)
         start = self._thoughts.drop(messages, chat)
         before = len(ledger)
         for segment, ids in shares:
@@ -274,6 +272,9 @@ class LocalConversation:
             ledger.truncate(before)
             if start is not None:
                 self._thoughts.restore()
+            if ended is not None:
+                span, token = ended
+                ledger.append([token], span.origin, message=span.message, label=span.label)
             raise
         miss = self._miss(changed, start)
         keep = before if miss is None else miss.position
@@ -344,11 +345,35 @@ class LocalConversation:
             return replace(changed, why=self._why)
         if start is None:
             return None
-        was = self._thoughts.cuts[-1][0]
+        was = self._thoughts.cuts[-1].spans[0]
         ids, tokens = self.ledger.ids, self.session.tokens
         expected = ids[start] if start < len(ids) else None
         found = tokens[start] if start < len(tokens) else None
         return PrefixMismatch(start, expected, found, was, DROPPED_THOUGHTS)
+
+    def _meet_end(self, shares: Sequence[tuple[Segment, list[int]]]) -> tuple[Span, int] | None:
+        """Take the end of turn that the model has written itself off the front.
+
+        Where the template ends turns in another way than the model did, its way stays and the
+        model's own token goes: it was sampled last, so nothing was computed from it yet.
+
+        Returns that token and its span; None where there is none.
+        """
+        ledger, tokenizer = self.ledger, self.engine.tokenizer
+        if not ledger.ids or ledger.ids[-1] not in tokenizer.stop_ids:
+            return None
+        ids = next((ids for _, ids in shares if ids), [])
+        ends = tokenizer.vocabulary.end_ids
+        at = next((i for i, token in enumerate(ids) if token in ends), None)
+        if at is None or tokenizer.decode(ids[:at], special=True).strip():
+            return None
+        last, span = ledger.ids[-1], ledger.spans[-1]
+        same = ids[at] == last
+        del ids[: at + same]
+        if same:
+            return None
+        ledger.truncate(len(ledger) - 1)
+        return span, last
 
     def generate(self, run: Run) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Conversation.generate`)."""
@@ -419,7 +444,8 @@ class LocalConversation:
     def _keep(self, run: Run, before: int, reply: Reply, thought: Sequence[int]) -> None:
         """Take what was generated into ledger and messages, also when it was cut short."""
         tokenizer, ids = self.engine.tokenizer, self.session.tokens[before:]
-        text = tokenizer.decode(ids)
+        said = ids[:-1] if ids and ids[-1] in tokenizer.stop_ids else ids
+        headed = self.chat.form.headers is not None  # headers say nothing without their tags
         number = len(run.agent.messages)
         self.ledger.append(ids, "model", message=number)
         opening = self.grammar.opens_thinking if self._opens_thinking else None
@@ -429,13 +455,15 @@ class LocalConversation:
         ]
         message = Message(
             "assistant",
-            text,
+            tokenizer.decode(said, special=headed),
             calls=tuple(reply.calls),
             text=reply.answer,
             thinking=reply.thinking,
         )
         silent = set(thought)
-        aloud = tokenizer.decode([token for n, token in enumerate(ids) if n not in silent])
+        aloud = tokenizer.decode([token for n, token in enumerate(said) if n not in silent])
+        if headed:
+            aloud = "\n".join(filter(None, (reply.answer, self.chat.form.render(reply.calls))))
         run.commit_reply(message, reply, len(ids), aloud)
 
     def _measure(self, run: Run, phase: PhaseEvent, reply: Reply, ttft: float | None) -> None:
@@ -489,15 +517,6 @@ def _in_common(ids: Sequence[int], tokens: Sequence[int]) -> int:
     """With how many of the tokens these ids begin, the last id aside: it is always to be read."""
     pairs = zip(ids[:-1], tokens, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids) - 1, len(tokens)))
-
-
-def _drop_first(shares: Sequence[tuple[Segment, list[int]]], tokens: Container[int]) -> None:
-    """Take one of these tokens off the front, if it is there."""
-    for _, ids in shares:
-        if ids:
-            if ids[0] in tokens:
-                del ids[0]
-            return
 
 
 def _label(segment: Segment, messages: Sequence[Message]) -> str:

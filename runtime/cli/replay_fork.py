@@ -71,7 +71,7 @@ def _agent(engine: Any, header: RunStart, args: argparse.Namespace, output: Outp
         max_steps=config.get("max_steps") or MAX_STEPS,
         max_tokens=config.get("max_tokens") or MAX_TOKENS,
         context=config.get("context") if same else None,
-        thinking=(config.get("options") or {}).get("enable_thinking"),
+        template_options=config.get("options"),
         output_type=config.get("output"),
         result_tokens=config.get("result_tokens") if same else None,
         compact=bool(config.get("compact")),

@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from itertools import accumulate
 from secrets import token_hex
 from typing import Any
@@ -29,10 +30,18 @@ from ..tokens.segments import Marks, Segment
 from ..tokens.tokenizer import Tokenizer
 from .formats import FALLBACK, format_for, format_of
 from .incremental_render import Window
-from .messages import Message, call_shown, results_as_user, shown_to_template, whole_answer
+from .messages import (
+    Message,
+    call_shown,
+    results_as_user,
+    results_in_calls,
+    shown_to_template,
+    whole_answer,
+)
 from .proof import written_by
 from .reasoning_tags import Thinking, thinking_of
 from .template import ChatTemplate, TemplateRefusalError
+from .thought_probe import ThoughtProbe
 from .toolcalls import ToolCall, ToolFormat
 
 CHATML = """\
@@ -51,6 +60,14 @@ You may call one of these functions to answer. Each line is the JSON schema of o
 To call a function, write nothing but its name and its arguments, in this form:
 {example}"""
 """For a template that says nothing of tools."""
+
+_KEEPS = {
+    "preserve_thinking": True,
+    "keep_past_thinking": True,
+    "clear_thinking": False,
+    "truncate_history_thinking": False,
+}
+"""What templates call the switch for thoughts of earlier turns, and which value keeps them."""
 
 _TOOLS_IN_SYSTEM = re.compile(r"""message(?:\.tools\b|\[['"]tools['"]\])""")
 """How Phi-4's template finds the tools: as a text in the system message."""
@@ -102,7 +119,6 @@ class Chat:
             now=now,
         )
         self._options = self._known(options or {})
-        self._keeps: dict[bool, bool] = {}
         self.form: ToolFormat = format_for(source, tokenizer)  # of calls, until one is seen
         self.thinking: Thinking = thinking_of(source, tokenizer)
         self._tools_in_system = _TOOLS_IN_SYSTEM.search(source) is not None
@@ -174,6 +190,8 @@ class Chat:
         place = min((found for found in stops if found >= 0), default=None)
         if place is None and (closing := self.form.closing) and closing in text:
             place = text.rindex(closing) + len(closing)
+        if place is None and (headers := self.form.headers) and headers.start in text:
+            place = text.index(headers.start)
         return None if place is None else [replace(segments[0], text=text[place:]), *segments[1:]]
 
     def encode(
@@ -205,31 +223,32 @@ class Chat:
         Args:
             old: of a turn before the last question; else of this turn, before a tool result.
         """
-        if old not in self._keeps:
-            self._keeps[old] = self._probe_thoughts(old)
-        return self._keeps[old]
+        return self._thoughts.kept[old]
 
-    def _probe_thoughts(self, old: bool) -> bool:
-        """See whether a thought is still there once something follows it."""
-        word = token_hex(8)
-        tags = self.thinking
-        said: dict[str, Any] = {
-            "role": "assistant",
-            "content": f"{tags.opening}\n{word}\n{tags.closing}\n\nIt is.",
-        }
-        then: dict[str, Any] = {"role": "user", "content": "And?"}
-        if not old and self._tells_tools and self.tools:
-            name = self.tools[0]["function"]["name"]
-            if self._shows_calls():
-                call = ToolCall(name, id="c00010100")
-                said["tool_calls"] = [call_shown(call, 1, Marks())]
-            then = {"role": "tool", "name": name, "tool_call_id": "c00010100", "content": "x"}
-        shown = [{"role": "user", "content": "What?"}, said, then]
+    @cached_property
+    def left_of_thought(self) -> list[int]:
+        """What the template leaves in a history in the place of a thought that it drops.
+
+        Nothing in most; a pair of tags, or the closing one, in some.
+        """
+        if self.form.headers is not None:  # the answer's header is the model's own
+            return []
+        return self._tokenizer.encode(self._thoughts.left(), special=True)
+
+    @cached_property
+    def _thoughts(self) -> ThoughtProbe:
         tools = self.tools if self._tells_tools else []
-        try:
-            return word in self._template.render(shown, tools=tools, options=self._options)
-        except TemplateError:
-            return True
+
+        def render(shown: Sequence[Mapping[str, Any]]) -> str:
+            return self._template.render(shown, tools=tools, options=self._options)
+
+        calls = self._shows_calls() if tools else None
+        return ThoughtProbe(render, self.thinking, self._probed_call, calls)
+
+    @property
+    def _probed_call(self) -> ToolCall:
+        name = self.tools[0]["function"]["name"] if self.tools else "f"
+        return ToolCall(name, id="c00010100")
 
     def _known(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options under the names that the template has for them."""
@@ -241,11 +260,20 @@ class Chat:
                 known["thinking"] = wanted
             else:
                 self.notes.append("the chat template has no switch for thinking; it is left as is")
+        # A thought that stays costs its tokens; one that goes costs all that follows it again.
+        keep = known.pop("preserve_thinking", True if "preserve_thinking" in names else None)
+        if keep is not None:
+            switches = {name: kept is keep for name, kept in _KEEPS.items() if name in names}
+            known = {**switches, **known}
+            if not switches:
+                self.notes.append("the chat template has no switch for thinking in its history")
+        if unread := sorted(known.keys() - names):
+            self.notes.append(f"the chat template does not read {', '.join(unread)}")
         return known
 
     def opens_thinking(self, segments: Sequence[Segment]) -> bool:
         """Whether the template has already opened the model's thinking."""
-        return bool(segments) and segments[-1].text.rstrip().endswith(self.thinking.opening)
+        return bool(segments) and self.thinking.opened_by(segments[-1].text)
 
     def _find_format(self) -> None:
         """See how the template tells of tools and writes calls, and tell them where it does not.
@@ -282,14 +310,28 @@ class Chat:
     def _shows_calls(self) -> bool:
         """Whether the template writes the calls of an assistant's message."""
         if self._takes_calls is None:
-            name = self.tools[0]["function"]["name"] if self.tools else "f"
-            call = ToolCall(name, id="c00010100")
+            call = self._probed_call
             asked = [Message("user", "hello"), Message("assistant", calls=(call,))]
             answered = [*asked, Message("tool", "x", call.name, call.id)]
             shown = self._answered(answered, calls=True)
             written = shown is not None and shown != self._answered(answered)
             self._takes_calls = self._tells_tools and written
         return self._takes_calls
+
+    @cached_property
+    def _nests_results(self) -> bool:
+        """Whether the template wants results in the message that called, and nowhere else."""
+        if "tool_responses" not in self.source:
+            return False
+        call, word = self._probed_call, token_hex(8)
+        result = {"role": "tool", "name": call.name, "tool_call_id": call.id, "content": word}
+        said = {"role": "assistant", "content": "", "tool_calls": [call_shown(call, 1, Marks())]}
+        apart = [{"role": "user", "content": "hello"}, said, result]
+        try:
+            texts = [self._text(shown, []) for shown in (apart, results_in_calls(apart))]
+        except TemplateError:
+            return False
+        return word in texts[1] and texts[0] != texts[1]
 
     def _answered(
         self, messages: Sequence[Message], *, calls: bool = False
@@ -332,6 +374,8 @@ class Chat:
                 shown.insert(0, {"role": "system", "content": told})
             shown = results_as_user(shown)
             tools = []
+        if self._nests_results:
+            shown = results_in_calls(shown)
         if tools and self._tools_in_system:
             if not shown or shown[0]["role"] != "system":
                 shown.insert(0, {"role": "system", "content": ""})
@@ -369,6 +413,11 @@ class Chat:
 
     def _whole(self, index: int, message: Message, marks: Marks) -> dict[str, Any]:
         form = None if message.calls and self._shows_calls() else self.form
+        if self.form.headers is not None and message.calls:
+            # There what is said before a call is a thought, and there is one of them.
+            text = message.content if message.text is None else message.text
+            thinking = "\n\n".join(filter(None, (message.thinking, text)))
+            message = replace(message, text="", thinking=thinking)
         return whole_answer(message, index, marks, form)
 
     def _safe(self, value: Any, marks: Marks) -> Any:

@@ -100,18 +100,18 @@ class CallGrammar:
         """Openings that the matcher has to look for in the text."""
         self.opens_thinking = self._tags.get(thinking.opening)
         self.closes_thinking = self._tags.get(thinking.closing)
-        self._thinking = thinking
+        self.thinking = thinking
         self.free = self._free_mask()
         self._prototypes: dict[str, LLMatcher] = {}
         self._failure: GrammarError | None = None
         self._thread: threading.Thread | None = None
-        if self._tools or output is not None:
+        if self._tools or self.watches():
             self._prepare()
 
     @property
     def name(self) -> str:
         """What a trace calls it."""
-        return self.form.name if self._tools else "text"
+        return self.form.name if self._tools or self.form.headers else "text"
 
     def constraint(self, *, thinking: bool = False) -> TurnConstraint:
         """The constraint of one turn.
@@ -125,8 +125,10 @@ class CallGrammar:
         return TurnConstraint(self, thinking=thinking)
 
     def watches(self) -> bool:
-        """Whether a matcher reads along from the start, for an answer or for calls in letters."""
-        return self._output is not None or bool(self._tools and self._letters)
+        """Whether a matcher reads along from the start: for an answer, headers, or calls in
+        letters."""
+        letters = bool(self._tools and self._letters)
+        return self._output is not None or self.form.headers is not None or letters
 
     def opens(self, token: int) -> bool:
         """Whether a token opens calls."""
@@ -221,8 +223,12 @@ class CallGrammar:
         calls = self.form.grammar(tools, self._tag, lenient) if tools else ""
         if part == "calls":
             return f"start: calls\n{calls}"
-        turn = self._watch() if self._output is None else self._answer(self._output, bool(tools))
-        return f"{turn}\n{calls}"
+        return f"{self._turn(bool(tools))}\n{calls}"
+
+    def _turn(self, calls: bool) -> str:
+        if self.form.headers is not None:
+            return self._headed(calls)
+        return self._watch() if self._output is None else self._answer(self._output, calls)
 
     def _answer(self, output: Mapping[str, Any], calls: bool) -> str:
         """The rules of a turn that is an answer of a schema, or calls."""
@@ -236,6 +242,13 @@ class CallGrammar:
         rules = [f"start: BLANK? ({' | '.join(choices)})", blank]
         return "\n".join([*rules, f"answer: {json_rule(strict(output))}"])
 
+    def _headed(self, calls: bool) -> str:
+        """The rules of a turn that is made of messages with headers."""
+        turn = self.form.turn(self._tag, calls=calls, answer="answer")
+        output = None if self._output is None else strict(self._output)
+        answer = "TEXT?" if output is None else json_rule(output)
+        return "\n".join([turn, f"answer: {answer}", f"TEXT: {_TEXT}"])
+
     def _watch(self) -> str:
         """The rules of a turn in which letters may open a call: text up to the first opening.
 
@@ -243,7 +256,7 @@ class CallGrammar:
         """
         thought = ""
         if self.closes_thinking is None:
-            tags = [re.escape(tag).replace("/", r"\/") for tag in self._thinking.tags[:2]]
+            tags = [re.escape(tag).replace("/", r"\/") for tag in self.thinking.tags[:2]]
             thought = rf"(\s*{'(?s:.*)'.join(tags)})?"
         heads = {
             "anywhere": "(?s:.*)",
@@ -274,7 +287,7 @@ class CallGrammar:
         vocabulary = tokenizer.vocabulary
         refused = {*vocabulary.hidden, *vocabulary.ids_of(TokenType.UNUSED)} - tokenizer.stop_ids
         refused |= set(self._tags.values())
-        refused -= {self._tags[tag] for tag in self._thinking.tags if tag in self._tags}
+        refused -= {self._tags[tag] for tag in self.thinking.tags if tag in self._tags}
         if self._tools:
             refused -= self._opening_ids
         if not refused:

@@ -162,15 +162,24 @@ class TokenLedger:
             spans += [part for part in (before, inside, after) if part.tokens]
         self.spans = spans
 
-    def cut(self, spans: Sequence[Span]) -> int:
+    def cut(self, spans: Sequence[Span], left: Sequence[int] = ()) -> int:
         """Take these spans out; returns where the first of them began.
 
         Tokens before that are where they were; those after it have moved.
+
+        Args:
+            spans: of this ledger.
+            left: tokens that stand in their place, once for each message.
         """
         ids, kept = self.ids, self.spans
         self.ids, self.spans = [], []
+        done: set[int | None] = set()
         for span in kept:
-            if span not in spans:
+            if span in spans:
+                if span.message not in done:
+                    self.append(left, "template")
+                done.add(span.message)
+            else:
                 part = ids[span.start : span.end]
                 self.append(part, span.origin, message=span.message, label=span.label)
         return min(span.start for span in spans)

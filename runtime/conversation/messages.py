@@ -113,3 +113,16 @@ def results_as_user(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             out.append(message)
         before = message["role"]
     return out
+
+
+def results_in_calls(shown: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Tool results as part of the message that called, as Gemma 4's first templates want them."""
+    out: list[dict[str, Any]] = []
+    for message in shown:
+        if message["role"] == "tool" and out and out[-1].get("tool_calls"):
+            result = {"name": message["name"], "response": message["content"]}
+            given = out[-1].get("tool_responses", [])
+            out[-1] = {**out[-1], "tool_responses": [*given, result]}
+        else:
+            out.append(message)
+    return out

@@ -121,7 +121,7 @@ def _reads(form: ToolFormat, turn: str, prompt: str) -> bool:
                 continue
             body = (opening.text if opening.kept else "") + body
             if form.closing:
-                body = body.removesuffix(form.closing)
+                body = body.rstrip().removesuffix(form.closing)
             try:
                 calls = form.parse(body, [_TOOL])
             except ValueError:

@@ -30,16 +30,31 @@ class Mark:
     """How often thinking had been taken out by then."""
 
 
+@dataclass(frozen=True)
+class Cut:
+    """What was taken out at once, each span where it then was."""
+
+    spans: list[Span]
+    left: int = 0
+    """Tokens that the template leaves in the place of each message's thought."""
+
+    def moved(self, at: int) -> int:
+        """Where a place is after it."""
+        before = [span for span in self.spans if span.start < at]
+        left = self.left * len({span.message for span in before})
+        return at + left - sum(min(span.end, at) - span.start for span in before)
+
+
 class Thoughts:
     """The thinking in one ledger.
 
     Attributes:
-        cuts: what was taken out, each time where it then was.
+        cuts: what was taken out so far.
     """
 
     def __init__(self, ledger: TokenLedger) -> None:
         self._ledger = ledger
-        self.cuts: list[list[Span]] = []
+        self.cuts: list[Cut] = []
         self._before: tuple[list[int], list[Span]] | None = None
 
     def mark(self) -> Mark:
@@ -50,7 +65,7 @@ class Thoughts:
         """The same place now, after what was taken out since."""
         at = mark.tokens
         for cut in self.cuts[mark.cuts :]:
-            at -= sum(min(span.end, at) - span.start for span in cut if span.start < at)
+            at = cut.moved(at)
         return Mark(at, len(self.cuts))
 
     def label(
@@ -93,8 +108,9 @@ class Thoughts:
         if not gone:
             return None
         self._before = self._ledger.ids, self._ledger.spans
-        self.cuts.append(gone)
-        return self._ledger.cut(gone)
+        left = chat.left_of_thought
+        self.cuts.append(Cut(gone, len(left)))
+        return self._ledger.cut(gone, left)
 
     def restore(self) -> None:
         """Put back what `drop` took out last."""

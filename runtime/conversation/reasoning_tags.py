@@ -17,11 +17,17 @@ class Thinking:
     closing: str = "</think>"
     around: tuple[str, str] | None = None
     """Tags around the answer that follows, which are no part of it."""
+    title: str = ""
+    """What stands between the opening tag and the thought, and is no part of it."""
 
     @property
     def tags(self) -> tuple[str, ...]:
         """All of them, the opening and the closing one first."""
         return (self.opening, self.closing, *(self.around or ()))
+
+    def opened_by(self, text: str) -> bool:
+        """Whether a text ends with the opening of a thought."""
+        return text.rstrip().endswith((self.opening, self.opening + self.title))
 
 
 KNOWN = (
@@ -30,6 +36,8 @@ KNOWN = (
     Thinking("[THINK]", "[/THINK]"),
     Thinking("<|START_THINKING|>", "<|END_THINKING|>"),
     Thinking("<seed:think>", "</seed:think>"),
+    Thinking("<|channel>", "<channel|>", title="thought"),
+    Thinking("<|channel|>analysis<|message|>", "<|end|>"),
 )
 
 

@@ -2,7 +2,8 @@
 
 A tag counts where the model wrote it as its own token. Only in a vocabulary that lacks the token
 is the tag looked for in the text, so a model that quotes ``<tool_call>`` from a file calls nothing.
-Formats without tags begin a call with letters, at the places that they name.
+Formats without tags begin a call with letters, at the places that they name. Where a turn is made
+of messages with headers, the header says what a message is.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from .formats.json_text import calls_in
 from .grammar import tag_ids
 from .reasoning_tags import Thinking, thinking_of
 from .stop_strings import StopTexts, overlap
-from .toolcalls import CallPrefix, ToolCall, ToolFormat
+from .toolcalls import CallPrefix, Headers, ToolCall, ToolFormat
 
-Mode = Literal["answer", "thinking", "call"]
+Mode = Literal["answer", "thinking", "call", "header"]
 
 _FENCE = re.compile(r"\s*```\w*\s*$")
 
@@ -68,7 +69,7 @@ class ReplyReader:
         tags: Thinking | None = None,
         stops: Sequence[str] = (),
     ) -> None:
-        self._form, self._tools = form, tools
+        self._form, self._tools, self._headers = form, tools, form.headers
         self._stop_texts = StopTexts(stops)
         self.rest: list[tuple[Mode, str]] = []
         self._stops = tokenizer.stop_ids
@@ -78,12 +79,20 @@ class ReplyReader:
         modes |= dict.fromkeys(tags.around or (), "answer")
         if form.closing:
             modes[form.closing] = "answer"
+        if form.headers is not None:
+            modes = dict.fromkeys(form.headers.tags, "header")
         ids = tag_ids(tokenizer, (*modes, *form.inner))
         self._token_tags = {token: tag for tag, token in ids.items()}
         self._text_tags = [tag for tag in modes if tag not in ids]
-        self._kept = [opening for opening in form.openings if opening.kept]
+        self._kept = [o for o in form.openings if o.kept and form.headers is None]
         self._modes = modes
+        self._title = tags.title
+        self._awaited = ""  # the title, while a thought has begun and nothing of it was read
+        self._header = ""
+        self._part = 0  # the first token of the message that is being read
         self._mode: Mode = "thinking" if thinking else "answer"
+        if form.headers is not None:
+            self._mode = "header"
         self._stream = tokenizer.stream()
         self._held = ""  # the end of the text, while it may be the beginning of a tag
         self._line = ""  # of the answer, since its last line break
@@ -97,6 +106,7 @@ class ReplyReader:
         self._count = 0
         self._thought: list[int] = []
         self._apart = True  # whether thinking and answer share no token
+        self._thinks = False  # whether the message that is being read is a thought
 
     def push(self, token: int) -> list[tuple[Mode, str]]:
         """The pieces of text that a sampled token completes, and what each of them is."""
@@ -118,18 +128,33 @@ class ReplyReader:
         Empty where nothing was thought, and where a token holds the end of the thinking and the
         beginning of the answer.
         """
-        return self._thought if self._apart and self._texts["thinking"] else []
+        if not self._apart or not self._texts["thinking"]:
+            return []
+        cut = self._headers is not None and self._mode == "thinking"
+        return [*self._thought, *range(self._part, self._count)] if cut else self._thought
 
     def _mark(self, token: int, was: Mode, pieces: list[tuple[Mode, str]]) -> None:
         if token in self._stops:
             return  # it ends the turn, whatever the turn was at
+        if self._headers is not None:
+            self._mark_message(self._headers)
+            return
         if self._mode == "thinking" and "answer" not in self._begun:
             self._thought = list(range(self._count + 1))  # a tag in letters takes several tokens
         elif "thinking" in (was, self._mode):
             self._thought.append(self._count)
             self._apart = self._apart and not any(mode == "answer" for mode, _ in pieces)
-        elif self._thought and self._mode == "answer" and "answer" not in self._begun:
+        elif self._mode == "call":
+            self._begun.add("call")
+        elif self._thought and self._mode == "answer" and not {"answer", "call"} & self._begun:
             self._thought += [self._count] * (not self._tokenizer.decode([token]).strip())
+
+    def _mark_message(self, headers: Headers) -> None:
+        """See whether a message has ended with this token, the next one's beginning included."""
+        if self._mode == "header" and self._header.endswith(headers.start + headers.role):
+            if self._thinks:
+                self._thought += range(self._part, self._count + 1)
+            self._part, self._thinks, self._header = self._count + 1, False, ""
 
     def finish(self) -> Reply:
         """What was said, after the last token."""
@@ -163,7 +188,8 @@ class ReplyReader:
                 self._turn(tag)
             return pieces
         else:
-            text = self._stream.push(token)
+            # What ends a turn is no part of it, also where a vocabulary shows it as text.
+            text = self._stream.flush() if token in self._stops else self._stream.push(token)
         return self._read(text) if self._text_tags or self._kept else self._take(text)
 
     def _read(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
@@ -212,6 +238,8 @@ class ReplyReader:
 
     def _counts(self, tag: str) -> bool:
         """Inside a call only its end counts: an argument may hold any other tag."""
+        if self._headers is not None:
+            return self._mode != "call"
         if self._mode == "call":
             return tag == self._form.closing and not self._bare
         return tag != self._form.closing
@@ -219,6 +247,9 @@ class ReplyReader:
     def _take(self, text: str, *, ends: bool = False) -> list[tuple[Mode, str]]:
         """Take a text without tags; `ends`: nothing more of its kind follows now."""
         mode = self._mode
+        if mode == "header":
+            self._header += text
+            return []
         if mode == "call":
             self._texts["call"].append(text)
             return []
@@ -227,6 +258,12 @@ class ReplyReader:
             text += self._stop_texts.flush() if ends else ""
             self._line = (self._line + text).rpartition("\n")[2]
         text = self._blank + text
+        if mode == "thinking" and self._awaited:
+            if self._awaited.startswith(text) and not ends:
+                self._blank = text
+                return []
+            text = text.removeprefix(self._awaited).lstrip()
+            self._awaited = ""
         if mode not in self._begun:
             text = text.lstrip()  # templates put blank lines before an answer and a thought
         said = text.rstrip()
@@ -239,12 +276,31 @@ class ReplyReader:
 
     def _turn(self, tag: str | CallPrefix) -> None:
         """A tag was met."""
+        if self._headers is not None:
+            self._turn_header(self._headers, str(tag))
+            return
         if tag == self._form.closing:
             self._parse("".join(self._texts["call"]))
         self._texts["call"].clear()
         self._blank = self._line = ""
         self._bare = isinstance(tag, CallPrefix)
         self._mode = "call" if isinstance(tag, CallPrefix) else self._modes[tag]
+        self._awaited = self._title if self._mode == "thinking" else ""
+
+    def _turn_header(self, headers: Headers, tag: str) -> None:
+        """A tag around a header was met."""
+        if tag != headers.message:
+            # The next message is one of its own: its text does not go on with the last one's.
+            self._header = (self._header if self._mode == "header" else "") + tag
+            self._mode, self._blank = "header", ""
+            return
+        self._mode = "answer"
+        if headers.recipient in self._header:
+            self._mode = "call"
+            self._texts["call"] = [self._header + tag]
+        elif headers.thinking in self._header:
+            self._mode, self._thinks = "thinking", True
+        self._blank = "\n\n" if self._mode in self._begun else ""
 
     def _parse(self, body: str) -> None:
         try:

@@ -86,7 +86,7 @@ class ChatTemplate:
         variables = {
             **self._tokens,
             **(options or {}),
-            "messages": [dict(message) for message in messages],
+            "messages": [_named(message) for message in messages],
             "tools": [dict(tool) for tool in tools] if tools else None,
             "add_generation_prompt": True,
         }
@@ -103,6 +103,15 @@ class ChatTemplate:
                 raise _explain("the chat template failed", error) from error
             self.rendered += len(text)
             return text
+
+
+def _named(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message in which a thought has both names that templates have for it."""
+    names = ("reasoning_content", "thinking", "reasoning")
+    thought = next((message[name] for name in names if message.get(name) is not None), None)
+    if thought is None:
+        return dict(message)
+    return {"thinking": thought, **message, "reasoning_content": thought}
 
 
 def _explain(what: str, error: Exception) -> TemplateError:

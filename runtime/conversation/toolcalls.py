@@ -59,6 +59,31 @@ class CallPrefix:
     """Whether it is the beginning of the call itself rather than a tag before it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """How a turn is made of messages, each with a header that says what it is.
+
+    A message begins with `start` and `role`, which the template writes for the first one; what
+    stands before `message` is its header, and `end` ends it.
+    """
+
+    start: str
+    role: str
+    channel: str
+    """Names what kind of message it is."""
+    message: str
+    end: str
+    thinking: str
+    """In the header of a thought."""
+    recipient: str
+    """In the header of a call."""
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags around headers."""
+        return (self.start, self.channel, self.message, self.end)
+
+
 class ToolFormat(ABC):
     """A way to write tool calls."""
 
@@ -77,6 +102,8 @@ class ToolFormat(ABC):
     """Whether a turn has one call at most."""
     asked: bool = False
     """Whether a template has to ask for it: its tokens are another format's too, or none."""
+    headers: Headers | None = None
+    """For a format that also says how answers and thinking are written: how a turn is made."""
 
     @property
     def opening(self) -> str:
@@ -107,6 +134,16 @@ class ToolFormat(ABC):
             tag: gives the grammar's word for a tag.
             lenient: names of the tools whose schemas hold what a grammar cannot express.
         """
+
+    def turn(self, tag: Tag, *, calls: bool, answer: str) -> str:
+        """Lark rules of a whole turn, for a format with `headers`.
+
+        Args:
+            tag: gives the grammar's word for a tag.
+            calls: whether there are tools; then what `grammar` gives stands beside these rules.
+            answer: the grammar's expression of an answer.
+        """
+        raise NotImplementedError(f"{self.name} is about calls alone")
 
     @abstractmethod
     def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:

@@ -2,7 +2,7 @@
 
 `tokenizer.json` with byte-level BPE becomes tokens and merges, and the name of the pre-tokenizer
 that cuts a text as the checkpoint's own does. SentencePiece (`tokenizer.model`, or a
-`tokenizer.json` with byte fallback) becomes pieces with scores.
+`tokenizer.json` with byte fallback) becomes pieces with scores; Gemma 4's keeps its merges.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ PROBE = (
     "__init__ don'T YOU'RE\u00a0nbsp \u3000wide 0x1F a1b2 end   "
 )
 # Names of equal families, the usual one for an architecture first.
-_USUAL = {"granite": "refact", "qwen2": "qwen2", "qwen3": "qwen2", "qwen3moe": "qwen2"}
+_USUAL = {"granite": "refact", "qwen2": "qwen2", "qwen3": "qwen2", "qwen3moe": "qwen2",
+          "deepseek2": "glm4", "lfm2": "lfm2", "lfm2moe": "lfm2"}  # fmt: skip
 _PREFERRED = ("qwen2", "llama-bpe", "gpt-2", "smollm", "tekken", "gpt-4o", "qwen35", "deepseek-v3",
               "deepseek-llm", "deepseek-coder", "falcon", "smaug-bpe")  # fmt: skip
 
@@ -75,7 +76,9 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str
     settings = read_json(settings_file) if settings_file.exists() else {}
     whole = folder / "tokenizer.json"
     described = read_json(whole) if whole.exists() else None
-    if (folder / "tokenizer.model").exists() and not (described and _byte_level(described)):
+    if arch == "gemma4" and described is not None:
+        data = _from_letters(described)
+    elif (folder / "tokenizer.model").exists() and not (described and _byte_level(described)):
         data = _from_model(folder / "tokenizer.model")
     elif described is None:
         raise ModelError(f"{folder} has neither tokenizer.json nor tokenizer.model")
@@ -208,6 +211,14 @@ def _from_pieces(described: Mapping[str, Any]) -> TokenizerData:
     rules = json.dumps([described.get("normalizer"), described.get("pre_tokenizer")])
     prepends = '"Prepend"' in rules or '"prepend_scheme": "first"' in rules
     data.others["add_space_prefix"] = prepends or '"prepend_scheme": "always"' in rules
+    return data
+
+
+def _from_letters(described: Mapping[str, Any]) -> TokenizerData:
+    """BPE on the letters themselves: as pieces, but it is the merges that count."""
+    data = _from_pieces(described)
+    data.model, data.pre = "gemma4", "gemma4"
+    data.merges = [f"{left} {right}" for left, right in _merges(described)]
     return data
 
 

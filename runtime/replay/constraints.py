@@ -37,8 +37,8 @@ class Grammars:
         turn = (phase.turn, phase.step)
         if self._constraint is None or self._constraint[0] != turn:
             said = self._tokenizer.decode(list(before[-4:]), special=True)
-            opened = said.rstrip().endswith("<think>")
             grammar = self._grammar(phase.constraint)
+            opened = said.rstrip().endswith(grammar.thinking.opening)
             self._constraint = (turn, grammar.constraint(thinking=opened))
         return self._constraint[1]
 

@@ -226,6 +226,9 @@ class Replay:
             )
         if phase.kv_before < session.n_cached:  # the run dropped part of its context here
             session.truncate(phase.kv_before)
+        pending = session.tokens[phase.kv_before :]
+        if phase.token_ids and pending != phase.token_ids[: len(pending)]:
+            session.truncate(phase.kv_before)  # the template ends a turn otherwise than the model
         new = phase.kv_after - len(session.tokens)
         # Tokens that the grammar forced at the end of a decode are computed only now, or were then.
         follows = session.n_cached <= phase.kv_before <= len(session.tokens)

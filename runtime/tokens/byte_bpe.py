@@ -7,9 +7,10 @@ and the merges of the GGUF file.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ...errors import ModelError
 from ..gguf.file import GGUFFile
@@ -49,7 +50,8 @@ def word_splits(pre: PreTokenizer) -> list[Split]:
     return [Split(Regex(pattern), "isolated") for pattern in pre.patterns]
 
 
-def _read_merges(gguf: GGUFFile, characters: int) -> Texts:
+def read_merges(gguf: GGUFFile, characters: int) -> Texts:
+    """The merges of a file whose tokens have so many characters together."""
     key = "tokenizer.ggml.merges"
     found = gguf.strings(key)
     if found is None:
@@ -62,18 +64,46 @@ def _read_merges(gguf: GGUFFile, characters: int) -> Texts:
     return merges
 
 
+def merge_model(tokens: dict[str, int], merges: Sequence[str], **options: Any) -> BPE:
+    """The library's model of a vocabulary; merges that name a missing token are left out.
+
+    Args:
+        tokens: text → id.
+        merges: two tokens each, a space between them.
+        options: further ones of the library's `BPE`.
+    """
+    from tokenizers.models import BPE
+
+    # A merge names tokens: their texts are in memory already.
+    same = {token: token for token in tokens}.get
+    pairs = [
+        (same(left, left), same(right, right))
+        for left, _, right in (merge.partition(" ") for merge in merges)
+    ]
+    try:
+        return BPE(tokens, pairs, **options)
+    except Exception:  # the library raises nothing narrower: a merge names a missing token
+        known = [(a, b) for a, b in pairs if a in tokens and b in tokens and a + b in tokens]
+    return BPE(tokens, known, **options)
+
+
+def refusal(path: Path) -> Callable[[str], Callable[[BaseException], ModelError]]:
+    """How an error of the library is told of a file: `what` failed, and why."""
+    return lambda what: lambda error: ModelError(f"{path}: {what}: {error} (tokenizer.ggml.merges)")
+
+
 class ByteBPE:
     """Turns text without markers into ids, and ids into bytes."""
 
-    adds_space_prefix = False
+    always_bos = adds_space_prefix = False
 
     def __init__(self, gguf: GGUFFile, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._pre = pre_tokenizer(gguf.string("tokenizer.ggml.pre", ""), gguf.path)
         self.add_bos = self._pre.add_bos
         vocabulary.require_character(gguf, frozenset(byte_characters()))
-        self._merges = _read_merges(gguf, vocabulary.characters)
-        self._path = gguf.path
+        self._merges = read_merges(gguf, vocabulary.characters)
+        self._refusal = refusal(gguf.path)
 
     @cached_property
     def _tokenizer(self) -> MergeTokenizer:
@@ -81,29 +111,12 @@ class ByteBPE:
         from tokenizers.pre_tokenizers import ByteLevel, Sequence
 
         with translated(self._refusal("the merges do not fit the vocabulary")):
-            tokenizer = Tokenizer(self._model())
+            tokens, merges = self._vocabulary.mergeable, self._merges.all()
+            model = merge_model(tokens, merges, ignore_merges=self._pre.ignore_merges)
+            tokenizer = Tokenizer(model)
             to_characters = ByteLevel(add_prefix_space=False, use_regex=False)
             tokenizer.pre_tokenizer = Sequence([*word_splits(self._pre), to_characters])
         return tokenizer
-
-    def _model(self) -> BPE:
-        from tokenizers.models import BPE
-
-        tokens = self._vocabulary.mergeable
-        # A merge names tokens: their texts are in memory already.
-        same = {token: token for token in tokens}.get
-        merges = [
-            (same(left, left), same(right, right))
-            for left, _, right in (merge.partition(" ") for merge in self._merges.all())
-        ]
-        try:
-            return BPE(tokens, merges, ignore_merges=self._pre.ignore_merges)
-        except Exception:  # the library raises nothing narrower: a merge names a missing token
-            known = [(a, b) for a, b in merges if a in tokens and b in tokens and a + b in tokens]
-        return BPE(tokens, known, ignore_merges=self._pre.ignore_merges)
-
-    def _refusal(self, what: str) -> Callable[[BaseException], ModelError]:
-        return lambda error: ModelError(f"{self._path}: {what}: {error} (tokenizer.ggml.merges)")
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; bytes that the vocabulary has no token for are left out."""

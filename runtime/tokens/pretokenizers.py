@@ -96,7 +96,9 @@ _FAMILIES: dict[PreTokenizer, tuple[str, ...]] = {
         "midm-2.0",
         "lfm2",
     ),
-    PreTokenizer((_LLAMA3,)): ("smaug-bpe", "dbrx", "chatglm-bpe", "glm4"),
+    PreTokenizer((_LLAMA3,)): ("smaug-bpe", "dbrx", "chatglm-bpe"),
+    PreTokenizer((_LLAMA3,), ignore_merges=True): ("glm4", "glm5"),
+    PreTokenizer((r"[^\n]+|\n+", _QWEN2)): ("laguna",),
     PreTokenizer((_GPT2,)): (
         "gpt-2",
         "phi-2",

@@ -36,6 +36,7 @@ class SentencePiece:
     """Turns text without markers into ids, and ids into bytes."""
 
     add_bos = True
+    always_bos = False
 
     def __init__(self, gguf: GGUFFile, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -133,8 +134,10 @@ class SentencePiece:
 
     def token_bytes(self, token: str, kind: int) -> bytes:
         """The bytes that an unrefused token of the vocabulary stands for."""
-        if kind == TokenType.BYTE:
-            match = _BYTE.fullmatch(token)
-            if match:
-                return bytes([int(match[1], 16)])
-        return token.replace(SPACE, " ").encode("utf-8")
+        return piece_bytes(token, kind)
+
+
+def piece_bytes(token: str, kind: int) -> bytes:
+    """The bytes of a piece: a byte token's own, else its letters with `▁` as the space."""
+    match = _BYTE.fullmatch(token) if kind == TokenType.BYTE else None
+    return bytes([int(match[1], 16)]) if match else token.replace(SPACE, " ").encode("utf-8")

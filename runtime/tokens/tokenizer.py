@@ -22,18 +22,22 @@ from ..gguf.file import GGUFFile
 from ..gguf.header import shown
 from ..gguf.types import TokenType
 from .byte_bpe import ByteBPE
+from .raw_bpe import RawBPE
 from .sentencepiece import SentencePiece
 from .vocabulary import Vocabulary
 
-_MODELS = {"gpt2": ByteBPE, "llama": SentencePiece}  # by tokenizer.ggml.model
+_MODELS = {"gpt2": ByteBPE, "llama": SentencePiece, "gemma4": RawBPE}  # by tokenizer.ggml.model
 _BLANK = re.compile(r"\s+")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 class Merger(Protocol):
-    """What turns text without markers into ids: ByteBPE, SentencePiece."""
+    """What turns text without markers into ids: ByteBPE, SentencePiece, RawBPE."""
 
     add_bos: bool
+    """Whether a text begins with BOS where the file does not say."""
+    always_bos: bool
+    """Whether it does, whatever the file says."""
     adds_space_prefix: bool
 
     def encode(self, text: str) -> list[int]: ...
@@ -87,7 +91,9 @@ class Tokenizer:
         return cls(
             vocabulary,
             merger,
-            add_bos=gguf.boolean("tokenizer.ggml.add_bos_token", merger.add_bos)
+            add_bos=(
+                gguf.boolean("tokenizer.ggml.add_bos_token", merger.add_bos) or merger.always_bos
+            )
             and vocabulary.bos is not None,
             chat_template=gguf.string("tokenizer.chat_template", "") or None,
             swallowing=_swallowing(gguf, vocabulary),

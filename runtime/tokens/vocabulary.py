@@ -46,9 +46,12 @@ _STOP_TEXTS = frozenset(
         *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>"),
         *("<|return|>", "<|call|>", "<end_of_turn>", "<|endofturn|>", "<|end_of_turn|>", "</s>"),
         *("<eos>", "<｜end▁of▁sentence｜>", "<|END_OF_TURN_TOKEN|>", "<end_of_utterance>"),
-        *("<start_function_response>", "<turn|>", "<|tool_response>"),
+        *("<start_function_response>", "<turn|>", "<|tool_response>", "<|observation|>"),
     }
 )
+
+# Where all are there, a turn is made of messages, and `<|end|>` ends but one of them.
+_HARMONY = {"<|return|>", "<|call|>", "<|end|>"}
 
 _MARKUP = re.compile(r"<.+>|\[.+\]|.*(?:<[|｜]|[|｜]>).*", re.DOTALL)
 _HTML = re.compile(
@@ -208,8 +211,15 @@ class Vocabulary:
         return ids
 
     @cached_property
+    def end_ids(self) -> frozenset[int]:
+        """Ids that end a turn in a history, where not all of them end an answer."""
+        ends = {self._named[name] for name in ("eos", "eot", "eom") if name in self._named}
+        ends.update(i for i in self.refused if self.tokens[i] in _STOP_TEXTS)
+        return frozenset(ends)
+
+    @cached_property
     def stop_ids(self) -> frozenset[int]:
         """Ids that end an answer: eos, end of turn, end of message."""
-        stops = {self._named[name] for name in ("eos", "eot", "eom") if name in self._named}
-        stops.update(i for i in self.hidden if self.tokens[i] in _STOP_TEXTS)
-        return frozenset(stops)
+        texts = {self.tokens[i]: i for i in self.end_ids}
+        inner = {texts["<|end|>"]} if texts.keys() >= _HARMONY else frozenset()
+        return self.end_ids - inner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -142,6 +143,12 @@ class Row:
         renderings = f"{self.equal}/{self.of}"
         parts = (self.spoken, self.proved, self.enforced, self.told, renderings)
         return f"{self.name:52}{''.join(f'{p:13}' for p in parts)}{self.wrong or self.refused}"
+
+
+def markers(source: str) -> list[str]:
+    """What looks like a control token in a template."""
+    found = re.findall(r"<\|[\w.]+\|?>|<[\w.]+\|>|<｜[^<>｜ ]+｜>|\[/?[A-Z_]{3,}\]", source)
+    return sorted({*found} - {"<|im_start|>", "<|im_end|>", "<|endoftext|>"})
 
 
 HEAD = str(Row("template", "spoken", "proved", "enforced", "told by")).replace("0/0", "equal")

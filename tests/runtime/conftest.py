@@ -38,11 +38,15 @@ TEXTS = (
 
 
 def write_vocabulary(
-    path: Path, tags: Sequence[str], template: str | None, control: Sequence[str] = ()
+    path: Path,
+    tags: Sequence[str],
+    template: str | None,
+    control: Sequence[str] = (),
+    eot: str = "",
 ) -> None:
     """A GGUF file that holds only a byte-level vocabulary of a few hundred tokens.
 
-    `control`: further control tokens.
+    `control`: further control tokens; `eot`: the one that ends a turn, beside ``<|im_end|>``.
     """
     from tokenizers import Tokenizer as Trained
     from tokenizers import models, pre_tokenizers, trainers
@@ -71,6 +75,8 @@ def write_vocabulary(
         writer.add("tokenizer.ggml.eos_token_id", tokens.index("<|im_end|>"))
         writer.add("tokenizer.ggml.bos_token_id", tokens.index("<|endoftext|>"))
         writer.add("tokenizer.ggml.add_bos_token", False)
+        if eot:
+            writer.add("tokenizer.ggml.eot_token_id", tokens.index(eot))
         if template is not None:
             writer.add("tokenizer.chat_template", template)
 
@@ -89,18 +95,22 @@ MakeTokenizer = Callable[..., Tokenizer]
 def make_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> MakeTokenizer:
     """Builds a small tokenizer: `tags` become tokens of their own, `template` its chat template.
 
-    `control` are further control tokens; those that end a turn in some model do so here.
+    `control` are further control tokens; those that end a turn in some model do so here, and
+    `eot` does.
     """
     made: dict[Any, Tokenizer] = {}
     nano = (ROOT / "runtime" / "nano" / "template.jinja").read_text(encoding="utf-8")
 
     def make(
-        tags: Sequence[str] = TAGS, template: str | None = nano, control: Sequence[str] = ()
+        tags: Sequence[str] = TAGS,
+        template: str | None = nano,
+        control: Sequence[str] = (),
+        eot: str = "",
     ) -> Tokenizer:
-        key = (tuple(tags), template, tuple(control))
+        key = (tuple(tags), template, tuple(control), eot)
         if key not in made:
             path = tmp_path_factory.mktemp("vocabulary") / "small.gguf"
-            write_vocabulary(path, tags, template, control)
+            write_vocabulary(path, tags, template, control, eot)
             with GGUFFile.open(path) as gguf:
                 made[key] = Tokenizer.from_gguf(gguf)
         return made[key]

@@ -14,8 +14,10 @@ from .functionary import Functionary
 from .gemma import FunctionGemma, Gemma, Gemma4
 from .glm import Glm
 from .granite import Granite
+from .harmony import Harmony
 from .hermes import Hermes
 from .json_text import JsonText
+from .lfm2 import Lfm2
 from .listed import Listed, MiniMaxM1, Nemotron
 from .llama import Llama
 from .minimax import MiniMax
@@ -39,6 +41,8 @@ def register(form: ToolFormat) -> None:
 for _form in (
     *(Glm(), QwenCoder(), MiniMax(), Listed(), MiniMaxM1(), Nemotron(), Hermes()),
     *(
+        Harmony(),
+        Lfm2(),
         MistralArgs(),
         Mistral(),
         FunctionGemma(),
@@ -67,6 +71,7 @@ def format_for(template: str, tokenizer: Tokenizer) -> ToolFormat:
     marks = tokenizer.vocabulary.all_markers
     for form in FORMATS.values():
         tags = [opening.text for opening in form.openings if not opening.kept]
-        if not form.asked and any(tag in marks for tag in tags):
+        headed = form.headers is not None and all(tag in marks for tag in form.headers.tags)
+        if headed or (not form.asked and any(tag in marks for tag in tags)):
             return form
     return FALLBACK

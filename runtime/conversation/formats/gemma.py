@@ -15,19 +15,10 @@ import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..toolcalls import (
-    CallPrefix,
-    Tag,
-    ToolCall,
-    ToolFormat,
-    any_of,
-    json_rule,
-    letters_of,
-    quoted,
-    strict,
-)
+from ..toolcalls import CallPrefix, Tag, ToolCall, ToolFormat, any_of, letters_of, quoted, strict
 from .json_text import JsonText
 from .tagged import text_rules
+from .values import Values
 
 _KEY = re.compile(r'[^:{}\[\],"]+')
 _WORD = re.compile(r"[^,{}\[\]]+")
@@ -125,100 +116,25 @@ class Gemma4(FunctionGemma):
         return "<|tool_call>call:" in template
 
 
-class _Values:
+class _Values(Values):
     """Grammar rules for the values of a schema in Gemma's notation."""
 
-    def __init__(
-        self, quote: str, tag: Tag, prefix: str, schema: Mapping[str, Any], lenient: bool
-    ) -> None:
-        self.rules: list[str] = []
-        self._quote, self._tag, self._prefix, self._lenient = quote, tag, prefix, lenient
-        self._defs = {**schema.get("definitions", {}), **schema.get("$defs", {})}
-        self._named: dict[str, str] = {}
+    def __init__(self, quote: str, tag: Tag, prefix: str, schema: Any, lenient: bool) -> None:
+        super().__init__(prefix, schema, lenient)
+        self._quote, self._tag = quote, tag
 
-    def rule(self, schema: Any) -> str:
-        """The name of a rule for the values that a schema allows."""
-        name = f"{self._prefix}_{len(self.rules)}"
-        self.rules.append("")  # its place: what it holds comes after it
-        self.rules[int(name.rpartition("_")[2])] = f"{name}: {self._expression(schema)}"
-        return name
+    def text(self, schema: Mapping[str, Any]) -> str:
+        """See `Values.text`."""
+        name, letters = "text_value", letters_of(schema, self.lenient)
+        if letters != letters_of({}):
+            name = f"text_{self.prefix}_{len(self.rules)}"
+            self.rules += text_rules(name, letters, self._quote, self._tag)
+        return f"{self._tag(self._quote)} {name}"
 
-    def _expression(self, schema: Any) -> str:
-        schema = schema if isinstance(schema, Mapping) else {}
-        if "enum" in schema or "const" in schema:
-            return " | ".join(map(self._literal, schema.get("enum", [schema.get("const")])))
-        if "$ref" in schema:
-            return self._reference(schema["$ref"])
-        kinds = schema.get("anyOf") or schema.get("oneOf")
-        if not kinds and isinstance(schema.get("type"), list):
-            kinds = [{**schema, "type": kind} for kind in schema["type"]]
-        if kinds:
-            return " | ".join(map(self.rule, kinds))
-        match schema.get("type"):
-            case "string":
-                return f"{self._tag(self._quote)} {self._text(schema)}"
-            case "array":
-                return self._array(schema)
-            case "object":
-                return self._object(schema)
-            case "integer" | "number" | "boolean" | "null":
-                return json_rule(schema, self._lenient)
-        plain = ({"type": kind} for kind in ("string", "number", "boolean", "null"))
-        return " | ".join(map(self.rule, plain))
-
-    def _text(self, schema: Mapping[str, Any]) -> str:
-        """The rule of what follows the quote that opens a text."""
-        letters = letters_of(schema, self._lenient)
-        if letters == letters_of({}):
-            return "text_value"
-        name = f"text_{self._prefix}_{len(self.rules)}"
-        self.rules += text_rules(name, letters, self._quote, self._tag)
-        return name
-
-    def _array(self, schema: Mapping[str, Any]) -> str:
-        least, most = schema.get("minItems", 0), schema.get("maxItems")
-        if most == 0:
-            return '"[]"'
-        item = self.rule(schema.get("items", {}))
-        more = "" if most is None else most - 1
-        items = f'{item} ("," {item}){{{max(least - 1, 0)},{more}}}'
-        return f'"[" {items} "]"' if least else f'"[" ({items})? "]"'
-
-    def _reference(self, ref: str) -> str:
-        if ref not in self._named:
-            target = self._defs.get(ref.rpartition("/")[2], {})
-            self._named[ref] = f"{self._prefix}_{len(self.rules)}"
-            self.rule(target)
-        return self._named[ref]
-
-    def _object(self, schema: Mapping[str, Any]) -> str:
-        properties = schema.get("properties") or {}
-        if not properties:
-            extra = schema.get("additionalProperties", {})
-            if extra is False or "properties" in schema:
-                return '"{}"'
-            item = f'/[A-Za-z_][A-Za-z0-9_]*/ ":" {self.rule(extra)}'
-            return f'"{{" ({item} ("," {item})*)? "}}"'
-        return f'"{{" {self._keys(sorted(properties.items()), schema.get("required", ()), "")} "}}"'
-
-    def _keys(self, items: list[tuple[str, Any]], required: Container[str], comma: str) -> str:
-        """The keys in order, a comma before all but the first that is there."""
-        if not items:
-            return '""'
-        (name, schema), rest = items[0], items[1:]
-        key = f"{comma} {quoted(f'{name}:')} {self.rule(schema)}".strip()
-        here = f"{key} {self._keys(rest, required, quoted(','))}"
-        if name in required:
-            return here
-        if comma:  # what follows is the same with and without this key
-            return f"({key})? {self._keys(rest, required, comma)}"
-        return f"({here} | {self._keys(rest, required, comma)})"
-
-    def _literal(self, value: Any) -> str:
-        if isinstance(value, str):
-            quote = self._tag(self._quote)
-            return f"({quote} {quoted(value)} {quote})" if value else f"({quote} {quote})"
-        return quoted(json.dumps(value))
+    def quoted_text(self, value: str) -> str:
+        """See `Values.quoted_text`."""
+        quote = self._tag(self._quote)
+        return f"({quote} {quoted(value)} {quote})" if value else f"({quote} {quote})"
 
 
 class _Notation:

@@ -55,7 +55,10 @@ class Glm(Tagged):
     ) -> str:
         """See `ToolFormat.grammar`."""
         more = self.many("call", f"{_BREAK} {tag(self.opening)}")
-        rules = [f"calls: {more}", f"call: {any_of('call', len(tools))} {tag(self.closing)}"]
+        rules = [
+            f"calls: {more} {_BREAK}",
+            f"call: {any_of('call', len(tools))} {tag(self.closing)}",
+        ]
         return "\n".join([*rules, *self.call_rules(tools, tag, lenient)])
 
     def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:

@@ -42,7 +42,7 @@ class Hermes(ToolFormat):
     ) -> str:
         """See `ToolFormat.grammar`."""
         more = self.many("call", f'"\\n" {tag(self.opening)}')
-        rules = [f"calls: {more}"]
+        rules = [f'calls: {more} "\\n"?']  # some templates break the line before the turn ends
         rules.append(f'call: "\\n" {any_of("call", len(tools))} "\\n" {tag(self.closing)}')
         rules += [f'call_{i}: {head} arguments_{i} "}}"' for i, head in enumerate(heads(tools))]
         return "\n".join([*rules, *arguments_rules(tools, lenient)])

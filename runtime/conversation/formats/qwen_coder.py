@@ -58,7 +58,7 @@ class QwenCoder(Tagged):
         """See `ToolFormat.grammar`."""
         more = self.many("call", f'"\\n" {tag(self.opening)}')
         rules = [
-            f"calls: {more}",
+            f'calls: {more} "\\n"?',  # as Nemotron's template does before the turn ends
             f'call: "\\n" {any_of("call", len(tools))} "</function>\\n" {tag(self.closing)}',
         ]
         return "\n".join([*rules, *self.call_rules(tools, tag, lenient)])

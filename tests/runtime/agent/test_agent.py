@@ -386,3 +386,28 @@ def test_a_default_trace_has_its_own_file(
             assert path.parent.name == "traces"
     one.close()
     two.close()
+
+
+def test_options_of_the_template(scripted: MakeEngine) -> None:
+    """They reach the template and a fork, stand in the header, and one that it lacks is said."""
+    template = "{{ effort }}{{ messages[-1].content }}<|im_end|>"
+    options = {"effort": "high", "other": [1]}
+    agent = Agent(
+        scripted("Hi." + END), trace=False, chat_template=template, template_options=options
+    )
+    agent.run("Hello")
+    engine: Any = agent.engine
+
+    assert engine.tokenizer.decode(agent.session.tokens).startswith("highHello")
+    assert agent.conversation.notes == ["the chat template does not read other"]
+    assert agent.fork().config.options == agent.config.options == options
+    assert agent.trace.events[0].config["options"] == options  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    "options", [3, ["a"], {1: 2}, {"a b": 1}, {"a": object()}, {"a": float("nan")}, {"a": {1, 2}}]
+)
+def test_options_that_are_none(scripted: MakeEngine, options: Any) -> None:
+    """Anything but names with JSON values is refused before it reaches a template or a trace."""
+    with pytest.raises(SettingError, match="template_options must be names with JSON values"):
+        Agent(scripted(), trace=False, template_options=options)

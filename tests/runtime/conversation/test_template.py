@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import datetime
 from importlib.util import find_spec
 from itertools import product
@@ -14,6 +15,7 @@ from helpers.template_survey import (
     HEAD,
     OPTIONS,
     USER,
+    markers,
     reference,
     rendered,
     survey,
@@ -64,18 +66,40 @@ def test_renders_as_the_reference_does(name: str, conversation: str) -> None:
         assert got == reference(source, messages, schemas, options), (count, options)
 
 
+OURS = sorted((Path(__file__).parents[2] / "helpers" / "families").glob("*.jinja"))
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: path.stem)
+def test_our_templates_render_as_the_reference_does(path: Path) -> None:
+    """What the tests of families talk through is a template that transformers takes so too."""
+    pytest.importorskip("transformers", reason="the reference is transformers")
+    source = path.read_text(encoding="utf-8")
+    template = ChatTemplate(source, bos="<s>", eos="</s>")
+    for (name, messages), count in product(CONVERSATIONS.items(), (0, 2)):
+        schemas = [tool(f"tool_{i}") for i in range(count)] or None
+
+        got = rendered(template, messages, schemas, {})
+
+        assert got == reference(source, messages, schemas, {}), name
+
+
 COLLECTION = os.environ.get("TRIPLEPOINT_TEMPLATES", "")
 """A folder of published templates, such as models/templates of llama.cpp's source."""
 
 
 @pytest.mark.skipif(not COLLECTION, reason="TRIPLEPOINT_TEMPLATES names no folder of templates")
-def test_a_collection_of_templates(tokenizer: Tokenizer) -> None:
+def test_a_collection_of_templates(make_tokenizer: Callable[..., Tokenizer]) -> None:
     """Each is rendered as the reference renders it or refused with a reason, and none is told one
-    format and held to another. With ``-s`` it prints a row a template."""
+    format and held to another, with a vocabulary that has its tags as tokens. With ``-s`` it prints
+    a row a template."""
     pytest.importorskip("transformers", reason="the reference is transformers")
     paths = sorted(Path(COLLECTION).glob("*.jinja"))
     assert paths, f"there is no template in {COLLECTION}"
-    rows = [survey(p.name, p.read_text(encoding="utf-8"), tokenizer) for p in paths]
+    sources = {p.name: p.read_text(encoding="utf-8") for p in paths}
+    rows = [
+        survey(name, source, make_tokenizer(template=None, control=markers(source)))
+        for name, source in sources.items()
+    ]
     print("", HEAD, *rows, sep="\n")
 
     assert [row.name for row in rows if row.wrong or row.equal < row.of] == []

@@ -49,7 +49,7 @@ def ours(data: TokenizerData, path: Path) -> Tokenizer:
         writer.add("tokenizer.ggml.token_type", np.array(data.types, np.int32))
         if data.scores is not None:
             writer.add("tokenizer.ggml.scores", data.scores)
-        else:
+        if data.merges:
             writer.add("tokenizer.ggml.merges", data.merges)
         for key, value in data.others.items():
             writer.add(f"tokenizer.ggml.{key}", value)
@@ -76,6 +76,39 @@ def test_ids_of_byte_level_bpe(tmp_path: Path, name: str) -> None:
     assert (data.model, data.pre) == ("gpt2", name)
     for text in (*TEXTS, PROBE, "", " ", "\n\n a"):
         assert tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize(
+    ("arch", "pre"), [("llama", "llama-bpe"), ("lfm2moe", "lfm2"), ("deepseek2", "glm4")]
+)
+def test_families_that_cut_alike(tmp_path: Path, arch: str, pre: str) -> None:
+    """Of the same cuts the architecture's own name is taken: it says whether BOS comes first."""
+    save(tmp_path, byte_tokenizer(split_regex(LLAMA3), ignore_merges=True))
+
+    assert read_tokenizer(tmp_path, {}, SIZE, arch).pre == pre
+
+
+def test_ids_of_gemma4(tmp_path: Path) -> None:
+    """Letters are merged as the checkpoint merges them, runs of newlines included."""
+    theirs = Theirs(models.BPE(byte_fallback=True, unk_token="<unk>", fuse_unk=True))
+    theirs.normalizer = normalizers.Replace(" ", "▁")
+    theirs.pre_tokenizer = pre_tokenizers.Split("\n", "contiguous")
+    letters = sorted({*"".join(TEXTS).replace(" ", "▁")})
+    trainer = trainers.BpeTrainer(
+        vocab_size=SIZE + 300,
+        special_tokens=["<unk>", "<bos>", *(f"<0x{byte:02X}>" for byte in range(256))],
+        initial_alphabet=letters,
+        show_progress=False,
+    )
+    theirs.train_from_iterator([*TEXTS, "\n" * 5, "\n\n"] * 3, trainer)
+    theirs.add_special_tokens(["<bos>"])
+    save(tmp_path, theirs, {"bos_token": "<bos>"})
+    data = read_tokenizer(tmp_path, {}, SIZE + 400, "gemma4")
+    tokenizer = ours(data, tmp_path / "v.gguf")
+
+    assert (data.model, tokenizer.add_bos) == ("gemma4", True)
+    for text in (*TEXTS, PROBE, "", " ", "\n\n a\n\n\n\n\nb"):
+        assert tokenizer.encode(text) == theirs.encode(text, add_special_tokens=False).ids, text
 
 
 def test_usual_name(tmp_path: Path) -> None:

@@ -59,6 +59,22 @@ def phases(trace: Trace) -> list[PhaseEvent]:
     return trace.phases
 
 
+def test_a_turn_that_the_template_ends_otherwise(engine: Engine, folder: Path) -> None:
+    """Where a history ends a turn with another token than the model did, the same is fed again."""
+    template = (NANO.parent / "template.jinja").read_text(encoding="utf-8")
+    assert "<|im_end|>" in template
+    template = template.replace("<|im_end|>", "<|endoftext|>")
+    trace = record(engine, folder, "Hello.", "Hello.", chat_template=template)
+    report = verify(trace, engine)
+
+    decoded = [phase.token_ids[-1] for phase in phases(trace) if phase.phase == "decode"]
+    fed = [phase.token_ids[0] for phase in phases(trace) if phase.phase == "prefill"][1:]
+    tokens = engine.tokenizer.vocabulary.tokens
+    assert {tokens[token] for token in decoded} == {"<|im_end|>"}
+    assert {tokens[token] for token in fed} == {"<|endoftext|>"}
+    assert report.ok
+
+
 def test_a_conversation_gives_the_same_tokens(engine: Engine, folder: Path) -> None:
     """Two turns with tool calls verify, phase by phase, in one session."""
     trace = record(engine, folder, QUESTION, "What is on line 2 of notes.txt?")

@@ -29,7 +29,8 @@ EXPECTED = {
     "seed-coder": "I|'ll| don|'T| |1|2|3|4|5| a|_b| | x|\n\n| | y| camelCase| c|/d|/|\n",
 }
 EXPECTED["qwen35"] = EXPECTED["qwen2"]
-EXPECTED["smaug-bpe"] = EXPECTED["llama-bpe"]
+EXPECTED["smaug-bpe"] = EXPECTED["glm4"] = EXPECTED["llama-bpe"]
+EXPECTED["laguna"] = "I|'ll| don|'T| |1|2|3|4|5| a|_b| | x|\n\n| | y| camelCase| c|/d|/|\n"
 
 
 def pieces(name: str, text: str) -> list[str]:
@@ -89,3 +90,9 @@ def test_unknown_name() -> None:
         pre_tokenizer("klingon", FILE)
     with pytest.raises(UnsupportedModelError, match="no pre-tokenizer is named"):
         pre_tokenizer("", FILE)
+
+
+def test_laguna_cuts_lines_first() -> None:
+    """A line break is never taken with the symbol or the spaces before it."""
+    assert pieces("qwen2", "a: \n\n b{\n") == ["a", ":", " \n\n", " b", "{\n"]
+    assert pieces("laguna", "a: \n\n b{\n") == ["a", ":", " ", "\n\n", " b", "{", "\n"]

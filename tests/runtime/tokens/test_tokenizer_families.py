@@ -48,6 +48,8 @@ TEKKEN = (
     r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
     r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+GPT4O = TEKKEN.replace(r"\p{M}]+|", r"\p{M}]+" + CONTRACTIONS + "?|")
+GPT4O = GPT4O.replace(r"\p{M}]*|\p{N}|", r"\p{M}]*" + CONTRACTIONS + r"?|\p{N}{1,3}|")
 CASED = r"[\p{Lu}\p{Ll}\p{Lt}]"  # on these texts the same as the long list of the definition
 
 
@@ -83,7 +85,15 @@ FAMILIES: dict[str, list[Any]] = {
         byte_level(False),
     ],
     "llama-bpe": [*regex(LLAMA3), byte_level(False)],
+    "lfm2": [*regex(LLAMA3), byte_level(False)],
+    "glm4": [*regex(LLAMA3), byte_level(False)],
     "dbrx": [*regex(LLAMA3), byte_level(False)],
+    "laguna": [
+        Split(Regex(r"\n+"), "isolated"),
+        *regex(LLAMA3.replace("{1,3}", "")),
+        byte_level(False),
+    ],
+    "gpt-4o": [*regex(GPT4O), byte_level(False)],
     "tekken": [*regex(TEKKEN), byte_level(False)],
     "deepseek-llm": [
         *regex(r"[\r\n]", rf"\s?{CASED}+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$"),
@@ -98,6 +108,7 @@ FAMILIES: dict[str, list[Any]] = {
 REQUIRED = {
     *("qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm", "starcoder", "deepseek-llm"),
     *("deepseek-coder", "command-r", "falcon", "phi-2", "mpt", "refact", "tekken"),
+    *("gpt-4o", "glm4", "lfm2", "laguna"),
 }
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
+from helpers.format_checks import END, QUOTED, allowed, encode, same, take
+from helpers.format_checks import read as read_turn
 from pydantic import BaseModel, Field
 
 from triplepoint.runtime.conversation.formats import FALLBACK, FORMATS, format_for, format_of
 from triplepoint.runtime.conversation.formats.json_text import calls_in
 from triplepoint.runtime.conversation.formats.tagged import Tagged
-from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
+from triplepoint.runtime.conversation.grammar import CallGrammar
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
 from triplepoint.runtime.conversation.toolcalls import ToolCall, ToolFormat
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
@@ -23,7 +24,6 @@ from triplepoint.tools import ToolSet, tool
 
 MakeTokenizer = Callable[..., Tokenizer]
 TEMPLATES = Path(__file__).parents[5] / "shared" / "reference" / "templates"
-END = "<|im_end|>"
 
 
 class Point(BaseModel):
@@ -58,8 +58,6 @@ def many(
     return "ok"
 
 
-QUOTED = "<tool_call> [/INST] {] </parameter><parameter=y> </function>"
-"""Tags in an argument: letters, where the same tags around a call are tokens."""
 TOOLS = ToolSet([read_file, no_arguments, many])
 CALLS = [
     ToolCall("read_file", {"path": 'a b/é "x"\n', "start": -3, "end": None}),
@@ -98,41 +96,18 @@ def vocabulary(make_tokenizer: MakeTokenizer) -> Callable[[ToolFormat, bool], To
 Vocabulary = Callable[[ToolFormat, bool], Tokenizer]
 
 
-def allowed(constraint: TurnConstraint, n_vocab: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """The mask as one bool a token."""
-    mask = constraint.mask()
-    if mask is None:
-        return np.ones(n_vocab, np.bool_)
-    return np.unpackbits(mask.view(np.uint8), bitorder="little")[:n_vocab].astype(np.bool_)
-
-
-def encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of what a model writes."""
-    parts = re.split(f"({re.escape(QUOTED)})", text)
-    return tokenizer.encode_parts([(part, part != QUOTED) for part in parts])
-
-
-def take(constraint: TurnConstraint, tokenizer: Tokenizer, text: str) -> str | None:
-    """Feed a text as the model's; what of it is not allowed and what follows, or None."""
-    ids = encode(tokenizer, text)
-    for i, token in enumerate(ids):
-        if not allowed(constraint, tokenizer.n_vocab)[token]:
-            return tokenizer.decode(ids[i:], special=True)
-        constraint.advance(token)
-    return None
-
-
 def read(tokenizer: Tokenizer, form: ToolFormat, ids: list[int]) -> Reply:
-    """The turn as the agent reads it."""
-    reader = ReplyReader(tokenizer, form, tools=TOOLS.schemas())
-    for token in ids:
-        reader.push(token)
-    return reader.finish()
+    """The turn as the agent reads it, which has these tools."""
+    return read_turn(tokenizer, form, ids, TOOLS.schemas())
 
 
-def same(found: list[ToolCall], expected: list[ToolCall]) -> bool:
-    """Whether calls say the same, however they are written."""
-    return [call.key for call in found] == [call.key for call in expected]
+def spoken(form: ToolFormat, text: str, *, called: bool = False) -> str:
+    """How a text is written, as an answer or before a call."""
+    if form.headers is None:
+        return f"{text}\n" if called else text
+    if called:
+        return f"<|channel|>commentary<|message|>{text}<|end|><|start|>assistant"
+    return f"<|channel|>final<|message|>{text}"
 
 
 def turns(form: ToolFormat) -> list[tuple[str, str, list[ToolCall]]]:
@@ -141,7 +116,8 @@ def turns(form: ToolFormat) -> list[tuple[str, str, list[ToolCall]]]:
     if not form.single:
         made.append(("", form.render(CALLS), CALLS))
     if all(opening.place != "turn" for opening in form.openings):
-        made.append(("I look.", f"I look.\n{form.render(CALLS[:1])}", CALLS[:1]))
+        before = spoken(form, "I look.", called=True)
+        made.append(("I look.", before + form.render(CALLS[:1]), CALLS[:1]))
     return [(text, answer, calls) for answer, text, calls in made]
 
 
@@ -282,10 +258,11 @@ def test_text_stays_text(vocabulary: Vocabulary, form: ToolFormat, tags: bool) -
         'It says {"name": "x"} here.\n\n```json\n{\n  "name": "x",\n  "version": 1\n}\n```\n'
         "<tool call> [TOOL] functools {function} <a|b>"
     )
+    written = spoken(form, text) + END
     for tools in ([], TOOLS.schemas()):
         grammar = CallGrammar(tokenizer, tools, form)
-        assert take(grammar.constraint(), tokenizer, text + END) is None
-    reply = read(tokenizer, form, tokenizer.encode(text + END, special=True))
+        assert take(grammar.constraint(), tokenizer, written) is None
+    reply = read(tokenizer, form, tokenizer.encode(written, special=True))
     assert (reply.answer, reply.calls, reply.cut_call) == (text, [], None)
 
 
@@ -509,6 +486,9 @@ def test_a_template_names_its_format(name: str) -> None:
         ("[TOOL_CALLS]x[ARGS]{}", "mistral-args"),
         ("<start_function_call>", "functiongemma"),
         ("<|tool_call>call:", "gemma4"),
+        ("<|channel|>commentary to=functions.", "harmony"),
+        ("<|tool_call_start|>[", "lfm2"),
+        ("List of tools: [", "lfm2"),
         ("<|tool|>{{ tool }}<|/tool|>", "phi"),
         ("<|tool_call|>", "granite"),
         ("<|python_tag|>", "llama"),
@@ -521,12 +501,19 @@ def test_words_of_templates(text: str, name: str) -> None:
     assert found.name == name
 
 
+def test_a_tag_that_two_families_have() -> None:
+    """Kimi's templates end a call as LFM2's do, and begin it otherwise."""
+    assert format_of("<|tool_call_begin|>x<|tool_call_end|>") is None
+
+
 def test_a_vocabulary_names_the_format(make_tokenizer: MakeTokenizer) -> None:
     """Where the template says nothing, a token that opens calls does; else it is JSON. Of formats
     that share a token it is the one that needs no template to ask for it."""
-    for name in ("hermes", "mistral", "llama", "functiongemma", "minimax", "tool_calls"):
+    for name in ("hermes", "mistral", "llama", "functiongemma", "minimax", "tool_calls", "lfm2"):
         tokenizer = make_tokenizer((FORMATS[name].opening,), template=None)
         assert format_for("{{ messages }}", tokenizer).name == name
+    harmony = make_tokenizer((), template=None, control=FORMATS["harmony"].tags)
+    assert format_for("{{ messages }}", harmony).name == "harmony"
     assert format_for("{{ messages }}", make_tokenizer((), template=None)) is FALLBACK
 
 

@@ -1,0 +1,113 @@
+"""Harmony (gpt-oss): a turn is made of messages, each with a header that says what it is.
+
+<|channel|>analysis<|message|>I should look.<|end|><|start|>assistant
+<|channel|>commentary to=functions.read_file <|constrain|>json<|message|>{"path": "app.log"}<|call|>
+<|channel|>final<|message|>The disk is full.<|return|>
+
+There are no line breaks between them. The template opens the first message (`<|start|>assistant`).
+`analysis` is thinking; what stands in `commentary` without a recipient is said before a call. The
+template writes the recipient before the channel, which the model may do too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Mapping, Sequence
+from typing import Any
+
+from ..toolcalls import (
+    CallPrefix,
+    Headers,
+    Tag,
+    ToolCall,
+    ToolFormat,
+    any_of,
+    arguments_rules,
+    letters_of,
+    quoted,
+    read_json,
+)
+
+_CALL = re.compile(r"to=(?:functions\.)?([^\s<]+)[^{]*?<\|message\|>(.*)", re.DOTALL)
+_ANY = letters_of({})
+_CHANNELS = ("commentary", "analysis")
+
+
+class Harmony(ToolFormat):
+    """One call a turn: it ends the turn."""
+
+    name = "harmony"
+    openings = (
+        *(CallPrefix(f"<|channel|>{name} to=functions.", kept=True) for name in _CHANNELS),
+        CallPrefix(" to=functions.", kept=True),
+    )
+    headers = Headers(
+        start="<|start|>",
+        role="assistant",
+        channel="<|channel|>",
+        message="<|message|>",
+        end="<|end|>",
+        thinking="analysis",
+        recipient="to=",
+    )
+    inner = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>")
+    reserved = ("<|call|>", "<|return|>")
+    example = "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|><arguments>"
+    single = True
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`."""
+        return "to=functions." in template or "<|channel|>commentary" in template
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        channel, message = tag("<|channel|>"), tag("<|message|>")
+        kind = f'(" " {tag("<|constrain|>")}? "json")? {message}'
+        count = len(tools)
+        rules = [f"kept_{i}: {any_of('call', count)}" for i in range(len(_CHANNELS))]
+        rules.append(f"kept_{len(_CHANNELS)}: {any_of('aside', count)}")
+        channels = " | ".join(map(quoted, _CHANNELS))
+        for i, tool in enumerate(tools):
+            name = quoted(tool["function"]["name"])
+            rules.append(f"call_{i}: {name} {kind} arguments_{i}")
+            rules.append(f"aside_{i}: {name} {channel} ({channels}) {kind} arguments_{i}")
+        return "\n".join([*rules, *arguments_rules(tools, lenient)])
+
+    def turn(self, tag: Tag, *, calls: bool, answer: str) -> str:
+        """See `ToolFormat.turn`."""
+        channel, message, end = map(tag, ("<|channel|>", "<|message|>", "<|end|>"))
+        heads = {name: f"{channel} {quoted(name)}" for name in (*_CHANNELS, "final")}
+        before = " | ".join(f"{heads[name]} {message}" for name in _CHANNELS)
+        last = [f"{heads['final']} {message} {answer}"]
+        if calls:
+            starts = [*(heads[name] for name in _CHANNELS), ""]
+            last += [f'{head} " to=functions." kept_{i}' for i, head in enumerate(starts)]
+        rules = [
+            f'start: (({before}) said {tag("<|start|>")} "assistant")* ({" | ".join(last)})',
+            f"said: SAID? {end}" if end.startswith("<[") else f"said[lazy]: {_ANY} {end}",
+            f"SAID: {_ANY}",
+        ]
+        return "\n".join(rules)
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The call of a message, from its header on."""
+        match = _CALL.search(body)
+        if match is None:
+            raise ValueError(f"a tool call must be to=functions.NAME…, not {body[:60]!r}")
+        name, text = match.groups()
+        arguments = read_json(text)
+        if not isinstance(arguments, dict):
+            raise ValueError(f"{name}: the arguments must be a JSON object")
+        return [ToolCall(name, arguments, body.strip())]
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        texts = []
+        for call in calls:
+            head = self.example.partition("NAME")
+            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            texts.append(head[0] + call.name + head[2].replace("<arguments>", arguments))
+        return "<|call|><|start|>assistant".join(texts)

@@ -1,0 +1,201 @@
+"""LFM2: a list of calls as Python writes them.
+
+<|tool_call_start|>[read_file(path='app.log', start=2), list_dir()]<|tool_call_end|>
+
+Values are Python's; mappings are JSON, as the templates write them. These put a text between single
+quotes as it is, line breaks and all, so such a text is read too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ..toolcalls import (
+    CallPrefix,
+    Tag,
+    ToolCall,
+    ToolFormat,
+    any_of,
+    json_rule,
+    letters_of,
+    quoted,
+    strict,
+)
+from .values import Values
+
+_HEAD = re.compile(r"\s*([^\s()\[\],=]+)\(\s*")
+_KEY = re.compile(r"\s*([^\s()\[\],=]+)\s*=\s*")
+_WORD = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|\b(True|False|None)\b", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPES = {**dict(zip("nrtbfva0", "\n\r\t\b\f\v\a\0", strict=True)), "\n": ""}
+_ESCAPES |= {letter: letter for letter in "\\'\""}
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+
+
+class Lfm2(ToolFormat):
+    """All calls of a turn in one list."""
+
+    name = "lfm2"
+    openings = (CallPrefix("<|tool_call_start|>"),)
+    closing = "<|tool_call_end|>"
+    reserved = (
+        *("<|tool_list_start|>", "<|tool_list_end|>"),
+        *("<|tool_response_start|>", "<|tool_response_end|>"),
+    )
+    example = "<|tool_call_start|>[NAME(ARGUMENT='value')]<|tool_call_end|>"
+
+    def speaks(self, template: str) -> bool:
+        """See `ToolFormat.speaks`: some templates only list the tools."""
+        hints = (self.opening, "<|tool_list_start|>", "List of tools: [")
+        return any(hint in template for hint in hints)
+
+    def grammar(
+        self, tools: Sequence[Mapping[str, Any]], tag: Tag, lenient: Container[str] = ()
+    ) -> str:
+        """See `ToolFormat.grammar`."""
+        rules = [
+            f'calls: "[" {self.many("call", quoted(", "))} "]" {tag(self.closing)}',
+            f"call: {any_of('call', len(tools))}",
+            f"LITERAL: /{_TEXT}/",
+        ]
+        for i, tool in enumerate(tools):
+            function = tool["function"]
+            schema = strict(function.get("parameters") or {})
+            values = _Values(f"v{i}", schema, function["name"] in lenient)
+            arguments = values.keys(schema, "{}=".format)
+            rules += [f'call_{i}: {quoted(function["name"])} "(" {arguments} ")"', *values.rules]
+        return "\n".join(rules)
+
+    def parse(self, body: str, tools: Sequence[Mapping[str, Any]] = ()) -> list[ToolCall]:
+        """The calls of the list."""
+        text = body.strip()
+        if not (text.startswith("[") and text.endswith("]")):
+            raise ValueError(f"tool calls must be [name(argument=value)], not {text[:60]!r}")
+        text = _WORD.sub(_as_json, text[1:-1]).rstrip()
+        calls: list[ToolCall] = []
+        at = 0
+        while at < len(text) or not calls:
+            call, at = _call(text, at)
+            calls.append(call)
+            if text[at:].strip():
+                at = _expect(",", text, at)
+        return calls
+
+    def render(self, calls: Sequence[ToolCall]) -> str:
+        """See `ToolFormat.render`."""
+        texts = []
+        for call in calls:
+            arguments = (f"{key}={_literal(value)}" for key, value in call.arguments.items())
+            texts.append(f"{call.name}({', '.join(arguments)})")
+        return f"{self.opening}[{', '.join(texts)}]{self.closing}"
+
+
+_TEXT = r"'([^'\\]|\\(?s:.))*'|\"([^\"\\]|\\(?s:.))*\""
+_LETTERS = r"([^{}\\]|\\['\"\\nrt])"  # an escape of which each is one character
+
+
+class _Values(Values):
+    """Values as Python writes them; of objects also as JSON."""
+
+    comma, colon = ", ", ": "
+    free_key = "LITERAL"
+    words: ClassVar = {"boolean": ("True", "False", "true", "false"), "null": ("None", "null")}
+
+    def key(self, name: str) -> str:
+        """See `Values.key`."""
+        return f"{_literal(name)}: "
+
+    def ordered(self, properties: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+        """See `Values.ordered`: as the schema has them."""
+        return properties.items()
+
+    def object(self, schema: Mapping[str, Any]) -> str:
+        """See `Values.object`."""
+        known = {**schema, "$defs": self.defs} if self.defs else schema
+        return f"{json_rule(known, self.lenient)} | {super().object(schema)}"
+
+    def text(self, schema: Mapping[str, Any]) -> str:
+        """See `Values.text`."""
+        letters = letters_of(schema, self.lenient)
+        if letters == letters_of({}):
+            return "LITERAL"
+        name = f"LITERAL_{self.prefix}_{len(self.rules)}".upper()
+        if "pattern" in schema and not self.lenient:  # of the letters as they are
+            self.rules.append(f"{name}: {letters} & /[^'\"\\\\]*/")
+            return f'"\'" {name} "\'" | "\\"" {name} "\\""'
+        least, most = schema.get("minLength", 0), schema.get("maxLength", "")
+        bodies = (f"{quote}{_LETTERS.format(quote)}{{{least},{most}}}{quote}" for quote in "'\"")
+        self.rules.append(f"{name}: /{'|'.join(bodies)}/")
+        return name
+
+    def quoted_text(self, value: str) -> str:
+        """See `Values.quoted_text`."""
+        return f"({quoted(_literal(value))} | {quoted(json.dumps(value, ensure_ascii=False))})"
+
+    def literal(self, value: Any) -> str:
+        """See `Values.literal`."""
+        if isinstance(value, str):
+            return self.quoted_text(value)
+        return f"({quoted(_literal(value))} | {quoted(json.dumps(value))})"
+
+
+def _literal(value: Any) -> str:
+    """A value as Python writes it, mappings as JSON and line breaks as they are."""
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_literal, value))}]"
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _as_json(found: re.Match[str]) -> str:
+    """A text or a word of Python as JSON writes it."""
+    if found[3]:
+        return _PYTHON[found[3]]
+    text = found[1] if found[1] is not None else found[2]
+    text = _ESCAPE.sub(_unescaped, text)
+    # Two escapes may be the halves of one character; a half alone is none.
+    return json.dumps(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    number = found[1] or found[2] or found[3]
+    if number is None:
+        return _ESCAPES.get(found[4], found[0])
+    return chr(min(int(number, 16), 0x10FFFF))
+
+
+def _call(text: str, at: int) -> tuple[ToolCall, int]:
+    """The call at a place, and where it ends."""
+    head = _HEAD.match(text, at)
+    if head is None:
+        raise ValueError(f"a tool call must be name(argument=value), not {text[at:][:60]!r}")
+    arguments: dict[str, Any] = {}
+    begin, at = head.start(1), head.end()
+    decoder = json.JSONDecoder()
+    while not text.startswith(")", at):
+        if arguments:
+            at = _expect(",", text, at)
+        key = _KEY.match(text, at)
+        if key is None:
+            raise ValueError(f"{head[1]}: an argument has no name at {text[at:][:40]!r}")
+        try:
+            arguments[key[1]], at = decoder.raw_decode(text, key.end())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{head[1]}: the argument {key[1]} is no value: {error}") from None
+        at += len(text[at:]) - len(text[at:].lstrip())
+    return ToolCall(head[1], arguments, text[begin : at + 1]), at + 1
+
+
+def _expect(letter: str, text: str, at: int) -> int:
+    """What follows a letter, where it stands at a place."""
+    rest = text[at:].lstrip()
+    if not rest.startswith(letter):
+        raise ValueError(f"a tool call lacks {letter!r} at {rest[:40]!r}")
+    return len(text) - len(rest) + 1

@@ -1,0 +1,133 @@
+"""Grammar rules for the values that a schema allows, in notations that are not JSON."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any, ClassVar
+
+from ..toolcalls import json_rule, quoted
+
+
+class Values(ABC):
+    """The rules of the values of one schema.
+
+    Args:
+        prefix: of the rules' names.
+        schema: strict; what `$ref` refers to is in it.
+        lenient: leave out what no grammar can express.
+
+    Attributes:
+        rules: made so far.
+    """
+
+    comma, colon = ",", ":"
+    free_key = "/[A-Za-z_][A-Za-z0-9_]*/"
+    """A grammar's expression of a key that no schema names."""
+    words: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Of a type the ways to write its values; JSON's where it is not here."""
+
+    def __init__(self, prefix: str, schema: Mapping[str, Any], lenient: bool) -> None:
+        self.rules: list[str] = []
+        self.prefix, self.lenient = prefix, lenient
+        self.defs = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+        self._named: dict[str, str] = {}
+
+    @abstractmethod
+    def text(self, schema: Mapping[str, Any]) -> str:
+        """An expression of the texts that a schema allows, quotes included."""
+
+    @abstractmethod
+    def quoted_text(self, value: str) -> str:
+        """An expression of one text, quotes included."""
+
+    def key(self, name: str) -> str:
+        """How a key is written, what separates it from its value included."""
+        return f"{name}{self.colon}"
+
+    def ordered(self, properties: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
+        """Keys and schemas in the order in which they are written."""
+        return sorted(properties.items())
+
+    def rule(self, schema: Any) -> str:
+        """The name of a rule for the values that a schema allows."""
+        name = f"{self.prefix}_{len(self.rules)}"
+        self.rules.append("")  # its place: what it holds comes after it
+        self.rules[int(name.rpartition("_")[2])] = f"{name}: {self._expression(schema)}"
+        return name
+
+    def _expression(self, schema: Any) -> str:
+        schema = schema if isinstance(schema, Mapping) else {}
+        if "enum" in schema or "const" in schema:
+            return " | ".join(map(self.literal, schema.get("enum", [schema.get("const")])))
+        if "$ref" in schema:
+            return self._reference(schema["$ref"])
+        kinds = schema.get("anyOf") or schema.get("oneOf")
+        if not kinds and isinstance(schema.get("type"), list):
+            kinds = [{**schema, "type": kind} for kind in schema["type"]]
+        if kinds:
+            return " | ".join(map(self.rule, kinds))
+        match schema.get("type"):
+            case "string":
+                return self.text(schema)
+            case "array":
+                return self._array(schema)
+            case "object":
+                return self.object(schema)
+            case "boolean" | "null" as kind if kind in self.words:
+                return " | ".join(map(quoted, self.words[kind]))
+            case "integer" | "number" | "boolean" | "null":
+                return json_rule(schema, self.lenient)
+        plain = ({"type": kind} for kind in ("string", "number", "boolean", "null"))
+        return " | ".join(map(self.rule, plain))
+
+    def _array(self, schema: Mapping[str, Any]) -> str:
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        if most == 0:
+            return '"[]"'
+        item = self.rule(schema.get("items", {}))
+        more = "" if most is None else most - 1
+        items = f"{item} ({quoted(self.comma)} {item}){{{max(least - 1, 0)},{more}}}"
+        return f'"[" {items} "]"' if least else f'"[" ({items})? "]"'
+
+    def _reference(self, ref: str) -> str:
+        if ref not in self._named:
+            target = self.defs.get(ref.rpartition("/")[2], {})
+            self._named[ref] = f"{self.prefix}_{len(self.rules)}"
+            self.rule(target)
+        return self._named[ref]
+
+    def object(self, schema: Mapping[str, Any]) -> str:
+        """An expression of the objects that a schema allows."""
+        properties = schema.get("properties") or {}
+        if not properties:
+            extra = schema.get("additionalProperties", {})
+            if extra is False or "properties" in schema:
+                return '"{}"'
+            item = f"{self.free_key} {quoted(self.colon)} {self.rule(extra)}"
+            return f'"{{" ({item} ({quoted(self.comma)} {item})*)? "}}"'
+        return f'"{{" {self.keys(schema)} "}}"'
+
+    def keys(self, schema: Mapping[str, Any], key: Callable[[str], str] | None = None) -> str:
+        """An expression of the keys of an object and their values; `key` writes them."""
+        items = list(self.ordered(schema.get("properties") or {}))
+        named = [((key or self.key)(name), name, value) for name, value in items]
+        return self._keys(named, schema.get("required", ()), "")
+
+    def _keys(self, items: list[tuple[str, str, Any]], required: Container[str], comma: str) -> str:
+        """The keys in order, a comma before all but the first that is there."""
+        if not items:
+            return '""'
+        (written, name, schema), rest = items[0], items[1:]
+        key = f"{comma} {quoted(written)} {self.rule(schema)}".strip()
+        here = f"{key} {self._keys(rest, required, quoted(self.comma))}"
+        if name in required:
+            return here
+        if comma:  # what follows is the same with and without this key
+            return f"({key})? {self._keys(rest, required, comma)}"
+        return f"({here} | {self._keys(rest, required, comma)})"
+
+    def literal(self, value: Any) -> str:
+        """An expression of one value."""
+        return self.quoted_text(value) if isinstance(value, str) else quoted(json.dumps(value))

@@ -1,0 +1,89 @@
+"""What a template does with thoughts in a history, seen from conversations that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from secrets import token_hex
+from typing import Any
+
+from ...errors import TemplateError
+from ..tokens.segments import Marks
+from .messages import call_shown
+from .reasoning_tags import Thinking
+from .toolcalls import ToolCall
+
+_ASKED = {"role": "user", "content": "What-of-zyzzyva?"}
+_NEXT = {"role": "user", "content": "And?"}
+_SAID = "It-is-zyzzyva."
+
+
+class ThoughtProbe:
+    """Shows a template conversations in which an assistant has thought.
+
+    A template that has a field for thoughts is asked by that, any other by tags in the text.
+
+    Args:
+        render: the template, with the tools and options of its conversation.
+        tags: around thoughts.
+        call: one that can be shown to the template.
+        calls: whether the template writes calls; None where it knows of no tools.
+    """
+
+    def __init__(
+        self,
+        render: Callable[[Sequence[Mapping[str, Any]]], str],
+        tags: Thinking,
+        call: ToolCall,
+        calls: bool | None,
+    ) -> None:
+        self._render, self._tags, self._calls = render, tags, calls
+        self._called = [call_shown(call, 1, Marks())]
+        self._result = {
+            "role": "tool",
+            "name": call.name,
+            "tool_call_id": call.id,
+            "content": "x",
+        }
+
+    @cached_property
+    def kept(self) -> dict[bool, bool]:
+        """Whether thoughts stay: by whether they are of a turn before the last question."""
+        shown = {old: self._shows_field(old) for old in (False, True)}
+        return shown if any(shown.values()) else {old: self._shows_tags(old) for old in shown}
+
+    def left(self) -> str:
+        """What stands in the place of a thought that is dropped from an old turn."""
+        said = {"role": "assistant", "content": _SAID, "reasoning_content": "x"}
+        try:
+            old, now = self._render([_ASKED, said, _NEXT]), self._render([_ASKED])
+        except TemplateError:
+            return ""
+        head = now.rpartition(_ASKED["content"])[2]
+        if self._tags.opened_by(head):
+            head = head[: head.rindex(self._tags.opening)]
+        before, found, _ = old.rpartition(_SAID)
+        before = before.rpartition(_ASKED["content"])[2]
+        return before[len(head) :] if found and before.startswith(head) else ""
+
+    def _shows_field(self, old: bool) -> bool:
+        word = token_hex(8)
+        said: dict[str, Any] = {"role": "assistant", "content": _SAID, "reasoning_content": word}
+        if not old:  # within a turn nothing but a call can follow
+            said |= {"content": "", "tool_calls": self._called}
+        try:
+            return word in self._render([_ASKED, said, _NEXT if old else self._result])
+        except TemplateError:
+            return False
+
+    def _shows_tags(self, old: bool) -> bool:
+        word, tags = token_hex(8), self._tags
+        text = f"{tags.opening}\n{word}\n{tags.closing}\n\n{_SAID}"
+        said: dict[str, Any] = {"role": "assistant", "content": text}
+        if not old and self._calls:
+            said["tool_calls"] = self._called
+        then = _NEXT if old or self._calls is None else self._result
+        try:
+            return word in self._render([_ASKED, said, then])
+        except TemplateError:
+            return True

@@ -1,0 +1,73 @@
+"""What `show` says of real files, from their headers alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from helpers.real_headers import HEADERS, Header, write_header
+
+from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.hub.model_info import read_model_info
+from triplepoint.runtime.models import ARCHITECTURES
+
+every = pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.name)
+LATER = {
+    "gpt-oss-20b": "weights in MXFP4 have no kernel",
+    "Granite-4.0-H-Tiny": "mixture of experts",
+}
+"""What a model may be refused for though its architecture is here, until that is built."""
+
+
+@every
+def test_a_real_header(tmp_path: Path, header: Header) -> None:
+    """A model whose architecture is here runs; any other is refused by its architecture's name, and
+    for nothing else that it needs but what is known to be missing."""
+    path = tmp_path / "model.gguf"
+    write_header(path, header)
+
+    facts = read_model_info(path)
+
+    later = LATER.get(header.name)
+    refused = [p for p in facts.problems if later is None or later not in p]
+    assert (facts.name, facts.architecture) == (header.name, header.architecture)
+    assert facts.layers == header.metadata["block_count"]
+    assert facts.template
+    if header.architecture in ARCHITECTURES:
+        assert refused == []
+        assert facts.memory is not None or facts.problems
+    else:
+        (problem,) = refused
+        assert f"architecture '{header.architecture}' is not supported" in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("Qwen3.5-4B", 3.57),
+        ("Qwen3.5-35B-A3B", 33.6),
+        ("gemma-4-26B-A4B", 24.5),
+        ("gpt-oss-20b", 19.7),
+        ("LFM2-8B-A1B", 8.2),
+        ("GLM-4.7-Flash", 29.9),
+        ("NVIDIA-Nemotron-3-Nano-30B-A3B", 30.9),
+        ("Granite-4.0-H-Tiny", 6.8),
+        ("Granite-4.0-H-Micro", 2.98),
+        ("Laguna-XS.2", 33.0),
+    ],
+)
+def test_the_sizes_are_those_of_the_models(tmp_path: Path, name: str, billions: float) -> None:
+    """The tensors together have as many weights as the model does without its embeddings."""
+    header = next(header for header in HEADERS if header.name == name)
+    write_header(tmp_path / "model.gguf", header)
+    with GGUFFile.open(tmp_path / "model.gguf") as gguf:
+        count = sum(_product(info.shape) for info in gguf.tensors.values())
+
+    assert count / 1e9 == pytest.approx(billions, rel=0.02)
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
