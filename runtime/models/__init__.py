@@ -35,6 +35,8 @@ ARCHITECTURES = {
     "lfm2": "LFM2",
     "lfm2moe": "LFM2MoE",
     "granitehybrid": "GraniteHybrid",
+    "nemotron_h": "NemotronH",
+    "nemotron_h_moe": "NemotronHMoE",
 }
 """The class of each, in the module of its name: only that of the model at hand is imported."""
 

@@ -203,11 +203,10 @@ def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
             "mlp.down_proj.weight": (width, ffn),
         }
         shapes |= {f"model.layers.{n}.{part}": shape for part, shape in layer.items()}
-    shapes["model.embedding_norm.weight" if kind.startswith("lfm2") else f"{begin}norm.weight"] = (
-        width,
-    )
+    shapes[f"{begin}norm.weight"] = (width,)
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (VOCAB, width)
+    shapes = {hybrid.renamed(kind, part): shape for part, shape in shapes.items()}
 
     def values(part: str, shape: tuple[int, ...]) -> np.ndarray:
         if hybrid.is_hybrid(kind):
