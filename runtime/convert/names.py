@@ -66,7 +66,7 @@ def _to_rows(x: np.ndarray, width: int) -> np.ndarray:
 
 
 def _gate(x: np.ndarray, width: int) -> np.ndarray:
-    """The first half of what reads x: published as [in, out], saved by transformers as [out, in]."""
+    """The first half of what reads x: published as [in, out], saved again as [out, in]."""
     x = x.swapaxes(-1, -2) if x.shape[-2] == width else x
     return x[..., : x.shape[-2] // 2, :]
 

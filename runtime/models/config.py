@@ -78,7 +78,6 @@ FEATURES: dict[str, tuple[str, tuple[object, ...]]] = {
     "rope.dimension_sections": ("rotary sections", ()),
     "rope.dimension_count_swa": ("other rotary dims in sliding layers", ()),
     "rope.scaling.yarn_ext_factor": ("YaRN with a mix of its own", (-1.0, 1.0)),
-    "rope.scaling.yarn_attn_factor": ("YaRN with a magnitude of its own", (1.0,)),
     "rope.scaling.yarn_log_multiplier": ("YaRN with a log multiplier", (0.0,)),
 }
 

@@ -6,7 +6,7 @@ the file of them, and transformers, where it is installed, loads the same arrays
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -228,12 +228,14 @@ def write_model(
     without: Collection[str] = (),
     rounded_to: str = "f32",
     drop: str | None = None,
+    copies: Mapping[str, str] | None = None,
 ) -> None:
     """Write the model's GGUF file with matrices of the GGML type `kind`.
 
     `metadata` replaces values of the file and `without` leaves keys out, for files that are wrong
     in one way. `rounded_to`: the matrices have the values that they would have in this type.
-    `drop`: how names of tensors begin that are left out.
+    `drop`: how names of tensors begin that are left out; `copies`: further tensors, which are those
+    of other names once more.
     """
     weights = checkpoint(name, seed)
     mapping = map_checkpoint(config_of(name), list(weights))
@@ -252,6 +254,7 @@ def write_model(
             for t in mapping.tensors
             if drop is None or not t.name.startswith(drop)
         }
+        arrays |= {new: arrays[old] for new, old in (copies or {}).items()}
         plain = {t.name for t in mapping.tensors if t.is_vector}
         plain |= {tensor for tensor, array in arrays.items() if array.ndim == 1}
         plain |= {tensor for tensor in arrays if "ffn_gate_inp" in tensor}
