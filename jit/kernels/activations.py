@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ..simd import F32, I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i32, i64, kernel
-from .mathlib import gelu, round_to_int, sigmoid, tanh
+from .mathlib import gelu, round_to_int, sigmoid, softplus, tanh
 
 BLOCK = 32
 BLOCK_BYTES = 8 + BLOCK
@@ -132,6 +132,34 @@ def add_bias(k: Kernel, x: F32s, bias: F32s, x_stride: I64, padded: I64) -> None
 
 
 @kernel
+def gate_heads(
+    k: Kernel,
+    x: F32s,
+    gate: F32s,
+    x_stride: I64,
+    gate_stride: I64,
+    heads: I64,
+    *,
+    head_dim: int,
+    gates: int,
+) -> None:
+    """x = softplus(gate) * x; unit = (token, head), head fastest.
+
+    x [tokens, x_stride] has `heads` heads of `head_dim`, a multiple of 32. gate [tokens,
+    gate_stride] has `gates` values for a head: one, or one for each dim.
+    """
+    lanes = k.lanes
+    with k.units() as unit:
+        token, head = unit // heads, unit % heads
+        row = x.at(token * x_stride + head * head_dim)
+        own = gate.at(token * gate_stride + head * gates)
+        one = softplus(k, own.splat(0, lanes)) if gates == 1 else None
+        with k.range(0, head_dim, step=lanes) as i:
+            factor = softplus(k, own.load(i, lanes)) if one is None else one
+            row.store(i, row.load(i, lanes) * factor)
+
+
+@kernel
 def gelu_times(k: Kernel, x: F32s, y: F32s, x_stride: I64, y_stride: I64, padded: I64) -> None:
     """x = gelu(x) * y; unit = token. x [tokens, x_stride], y [tokens, y_stride]."""
     lanes = k.lanes
@@ -171,7 +199,7 @@ def soft_cap(k: Kernel, x: F32s, stride: I64, parts: I64, cap: F32) -> None:
 
 
 @kernel
-def gate_heads(
+def gate_by_queries(
     k: Kernel, x: F32s, gates: F32s, x_stride: I64, gate_stride: I64, *, heads: int, dim: int
 ) -> None:
     """x *= sigmoid(gate); unit = (row, head), head fastest.

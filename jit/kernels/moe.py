@@ -23,7 +23,7 @@ import numpy as np
 from ..simd import F32, I64, F32s, I8s, I32s, I64s, Kernel, Ptr, Value, f32, i32, i64, kernel
 from .gemm import Epilogue
 from .gemm_dispatch import tile_gemm
-from .mathlib import exp
+from .mathlib import exp, sigmoid
 from .panels import FORMATS
 
 NEVER = float("-inf")
@@ -108,7 +108,7 @@ def _likelihoods(k: Kernel, values: Ptr, room: int, gating: Gating) -> None:
     if gating == "sigmoid":
         with k.range(0, room, step=lanes, name="sigmoid") as at:
             x = values.load(at, lanes)
-            values.store(at, 1.0 / (exp(k, (0 - x).min(88.0)) + 1.0) + (x - x))
+            values.store(at, sigmoid(k, x))
         return
     largest, _ = _largest(k, values, room)
     most, total = largest.splat(lanes), k.var(k.zeros(f32, lanes))

@@ -72,7 +72,7 @@ def rope_store(
     With `temperature` a query is multiplied by temperatures[position], too. With `norm_values`
     values are normed without weights. Without `store` there are queries only: keys and values are
     those of another layer. `gated`: behind each head's query stand as many values that gate what
-    attention makes of it (`activations.gate_heads`).
+    attention makes of it (`activations.gate_by_queries`).
     """
     heads = kv_heads * group
     q_step = 2 * head_dim if gated else head_dim

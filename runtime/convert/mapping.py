@@ -37,7 +37,7 @@ class MappedTensor:
         sources: in the checkpoint; several are stacked (experts); none for a constant.
         heads: if not 0, the rows of so many heads are rearranged: see `adjacent_pairs`.
         plus_one: whether 1 is added (weights of Gemma's norms are stored as what differs from 1).
-        view: what of its source it is, if not all.
+        view: what of its source it is, if not all, with `width`, that of the model's x.
         change: what else is done to its values; see `recurrent.py`.
         constant: float32 values that come from the configuration.
     """
@@ -48,6 +48,7 @@ class MappedTensor:
     plus_one: bool = False
     constant: np.ndarray | None = None
     view: View | None = None
+    width: int = 0
     change: Change | None = None
 
     @property
@@ -67,7 +68,7 @@ class MappedTensor:
             return self.constant.shape
         one = tuple(int(n) for n in sources[0])
         if self.view:
-            one = self.view(np.broadcast_to(np.int8(0), one)).shape
+            one = self.view(np.broadcast_to(np.int8(0), one), self.width).shape
         if self.change is not None:
             one = self.change.shape(one)
         return (len(sources), *one) if self._stacked else one
@@ -84,7 +85,7 @@ class MappedTensor:
             return np.stack(arrays)
         (array,) = arrays
         if self.view:
-            return np.ascontiguousarray(self.view(array))
+            return np.ascontiguousarray(self.view(array, self.width))
         if self.heads:
             return adjacent_pairs(array, self.heads)
         if self.change is not None:
@@ -177,7 +178,9 @@ def _tensor(
     adds = settings.architecture in ("gemma2", "gemma3") or settings.delta is not None
     plus_one = adds and place.endswith("norm.weight") and not place.endswith("ssm_norm.weight")
     change = change_of(place, settings)
-    return MappedTensor(place, ordered, heads, plus_one, view=view, change=change)
+    return MappedTensor(
+        place, ordered, heads, plus_one, view=view, change=change, width=settings.width
+    )
 
 
 def _check_complete(have: set[str], settings: CheckpointSettings) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import UnsupportedModelError
 
-View = Callable[[np.ndarray], np.ndarray]
+View = Callable[[np.ndarray, int], np.ndarray]
 
 
 class Place(NamedTuple):
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
     Attributes:
         tensor: its name in the file; expert: which one's it is, where each has a tensor of its own.
-        view: what is taken of it; None: all.
+        view: what is taken of it, given the width of the model's x; None: all.
     """
 
     tensor: str
@@ -60,43 +60,50 @@ def places(name: str, architecture: str) -> list[Place]:
     )
 
 
-def _first_rows(x: np.ndarray) -> np.ndarray:
+def _to_rows(x: np.ndarray, width: int) -> np.ndarray:
+    """Matrices that are stored [in, out], as [out, in]."""
+    return x.swapaxes(-1, -2)
+
+
+def _gate(x: np.ndarray, width: int) -> np.ndarray:
+    """The first half of what reads x: published as [in, out], saved again as [out, in]."""
+    x = x.swapaxes(-1, -2) if x.shape[-2] == width else x
+    return x[..., : x.shape[-2] // 2, :]
+
+
+def _up(x: np.ndarray, width: int) -> np.ndarray:
+    x = x.swapaxes(-1, -2) if x.shape[-2] == width else x
+    return x[..., x.shape[-2] // 2 :, :]
+
+
+def _down(x: np.ndarray, width: int) -> np.ndarray:
+    return x.swapaxes(-1, -2) if x.shape[-1] == width else x
+
+
+def _even(x: np.ndarray, width: int) -> np.ndarray:
+    return x[..., ::2]
+
+
+def _odd(x: np.ndarray, width: int) -> np.ndarray:
+    return x[..., 1::2]
+
+
+def _even_rows(x: np.ndarray, width: int) -> np.ndarray:
+    """Every other output of matrices that are stored [in, out]."""
+    return x[..., ::2].swapaxes(-1, -2)
+
+
+def _odd_rows(x: np.ndarray, width: int) -> np.ndarray:
+    return x[..., 1::2].swapaxes(-1, -2)
+
+
+def _gate_rows(x: np.ndarray, width: int) -> np.ndarray:
     """The first half of the rows, of each expert where there are any."""
     return x[..., : x.shape[-2] // 2, :]
 
 
-def _last_rows(x: np.ndarray) -> np.ndarray:
+def _up_rows(x: np.ndarray, width: int) -> np.ndarray:
     return x[..., x.shape[-2] // 2 :, :]
-
-
-def _transposed(x: np.ndarray) -> np.ndarray:
-    return x.swapaxes(-1, -2)
-
-
-def _first_columns(x: np.ndarray) -> np.ndarray:
-    """The first half of the columns as rows."""
-    return x[..., : x.shape[-1] // 2].swapaxes(-1, -2)
-
-
-def _last_columns(x: np.ndarray) -> np.ndarray:
-    return x[..., x.shape[-1] // 2 :].swapaxes(-1, -2)
-
-
-def _even(x: np.ndarray) -> np.ndarray:
-    return x[..., ::2]
-
-
-def _odd(x: np.ndarray) -> np.ndarray:
-    return x[..., 1::2]
-
-
-def _even_columns(x: np.ndarray) -> np.ndarray:
-    """Every other column as rows."""
-    return x[..., ::2].swapaxes(-1, -2)
-
-
-def _odd_columns(x: np.ndarray) -> np.ndarray:
-    return x[..., 1::2].swapaxes(-1, -2)
 
 
 _OUTSIDE = {
@@ -208,6 +215,14 @@ _RENAMED = {
         "post_per_layer_input_norm": "post_norm",
     },
     "olmo2": _POST_NORMS,
+    "laguna": {
+        "self_attn.g_proj": "attn_gate",
+        **{
+            f"mlp.shared_expert{s}.{part}_proj": f"ffn_{part}_shexp"
+            for s in ("", "s")
+            for part in ("gate", "up", "down")
+        },
+    },
     "gpt-oss": {
         "post_attention_layernorm": "post_attention_norm",
         "mlp.router": "ffn_gate_inp",
@@ -219,8 +234,8 @@ _DELTA_NUMBERS = {
     "linear_attn.A_log": [Place("ssm_a")],
 }
 _FUSED = [
-    Place("ffn_gate_exps.weight", view=_first_rows),
-    Place("ffn_up_exps.weight", view=_last_rows),
+    Place("ffn_gate_exps.weight", view=_gate_rows),
+    Place("ffn_up_exps.weight", view=_up_rows),
 ]
 _FUSED_EXPERTS = {
     "mlp.experts.gate_up_proj": _FUSED,
@@ -252,8 +267,8 @@ _OWN: dict[str, dict[str, list[Place]]] = {
         "mamba.A_log": [Place("ssm_a")],
         "mamba.D": [Place("ssm_d")],
         "shared_mlp.input_linear.weight": [
-            Place("ffn_gate_shexp.weight", view=_first_rows),
-            Place("ffn_up_shexp.weight", view=_last_rows),
+            Place("ffn_gate_shexp.weight", view=_gate_rows),
+            Place("ffn_up_shexp.weight", view=_up_rows),
         ],
         "block_sparse_moe.input_linear.weight": _FUSED,
         "block_sparse_moe.experts.gate_up_proj": _FUSED,
@@ -262,23 +277,27 @@ _OWN: dict[str, dict[str, list[Place]]] = {
     },
     "qwen3vlmoe": {
         "mlp.experts.gate_up_proj": [
-            Place("ffn_gate_exps.weight", view=_first_columns),
-            Place("ffn_up_exps.weight", view=_last_columns),
+            Place("ffn_gate_exps.weight", view=_gate),
+            Place("ffn_up_exps.weight", view=_up),
         ],
-        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_transposed)],
+        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_down)],
     },
     "gpt-oss": {
         "self_attn.sinks": [Place("attn_sinks.weight")],
         "mlp.experts.gate_up_proj": [
-            Place("ffn_gate_exps.weight", view=_even_columns),
-            Place("ffn_up_exps.weight", view=_odd_columns),
+            Place("ffn_gate_exps.weight", view=_even_rows),
+            Place("ffn_up_exps.weight", view=_odd_rows),
         ],
         "mlp.experts.gate_up_proj_bias": [
             Place("ffn_gate_exps.bias", view=_even),
             Place("ffn_up_exps.bias", view=_odd),
         ],
-        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_transposed)],
+        "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_to_rows)],
         "mlp.experts.down_proj_bias": [Place("ffn_down_exps.bias")],
+    },
+    "laguna": {
+        "mlp.gate.e_score_correction_bias": [Place("exp_probs_b.bias")],
+        "mlp.experts.e_score_correction_bias": [Place("exp_probs_b.bias")],
     },
     "gemma4": {
         "layer_scalar": [Place("layer_output_scale.weight")],

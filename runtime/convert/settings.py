@@ -39,6 +39,7 @@ ARCHITECTURES = {  # `model_type` to `general.architecture`
     "olmo2": "olmo2",
     "olmo3": "olmo2",
     "gpt_oss": "gpt-oss",
+    "laguna": "laguna",
     "gemma4": "gemma4",
     "gemma4_text": "gemma4",
     "qwen3_5": "qwen35",
@@ -91,6 +92,7 @@ MIXTURES = (
     "qwen3moe",
     "qwen3vlmoe",
     "gpt-oss",
+    "laguna",
     "qwen35moe",
     "qwen3next",
 )  # whose layers all have experts
@@ -106,7 +108,8 @@ class CheckpointSettings:
     """What a configuration says, in GGUF's terms.
 
     Attributes:
-        heads, kv_heads, head_dim: attention's shape; rotated: dims of a head that are rotated.
+        width: of x; heads, kv_heads, head_dim: attention's shape; rotated: dims of a head that are
+            rotated.
         experts: of one layer, 0 in a dense model.
         rope: rotary settings of full attention: `rope_theta` and what scales it.
         kinds: of each layer, whose tensors are those of the first one of its kind; empty: one.
@@ -119,6 +122,7 @@ class CheckpointSettings:
 
     architecture: str
     layers: int
+    width: int
     heads: int
     kv_heads: int
     head_dim: int
@@ -167,6 +171,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
     s = CheckpointSettings(
         architecture=architecture,
         layers=_whole(c, "num_hidden_layers"),
+        width=width,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
@@ -325,6 +330,38 @@ def _add_gpt_oss(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m["gpt-oss.expert_feed_forward_length"] = _whole(c, "intermediate_size")
 
 
+def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    for key in ("moe_router_logit_softcapping", "moe_apply_router_weight_on_input"):
+        if c.get(key):
+            _refuse(c, key, c[key])
+    m, slides = s.metadata, [kind == "sliding_attention" for kind in c.get("layer_types") or []]
+    heads = c.get("num_attention_heads_per_layer") or [s.heads] * s.layers
+    m["laguna.attention.head_count"] = [int(n) for n in heads]
+    sparse = [kind != "dense" for kind in c.get("mlp_layer_types") or []]
+    sparse = sparse or [n > 0 for n in range(s.layers)]
+    dense = sparse.index(True) if True in sparse else s.layers
+    if not all(sparse[dense:]):
+        _refuse(c, "mlp_layer_types", c["mlp_layer_types"])
+    if any(slides):
+        near = rope_settings(c, "sliding_attention")
+        if near["rope_type"] != "default":
+            _refuse(c, "rope scaling of sliding attention", near["rope_type"])
+        m["laguna.attention.sliding_window"] = _whole(c, "sliding_window")
+        m["laguna.attention.sliding_window_pattern"] = slides
+        m["laguna.rope.freq_base_swa"] = float(near["rope_theta"])
+        rotated = s.head_dim * float(near.get("partial_rotary_factor", 1.0))
+        m["laguna.rope.dimension_count_swa"] = int(rotated)
+    m["laguna.leading_dense_block_count"] = dense
+    m["laguna.expert_count"], m["laguna.expert_gating_func"] = s.experts, 2
+    m["laguna.expert_used_count"] = _whole(c, "num_experts_per_tok")
+    m["laguna.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
+    shared = _whole(c, "shared_expert_intermediate_size")
+    m["laguna.expert_shared_feed_forward_length"] = shared
+    m["laguna.expert_weights_norm"] = True
+    m["laguna.expert_weights_scale"] = float(c.get("moe_routed_scaling_factor") or 1.0)
+    s.kinds = [str(n < dense) for n in range(s.layers)]
+
+
 def _slides(s: CheckpointSettings, c: dict[str, Any], period: int) -> list[bool]:
     """Which layers see a window; all but the last of `period`, if nothing is said."""
     if c.get("layer_types"):
@@ -454,4 +491,5 @@ _ADD = {
     "olmo2": _add_olmo2,
     "gpt-oss": _add_gpt_oss,
     "gemma4": _add_gemma4,
+    "laguna": _add_laguna,
 }

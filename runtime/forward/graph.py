@@ -290,6 +290,13 @@ class GraphBuilder:
         kernel = spec(activations.add_norm, scaled=True)
         self.tape.op(name, kernel, args, self.units_of_rows(x.width // width))
 
+    def gate_heads(self, x: Activation, gate: Activation, head_dim: int, name: str) -> None:
+        """x = softplus(gate) * x; of x's heads each has one gate, or one for each dim."""
+        heads = x.width // head_dim
+        args = [x.data, gate.data, x.stride, gate.stride, heads]
+        kernel = spec(activations.gate_heads, head_dim=head_dim, gates=gate.width // heads)
+        self.tape.op(name, kernel, args, self.units_of_rows(heads))
+
     def gelu_times(self, x: Activation, y: Activation, name: str) -> None:
         """x = gelu(x) * y."""
         args = [x.data, y.data, x.stride, y.stride, padded(x.width)]
@@ -376,7 +383,7 @@ class GraphBuilder:
         out = self.row("attention", h.heads * h.head_dim)
         self._attention(sizes, rule, [rotated, *cache], out, tiling, sinks)
         if gated:
-            kernel = spec(activations.gate_heads, heads=h.heads, dim=h.head_dim)
+            kernel = spec(activations.gate_by_queries, heads=h.heads, dim=h.head_dim)
             args = [out.data, q.data, out.stride, q.stride]
             self.tape.op("attention_gate", kernel, args, self.units_of_rows(h.heads))
         return out

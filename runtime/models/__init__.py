@@ -37,6 +37,7 @@ ARCHITECTURES = {
     "granitehybrid": "GraniteHybrid",
     "nemotron_h": "NemotronH",
     "nemotron_h_moe": "NemotronHMoE",
+    "laguna": "Laguna",
 }
 """The class of each, in the module of its name: only that of the model at hand is imported."""
 

@@ -58,6 +58,7 @@ class Attention:
         sinks: of the heads, if they have any.
         post_norm: weights of the norm of what is added, if there is one.
         gated: whether queries bring a gate of what becomes of them, head by head.
+        gate: matrix of gates of what the heads make, one a head or one a dim; see `gate_heads`.
     """
 
     norm: np.ndarray | None
@@ -72,13 +73,17 @@ class Attention:
     sinks: np.ndarray | None = None
     post_norm: np.ndarray | None = None
     gated: bool = False
+    gate: Matrix | None = None
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:
-        return (*self.qkv, self.o)
+        return (*self.qkv, self.o, *((self.gate,) if self.gate else ()))
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
-        q, k, v = self._project(g, enter(g, x, self.norm, eps, self.qkv, "attn_norm"))
+        readers = (*self.qkv, self.gate) if self.gate else self.qkv
+        h = enter(g, x, self.norm, eps, readers, "attn_norm")
+        gates = g.matmul(self.gate, h, "attn_gate", last=False) if self.gate else None
+        q, k, v = self._project(g, h)
         if self.row_norms and k:
             q = g.rmsnorm(q, self.row_norms[0], eps, "q_norm")
             k = g.rmsnorm(k, self.row_norms[1], eps, "k_norm")
@@ -89,6 +94,8 @@ class Attention:
             q, k, v, self.rule,
             norms=self.qk_norms, biases=self.biases, sinks=self.sinks, eps=eps, gated=self.gated,
         )  # fmt: skip
+        if gates:
+            g.gate_heads(a, gates, (self.rule.heads or g.heads).head_dim, "attn_gated")
         ready = g.quantize(a, [self.o], "attn_ready")
         leave(g, x, self.o, ready, "attn_output", self.post_norm, eps, "post_attention")
 

@@ -78,7 +78,6 @@ FEATURES: dict[str, tuple[str, tuple[object, ...]]] = {
     "rope.dimension_sections": ("rotary sections", ()),
     "rope.dimension_count_swa": ("other rotary dims in sliding layers", ()),
     "rope.scaling.yarn_ext_factor": ("YaRN with a mix of its own", (-1.0, 1.0)),
-    "rope.scaling.yarn_attn_factor": ("YaRN with a magnitude of its own", (1.0,)),
     "rope.scaling.yarn_log_multiplier": ("YaRN with a log multiplier", (0.0,)),
 }
 
@@ -162,15 +161,20 @@ def read_heads(
     return HeadShape(heads, kv_heads, head_dim)
 
 
-def windowed_layers(gguf: GGUFFile, a: str, layers: int, period: int) -> list[bool]:
-    """Which layers see a window only: all but the last of `period`, unless a key says otherwise."""
+def windowed_layers(
+    gguf: GGUFFile, a: str, layers: int, period: int, whole: int = -1
+) -> list[bool]:
+    """Which layers see a window only: all but one of `period`, unless a key says otherwise.
+
+    whole: which one, counted from the first of them, or from the last.
+    """
     key = f"{a}.attention.sliding_window_pattern"
     if isinstance(gguf.metadata.get(key), np.ndarray):
         found = gguf.numbers(key, layers)
         assert found is not None, key
         return [bool(n) for n in found[:layers]]
     period = gguf.integer(key, period, low=1)
-    return [(n + 1) % period != 0 for n in range(layers)]
+    return [(n - whole) % period != 0 for n in range(layers)]
 
 
 def read_config(gguf: GGUFFile, architecture: str) -> Config:

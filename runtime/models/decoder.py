@@ -42,7 +42,7 @@ class Decoder:
         gate: of the feed-forward half.
         last_norm: the tensor that norms what the output head gets.
         period: one layer of so many sees everything, and the others a window, unless a key says
-            otherwise; 0: windows are no matter of layers.
+            otherwise; 0: windows are no matter of layers. whole: which of so many it is.
         config, blocks: sizes and weights.
         rotations: ways of rotating that the layers' rules name by number.
         embedding_scale: what the embedding's rows are multiplied by.
@@ -58,6 +58,7 @@ class Decoder:
     gate: ClassVar[Literal["silu", "gelu"]] = "silu"
     last_norm: ClassVar[str] = "output_norm.weight"
     period: ClassVar[int] = 0
+    whole: ClassVar[int] = -1
     embedding_scale = 1.0
     cap = 0.0
 
@@ -118,7 +119,7 @@ class Decoder:
         layers = self.config.layers
         if not self.period:
             return [False] * layers
-        return windowed_layers(self.gguf, self.architecture, layers, self.period)
+        return windowed_layers(self.gguf, self.architecture, layers, self.period, self.whole)
 
     def load_ffn(self, name: Name, layer: int) -> Half:
         """Ask for one layer's feed-forward half; `name` makes a tensor's full name."""
@@ -158,6 +159,9 @@ class Decoder:
         else:
             parts = {"attn_q": rows, "attn_k": kv_rows, "attn_v": kv_rows}
         if rule.source is not None:
+            # Some files have them all the same.
+            unread = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
+            w.asked.update(name(part) for part in unread)
             del parts["attn_k"], parts["attn_v"]
         elif self.values_are_keys(layer):
             del parts["attn_v"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 _YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
-_MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+_MOE = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
 _GEMMA4: dict[str, Any] = {
     "model_type": "gemma4_text",
     "hidden_activation": "gelu_pytorch_tanh",
@@ -63,6 +64,31 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2,
         "rope_parameters": {**_YARN, "rope_theta": 150000.0, "truncate": False},
     },
+    "laguna": {
+        "model_type": "laguna",
+        "num_hidden_layers": 5,
+        "layer_types": _kinds("fsssf"),
+        "mlp_layer_types": ["dense", *["sparse"] * 4],
+        "num_attention_heads_per_layer": [4, 6, 6, 6, 4],
+        "head_dim": 64,
+        "sliding_window": 40,
+        **_MOE,
+        "shared_expert_intermediate_size": 96,
+        "moe_routed_scaling_factor": 2.5,
+        "rope_parameters": {
+            "full_attention": {
+                **_YARN,
+                "rope_theta": 50000.0,
+                "partial_rotary_factor": 0.5,
+                "beta_fast": 16.0,
+            },
+            "sliding_attention": {
+                "rope_type": "default",
+                "rope_theta": 10000.0,
+                "partial_rotary_factor": 1.0,
+            },
+        },
+    },
     "gemma4": {
         **_GEMMA4,
         "num_hidden_layers": 7,
@@ -118,6 +144,7 @@ def layer_shapes(c: dict[str, Any], n: int) -> dict[str, tuple[int, ...]]:
     shares = gemma and n >= c["num_hidden_layers"] - c.get("num_kv_shared_layers", 0)
     if gemma and full:
         dim, kv = c["global_head_dim"], c.get("num_global_key_value_heads", kv)
+    heads = c.get("num_attention_heads_per_layer", [heads] * 99)[n]
     if shares and c.get("use_double_wide_mlp"):
         ffn *= 2
     out: dict[str, tuple[int, ...]] = {}
@@ -145,6 +172,10 @@ def layer_shapes(c: dict[str, Any], n: int) -> dict[str, tuple[int, ...]]:
     out |= {f"{name}.weight": (width,) for name in norms}
     if kind == "gpt_oss":
         return out | _gpt_oss(c, heads)
+    if kind == "laguna":
+        out["self_attn.g_proj.weight"] = (heads, width)
+        if c["mlp_layer_types"][n] == "sparse":
+            return out | _laguna(c)
     if kind == "qwen3_vl_moe":
         experts, inner = c["num_experts"], c["moe_intermediate_size"]
         return out | {
@@ -169,6 +200,48 @@ def _gpt_oss(c: dict[str, Any], heads: int) -> dict[str, tuple[int, ...]]:
         "mlp.experts.down_proj": (experts, ffn, width),
         "mlp.experts.down_proj_bias": (experts, width),
     }
+
+
+def _laguna(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    width, experts, shared = (
+        c["hidden_size"],
+        c["num_experts"],
+        c["shared_expert_intermediate_size"],
+    )
+    out: dict[str, tuple[int, ...]] = {
+        "mlp.gate.weight": (experts, width),
+        "mlp.experts.e_score_correction_bias": (experts,),
+    }
+    places = {f"experts.{n}": c["moe_intermediate_size"] for n in range(experts)}
+    for place, inner in (places | {"shared_expert": shared}).items():
+        for part, shape in (
+            ("gate", (inner, width)),
+            ("up", (inner, width)),
+            ("down", (width, inner)),
+        ):
+            out[f"mlp.{place}.{part}_proj.weight"] = shape
+    return out
+
+
+def from_disk(state: dict[str, Any]) -> dict[str, Any]:
+    """Weights by their names on disk, experts one by one -> as transformers has them in memory."""
+    import torch
+
+    out: dict[str, Any] = {}
+    experts: dict[str, dict[int, Any]] = {}
+    for name, values in state.items():
+        found = re.fullmatch(r"(.*mlp\.experts)\.(\d+)\.(\w+)_proj\.weight", name)
+        if found:
+            experts.setdefault(f"{found[1]}.{found[3]}", {})[int(found[2])] = values
+            continue
+        name = name.replace("mlp.experts.e_score", "mlp.gate.e_score")
+        out[name.replace("mlp.shared_expert.", "mlp.shared_experts.")] = values
+    stacked = {name: torch.stack([each[n] for n in sorted(each)]) for name, each in experts.items()}
+    for name in [name for name in stacked if name.endswith(".gate")]:
+        stem = name.removesuffix(".gate")
+        out[f"{stem}.gate_up_proj"] = torch.cat([stacked[name], stacked[f"{stem}.up"]], dim=1)
+        out[f"{stem}.down_proj"] = stacked[f"{stem}.down"]
+    return out
 
 
 def _gemma4(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -6,7 +6,7 @@ the file of them, and transformers, where it is installed, loads the same arrays
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,11 @@ def config_of(name: str) -> dict[str, Any]:
         del config["head_dim"]
     if config["model_type"] in ("llama", "smollm3", "granite") and config["head_dim"] == 32:
         del config["head_dim"]  # it follows from the width; some published ones do not say it
-    if "rope_theta" in config.get("rope_parameters", {}) or "gemma4" in name or name == "olmo3":
+    if (
+        "rope_theta" in config.get("rope_parameters", {})
+        or "gemma4" in name
+        or name in ("olmo3", "laguna")
+    ):
         del config["rope_theta"]
     return tiny_families.nested(config) if config["model_type"].startswith("qwen3_vl") else config
 
@@ -233,12 +237,14 @@ def write_model(
     without: Collection[str] = (),
     rounded_to: str = "f32",
     drop: str | None = None,
+    copies: Mapping[str, str] | None = None,
 ) -> None:
     """Write the model's GGUF file with matrices of the GGML type `kind`.
 
     `metadata` replaces values of the file and `without` leaves keys out, for files that are wrong
     in one way. `rounded_to`: the matrices have the values that they would have in this type.
-    `drop`: how names of tensors begin that are left out.
+    `drop`: how names of tensors begin that are left out; `copies`: further tensors, which are those
+    of other names once more.
     """
     weights = checkpoint(name, seed)
     mapping = map_checkpoint(config_of(name), list(weights))
@@ -257,6 +263,7 @@ def write_model(
             for t in mapping.tensors
             if drop is None or not t.name.startswith(drop)
         }
+        arrays |= {new: arrays[old] for new, old in (copies or {}).items()}
         plain = {t.name for t in mapping.tensors if t.is_vector}
         plain |= {tensor for tensor, array in arrays.items() if array.ndim == 1}
         plain |= {tensor for tensor in arrays if "ffn_gate_inp" in tensor}
@@ -311,6 +318,8 @@ def torch_model(name: str, seed: int = 0) -> Any:
     if name == "qwen3vlmoe":  # on disk they are turned
         turned = [n for n in state if "mlp.experts." in n]
         state |= {n: state[n].transpose(1, 2).contiguous() for n in turned}
+    if name in tiny_families.CONFIGS:
+        state = tiny_families.from_disk(state)
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected, unexpected
     assert all(n == "lm_head.weight" or ".visual." in n for n in missing), missing

@@ -18,7 +18,9 @@ from triplepoint.jit.kernels.activations import (
     add_bias,
     add_norm,
     dequantize_reference,
+    gate_by_queries,
     gate_heads,
+    gelu_times,
     group_of,
     prepare,
     quantize_reference,
@@ -227,6 +229,35 @@ def test_add_bias(own: Runner, rng: np.random.Generator) -> None:
     assert np.array_equal(x[:, 128:], before[:, 128:])
 
 
+@pytest.mark.parametrize("gates", [1, 64])
+def test_gate_heads(own: Runner, rng: np.random.Generator, gates: int) -> None:
+    """Heads are multiplied by softplus of their gates, one for each or one for each dim."""
+    tokens, heads, dim = 3, 4, 64
+    x = rng.standard_normal((tokens, heads * dim)).astype(np.float32)
+    gate = (8 * rng.standard_normal((tokens, heads * gates + 7))).astype(np.float32)
+    gate[0, 0], gate[1, 0] = 80.0, -80.0
+    want = np.logaddexp(0, gate[:, : heads * gates].astype(np.float64))
+    want = x.reshape(tokens, heads, dim) * want.reshape(tokens, heads, -1)
+    kernel = spec(gate_heads, head_dim=dim, gates=gates)
+    own.call(kernel, [x, gate, heads * dim, gate.shape[1], heads], 0, tokens * heads)
+
+    assert_close(x.reshape(want.shape), want.astype(np.float32), "silu")
+
+
+def test_gelu_times(own: Runner, rng: np.random.Generator) -> None:
+    """gelu by tanh of one, times the other; NaN stays."""
+    x, y = ((3 * rng.standard_normal((2, 128))).astype(np.float32) for _ in range(2))
+    x[1, 3] = np.nan
+    wide = x.astype(np.float64)
+    inner = np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
+    want = (wide / 2 * (1 + np.tanh(inner)) * y).astype(np.float32)
+    own.call(spec(gelu_times), [x, y, 128, 128, 128], 0, 2)
+
+    finite = np.isfinite(want)
+    assert_close(x[finite], want[finite], "silu")
+    assert np.array_equal(np.isfinite(x), finite)
+
+
 def test_soft_cap(own: Runner, rng: np.random.Generator) -> None:
     """Values are bounded by the cap, row by row; what is not finite stays so."""
     x = (rng.standard_normal((2, 256)) * 60).astype(np.float32)
@@ -239,12 +270,12 @@ def test_soft_cap(own: Runner, rng: np.random.Generator) -> None:
     assert_close(x, want, "silu")
 
 
-def test_gate_heads(own: Runner, rng: np.random.Generator) -> None:
+def test_gate_by_queries(own: Runner, rng: np.random.Generator) -> None:
     """Each head's values times the sigmoid of its gate, which stands behind its queries."""
     x = rng.standard_normal((3, 2, 32)).astype(np.float32)
     gates = rng.standard_normal((3, 2, 2, 32)).astype(np.float32)
     want = x / (1 + np.exp(-gates[:, :, 1].astype(np.float64)))
-    kernel = spec(gate_heads, heads=2, dim=32)
+    kernel = spec(gate_by_queries, heads=2, dim=32)
     own.call(kernel, [x, gates, 64, 128], 0, 6)
 
     assert_close(x, want, "silu")
