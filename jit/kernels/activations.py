@@ -172,6 +172,18 @@ def gelu_times(k: Kernel, x: F32s, y: F32s, x_stride: I64, y_stride: I64, padded
 
 
 @kernel
+def square(k: Kernel, x: F32s, x_stride: I64, padded: I64) -> None:
+    """x = relu(x)^2; unit = row. x [rows, x_stride]."""
+    lanes = k.lanes
+    with k.units("row") as unit:
+        row = x.at(unit * x_stride)
+        with k.range(0, padded, step=lanes) as i:
+            value = row.load(i, lanes)
+            above = value.max(0.0) + (value - value)  # a maximum would hide what is not finite
+            row.store(i, above * above)
+
+
+@kernel
 def soft_cap(k: Kernel, x: F32s, stride: I64, parts: I64, cap: F32) -> None:
     """x = cap tanh(x / cap); unit = (row, part): `parts` equal parts of `stride` values a row.
 

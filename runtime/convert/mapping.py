@@ -177,10 +177,10 @@ def _tensor(
         heads = {"attn_q": settings.heads, "attn_k": settings.kv_heads}.get(part, 0)
     adds = settings.architecture in ("gemma2", "gemma3") or settings.delta is not None
     plus_one = adds and place.endswith("norm.weight") and not place.endswith("ssm_norm.weight")
+    change = change_of(place, settings)
     return MappedTensor(
-        place, ordered, heads, plus_one, view=view, width=settings.width,
-        change=change_of(place, settings),
-    )  # fmt: skip
+        place, ordered, heads, plus_one, view=view, change=change, width=settings.width
+    )
 
 
 def _check_complete(have: set[str], settings: CheckpointSettings) -> None:

@@ -60,22 +60,13 @@ def places(name: str, architecture: str) -> list[Place]:
     )
 
 
-def _first_rows(x: np.ndarray, width: int) -> np.ndarray:
-    """The first half of the rows, of each expert where there are any."""
-    return x[..., : x.shape[-2] // 2, :]
-
-
-def _last_rows(x: np.ndarray, width: int) -> np.ndarray:
-    return x[..., x.shape[-2] // 2 :, :]
-
-
 def _to_rows(x: np.ndarray, width: int) -> np.ndarray:
     """Matrices that are stored [in, out], as [out, in]."""
     return x.swapaxes(-1, -2)
 
 
 def _gate(x: np.ndarray, width: int) -> np.ndarray:
-    """The first half of what reads x: published as [in, out], by transformers as [out, in]."""
+    """The first half of what reads x: published as [in, out], saved again as [out, in]."""
     x = x.swapaxes(-1, -2) if x.shape[-2] == width else x
     return x[..., : x.shape[-2] // 2, :]
 
@@ -106,10 +97,21 @@ def _odd_rows(x: np.ndarray, width: int) -> np.ndarray:
     return x[..., 1::2].swapaxes(-1, -2)
 
 
+def _gate_rows(x: np.ndarray, width: int) -> np.ndarray:
+    """The first half of the rows, of each expert where there are any."""
+    return x[..., : x.shape[-2] // 2, :]
+
+
+def _up_rows(x: np.ndarray, width: int) -> np.ndarray:
+    return x[..., x.shape[-2] // 2 :, :]
+
+
 _OUTSIDE = {
     "embed_tokens.weight": "token_embd.weight",
     "norm.weight": "output_norm.weight",
     "embedding_norm.weight": "token_embd_norm.weight",
+    "embeddings.weight": "token_embd.weight",
+    "norm_f.weight": "output_norm.weight",
     "lm_head.weight": "output.weight",
     "embed_tokens_per_layer.weight": "per_layer_token_embd.weight",
     "per_layer_model_projection.weight": "per_layer_model_proj.weight",
@@ -167,7 +169,25 @@ _LFM2 = {
     "self_attn.out_proj": "attn_output",
     "feed_forward.gate": "ffn_gate_inp",
 }
+_NEMOTRON = {
+    "norm": "attn_norm",
+    "mixer.in_proj": "ssm_in",
+    "mixer.conv1d": "ssm_conv1d",
+    "mixer.norm": "ssm_norm",
+    "mixer.out_proj": "ssm_out",
+    "mixer.q_proj": "attn_q",
+    "mixer.k_proj": "attn_k",
+    "mixer.v_proj": "attn_v",
+    "mixer.o_proj": "attn_output",
+    "mixer.up_proj": "ffn_up",
+    "mixer.down_proj": "ffn_down",
+    "mixer.gate": "ffn_gate_inp",
+    "mixer.shared_experts.up_proj": "ffn_up_shexp",
+    "mixer.shared_experts.down_proj": "ffn_down_shexp",
+}
 _RENAMED = {
+    "nemotron_h": _NEMOTRON,
+    "nemotron_h_moe": _NEMOTRON,
     "qwen35": _DELTA,
     "qwen35moe": _DELTA | _SHARED,
     "qwen3next": _DELTA | _SHARED | {"linear_attn.in_proj_ba": "ssm_ba"},
@@ -214,14 +234,24 @@ _DELTA_NUMBERS = {
     "linear_attn.A_log": [Place("ssm_a")],
 }
 _FUSED = [
-    Place("ffn_gate_exps.weight", view=_first_rows),
-    Place("ffn_up_exps.weight", view=_last_rows),
+    Place("ffn_gate_exps.weight", view=_gate_rows),
+    Place("ffn_up_exps.weight", view=_up_rows),
 ]
 _FUSED_EXPERTS = {
     "mlp.experts.gate_up_proj": _FUSED,
     "mlp.experts.down_proj": [Place("ffn_down_exps.weight")],
 }
+_NEMOTRON_NUMBERS = {
+    "mixer.dt_bias": [Place("ssm_dt.bias")],
+    "mixer.A_log": [Place("ssm_a")],
+    "mixer.D": [Place("ssm_d")],
+    "mixer.gate.e_score_correction_bias": [Place("exp_probs_b.bias")],
+    "mixer.experts.up_proj": [Place("ffn_up_exps.weight")],
+    "mixer.experts.down_proj": [Place("ffn_down_exps.weight")],
+}
 _OWN: dict[str, dict[str, list[Place]]] = {
+    "nemotron_h": _NEMOTRON_NUMBERS,
+    "nemotron_h_moe": _NEMOTRON_NUMBERS,
     "qwen35": _DELTA_NUMBERS,
     "qwen35moe": _DELTA_NUMBERS | _FUSED_EXPERTS,
     "qwen3next": _DELTA_NUMBERS
@@ -237,8 +267,8 @@ _OWN: dict[str, dict[str, list[Place]]] = {
         "mamba.A_log": [Place("ssm_a")],
         "mamba.D": [Place("ssm_d")],
         "shared_mlp.input_linear.weight": [
-            Place("ffn_gate_shexp.weight", view=_first_rows),
-            Place("ffn_up_shexp.weight", view=_last_rows),
+            Place("ffn_gate_shexp.weight", view=_gate_rows),
+            Place("ffn_up_shexp.weight", view=_up_rows),
         ],
         "block_sparse_moe.input_linear.weight": _FUSED,
         "block_sparse_moe.experts.gate_up_proj": _FUSED,
@@ -281,8 +311,10 @@ _EXPERT = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": 
 _EXPERT |= {"w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps"}
 
 _LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)")
-_EXPERT_NAME = re.compile(r"(?:mlp|feed_forward)\.experts\.(\d+)\.(\w+)")
-_PREFIX = re.compile(r"^(language_model\.model\.|model\.language_model\.|language_model\.|model\.)")
+_EXPERT_NAME = re.compile(r"(?:mlp|feed_forward|mixer)\.experts\.(\d+)\.(\w+)")
+_PREFIX = re.compile(
+    r"^(language_model\.model\.|model\.language_model\.|language_model\.|model\.|backbone\.)"
+)
 _IGNORED = re.compile(
     r"(^|\.)(vision_tower|vision_model|visual|audio_tower|embed_vision|embed_audio"
     r"|multi_modal_projector|mtp)\.|\.inv_freq$"

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
-from ...errors import ModelError, UnsupportedModelError
+from ...errors import UnsupportedModelError
+from . import recurrent_settings as recurrent
+from .fields import refuse as _refuse
+from .fields import whole as _whole
 from .rope import rope_settings
 
 Value = bool | int | float | str | list[bool] | list[int]
@@ -45,6 +48,7 @@ ARCHITECTURES = {  # `model_type` to `general.architecture`
     "qwen3_5_moe_text": "qwen35moe",
     "qwen3_next": "qwen3next",
     "lfm2_moe": "lfm2moe",
+    "nemotron_h": "nemotron_h",
     "lfm2": "lfm2",
     "granitemoehybrid": "granitehybrid",
 }
@@ -93,9 +97,7 @@ MIXTURES = (
     "qwen3next",
 )  # whose layers all have experts
 # Of a head's dims, those that are rotated where a configuration says nothing.
-_PARTIAL: dict[str, float] = dict.fromkeys(("qwen35", "qwen35moe", "qwen3next"), 0.25)
-FULL_ATTENTION_INTERVAL = 4
-SIGMOID = 2  # of `expert_gating_func`
+_PARTIAL: dict[str, float] = {"qwen35": 0.25, "qwen35moe": 0.25, "qwen3next": 0.25}
 SMOLLM3_NO_ROPE = 4  # every fourth layer has none; llama.cpp's files have no key for it
 GEMMA_PERIOD = {"gemma2": 2, "gemma3": 6}  # one layer of so many sees everything, without a key
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # the one size with another attention scale
@@ -152,6 +154,8 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         raise UnsupportedModelError(f"model type {kind!r} is not supported; supported: {known}")
     architecture = ARCHITECTURES[kind]
     c = dict(config)
+    if architecture == "nemotron_h":
+        architecture, c = recurrent.nemotron_blocks(c)
     if isinstance(config.get("text_config"), dict):  # a model that sees, too
         c |= config["text_config"]
     c.setdefault("num_experts", c.get("num_local_experts"))  # as transformers 5 names it
@@ -182,7 +186,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         f"{a}.block_count": s.layers,
         f"{a}.context_length": _whole(c, "max_position_embeddings"),
         f"{a}.embedding_length": width,
-        f"{a}.feed_forward_length": _FFN.get(a, _whole_ffn)(c),
+        f"{a}.feed_forward_length": recurrent.ffn_of(a, c),
         f"{a}.attention.head_count": heads,
         f"{a}.attention.head_count_kv": kv_heads,
         f"{a}.attention.key_length": head_dim,
@@ -200,49 +204,11 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
 
 
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(ARCHITECTURES.values(), ("silu", "swish")),
+    **dict.fromkeys((*ARCHITECTURES.values(), "nemotron_h_moe"), ("silu", "swish")),
     "gemma2": ("gelu_pytorch_tanh",),
     "gemma3": ("gelu_pytorch_tanh",),
     "gemma4": ("gelu_pytorch_tanh",),
 }
-
-
-def _whole(c: dict[str, Any], key: str) -> int:
-    value = c.get(key)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ModelError(f"config.json: {key} must be a whole number above 0, is {value!r}")
-    return value
-
-
-def _whole_ffn(c: dict[str, Any]) -> int:
-    return _whole(c, "intermediate_size")
-
-
-def _lfm2_ffn(c: dict[str, Any]) -> int:
-    """Its width as the model is built: two thirds, and rounded up, unless that is switched off."""
-    width = int(c.get("block_ff_dim") or _whole(c, "intermediate_size"))
-    if not c.get("block_auto_adjust_ff_dim", True):
-        return width
-    width, multiple = int(2 * width / 3), int(c.get("block_multiple_of") or 256)
-    if c.get("block_ffn_dim_multiplier") is None:
-        return width
-    return -(-int(c["block_ffn_dim_multiplier"] * width) // multiple) * multiple
-
-
-def _granite_ffn(c: dict[str, Any]) -> int:
-    return _whole(c, "intermediate_size" if c.get("num_experts") else "shared_intermediate_size")
-
-
-def _expert_ffn(c: dict[str, Any]) -> int:
-    return int(c.get("intermediate_size") or _whole(c, "moe_intermediate_size"))
-
-
-_FFN = {"lfm2": _lfm2_ffn, "granitehybrid": _granite_ffn, "qwen35moe": _expert_ffn}
-
-
-def _refuse(c: dict[str, Any], what: str, value: object) -> NoReturn:
-    raise UnsupportedModelError(f"config.json of a {c['model_type']}: {what} = {value!r} is not "
-                                f"supported")  # fmt: skip
 
 
 # --- rotary positions
@@ -492,65 +458,6 @@ def _add_phi3(s: CheckpointSettings, c: dict[str, Any]) -> None:
         s.metadata["phi3.rope.scaling.attn_factor"] = float(given or factor)
 
 
-def _kv_heads_by_layer(s: CheckpointSettings) -> list[int]:
-    """KV heads of each layer; 0: it does not attend."""
-    return [s.kv_heads if kind in ("full_attention", "attention") else 0 for kind in s.kinds]
-
-
-def _add_lfm2(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    attending = c.get("full_attn_idxs")
-    attending = range(s.layers) if attending is None else attending
-    usual = ["full_attention" if n in attending else "conv" for n in range(s.layers)]
-    s.kinds = list(c.get("layer_types") or usual)
-    a, m = s.architecture, s.metadata
-    m[f"{a}.attention.head_count_kv"] = _kv_heads_by_layer(s)
-    m[f"{a}.shortconv.l_cache"] = int(c.get("conv_L_cache") or 3)
-    if c.get("conv_bias"):
-        _refuse(c, "conv_bias", True)
-    if a == "lfm2":
-        return
-    if not c.get("norm_topk_prob", True):
-        _refuse(c, "norm_topk_prob", False)
-    _add_experts(s, c, "moe_intermediate_size")
-    dense = int(c.get("num_dense_layers", 2))
-    m[f"{a}.leading_dense_block_count"] = dense
-    m[f"{a}.expert_gating_func"] = SIGMOID
-    m[f"{a}.expert_weights_scale"] = float(c.get("routed_scaling_factor") or 1.0)
-    s.kinds = [f"{kind}, {'dense' if n < dense else 'sparse'}" for n, kind in enumerate(s.kinds)]
-
-
-def _add_experts(s: CheckpointSettings, c: dict[str, Any], width: str, shared: str = "") -> None:
-    """How many experts there are, and how wide; width, shared: keys of the configuration."""
-    a, m = s.architecture, s.metadata
-    s.experts = _whole(c, "num_experts")
-    m[f"{a}.expert_count"] = s.experts
-    m[f"{a}.expert_used_count"] = _whole(c, "num_experts_per_tok")
-    m[f"{a}.expert_feed_forward_length"] = _whole(c, width)
-    if shared:
-        m[f"{a}.expert_shared_feed_forward_length"] = _whole(c, shared)
-
-
-def _add_granitehybrid(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    _add_granite(s, c)
-    a, m = s.architecture, s.metadata
-    if c.get("num_experts"):
-        _add_experts(s, c, "intermediate_size", "shared_intermediate_size")
-    if c.get("mamba_proj_bias") or c.get("attention_bias") or not c.get("mamba_conv_bias", True):
-        _refuse(c, "biases", "other than of the convolution")
-    low, high = c.get("time_step_limit") or (0.0, math.inf)
-    if low > 0.0 or high < math.inf:  # no engine of these files has bounds
-        _refuse(c, "time_step_limit", c["time_step_limit"])
-    s.kinds = list(c.get("layer_types") or c["layers_block_type"])
-    s.groups, heads = int(c.get("mamba_n_groups") or 1), _whole(c, "mamba_n_heads")
-    m[f"{a}.attention.head_count_kv"] = _kv_heads_by_layer(s)
-    m[f"{a}.rope.scaling.finetuned"] = c.get("position_embedding_type") == "rope"
-    m[f"{a}.ssm.conv_kernel"] = int(c.get("mamba_d_conv") or 4)
-    m[f"{a}.ssm.state_size"] = _whole(c, "mamba_d_state")
-    m[f"{a}.ssm.group_count"] = s.groups
-    m[f"{a}.ssm.time_step_rank"] = heads
-    m[f"{a}.ssm.inner_size"] = int(c.get("mamba_expand") or 2) * _whole(c, "hidden_size")
-
-
 def _add_granite(s: CheckpointSettings, c: dict[str, Any]) -> None:
     for key, name in {
         "attention_multiplier": "attention.scale",
@@ -561,44 +468,13 @@ def _add_granite(s: CheckpointSettings, c: dict[str, Any]) -> None:
         s.metadata[f"{s.architecture}.{name}"] = float(c.get(key) or 1.0)
 
 
-def _add_qwen35(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """Sizes of the gated delta rule, and which layers attend."""
-    a, m = s.architecture, s.metadata
-    keys, values = _whole(c, "linear_num_key_heads"), _whole(c, "linear_num_value_heads")
-    key_dim, value_dim = _whole(c, "linear_key_head_dim"), _whole(c, "linear_value_head_dim")
-    s.delta = keys, values, key_dim, value_dim
-    m[f"{a}.ssm.conv_kernel"] = _whole(c, "linear_conv_kernel_dim")
-    m[f"{a}.ssm.state_size"] = key_dim
-    m[f"{a}.ssm.group_count"] = keys
-    m[f"{a}.ssm.time_step_rank"] = values
-    m[f"{a}.ssm.inner_size"] = values * value_dim
-    every = int(c.get("full_attention_interval") or FULL_ATTENTION_INTERVAL)
-    usual = ["full_attention" if (n + 1) % every == 0 else "linear_attention"
-             for n in range(s.layers)]  # fmt: skip
-    s.kinds = list(c.get("layer_types") or usual)
-    m[f"{a}.full_attention_interval"] = every
-    if s.kinds != usual:
-        m[f"{a}.attention.recurrent_layers"] = [kind == "linear_attention" for kind in s.kinds]
-    if a != "qwen3next":
-        sections = s.rope.get("mrope_section") or [11, 11, 10]
-        m[f"{a}.rope.dimension_sections"] = [*sections, 0][:4]
-    if c.get("attention_bias"):
-        _refuse(c, "attention_bias", True)
-    if a == "qwen35":
-        return
-    _add_experts(s, c, "moe_intermediate_size", "shared_expert_intermediate_size")
-    if not c.get("norm_topk_prob", True):
-        _refuse(c, "norm_topk_prob", False)
-    if c.get("mlp_only_layers") or c.get("decoder_sparse_step", 1) != 1:
-        _refuse(c, "mlp_only_layers", c.get("mlp_only_layers"))
+def _add_granitehybrid(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    _add_granite(s, c)
+    recurrent.add_granitehybrid(s, c)
 
 
 _ADD = {
-    "qwen35": _add_qwen35,
-    "qwen35moe": _add_qwen35,
-    "qwen3next": _add_qwen35,
-    "lfm2": _add_lfm2,
-    "lfm2moe": _add_lfm2,
+    **recurrent.ADD,
     "granitehybrid": _add_granitehybrid,
     "llama": _add_llama,
     "smollm3": _add_smollm3,

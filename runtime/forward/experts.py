@@ -149,6 +149,16 @@ def gated(
     return y
 
 
+def squared(
+    g: GraphBuilder, w: Matrix, h: QuantizedActivation, to: Routing, name: str
+) -> Activation:
+    """relu(up h)^2 of each token's experts: a row for each pair."""
+    y = g.row(name, w.rows, to.used)
+    _product(g, name, w, h, y, to, "store", to.units[:1], share=to.used)
+    g.square(y, f"{name}_square")
+    return y
+
+
 def clamped(
     g: GraphBuilder,
     matrices: tuple[Matrix, Matrix],

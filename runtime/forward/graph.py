@@ -309,6 +309,12 @@ class GraphBuilder:
         args = [x.data, y.data, x.stride, y.stride, padded(x.width)]
         self.tape.op(name, spec(activations.gelu_times), args, self.units(TOKENS))
 
+    def square(self, x: Activation, name: str) -> None:
+        """x = relu(x)^2."""
+        args = [x.data, x.stride, padded(x.width)]
+        units = self.units(TOKENS if x.each == 1 else PAIRS)
+        self.tape.op(name, spec(activations.square), args, units)
+
     def add_bias(self, x: Activation, bias: np.ndarray, name: str) -> None:
         """x += bias, float32 [padded(width)]. The next op shares out the tokens as this one."""
         args = [x.data, bias, x.stride, padded(x.width)]

@@ -29,13 +29,15 @@ ARCHITECTURES = {
     "olmo2": "Olmo2",
     "gpt-oss": "GptOss",
     "gemma4": "Gemma4",
-    "laguna": "Laguna",
     "qwen35": "Qwen35",
     "qwen35moe": "Qwen35MoE",
     "qwen3next": "Qwen3Next",
     "lfm2": "LFM2",
     "lfm2moe": "LFM2MoE",
     "granitehybrid": "GraniteHybrid",
+    "nemotron_h": "NemotronH",
+    "nemotron_h_moe": "NemotronHMoE",
+    "laguna": "Laguna",
 }
 """The class of each, in the module of its name: only that of the model at hand is imported."""
 

@@ -57,8 +57,8 @@ class Attention:
         biases: of q, k and v, one after the other, if there are any; o_bias: of what is added.
         sinks: of the heads, if they have any.
         post_norm: weights of the norm of what is added, if there is one.
-        gate: matrix of gates of what the heads make, one a head or one a dim; see `gate_heads`.
         gated: whether queries bring a gate of what becomes of them, head by head.
+        gate: matrix of gates of what the heads make, one a head or one a dim; see `gate_heads`.
     """
 
     norm: np.ndarray | None
@@ -72,8 +72,8 @@ class Attention:
     o_bias: np.ndarray | None = None
     sinks: np.ndarray | None = None
     post_norm: np.ndarray | None = None
-    gate: Matrix | None = None
     gated: bool = False
+    gate: Matrix | None = None
 
     @property
     def matrices(self) -> tuple[Matrix, ...]:

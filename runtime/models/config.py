@@ -78,7 +78,6 @@ FEATURES: dict[str, tuple[str, tuple[object, ...]]] = {
     "rope.dimension_sections": ("rotary sections", ()),
     "rope.dimension_count_swa": ("other rotary dims in sliding layers", ()),
     "rope.scaling.yarn_ext_factor": ("YaRN with a mix of its own", (-1.0, 1.0)),
-    "rope.scaling.yarn_attn_factor": ("YaRN with a magnitude of its own", (1.0,)),
     "rope.scaling.yarn_log_multiplier": ("YaRN with a log multiplier", (0.0,)),
 }
 
@@ -198,9 +197,12 @@ def read_config(gguf: GGUFFile, architecture: str) -> Config:
     table = gguf.tensors.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         gguf.refuse_tensor("token_embd.weight", "no embedding table", "shape")
-    eps = gguf.number(f"{a}.attention.layer_norm_rms_epsilon")
+    eps_key = f"{a}.attention.layer_norm_rms_epsilon"
+    if a.startswith("nemotron_h") and eps_key not in gguf.metadata:
+        eps_key = f"{a}.attention.layer_norm_epsilon"
+    eps = gguf.number(eps_key)
     if eps <= 0:  # the root of a negative number is none
-        gguf.refuse(f"{a}.attention.layer_norm_rms_epsilon", f"must be above 0, is {eps:g}")
+        gguf.refuse(eps_key, f"must be above 0, is {eps:g}")
     return Config(
         layers=layers,
         width=width,

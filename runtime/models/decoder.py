@@ -159,6 +159,9 @@ class Decoder:
         else:
             parts = {"attn_q": rows, "attn_k": kv_rows, "attn_v": kv_rows}
         if rule.source is not None:
+            # Some files have them all the same.
+            unread = ("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
+            w.asked.update(name(part) for part in unread)
             del parts["attn_k"], parts["attn_v"]
         elif self.values_are_keys(layer):
             del parts["attn_v"]

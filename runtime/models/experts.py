@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ...jit.kernels.moe import Gating
 from ..forward import experts
 from ..forward.experts import RoutingSpec
 from ..forward.graph import GraphBuilder
@@ -37,7 +38,8 @@ KEYS = frozenset(
 )
 """Keys of `config.FEATURES` that a mixture honors."""
 
-GATINGS = {1: "softmax", 2: "sigmoid"}
+GATINGS: dict[int, Gating] = {1: "softmax", 2: "sigmoid", 3: "softmax"}
+"""By number; 3: softmax over what was chosen, which is softmax over all, normalized."""
 
 
 @dataclass(slots=True)
@@ -107,7 +109,7 @@ def read_routing(gguf: GGUFFile, a: str, used: int, gating: int, norm: bool) -> 
     if kind == 0:
         kind = gating
     if kind not in GATINGS:
-        gguf.refuse(f"{a}.expert_gating_func", f"{kind} is not supported; supported: 1, 2")
+        gguf.refuse(f"{a}.expert_gating_func", f"{kind} is not supported; supported: 1 to 3")
     count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
     groups = max(1, gguf.integer(f"{a}.expert_group_count", 1, high=count))
     kept = gguf.integer(f"{a}.expert_group_used_count", groups, low=0, high=groups) or groups
@@ -117,8 +119,8 @@ def read_routing(gguf: GGUFFile, a: str, used: int, gating: int, norm: bool) -> 
         gguf.refuse(f"{a}.expert_used_count", f"{kept} of {groups} groups have not {used} experts")
     return RoutingSpec(
         used,
-        "softmax" if kind == 1 else "sigmoid",
-        gguf.boolean(f"{a}.expert_weights_norm", norm),
+        GATINGS[kind],
+        kind == 3 or gguf.boolean(f"{a}.expert_weights_norm", norm),
         gguf.number(f"{a}.expert_weights_scale", 0.0) or 1.0,
         groups,
         kept,

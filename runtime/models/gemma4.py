@@ -41,6 +41,9 @@ class Gemma4(Gemma3):
         "attention.shared_kv_layers",
         "rope.dimension_count_swa",
         "expert_count",
+        "expert_gating_func",
+        "expert_weights_norm",
+        "expert_weights_scale",
     }
 
     def read_config(self) -> Config:

@@ -147,7 +147,15 @@ def _yarn(gguf: GGUFFile, a: str, rotation: Rotation, factor: float, whole_pairs
     multiplier = gguf.number(key, 0.0)
     if multiplier < 0:
         gguf.refuse(key, f"{multiplier} is below 0")
-    magnitude = (1.0 + 0.1 * log) / (1.0 + 0.1 * multiplier * log)
+    usual = 1.0 + 0.1 * log
+    # Files say the whole magnitude there, if they say anything; no engine takes another one.
+    given = gguf.number(f"{a}.rope.scaling.yarn_attn_factor", 1.0)
+    if given != 1.0 and not math.isclose(given, usual, rel_tol=1e-4):
+        raise UnsupportedModelError(
+            f"{gguf.path}: {a}.rope.scaling.yarn_attn_factor = {given:g} is not supported; "
+            f"supported: 1 and {usual:g}, which follows from the factor"
+        )
+    magnitude = usual / (1.0 + 0.1 * multiplier * log)
     return Rotation(scaled, magnitude * gguf.number(f"{a}.rope.scaling.attn_factor", 1.0))
 
 

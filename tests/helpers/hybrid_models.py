@@ -43,6 +43,28 @@ _GRANITE: dict[str, Any] = {
     "attention_multiplier": 0.04,
     "logits_scaling": 5.0,
 }
+_NEMOTRON: dict[str, Any] = {
+    "model_type": "nemotron_h",
+    "num_hidden_layers": 5,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 32,
+    "n_groups": 2,
+    "ssm_state_size": 32,
+    "layer_norm_epsilon": 1e-5,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+    "moe_shared_expert_intermediate_size": 96,
+    "routed_scaling_factor": 2.5,
+    "time_step_min": 1e-30,  # next to no bound: files have no key for one
+}
+
+
+def _kinds(letters: str) -> list[str]:
+    kinds = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
+    return [kinds[letter] for letter in letters]
+
+
 CONFIGS: dict[str, dict[str, Any]] = {
     "qwen35": {"model_type": "qwen3_5_text", **_DELTA},
     "qwen35-odd": {  # six value heads of two, heads of 16 by 48, attention where no rule puts it
@@ -85,6 +107,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "routed_scaling_factor": 1.5,
         **_MOE,
     },
+    "nemotron_h": {**_NEMOTRON, "layers_block_type": _kinds("M-*M-")},
+    "nemotron_h_moe": {**_NEMOTRON, "layers_block_type": _kinds("ME*EM")},
     "granitehybrid": {**_GRANITE, "num_local_experts": 0, "num_experts_per_tok": 0},
     "granitehybrid-moe": {
         **_GRANITE,
@@ -168,6 +192,60 @@ def _granite(c: dict[str, Any], layer: int) -> Shapes:
     }
 
 
+def _nemotron(c: dict[str, Any], layer: int) -> Shapes:
+    width, dim, kind = c["hidden_size"], c["head_dim"], c["layers_block_type"][layer]
+    shapes: Shapes = {"norm.weight": (width,)}
+    if kind == "full_attention":
+        heads, kv = c["num_attention_heads"] * dim, c["num_key_value_heads"] * dim
+        rows = {"q": heads, "k": kv, "v": kv}
+        shapes |= {f"mixer.{part}_proj.weight": (n, width) for part, n in rows.items()}
+        return shapes | {"mixer.o_proj.weight": (width, heads)}
+    if kind == "mlp":
+        ffn = c["intermediate_size"]
+        return shapes | {
+            "mixer.up_proj.weight": (ffn, width),
+            "mixer.down_proj.weight": (width, ffn),
+        }
+    if kind == "moe":
+        experts, inner = c["n_routed_experts"], c["moe_intermediate_size"]
+        shared = c["moe_shared_expert_intermediate_size"]
+        return shapes | {
+            "mixer.gate.weight": (experts, width),
+            "mixer.gate.e_score_correction_bias": (experts,),
+            "mixer.experts.up_proj": (experts, inner, width),
+            "mixer.experts.down_proj": (experts, width, inner),
+            "mixer.shared_experts.up_proj.weight": (shared, width),
+            "mixer.shared_experts.down_proj.weight": (width, shared),
+        }
+    count, inner = c["mamba_num_heads"], c["mamba_num_heads"] * c["mamba_head_dim"]
+    channels = inner + 2 * c["n_groups"] * c["ssm_state_size"]
+    return shapes | {
+        "mixer.in_proj.weight": (inner + channels + count, width),
+        "mixer.conv1d.weight": (channels, 1, 4),
+        "mixer.conv1d.bias": (channels,),
+        "mixer.dt_bias": (count,),
+        "mixer.A_log": (count,),
+        "mixer.D": (count,),
+        "mixer.norm.weight": (inner,),
+        "mixer.out_proj.weight": (width, inner),
+    }
+
+
+_OUTSIDE = {
+    "lfm2": {"model.norm.weight": "model.embedding_norm.weight"},
+    "lfm2_moe": {"model.norm.weight": "model.embedding_norm.weight"},
+    "nemotron_h": {
+        "model.norm.weight": "model.norm_f.weight",
+        "model.embed_tokens.weight": "model.embeddings.weight",
+    },
+}
+
+
+def renamed(kind: str, name: str) -> str:
+    """A tensor outside of layers as models of this type call it."""
+    return _OUTSIDE.get(kind, {}).get(name, name)
+
+
 def _qwen35(c: dict[str, Any], layer: int) -> Shapes:
     width, ffn, dim = c["hidden_size"], c["intermediate_size"], c["head_dim"]
     heads, kv = c["num_attention_heads"] * dim, c["num_key_value_heads"] * dim
@@ -238,7 +316,7 @@ def values(
         return noise * 1.5 / np.sqrt(shape[-1])
     if part.endswith("A_log"):
         return np.log(rng.uniform(0.05, 4.0, shape))
-    if part.endswith("expert_bias"):
+    if part.endswith(("expert_bias", "correction_bias")):
         return noise * 0.1
     if part.endswith(("dt_bias", ".bias", ".D")):
         return noise
@@ -252,4 +330,5 @@ _SHAPES = {
     "lfm2": _lfm2,
     "lfm2_moe": _lfm2,
     "granitemoehybrid": _granite,
+    "nemotron_h": _nemotron,
 }

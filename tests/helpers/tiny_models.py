@@ -6,7 +6,7 @@ the file of them, and transformers, where it is installed, loads the same arrays
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -207,11 +207,10 @@ def checkpoint(name: str, seed: int = 0) -> dict[str, np.ndarray]:
             "mlp.down_proj.weight": (width, ffn),
         }
         shapes |= {f"model.layers.{n}.{part}": shape for part, shape in layer.items()}
-    shapes["model.embedding_norm.weight" if kind.startswith("lfm2") else f"{begin}norm.weight"] = (
-        width,
-    )
+    shapes[f"{begin}norm.weight"] = (width,)
     if not c["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (VOCAB, width)
+    shapes = {hybrid.renamed(kind, part): shape for part, shape in shapes.items()}
 
     def values(part: str, shape: tuple[int, ...]) -> np.ndarray:
         if hybrid.is_hybrid(kind):
@@ -238,12 +237,14 @@ def write_model(
     without: Collection[str] = (),
     rounded_to: str = "f32",
     drop: str | None = None,
+    copies: Mapping[str, str] | None = None,
 ) -> None:
     """Write the model's GGUF file with matrices of the GGML type `kind`.
 
     `metadata` replaces values of the file and `without` leaves keys out, for files that are wrong
     in one way. `rounded_to`: the matrices have the values that they would have in this type.
-    `drop`: how names of tensors begin that are left out.
+    `drop`: how names of tensors begin that are left out; `copies`: further tensors, which are those
+    of other names once more.
     """
     weights = checkpoint(name, seed)
     mapping = map_checkpoint(config_of(name), list(weights))
@@ -262,6 +263,7 @@ def write_model(
             for t in mapping.tensors
             if drop is None or not t.name.startswith(drop)
         }
+        arrays |= {new: arrays[old] for new, old in (copies or {}).items()}
         plain = {t.name for t in mapping.tensors if t.is_vector}
         plain |= {tensor for tensor, array in arrays.items() if array.ndim == 1}
         plain |= {tensor for tensor in arrays if "ffn_gate_inp" in tensor}
@@ -316,7 +318,8 @@ def torch_model(name: str, seed: int = 0) -> Any:
     if name == "qwen3vlmoe":  # on disk they are turned
         turned = [n for n in state if "mlp.experts." in n]
         state |= {n: state[n].transpose(1, 2).contiguous() for n in turned}
-    state = tiny_families.from_disk(state)
+    if name in tiny_families.CONFIGS:
+        state = tiny_families.from_disk(state)
     missing, unexpected = model.load_state_dict(state, strict=False)
     assert not unexpected, unexpected
     assert all(n == "lm_head.weight" or ".visual." in n for n in missing), missing

@@ -18,6 +18,7 @@ from triplepoint.jit.kernels.activations import (
     add_bias,
     add_norm,
     dequantize_reference,
+    gate_by_queries,
     gate_heads,
     gelu_times,
     group_of,
@@ -25,6 +26,7 @@ from triplepoint.jit.kernels.activations import (
     quantize_reference,
     rmsnorm_reference,
     soft_cap,
+    square,
 )
 
 EPS = 1e-6
@@ -266,3 +268,27 @@ def test_soft_cap(own: Runner, rng: np.random.Generator) -> None:
     assert np.isnan(x[1, 7])
     x[1, 7] = want[1, 7] = 0.0
     assert_close(x, want, "silu")
+
+
+def test_gate_by_queries(own: Runner, rng: np.random.Generator) -> None:
+    """Each head's values times the sigmoid of its gate, which stands behind its queries."""
+    x = rng.standard_normal((3, 2, 32)).astype(np.float32)
+    gates = rng.standard_normal((3, 2, 2, 32)).astype(np.float32)
+    want = x / (1 + np.exp(-gates[:, :, 1].astype(np.float64)))
+    kernel = spec(gate_by_queries, heads=2, dim=32)
+    own.call(kernel, [x, gates, 64, 128], 0, 6)
+
+    assert_close(x, want, "silu")
+
+
+def test_square(own: Runner, rng: np.random.Generator) -> None:
+    """relu(x)^2 of rows within their stride; NaN and infinities do not become numbers."""
+    x = rng.standard_normal((3, 64)).astype(np.float32)
+    x[1, 3:5] = np.nan, -np.inf
+    before = x.copy()
+    own.call(spec(square), [x, 64, 32], 0, 3)
+
+    assert np.isnan(x[1, 3:5]).all()
+    before[1, 3:5] = x[1, 3:5] = 0
+    assert np.array_equal(x[:, :32], np.maximum(before[:, :32], 0) ** 2)
+    assert np.array_equal(x[:, 32:], before[:, 32:])

@@ -19,6 +19,8 @@ from triplepoint.jit.kernels.batch import (
     ROW_TILE,
     START,
     TABLE,
+    TILE_SLOTS,
+    describe_runs,
 )
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.jit.kernels.split_kv import attention_partial, attention_reduce, entries_of
@@ -42,6 +44,17 @@ def test_descriptor() -> None:
     assert tiles[:, COUNT].tolist() == [4, 1, 1, 4]
     assert tiles[:, START].tolist() == [7, 11, 0, 2]
     assert tiles[:, TABLE].tolist() == [30, 30, 10, 0]
+
+
+def test_runs() -> None:
+    """All rows of a sequence are one run, however many they are."""
+    runs = np.zeros((5, TILE_SLOTS), np.int64)
+
+    assert describe_runs(runs, [(7, 5, 30), (0, 1, 10), (2, 300, 0)]) == 3
+    assert runs[:, FIRST].tolist() == [0, 5, 6, 0, 0]
+    assert runs[:, COUNT].tolist() == [5, 1, 300, 0, 0]
+    assert runs[:, START].tolist() == [7, 0, 2, 0, 0]
+    assert runs[:, TABLE].tolist() == [30, 10, 0, 0, 0]
 
 
 class Sequences:

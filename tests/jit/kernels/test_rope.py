@@ -114,8 +114,9 @@ class Layer:
         sizes = {"head_dim": h.dim, "kv_heads": h.kv_heads, "group": h.group}
         form = {"rotated": self.rotated, "adjacent": self.adjacent, "bias": self.bias}
         kernel = spec(rope_store, **sizes, norm=self.norm, kv=cache.kv, **form, **self.more)
-        args = [q, k, v, self.q_norm, self.k_norm, self.biases, self.cos, self.sin,
-                self.temperatures, raw, Table(cache.pages), *cache.offsets, h.heads * h.dim,
+        given = np.stack([q, np.full_like(q, np.nan)], axis=2) if "gated" in self.more else q
+        args = [given, k, v, self.q_norm, self.k_norm, self.biases, self.cos, self.sin,
+                self.temperatures, raw, Table(cache.pages), *cache.offsets, given[0].size,
                 h.kv_heads * h.dim, EPS, self.scale, np.array([len(q)]), rows]  # fmt: skip
         runner.call(kernel, args, 0, -(-len(q) // rope.TOKENS) * h.kv_heads)
         return read_queries(raw, q.shape, runner.target, cache.kv)
@@ -174,6 +175,7 @@ FORMS = [
     (Heads(64, 2, 1), {"rotated": 24, "bias": True}),  # 12 pairs: registers of 4
     (Heads(64, 2, 2), {"rotated": 0, "bias": True}),
     (Heads(64, 2, 2), {"more": {"temperature": True}}),
+    (Heads(64, 2, 2), {"rotated": 16, "more": {"gated": True}}),
 ]
 
 

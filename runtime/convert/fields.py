@@ -1,0 +1,21 @@
+"""Values of a checkpoint's configuration: checked, or refused by name."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from ...errors import ModelError, UnsupportedModelError
+
+
+def whole(c: dict[str, Any], key: str) -> int:
+    """The whole number above 0 at a key."""
+    value = c.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ModelError(f"config.json: {key} must be a whole number above 0, is {value!r}")
+    return value
+
+
+def refuse(c: dict[str, Any], what: str, value: object) -> NoReturn:
+    """Raise UnsupportedModelError: a setting has a value that cannot be done."""
+    raise UnsupportedModelError(f"config.json of a {c['model_type']}: {what} = {value!r} is not "
+                                f"supported")  # fmt: skip
