@@ -10,7 +10,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+import numpy as np
+
 from ...errors import ModelError, UnsupportedModelError
+from .names import View
 from .rope import rope_settings
 
 Value = bool | int | float | str | list[bool] | list[int]
@@ -37,6 +40,7 @@ ARCHITECTURES = {  # `model_type` to `general.architecture`
     "olmo3": "olmo2",
     "gpt_oss": "gpt-oss",
     "laguna": "laguna",
+    "glm4_moe_lite": "deepseek2",
     "gemma4": "gemma4",
     "gemma4_text": "gemma4",
 }
@@ -76,7 +80,7 @@ _GEMMA_DEFAULTS: dict[str, dict[str, Any]] = {
         },
     },
 }
-MIXTURES = ("qwen3moe", "qwen3vlmoe", "gpt-oss", "laguna")
+MIXTURES = ("qwen3moe", "qwen3vlmoe", "gpt-oss", "laguna", "deepseek2")
 SMOLLM3_NO_ROPE = 4  # every fourth layer has none; llama.cpp's files have no key for it
 GEMMA_PERIOD = {"gemma2": 2, "gemma3": 6}  # one layer of so many sees everything, without a key
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # the one size with another attention scale
@@ -92,6 +96,7 @@ class CheckpointSettings:
         experts: of one layer, 0 in a dense model.
         rope: rotary settings of full attention: `rope_theta` and what scales it.
         kinds: of each layer, whose tensors are those of the first one of its kind; empty: one.
+        views: what of its source a tensor of a layer is, by its name there.
         unread: tensors that a checkpoint may hold and nobody reads.
         metadata: keys and values of the file, without `general.*` and the tokenizer's.
     """
@@ -108,6 +113,7 @@ class CheckpointSettings:
     metadata: dict[str, Value] = field(default_factory=dict)
     kinds: list[str] = field(default_factory=list)
     unread: set[str] = field(default_factory=set)
+    views: dict[str, View] = field(default_factory=dict)
 
 
 def read_settings(config: dict[str, Any]) -> CheckpointSettings:
@@ -125,7 +131,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
     c = dict(config)
     if isinstance(config.get("text_config"), dict):  # a model that sees, too
         c |= config["text_config"]
-    c.setdefault("num_experts", c.get("num_local_experts"))  # as transformers 5 names it
+    c.setdefault("num_experts", c.get("num_local_experts") or c.get("n_routed_experts"))
     if architecture in _GEMMA_DEFAULTS:
         c = _GEMMA_DEFAULTS[architecture] | {k: v for k, v in c.items() if v is not None}
     width, heads = _whole(c, "hidden_size"), _whole(c, "num_attention_heads")
@@ -339,6 +345,41 @@ def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
     s.kinds = [str(n < dense) for n in range(s.layers)]
 
 
+def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    """GLM-4.7-Flash; its keys and values are never made: see `models/deepseek2.py`."""
+    if not c.get("rope_interleave", True) or s.rope["rope_type"] != "default":
+        _refuse(c, "rope_interleave", c.get("rope_interleave"))
+    m, a = s.metadata, "deepseek2.attention."
+    rank, rotated = _whole(c, "kv_lora_rank"), _whole(c, "qk_rope_head_dim")
+    nope, values = _whole(c, "qk_nope_head_dim"), _whole(c, "v_head_dim")
+    sparse = [kind != "dense" for kind in c.get("mlp_layer_types") or []]
+    dense = sparse.index(True) if True in sparse else int(c.get("first_k_dense_replace") or 1)
+    if not all(sparse[dense:]):
+        _refuse(c, "mlp_layer_types", c["mlp_layer_types"])
+    m[f"{a}head_count_kv"], m[f"{a}kv_lora_rank"] = 1, rank
+    if c.get("q_lora_rank"):
+        m[f"{a}q_lora_rank"] = _whole(c, "q_lora_rank")
+    m[f"{a}key_length"], m[f"{a}value_length"] = rank + rotated, rank
+    m[f"{a}key_length_mla"], m[f"{a}value_length_mla"] = nope + rotated, values
+    m["deepseek2.rope.dimension_count"] = rotated
+    m["deepseek2.leading_dense_block_count"] = dense
+    m["deepseek2.expert_count"], m["deepseek2.expert_gating_func"] = s.experts, 2
+    m["deepseek2.expert_used_count"] = _whole(c, "num_experts_per_tok")
+    m["deepseek2.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
+    m["deepseek2.expert_shared_count"] = int(c.get("n_shared_experts") or 0)
+    m["deepseek2.expert_weights_norm"] = bool(c.get("norm_topk_prob", True))
+    m["deepseek2.expert_weights_scale"] = float(c.get("routed_scaling_factor") or 1.0)
+    m["deepseek2.expert_group_count"] = int(c.get("n_group") or 1)
+    m["deepseek2.expert_group_used_count"] = int(c.get("topk_group") or 1)
+    s.kinds = [str(n < dense) for n in range(s.layers)]
+
+    def by_head(x: np.ndarray) -> np.ndarray:
+        return x.reshape(s.heads, nope + values, rank)
+
+    s.views["attn_k_b.weight"] = lambda x, width: by_head(x)[:, :nope].swapaxes(1, 2)
+    s.views["attn_v_b.weight"] = lambda x, width: by_head(x)[:, nope:]
+
+
 def _slides(s: CheckpointSettings, c: dict[str, Any], period: int) -> list[bool]:
     """Which layers see a window; all but the last of `period`, if nothing is said."""
     if c.get("layer_types"):
@@ -462,4 +503,5 @@ _ADD = {
     "gpt-oss": _add_gpt_oss,
     "gemma4": _add_gemma4,
     "laguna": _add_laguna,
+    "deepseek2": _add_deepseek2,
 }

@@ -30,6 +30,7 @@ ARCHITECTURES = {
     "gpt-oss": "GptOss",
     "gemma4": "Gemma4",
     "laguna": "Laguna",
+    "deepseek2": "DeepSeek2",
 }
 """The class of each, in the module of its name: only that of the model at hand is imported."""
 
