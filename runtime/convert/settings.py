@@ -41,6 +41,7 @@ ARCHITECTURES = {  # `model_type` to `general.architecture`
     "gpt_oss": "gpt-oss",
     "laguna": "laguna",
     "glm4_moe_lite": "deepseek2",
+    "deepseek_v2": "deepseek2",
     "gemma4": "gemma4",
     "gemma4_text": "gemma4",
 }
@@ -229,6 +230,12 @@ def _add_magnitude(s: CheckpointSettings, c: dict[str, Any]) -> None:
             _refuse(c, "rope scaling's mscale", rope["mscale"])
         key = f"{a}.rope.scaling.yarn_log_multiplier"
         s.metadata[key] = float(rope.get("mscale_all_dim") or 0.0)
+    elif a == "deepseek2":
+        if rope.get("mscale") != rope.get("mscale_all_dim"):
+            _refuse(c, "rope scaling's mscale", rope.get("mscale"))
+        if rope.get("mscale_all_dim"):  # in this architecture's files a tenth of it
+            key = f"{a}.rope.scaling.yarn_log_multiplier"
+            s.metadata[key] = 0.1 * float(rope["mscale_all_dim"])
     else:
         for name in ("mscale", "mscale_all_dim"):
             if rope.get(name) is not None:
@@ -346,14 +353,18 @@ def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
 
 
 def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """GLM-4.7-Flash; its keys and values are never made: see `models/deepseek2.py`."""
-    if not c.get("rope_interleave", True) or s.rope["rope_type"] != "default":
+    """GLM-4.7-Flash and DeepSeek-V2: see `models/deepseek2.py`."""
+    glm = c["model_type"] == "glm4_moe_lite"
+    if not c.get("rope_interleave", True):
         _refuse(c, "rope_interleave", c.get("rope_interleave"))
+    if not glm and (c.get("topk_method") or "greedy") != "greedy":
+        _refuse(c, "topk_method", c["topk_method"])  # its groups count by their best alone
     m, a = s.metadata, "deepseek2.attention."
     rank, rotated = _whole(c, "kv_lora_rank"), _whole(c, "qk_rope_head_dim")
     nope, values = _whole(c, "qk_nope_head_dim"), _whole(c, "v_head_dim")
     sparse = [kind != "dense" for kind in c.get("mlp_layer_types") or []]
-    dense = sparse.index(True) if True in sparse else int(c.get("first_k_dense_replace") or 1)
+    usual = int(c.get("first_k_dense_replace", 1 if glm else 0))
+    dense = sparse.index(True) if True in sparse else usual
     if not all(sparse[dense:]):
         _refuse(c, "mlp_layer_types", c["mlp_layer_types"])
     m[f"{a}head_count_kv"], m[f"{a}kv_lora_rank"] = 1, rank
@@ -363,14 +374,14 @@ def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m[f"{a}key_length_mla"], m[f"{a}value_length_mla"] = nope + rotated, values
     m["deepseek2.rope.dimension_count"] = rotated
     m["deepseek2.leading_dense_block_count"] = dense
-    m["deepseek2.expert_count"], m["deepseek2.expert_gating_func"] = s.experts, 2
+    m["deepseek2.expert_count"], m["deepseek2.expert_gating_func"] = s.experts, 2 if glm else 1
     m["deepseek2.expert_used_count"] = _whole(c, "num_experts_per_tok")
     m["deepseek2.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
     m["deepseek2.expert_shared_count"] = int(c.get("n_shared_experts") or 0)
-    m["deepseek2.expert_weights_norm"] = bool(c.get("norm_topk_prob", True))
+    m["deepseek2.expert_weights_norm"] = bool(c.get("norm_topk_prob", glm))
     m["deepseek2.expert_weights_scale"] = float(c.get("routed_scaling_factor") or 1.0)
-    m["deepseek2.expert_group_count"] = int(c.get("n_group") or 1)
-    m["deepseek2.expert_group_used_count"] = int(c.get("topk_group") or 1)
+    m["deepseek2.expert_group_count"] = int(c.get("n_group") or 1) if glm else 1
+    m["deepseek2.expert_group_used_count"] = int(c.get("topk_group") or 1) if glm else 1
     s.kinds = [str(n < dense) for n in range(s.layers)]
 
     def by_head(x: np.ndarray) -> np.ndarray:
