@@ -151,14 +151,15 @@ def test_ci_runs_the_commands_of_the_readme() -> None:
 def simple(text: str) -> list[str]:
     """The items of a list as names in the code are written."""
     plain = re.sub(r"\(.*?\)|, from GGUF", "", text)
-    return [item.strip().lower().replace(" ", "") for item in plain.split(",")]
+    return [re.sub(r"[\s.-]", "", item.lower()) for item in plain.split(",")]
 
 
 def test_the_readme_names_what_is_supported() -> None:
     """Architectures, weight types, KV formats and CPU targets are those of the code."""
     rows = {row[0]: row[1] for row in table_of(section(read("README.md"), "What it runs"), "")}
 
-    assert sorted(simple(rows["architectures"])) == sorted(ARCHITECTURES)
+    known = [re.sub(r"[_-]", "", name) for name in ARCHITECTURES]
+    assert sorted(simple(rows["architectures"])) == sorted(known)
     assert sorted(simple(rows["weights"])) == sorted(FORMATS)
     assert simple(rows["KV cache"]) == list(get_args(KVFormat))
     found = re.fullmatch(r"x86-64 \((.+)\) and aarch64 \((.+)\)", rows["CPUs"])

@@ -155,7 +155,10 @@ class KVLayout:
     @cached_property
     def _starts(self) -> list[int]:
         """Where each layer begins in a page, where those without a window end, and where all do."""
-        sizes = [layer_bytes(self.format, h.kv_heads, h.head_dim) if h else 0 for h in self.shapes]
+        sizes = [
+            layer_bytes(self.format, h.kv_heads, h.head_dim, h.value_dim) if h else 0
+            for h in self.shapes
+        ]
         windows = self.windows or (0,) * len(sizes)
         order = sorted(range(len(sizes)), key=lambda layer: windows[layer] > 0)
         ends = list(accumulate(sizes[layer] for layer in order))
