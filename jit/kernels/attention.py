@@ -75,15 +75,19 @@ def attention(
     window: int = 0,
     cap: float = 0.0,
     sink: bool = False,
+    value_dim: int = 0,
 ) -> None:
     """Unit = (tile, kv head), kv head fastest. tiles: as `batch.py` has them.
 
     `q` as `rope_store` writes it; pages, tables and offsets as in `kvcache.py`; `out` float32
     [tokens, out_stride]; `scratch` is this thread's own. sinks: float32 [heads], read with `sink`.
+    value_dim: of values, where they are not as wide as keys.
     """
+    value_dim = value_dim or head_dim
     reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
-                kv_heads=kv_heads, group=group, kv=kv, window=window, cap=cap)  # fmt: skip
-    running = OnlineSoftmax(k, reader.sums, reader.stats, head_dim)
+                value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
+                cap=cap)  # fmt: skip
+    running = OnlineSoftmax(k, reader.sums, reader.stats, value_dim)
     with k.units() as unit:
         tile = reader.tile(unit // kv_heads, unit % kv_heads)
         with k.range(0, tile.rows, name="row") as row:
@@ -92,7 +96,9 @@ def attention(
             tile.attend_chunk(chunk, running)
         with k.range(0, tile.rows, name="row") as row:
             token, member = tile.first + row // group, row % group
-            running.write(row, out.at(token * out_stride + (tile.head * group + member) * head_dim))
+            running.write(
+                row, out.at(token * out_stride + (tile.head * group + member) * value_dim)
+            )
 
 
 class ChunkSink(Protocol):
@@ -124,6 +130,7 @@ class KVReader:
         tiles: Ptr,
         *,
         head_dim: int,
+        value_dim: int,
         kv_heads: int,
         group: int,
         kv: KVFormat,
@@ -134,13 +141,13 @@ class KVReader:
         self.pages, self.offsets = pages, (k_offset, v_offset)
         self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
         self.tokens = token_tile(group)
-        self.products = _products(k, head_dim, group, kv)
-        self.words = head_words(kv, head_dim, "k"), head_words(kv, head_dim, "v")
+        self.products = _products(k, head_dim, value_dim, group, kv)
+        self.words = head_words(kv, head_dim, "k"), head_words(kv, value_dim, "v")
         rows_most = self.tokens * group
         self.scores = scratch.cast(f32)
         self.probs = self.scores.at(rows_most * CHUNK).cast(i32)
         self.sums = self.scores.at(rows_most * 2 * CHUNK)
-        self.stats = self.sums.at(rows_most * head_dim)
+        self.stats = self.sums.at(rows_most * value_dim)
 
     def tile(self, number: Value, head: Value) -> Tile:
         """The rows of one KV head in one tile of the pass."""
@@ -196,10 +203,10 @@ class Tile:
         products.pv(reader.probs, values, rows, count, into, after)
 
 
-def _products(k: Kernel, head_dim: int, group: int, kv: KVFormat) -> Products:
+def _products(k: Kernel, head_dim: int, value_dim: int, group: int, kv: KVFormat) -> Products:
     if kv == "q8":
-        return ByteProducts(k, head_dim, group)
-    return FloatProducts(k, head_dim, group, kv)
+        return ByteProducts(k, head_dim, value_dim, group)
+    return FloatProducts(k, head_dim, value_dim, group, kv)
 
 
 # stats of a row: [m, l, e^(m - m') of the last chunk, e^(m_c - m') times the unit of its products]
@@ -342,11 +349,11 @@ def reference(
     """q float [tokens, heads, dim] (scaled), keys and values [positions, kv heads, dim].
 
     Token t attends to positions 0 … start + t, or the last `window` of them; returns float32
-    [tokens, heads, dim]. sinks: float [heads].
+    [tokens, heads, dim of values]. sinks: float [heads].
     """
     tokens, heads, _ = q.shape
     group = heads // keys.shape[1]
-    out = np.zeros(q.shape, np.float64)
+    out = np.zeros((*q.shape[:2], values.shape[-1]), np.float64)
     for t in range(tokens):
         stop = start + t + 1
         seen = slice(max(0, stop - window) if window else 0, stop)

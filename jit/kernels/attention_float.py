@@ -25,9 +25,9 @@ class Merge(Protocol):
 class FloatProducts:
     """The two products of attention for one head size."""
 
-    def __init__(self, k: Kernel, head_dim: int, group: int, kv: KVFormat) -> None:
+    def __init__(self, k: Kernel, head_dim: int, value_dim: int, group: int, kv: KVFormat) -> None:
         self.k = k
-        self.head_dim = head_dim
+        self.value_dim = value_dim
         self.group = group
         self.kv = kv
         self.pairs = bf16_pairs(k, kv)
@@ -93,7 +93,7 @@ class FloatProducts:
         """
         k, lanes = self.k, self.k.lanes
         steps = (count + (self.step - 1)) // self.step
-        vectors_all = self.head_dim // lanes
+        vectors_all = self.value_dim // lanes
         for first in range(0, vectors_all, self.vectors_most):
             dims = range(first, min(first + self.vectors_most, vectors_all))
 
@@ -101,7 +101,7 @@ class FloatProducts:
                 lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
                 totals = self._sums(n_rows, len(dims))
                 with k.range(0, steps, name="position") as s:
-                    loaded = [values.load(s * self.head_dim + d * lanes, lanes) for d in dims]
+                    loaded = [values.load(s * self.value_dim + d * lanes, lanes) for d in dims]
                     for line, mine in zip(lines, totals, strict=True):
                         self._step(line, s, loaded, mine)
                 for r, mine in enumerate(totals):

@@ -105,9 +105,9 @@ def word_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
 class ByteProducts:
     """The two products of attention for one head size."""
 
-    def __init__(self, k: Kernel, head_dim: int, group: int) -> None:
+    def __init__(self, k: Kernel, head_dim: int, value_dim: int, group: int) -> None:
         self.k = k
-        self.head_dim = head_dim
+        self.head_dim, self.value_dim = head_dim, value_dim
         self.group = group
         self.dots = _Words(k) if wide(k.target) else _Bytes(k)
         self.query_words = head_dim // SCALE_DIMS * query_words(k.target)
@@ -204,8 +204,8 @@ class ByteProducts:
         """
         k, lanes = self.k, self.k.lanes
         data = values.at(SCALE_WORDS)
-        whole = self.head_dim // GROUP_DIMS * GROUP_DIMS
-        for start, stop in ((0, whole), (whole, self.head_dim)):
+        whole = self.value_dim // GROUP_DIMS * GROUP_DIMS
+        for start, stop in ((0, whole), (whole, self.value_dim)):
             if start == stop:
                 continue
             size = min(GROUP_DIMS, stop - start)
@@ -226,7 +226,7 @@ class ByteProducts:
                     with k.range(0, (count + 3) // 4, name="quad") as n:
                         at = n * size + group * QUADS
                         with k.if_(first):
-                            self._prefetch(data, at, size, self.head_dim * QUADS, after)
+                            self._prefetch(data, at, size, self.value_dim * QUADS, after)
                         self._weigh_quad(data.at(at + within), lines, n, sums)
                     for r, mine in enumerate(sums):
                         add = merge.row(first_row + r)

@@ -40,9 +40,9 @@ def head_words(kv: KVFormat, head_dim: int, part: Part = "k") -> int:
     return words + PAGE * scales // 2
 
 
-def layer_bytes(kv: KVFormat, kv_heads: int, head_dim: int) -> int:
-    """Bytes of one layer in one page."""
-    words = head_words(kv, head_dim, "k") + head_words(kv, head_dim, "v")
+def layer_bytes(kv: KVFormat, kv_heads: int, head_dim: int, value_dim: int = 0) -> int:
+    """Bytes of one layer in one page; value_dim: of values that are not as wide as keys."""
+    words = head_words(kv, head_dim, "k") + head_words(kv, value_dim or head_dim, "v")
     return 4 * kv_heads * words
 
 

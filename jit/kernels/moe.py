@@ -235,6 +235,34 @@ def group(
 
 
 @kernel
+def head_lists(
+    k: Kernel,
+    tokens: I64s,
+    active: I32s,
+    starts: I32s,
+    pairs: I32s,
+    units: I64s,
+    each: I64,
+    *,
+    heads: int,
+) -> None:
+    """One unit: the lists of `group` where every token takes all of `heads` matrices.
+
+    units[0] = heads times `each`.
+    """  # fmt: skip
+    with k.units():
+        count = tokens.load(0)
+        with k.range(0, heads, name="head") as h:
+            active.store(h, h.to(i32))
+            starts.store(h, (h * count).to(i32))
+            with k.range(0, count, name="token") as t:
+                pairs.store(h * count + t, (t * heads + h).to(i32))
+        active.store(heads, k.const(0, i32))
+        starts.store(heads, (count * heads).to(i32))
+        units.store(0, each * heads)
+
+
+@kernel
 def gemm_experts(
     k: Kernel,
     weights: I8s,

@@ -77,7 +77,7 @@ def rope_store(
     heads = kv_heads * group
     q_step = 2 * head_dim if gated else head_dim
     rotated = head_dim if rotated < 0 else rotated
-    form = _Head(k, head_dim, rotated, adjacent)
+    form = Head(k, head_dim, rotated, adjacent)
     key_words, value_words = (head_words(kv, head_dim, part) for part in ("k", "v"))
     with k.units() as unit:
         head, first = unit % kv_heads, unit // kv_heads * TOKENS
@@ -93,7 +93,7 @@ def rope_store(
                     query = form.normed(query, q_norm, eps)
                 at = (token * heads + h) * head_dim
                 factor = scale * temperatures.load(position) if temperature else scale
-                _store_query(k, q_out, at, form.rotate(query, angles), factor, kv)
+                store_query(k, q_out, at, form.rotate(query, angles), factor, kv)
             if store:
                 at = token * kv_stride + head * head_dim
                 own = biases.at((heads + head) * head_dim) if bias else None
@@ -103,14 +103,14 @@ def rope_store(
                 page, within = position // PAGE, position % PAGE
                 k_part = head_part(k, table, page, k_offset, head, key_words)
                 v_part = head_part(k, table, page, v_offset, head, value_words)
-                _store_key(k, k_part, within, form.rotate(key, angles), head_dim, kv)
+                store_key(k, k_part, within, form.rotate(key, angles), head_dim, kv)
                 own = biases.at((heads + kv_heads + head) * head_dim) if bias else None
                 lanes = min(k.lanes, head_dim)
                 value = [_plus(values.at(at), own, d, lanes) for d in range(0, head_dim, lanes)]
                 if norm_values:
-                    inverse = _inverse_rms(k, value, head_dim, eps)
+                    inverse = inverse_rms(k, value, head_dim, eps)
                     value = [v * inverse for v in value]
-                _store_value(k, v_part, within, value, head_dim, kv)
+                store_value(k, v_part, within, value, head_dim, kv)
 
 
 def _plus(x: Ptr, bias: Ptr | None, at: int, lanes: int) -> Value:
@@ -119,7 +119,7 @@ def _plus(x: Ptr, bias: Ptr | None, at: int, lanes: int) -> Value:
 
 
 @dataclass(frozen=True, slots=True)
-class _Dims:
+class Dims:
     """A head in registers: what is rotated, as firsts and seconds of pairs, and the rest."""
 
     low: list[Value]
@@ -132,7 +132,7 @@ class _Dims:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class Head:
     """How the dims of a head lie and which of them are pairs."""
 
     k: Kernel
@@ -148,7 +148,7 @@ class _Head:
             lanes //= 2
         return lanes
 
-    def read(self, x: Ptr, bias: Ptr | None = None) -> _Dims:
+    def read(self, x: Ptr, bias: Ptr | None = None) -> Dims:
         """Load a head's dims, in the order in which they are stored."""
         lanes, half = self.lanes, self.rotated // 2
         if self.adjacent:
@@ -163,15 +163,15 @@ class _Head:
                 for base in (0, half)
             )
         rest = [_plus(x, bias, at, lanes) for at in range(self.rotated, self.head_dim, lanes)]
-        return _Dims(low, high, rest)
+        return Dims(low, high, rest)
 
-    def normed(self, x: _Dims, weight: Ptr, eps: Value) -> _Dims:
+    def normed(self, x: Dims, weight: Ptr, eps: Value) -> Dims:
         """x / sqrt(mean(x^2) + eps) * weight."""
-        wide, w = _inverse_rms(self.k, x.all, self.head_dim, eps), self.read(weight)
+        wide, w = inverse_rms(self.k, x.all, self.head_dim, eps), self.read(weight)
         parts = ((x.low, w.low), (x.high, w.high), (x.rest, w.rest))
-        return _Dims(*([a * wide * b for a, b in zip(*part, strict=True)] for part in parts))
+        return Dims(*([a * wide * b for a, b in zip(*part, strict=True)] for part in parts))
 
-    def rotate(self, x: _Dims, angles: tuple[Ptr, Ptr]) -> list[Value]:
+    def rotate(self, x: Dims, angles: tuple[Ptr, Ptr]) -> list[Value]:
         """All dims after the rotation by this position's angles."""
         k, lanes = self.k, self.lanes
         low, high = [], []
@@ -182,7 +182,7 @@ class _Head:
         return low + high + x.rest
 
 
-def _inverse_rms(k: Kernel, values: list[Value], head_dim: int, eps: Value) -> Value:
+def inverse_rms(k: Kernel, values: list[Value], head_dim: int, eps: Value) -> Value:
     """1 / sqrt(mean(x^2) + eps) of a head, in every lane."""
     lanes = values[0].lanes
     total = k.zeros(f32, lanes)
@@ -206,7 +206,7 @@ def bf16_pairs(k: Kernel, kv: KVFormat) -> bool:
     return kv == "bf16" and k.target.has_bf16_dot
 
 
-def _store_query(
+def store_query(
     k: Kernel, out: Ptr, at: Value, dims: list[Value], scale: Value, kv: KVFormat
 ) -> None:
     scaled = [v * scale.splat(v.lanes) for v in dims]
@@ -221,7 +221,7 @@ def _store_query(
         row.store(n * v.lanes, v)
 
 
-def _store_key(
+def store_key(
     k: Kernel, part: Ptr, within: Value, dims: list[Value], head_dim: int, kv: KVFormat
 ) -> None:
     """Scatter one key into its lane: the stride between dims is a whole vector."""
@@ -239,7 +239,7 @@ def _store_key(
             at += 1
 
 
-def _store_value(
+def store_value(
     k: Kernel, part: Ptr, within: Value, dims: list[Value], head_dim: int, kv: KVFormat
 ) -> None:
     if kv == "q8":

@@ -71,13 +71,16 @@ def attention_partial(
     kv: KVFormat,
     window: int = 0,
     cap: float = 0.0,
+    value_dim: int = 0,
 ) -> None:
     """Unit = (kv head, entry), entry fastest. The rest as for `attention`.
 
     entries int64 [count[0], 2]: a tile, and one of the chunks that it meets.
     """
+    value_dim = value_dim or head_dim
     reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
-                kv_heads=kv_heads, group=group, kv=kv, window=window, cap=cap)  # fmt: skip
+                value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
+                cap=cap)  # fmt: skip
     total = count.load(0)
     with k.units() as unit:
         entry = entries.at(unit % total * 2)
@@ -86,7 +89,7 @@ def attention_partial(
         first = tiles.load(number * TILE_SLOTS + PART)
         rows = tiles.load(number * TILE_SLOTS + COUNT) * (kv_heads * group)
         line = first + (chunk - tile.lowest) * rows
-        tile.attend_chunk(chunk * CHUNK, _Apart(tile, line, parts, part_stats, head_dim))
+        tile.attend_chunk(chunk * CHUNK, _Apart(tile, line, parts, part_stats, value_dim))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +134,13 @@ def attention_reduce(
     group: int,
     window: int = 0,
     sink: bool = False,
+    value_dim: int = 0,
 ) -> None:
     """Unit = (row of the pass, head), head fastest; `out` float32 [tokens, out_stride].
 
     rows, tiles: as `batch.py` has them; sinks: as for `attention`.
     """
-    heads = kv_heads * group
+    heads, head_dim = kv_heads * group, value_dim or head_dim
     running = OnlineSoftmax(k, scratch.cast(f32), scratch.cast(f32).at(head_dim), head_dim)
     row = k.i64(0)
     with k.units() as unit:

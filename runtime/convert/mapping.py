@@ -131,8 +131,9 @@ def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> Checkpoint
         if not found or found[0].tensor in unread:
             unused.append(name)
             continue
-        for place, expert, view in found:
+        for place, expert, own in found:
             place = settings.dense_name(place)
+            view = own or settings.views.get(place.partition(".")[2].partition(".")[2])
             if expert in sources.setdefault(place, {}):
                 raise ModelError(f"two tensors for {place}: {sources[place][expert]} and {name}")
             sources[place][expert] = name

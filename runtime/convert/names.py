@@ -215,6 +215,17 @@ _RENAMED = {
         "post_per_layer_input_norm": "post_norm",
     },
     "olmo2": _POST_NORMS,
+    "deepseek2": {
+        "self_attn.q_a_proj": "attn_q_a",
+        "self_attn.q_a_layernorm": "attn_q_a_norm",
+        "self_attn.q_b_proj": "attn_q_b",
+        "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+        "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+        **{
+            f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp"
+            for part in ("gate", "up", "down")
+        },
+    },
     "laguna": {
         "self_attn.g_proj": "attn_gate",
         **{
@@ -294,6 +305,10 @@ _OWN: dict[str, dict[str, list[Place]]] = {
         ],
         "mlp.experts.down_proj": [Place("ffn_down_exps.weight", view=_to_rows)],
         "mlp.experts.down_proj_bias": [Place("ffn_down_exps.bias")],
+    },
+    "deepseek2": {
+        "mlp.gate.e_score_correction_bias": [Place("exp_probs_b.bias")],
+        "self_attn.kv_b_proj.weight": [Place("attn_k_b.weight"), Place("attn_v_b.weight")],
     },
     "laguna": {
         "mlp.gate.e_score_correction_bias": [Place("exp_probs_b.bias")],

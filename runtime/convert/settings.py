@@ -10,10 +10,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ...errors import UnsupportedModelError
 from . import recurrent_settings as recurrent
 from .fields import refuse as _refuse
 from .fields import whole as _whole
+from .names import View
 from .rope import rope_settings
 
 Value = bool | int | float | str | list[bool] | list[int]
@@ -40,6 +43,8 @@ ARCHITECTURES = {  # `model_type` to `general.architecture`
     "olmo3": "olmo2",
     "gpt_oss": "gpt-oss",
     "laguna": "laguna",
+    "glm4_moe_lite": "deepseek2",
+    "deepseek_v2": "deepseek2",
     "gemma4": "gemma4",
     "gemma4_text": "gemma4",
     "qwen3_5": "qwen35",
@@ -93,6 +98,7 @@ MIXTURES = (
     "qwen3vlmoe",
     "gpt-oss",
     "laguna",
+    "deepseek2",
     "qwen35moe",
     "qwen3next",
 )  # whose layers all have experts
@@ -113,6 +119,7 @@ class CheckpointSettings:
         experts: of one layer, 0 in a dense model.
         rope: rotary settings of full attention: `rope_theta` and what scales it.
         kinds: of each layer, whose tensors are those of the first one of its kind; empty: one.
+        views: what of its source a tensor of a layer is, by its name there.
         unread: tensors that a checkpoint may hold and nobody reads.
         metadata: keys and values of the file, without `general.*` and the tokenizer's.
         delta: heads of the gated delta rule, if there is one: of keys and of values, and the dims
@@ -132,6 +139,7 @@ class CheckpointSettings:
     metadata: dict[str, Value] = field(default_factory=dict)
     kinds: list[str] = field(default_factory=list)
     unread: set[str] = field(default_factory=set)
+    views: dict[str, View] = field(default_factory=dict)
     delta: tuple[int, int, int, int] | None = None
     groups: int = 0
 
@@ -158,7 +166,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         architecture, c = recurrent.nemotron_blocks(c)
     if isinstance(config.get("text_config"), dict):  # a model that sees, too
         c |= config["text_config"]
-    c.setdefault("num_experts", c.get("num_local_experts"))  # as transformers 5 names it
+    c.setdefault("num_experts", c.get("num_local_experts") or c.get("n_routed_experts"))
     if architecture in _GEMMA_DEFAULTS:
         c = _GEMMA_DEFAULTS[architecture] | {k: v for k, v in c.items() if v is not None}
     width, heads = _whole(c, "hidden_size"), _whole(c, "num_attention_heads")
@@ -246,6 +254,12 @@ def _add_magnitude(s: CheckpointSettings, c: dict[str, Any]) -> None:
             _refuse(c, "rope scaling's mscale", rope["mscale"])
         key = f"{a}.rope.scaling.yarn_log_multiplier"
         s.metadata[key] = float(rope.get("mscale_all_dim") or 0.0)
+    elif a == "deepseek2":
+        if rope.get("mscale") != rope.get("mscale_all_dim"):
+            _refuse(c, "rope scaling's mscale", rope.get("mscale"))
+        if rope.get("mscale_all_dim"):  # in this architecture's files a tenth of it
+            key = f"{a}.rope.scaling.yarn_log_multiplier"
+            s.metadata[key] = 0.1 * float(rope["mscale_all_dim"])
     else:
         for name in ("mscale", "mscale_all_dim"):
             if rope.get(name) is not None:
@@ -360,6 +374,45 @@ def _add_laguna(s: CheckpointSettings, c: dict[str, Any]) -> None:
     m["laguna.expert_weights_norm"] = True
     m["laguna.expert_weights_scale"] = float(c.get("moe_routed_scaling_factor") or 1.0)
     s.kinds = [str(n < dense) for n in range(s.layers)]
+
+
+def _add_deepseek2(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    """GLM-4.7-Flash and DeepSeek-V2: see `models/deepseek2.py`."""
+    glm = c["model_type"] == "glm4_moe_lite"
+    if not c.get("rope_interleave", True):
+        _refuse(c, "rope_interleave", c.get("rope_interleave"))
+    if not glm and (c.get("topk_method") or "greedy") != "greedy":
+        _refuse(c, "topk_method", c["topk_method"])  # its groups count by their best alone
+    m, a = s.metadata, "deepseek2.attention."
+    rank, rotated = _whole(c, "kv_lora_rank"), _whole(c, "qk_rope_head_dim")
+    nope, values = _whole(c, "qk_nope_head_dim"), _whole(c, "v_head_dim")
+    sparse = [kind != "dense" for kind in c.get("mlp_layer_types") or []]
+    usual = int(c.get("first_k_dense_replace", 1 if glm else 0))
+    dense = sparse.index(True) if True in sparse else usual
+    if not all(sparse[dense:]):
+        _refuse(c, "mlp_layer_types", c["mlp_layer_types"])
+    m[f"{a}head_count_kv"], m[f"{a}kv_lora_rank"] = 1, rank
+    if c.get("q_lora_rank"):
+        m[f"{a}q_lora_rank"] = _whole(c, "q_lora_rank")
+    m[f"{a}key_length"], m[f"{a}value_length"] = rank + rotated, rank
+    m[f"{a}key_length_mla"], m[f"{a}value_length_mla"] = nope + rotated, values
+    m["deepseek2.rope.dimension_count"] = rotated
+    m["deepseek2.leading_dense_block_count"] = dense
+    m["deepseek2.expert_count"], m["deepseek2.expert_gating_func"] = s.experts, 2 if glm else 1
+    m["deepseek2.expert_used_count"] = _whole(c, "num_experts_per_tok")
+    m["deepseek2.expert_feed_forward_length"] = _whole(c, "moe_intermediate_size")
+    m["deepseek2.expert_shared_count"] = int(c.get("n_shared_experts") or 0)
+    m["deepseek2.expert_weights_norm"] = bool(c.get("norm_topk_prob", glm))
+    m["deepseek2.expert_weights_scale"] = float(c.get("routed_scaling_factor") or 1.0)
+    m["deepseek2.expert_group_count"] = int(c.get("n_group") or 1) if glm else 1
+    m["deepseek2.expert_group_used_count"] = int(c.get("topk_group") or 1) if glm else 1
+    s.kinds = [str(n < dense) for n in range(s.layers)]
+
+    def by_head(x: np.ndarray) -> np.ndarray:
+        return x.reshape(s.heads, nope + values, rank)
+
+    s.views["attn_k_b.weight"] = lambda x, width: by_head(x)[:, :nope].swapaxes(1, 2)
+    s.views["attn_v_b.weight"] = lambda x, width: by_head(x)[:, nope:]
 
 
 def _slides(s: CheckpointSettings, c: dict[str, Any], period: int) -> list[bool]:
@@ -492,4 +545,5 @@ _ADD = {
     "gpt-oss": _add_gpt_oss,
     "gemma4": _add_gemma4,
     "laguna": _add_laguna,
+    "deepseek2": _add_deepseek2,
 }

@@ -230,6 +230,27 @@ def _sum(
     g.tape.op(f"{name}_sum", spec(moe.combine, used=to.used, **form), args, g.units(TOKENS))
 
 
+def by_head(g: GraphBuilder, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
+    """w_h x_h of each head h, whose matrix is an "expert": rows [tokens * heads]."""
+    heads = w.experts
+    out, units = g.row(name, w.rows, heads), aligned(8, np.int64)[:3]
+    if g.decode:
+        lists = (_counting(heads + 1), _counting(heads + 1), _counting(heads))
+        units[0] = heads * w.units
+    else:
+        most = g.most_tokens * heads
+        lists = (
+            g.buffers.get("active_heads", heads + 1, 1, np.int32),
+            g.buffers.get("head_starts", heads + 1, 1, np.int32),
+            g.buffers.get("head_pairs", most, 1, np.int32),
+        )
+        args = [g.units(TOKENS), *lists, units, w.units]
+        g.tape.op(f"{name}.lists", spec(moe.head_lists, heads=heads), args, g.units(ONE))
+    to = Routing(heads, lists[0], lists[0], lists, units)
+    _product(g, name, w, x, out, to, "store", units[:1], share=1)
+    return out
+
+
 def add_gated(g: GraphBuilder, x: Activation, y: Activation, score: Activation, name: str) -> None:
     """x += sigmoid(score) y; score: one number a token."""
     ids, weights = _choose(g, f"{name}_gate", score, RoutingSpec(1, "sigmoid", False))

@@ -17,7 +17,17 @@ from typing import Any
 import numpy as np
 
 from ...jit.compile import Spec, spec
-from ...jit.kernels import activations, argmax, attention, embed, gemm, gemm_k, lm_head, rope
+from ...jit.kernels import (
+    activations,
+    argmax,
+    attention,
+    embed,
+    gemm,
+    gemm_k,
+    latent,
+    lm_head,
+    rope,
+)
 from ...jit.kernels.batch import (
     COUNT,
     ROW_POSITION,
@@ -305,7 +315,7 @@ class GraphBuilder:
     def square(self, x: Activation, name: str) -> None:
         """x = relu(x)^2."""
         args = [x.data, x.stride, padded(x.width)]
-        units = self.units(TOKENS if x.each == 1 else PAIRS)
+        units = self.units(TOKENS) if x.each == 1 else self.units_of_rows(x.each)
         self.tape.op(name, spec(activations.square), args, units)
 
     def add_bias(self, x: Activation, bias: np.ndarray, name: str) -> None:
@@ -380,12 +390,59 @@ class GraphBuilder:
             tiling.rope_units,
             barrier=not self.decode,
         )  # fmt: skip
-        out = self.row("attention", h.heads * h.head_dim)
-        self._attention(sizes, rule, [rotated, *cache], out, tiling, sinks)
+        out = self._attended(sizes, rule, [rotated, *cache], tiling, sinks)
         if gated:
             kernel = spec(activations.gate_by_queries, heads=h.heads, dim=h.head_dim)
             args = [out.data, q.data, out.stride, q.stride]
             self.tape.op("attention_gate", kernel, args, self.units_of_rows(h.heads))
+        return out
+
+    def attend_latent(
+        self,
+        absorbed: Activation,
+        q: Activation,
+        kv: Activation,
+        weight: np.ndarray,
+        rule: AttentionSpec,
+        eps: float,
+    ) -> Activation:
+        """Append a token's latent and its rotated key to the cache, and attend to those.
+
+        absorbed: what each head's query asks of the latent, rows [tokens * heads]; q: rows of the
+        same kind, whose last dims are rotated; kv: the latent, which is normed here, and the key's
+        last dims.
+        """
+        h = rule.heads or self.heads
+        tiling, layout = self._tiling(h), self.kv
+        cos, sin = layout.tables[rule.table or 0]
+        width = h.heads * h.head_dim
+        rotated = self.buffers.get("rotated", self.most_tokens, width)
+        cache = [BASE, *layout.offsets(self._layer)]
+        sizes = {"head_dim": h.head_dim, "kv_heads": 1, "group": h.heads, "kv": layout.format,
+                 "value_dim": h.out_dim}  # fmt: skip
+        rows = absorbed.each * self.most_tokens
+        assert h.kv_heads == 1, h
+        assert absorbed.each == q.each == h.heads, rows
+        self.tape.op(
+            "rope",
+            spec(latent.latent_store, kv=layout.format, latent=h.out_dim, heads=h.heads,
+                 rotated=2 * cos.shape[1]),
+            [absorbed.data, q.data, kv.data, weight, cos, sin, rotated, *cache, absorbed.stride,
+             q.stride, q.width, kv.stride, float(eps), rule.scale, self.rows],
+            self.units_of_rows(h.heads + 1),
+        )  # fmt: skip
+        return self._attended(sizes, rule, [rotated, *cache], tiling, None)
+
+    def _attended(
+        self,
+        sizes: dict[str, Any],
+        rule: AttentionSpec,
+        inputs: list[Any],
+        tiling: Tiling,
+        sinks: np.ndarray | None,
+    ) -> Activation:
+        out = self.row("attention", tiling.heads.heads * tiling.heads.out_dim)
+        self._attention(sizes, rule, inputs, out, tiling, sinks)
         return out
 
     def _tiling(self, heads: HeadShape) -> Tiling:
@@ -415,7 +472,7 @@ class GraphBuilder:
     ) -> None:
         """Attention on the queries and the cache of `inputs`."""
         h = tiling.heads
-        scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.head_dim))
+        scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.out_dim))
         sink, unread = {} if sinks is None else {"sink": True}, self.kv.tables[0][0]
         self.tape.op(
             "attention",
@@ -506,7 +563,9 @@ class GraphBuilder:
             name,
             kernel,
             args,
-            self.units(OUT_COUNT if outputs else TOKENS if x.each == 1 else PAIRS),
+            self.units(OUT_COUNT if outputs else TOKENS)
+            if x.each == 1
+            else self.units_of_rows(x.each),
             mode=REPLICATED if replicated else STATIC,
             barrier=last and not replicated,
         )

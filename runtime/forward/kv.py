@@ -108,7 +108,10 @@ class KVLayout:
     @cached_property
     def _starts(self) -> list[int]:
         """Where each layer begins in a page, and where the last one ends."""
-        sizes = [layer_bytes(self.format, h.kv_heads, h.head_dim) if h else 0 for h in self.shapes]
+        sizes = [
+            layer_bytes(self.format, h.kv_heads, h.head_dim, h.value_dim) if h else 0
+            for h in self.shapes
+        ]
         return [0, *accumulate(sizes)]
 
     @property

@@ -49,7 +49,7 @@ class SplitKVGraph(GraphBuilder):
         super().__init__(*args)
         chunks = self.kv.capacity // PAGE
         least = self.most_tokens * self.heads.heads
-        self.most_rows = max(least, min(chunks * least, MOST_BYTES // (self.heads.head_dim * 4)))
+        self.most_rows = max(least, min(chunks * least, MOST_BYTES // (self.heads.out_dim * 4)))
         self._most_entries = chunks * self.most_tokens
         self._parts: dict[tuple[HeadShape, int], _Entries] = {}  # by heads and window
         self._merged: dict[HeadShape, np.ndarray] = {}
@@ -82,9 +82,9 @@ class SplitKVGraph(GraphBuilder):
         self.tape.ops[-1].barrier = True
         h, window = tiling.heads, rule.window
         assert h.heads <= self.heads.heads, "there is room for the parts of the usual heads"
-        parts = self.buffers.get("attention.parts", self.most_rows, h.head_dim)
+        parts = self.buffers.get("attention.parts", self.most_rows, h.out_dim)
         stats = self.buffers.get("attention.stats", self.most_rows, 4)
-        scratch = self.scratch("scores", scratch_bytes(h.group, h.head_dim))
+        scratch = self.scratch("scores", scratch_bytes(h.group, h.out_dim))
         if (h, window) not in self._parts:
             self._parts[h, window] = _Entries(self._most_entries)
             self._merged.setdefault(h, aligned(8, np.int64)[:1])

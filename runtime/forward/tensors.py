@@ -35,6 +35,19 @@ class Activation:
         data = self.data.buffers[0] if isinstance(self.data, PerThread) else self.data
         return data.strides[0] // data.itemsize
 
+    def rows_of(self, heads: int, step: int, width: int) -> Activation:
+        """A row for each of so many heads, `step` values apart, of which `width` count."""
+        assert isinstance(self.data, np.ndarray), "rows of what each thread has"
+        assert self.stride == heads * step, (self.stride, heads, step)
+        return Activation(self.data.reshape(-1, step), width, self.each * heads)
+
+    def joined(self, heads: int) -> Activation:
+        """The rows of so many heads as one, if there is nothing between them."""
+        assert isinstance(self.data, np.ndarray), "rows of what each thread has"
+        assert self.stride == self.width, (self.stride, self.width)
+        width = heads * self.width
+        return Activation(self.data.reshape(-1, width), width, self.each // heads)
+
     def part(self, first: int, width: int) -> Activation:
         """Columns first … first + width of it."""
         assert isinstance(self.data, np.ndarray), "a part of what each thread has"
@@ -58,11 +71,17 @@ class QuantizedRows:
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """Sizes of attention in one model."""
+    """Sizes of attention in one layer; value_dim: of values that are not as wide as keys."""
 
     heads: int
     kv_heads: int
     head_dim: int
+    value_dim: int = 0
+
+    @property
+    def out_dim(self) -> int:
+        """Width of what a head makes."""
+        return self.value_dim or self.head_dim
 
     @property
     def group(self) -> int:

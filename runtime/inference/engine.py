@@ -306,8 +306,8 @@ class Engine:
     def cost(self) -> ModelCost:
         """The model as the cost model sees it."""
         *in_layers, head = self.network.matrices
-        body = [m for m in in_layers if not m.experts]
-        experts = [m for m in in_layers if m.experts]
+        experts = [m for m in in_layers if m.experts and not m.by_head]
+        body = [m for m in in_layers if not m.experts or m.by_head]
         h = self.network.config.heads
         layers = self.network.config.layers
         return ModelCost(

@@ -212,7 +212,10 @@ def fingerprint(engine: Engine) -> dict[str, Any]:
         "model": engine.model.sha256,
         "kv": engine.kv,
         "target": str(engine.target),
-        "shape": [PAGE, *([h.kv_heads, h.head_dim] if h else [] for h in engine.layout.shapes)],
+        "shape": [
+            PAGE,
+            *([h.kv_heads, h.head_dim, h.out_dim] if h else [] for h in engine.layout.shapes),
+        ],
         "rotary": rotary.hexdigest(),
         "layout": code.hexdigest(),
     }

@@ -38,6 +38,7 @@ ARCHITECTURES = {
     "nemotron_h": "NemotronH",
     "nemotron_h_moe": "NemotronHMoE",
     "laguna": "Laguna",
+    "deepseek2": "DeepSeek2",
 }
 """The class of each, in the module of its name: only that of the model at hand is imported."""
 

@@ -177,8 +177,10 @@ def windowed_layers(
     return [(n - whole) % period != 0 for n in range(layers)]
 
 
-def read_config(gguf: GGUFFile, architecture: str) -> Config:
+def read_config(gguf: GGUFFile, architecture: str, shape: HeadShape | None = None) -> Config:
     """The sizes that `architecture`'s metadata give, each checked for sense.
+
+    shape: of all layers' heads, where it is not what the usual keys say.
 
     Raises:
         GGUFError: a key is missing or cannot be right.
@@ -189,7 +191,7 @@ def read_config(gguf: GGUFFile, architecture: str) -> Config:
     heads = per_layer(gguf, f"{a}.attention.head_count", layers, low=1, high=4096)
     kv_heads = per_layer(gguf, f"{a}.attention.head_count_kv", layers, heads, low=0, high=4096)
     shapes = [
-        read_heads(gguf, a, n, k, width // n) if k else None
+        shape or (read_heads(gguf, a, n, k, width // n) if k else None)
         for n, k in zip(heads, kv_heads, strict=True)
     ]
     if not any(shapes):

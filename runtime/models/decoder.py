@@ -149,7 +149,7 @@ class Decoder:
 
     # --- what they share
 
-    def load_attention(self, name: Name, layer: int) -> Attention:
+    def load_attention(self, name: Name, layer: int) -> Half:
         """Ask for the first half of a layer."""
         c, w, has, rule = self.config, self.weights, self.gguf.tensors, self.rule(layer)
         h = rule.heads or c.heads

@@ -17,7 +17,7 @@ from ...jit.kernels.moe import Gating
 from ..forward import experts
 from ..forward.experts import RoutingSpec
 from ..forward.graph import GraphBuilder
-from ..forward.tensors import Activation, padded
+from ..forward.tensors import Activation, HeadShape, padded
 from ..gguf.file import GGUFFile
 from ..weights.loader import Matrix
 from .blocks import Half
@@ -141,7 +141,8 @@ class Mixture(Decoder):
 
     def read_config(self) -> Config:
         """Adds how many experts there are, how many a token takes, and their width."""
-        a, gguf, plain = self.architecture, self.gguf, read_config(self.gguf, self.architecture)
+        a, gguf = self.architecture, self.gguf
+        plain = read_config(gguf, a, self.head_shape())
         count = gguf.integer(f"{a}.expert_count", low=1, high=4096)
         used = gguf.integer(f"{a}.expert_used_count", low=1, high=min(64, count))
         usual = plain.ffns[-1] or None
@@ -150,6 +151,10 @@ class Mixture(Decoder):
         self.how = read_routing(gguf, a, used, self.gating, self.normalized)
         ffns = (*plain.ffns[:dense], *[width] * (plain.layers - dense))
         return replace(plain, ffns=ffns, experts=count, experts_used=used, dense=dense)
+
+    def head_shape(self) -> HeadShape | None:
+        """Of all layers' heads, where the usual keys do not say it."""
+        return None
 
     def load_ffn(self, name: Name, layer: int) -> Half:
         c, w, ffn = self.config, self.weights, self.config.ffns[layer]

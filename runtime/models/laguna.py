@@ -41,6 +41,7 @@ class Laguna(Mixture):
 
     def load_attention(self, name: Name, layer: int) -> Attention:
         a, tensor = super().load_attention(name, layer), name("attn_gate.weight")
+        assert isinstance(a, Attention), a
         h, info = a.rule.heads, self.gguf.tensors.get(tensor)
         assert h is not None, "every layer says its heads"
         each = info is not None and info.shape[0] == h.heads * h.head_dim

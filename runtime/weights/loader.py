@@ -38,6 +38,7 @@ class Matrix:
         panels: uint8, the packed bytes; units: number of panels (of one expert).
         fused: whether a panel holds gate rows and up rows (its output is `silu(gate) * up`).
         sources: the tensors it was made from.
+        by_head: whether its "experts" are heads, all of which a token takes.
         up: where gate and up have types of their own, the up matrix; this one is the gate then.
         fine: whether each block of 32 activations has a scale of its own.
     """
@@ -52,6 +53,7 @@ class Matrix:
     experts: int = 0
     up: Matrix | None = None
     per_block_scale: bool = False
+    by_head: bool = False
 
     def activation(self, target: CpuTarget) -> ActivationFormat:
         """How its inputs must be prepared."""

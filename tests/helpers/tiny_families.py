@@ -64,6 +64,40 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "num_experts_per_tok": 2,
         "rope_parameters": {**_YARN, "rope_theta": 150000.0, "truncate": False},
     },
+    "glm4-flash": {
+        "model_type": "glm4_moe_lite",
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "q_lora_rank": 96,
+        "kv_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 64,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 1,
+        "moe_intermediate_size": 96,
+        "routed_scaling_factor": 1.8,
+        "n_group": 4,
+        "topk_group": 2,
+        "mlp_layer_types": ["dense", "sparse", "sparse"],
+    },
+    "deepseek2-lite": {
+        "model_type": "deepseek_v2",
+        "num_key_value_heads": 4,
+        "q_lora_rank": None,
+        "kv_lora_rank": 64,
+        "qk_nope_head_dim": 32,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 64,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 2,
+        "moe_intermediate_size": 96,
+        "first_k_dense_replace": 1,
+        "rope_parameters": {**_YARN, "rope_theta": 50000.0, "mscale": 0.7, "mscale_all_dim": 0.7},
+    },
     "laguna": {
         "model_type": "laguna",
         "num_hidden_layers": 5,
@@ -139,7 +173,7 @@ def layer_shapes(c: dict[str, Any], n: int) -> dict[str, tuple[int, ...]]:
     """Names and shapes of layer `n`, as a checkpoint on disk has them."""
     kind, width, ffn = c["model_type"], c["hidden_size"], c["intermediate_size"]
     heads, kv = c["num_attention_heads"], c["num_key_value_heads"]
-    dim = c["head_dim"]
+    dim = c.get("head_dim", 0)
     gemma, full = kind == "gemma4_text", c.get("layer_types", [""] * 99)[n] == "full_attention"
     shares = gemma and n >= c["num_hidden_layers"] - c.get("num_kv_shared_layers", 0)
     if gemma and full:
@@ -148,6 +182,16 @@ def layer_shapes(c: dict[str, Any], n: int) -> dict[str, tuple[int, ...]]:
     if shares and c.get("use_double_wide_mlp"):
         ffn *= 2
     out: dict[str, tuple[int, ...]] = {}
+    if kind in ("glm4_moe_lite", "deepseek_v2"):
+        out = _latent(c)
+        norms = ("input_layernorm", "post_attention_layernorm")
+        out |= {f"{name}.weight": (width,) for name in norms}
+        if n > 0:  # the first one is dense
+            shared = c["n_shared_experts"] * c["moe_intermediate_size"]
+            corrected = "mlp.gate" if kind == "glm4_moe_lite" else None
+            return out | _shared_experts(c, corrected, "shared_experts", shared)
+        out |= {f"mlp.{part}_proj.weight": (ffn, width) for part in ("gate", "up")}
+        return out | {"mlp.down_proj.weight": (width, ffn)}
     parts = {"q": heads, "k": kv, "v": kv}
     if shares:
         del parts["k"], parts["v"]
@@ -175,7 +219,8 @@ def layer_shapes(c: dict[str, Any], n: int) -> dict[str, tuple[int, ...]]:
     if kind == "laguna":
         out["self_attn.g_proj.weight"] = (heads, width)
         if c["mlp_layer_types"][n] == "sparse":
-            return out | _laguna(c)
+            shared = c["shared_expert_intermediate_size"]
+            return out | _shared_experts(c, "mlp.experts", "shared_expert", shared)
     if kind == "qwen3_vl_moe":
         experts, inner = c["num_experts"], c["moe_intermediate_size"]
         return out | {
@@ -202,25 +247,40 @@ def _gpt_oss(c: dict[str, Any], heads: int) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _laguna(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    width, experts, shared = (
-        c["hidden_size"],
-        c["num_experts"],
-        c["shared_expert_intermediate_size"],
-    )
-    out: dict[str, tuple[int, ...]] = {
-        "mlp.gate.weight": (experts, width),
-        "mlp.experts.e_score_correction_bias": (experts,),
-    }
+def _shared_experts(
+    c: dict[str, Any], corrected: str | None, name: str, shared: int
+) -> dict[str, tuple[int, ...]]:
+    """Experts one by one, and one for all tokens."""
+    width = c["hidden_size"]
+    experts = c.get("num_experts") or c["n_routed_experts"]
+    out: dict[str, tuple[int, ...]] = {"mlp.gate.weight": (experts, width)}
+    if corrected:
+        out[f"{corrected}.e_score_correction_bias"] = (experts,)
     places = {f"experts.{n}": c["moe_intermediate_size"] for n in range(experts)}
-    for place, inner in (places | {"shared_expert": shared}).items():
-        for part, shape in (
-            ("gate", (inner, width)),
-            ("up", (inner, width)),
-            ("down", (width, inner)),
-        ):
+    for place, inner in (places | {name: shared}).items():
+        for part in ("gate", "up", "down"):
+            shape = (width, inner) if part == "down" else (inner, width)
             out[f"mlp.{place}.{part}_proj.weight"] = shape
     return out
+
+
+def _latent(c: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    width, heads, rank = c["hidden_size"], c["num_attention_heads"], c["kv_lora_rank"]
+    nope, rotated, values = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+    rows, q_rank = heads * (nope + rotated), c["q_lora_rank"]
+    queries = {"self_attn.q_proj.weight": (rows, width)}
+    if q_rank:
+        queries = {
+            "self_attn.q_a_proj.weight": (q_rank, width),
+            "self_attn.q_a_layernorm.weight": (q_rank,),
+            "self_attn.q_b_proj.weight": (rows, q_rank),
+        }
+    return queries | {
+        "self_attn.kv_a_proj_with_mqa.weight": (rank + rotated, width),
+        "self_attn.kv_a_layernorm.weight": (rank,),
+        "self_attn.kv_b_proj.weight": (heads * (nope + values), rank),
+        "self_attn.o_proj.weight": (width, heads * values),
+    }
 
 
 def from_disk(state: dict[str, Any]) -> dict[str, Any]:

@@ -156,6 +156,8 @@ def config_of(name: str) -> dict[str, Any]:
     config = {**_BASE, **(CONFIGS | WIDE)[name]}
     if config["head_dim"] is None:
         del config["head_dim"]
+    if "kv_lora_rank" in config:
+        del config["head_dim"]  # it is that of the rotated part there
     if config["model_type"] in ("llama", "smollm3", "granite") and config["head_dim"] == 32:
         del config["head_dim"]  # it follows from the width; some published ones do not say it
     if (

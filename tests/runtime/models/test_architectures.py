@@ -114,6 +114,8 @@ SETTINGS = [
     ("gemma4", "gemma4.rope.freq_base_swa", 20000.0),
     ("gemma4", "gemma4.final_logit_softcapping", 0.0),
     ("gemma4-moe", "gemma4.expert_used_count", 3),
+    ("glm4-flash", "deepseek2.expert_group_used_count", 4),
+    ("glm4-flash", "deepseek2.expert_weights_scale", 1.0),
     ("laguna", "laguna.expert_weights_scale", 1.0),
     ("laguna", "laguna.expert_gating_func", 1),
     ("laguna", "laguna.rope.dimension_count_swa", 32),
@@ -183,7 +185,9 @@ def test_same_bits_on_any_threads(engine: Engine) -> None:
         assert np.array_equal(_chunked(alone.session(), 64), _chunked(engine.session(), 64))
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gemma2", "smollm3", "gpt-oss", "gemma4", "laguna"])
+@pytest.mark.parametrize(
+    "name", ["gemma3", "gemma2", "smollm3", "gpt-oss", "gemma4", "laguna", "glm4-flash"]
+)
 @pytest.mark.parametrize("kv", ["bf16", "f32", "q8"])
 def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) -> None:
     """Attention shared out by parts of the cache gives the bits of heads alone, with windows, caps,
@@ -214,7 +218,18 @@ def test_same_bits_with_attention_split(model: MakeModel, name: str, kv: str) ->
 @pytest.mark.slow
 @pytest.mark.parametrize(("kv", "target"), [("bf16", None), ("q8", "generic")])
 @pytest.mark.parametrize(
-    "name", ["mistral", "qwen2", "gemma3", "phi3-long", "olmo3", "gpt-oss", "gemma4", "gemma4-moe"]
+    "name",
+    [
+        "mistral",
+        "qwen2",
+        "gemma3",
+        "phi3-long",
+        "olmo3",
+        "gpt-oss",
+        "gemma4",
+        "gemma4-moe",
+        "glm4-flash",
+    ],
 )
 def test_same_bits_when_quantized(model: MakeModel, name: str, kv: str, target: str | None) -> None:
     """The same holds for int8 weights and each cache, in any chunks, on 1, 2 or 3 threads."""
@@ -252,8 +267,9 @@ RARE = ("bf16", "q4_1", "q5_0", "q5_1", "q2_k", "q3_k", "q5_k", "iq4_xs")
 TYPES = [(name, kind) for name in tiny.WIDE for kind in COMMON]
 TYPES += [(name, kind) for name in list(tiny.WIDE)[:3] for kind in RARE]
 TYPES += [(name, kind) for name in ("olmo3", "ministral3", "gemma4") for kind in ("q8_0", "q4_0")]
+MIXTURES = ("gpt-oss", "gemma4-moe", "laguna", "glm4-flash")
 # With experts, rounded activations tip a choice now and then: what is not rounded must be equal.
-TYPES += [(name, kind) for name in ("gpt-oss", "gemma4-moe", "laguna") for kind in ("f16", "bf16")]
+TYPES += [(name, kind) for name in MIXTURES for kind in ("f16", "bf16")]
 
 
 @pytest.mark.slow
@@ -420,6 +436,17 @@ def test_layers_share_keys_and_values(model: MakeModel) -> None:
 
         assert config.sources == (0, 1, 2, 3, 4, 3, 4)
         assert engine.layout.position_bytes == 3 * near + 2 * wide == engine.cost.kv_bytes
+
+
+def test_one_key_for_all_heads(model: MakeModel) -> None:
+    """A latent is kept in place of all heads' keys and values; their matrices are no experts."""
+    with load(model("glm4-flash"), threads=1, kv="f32") as engine:
+        tensors = [m for block in engine.network.blocks for m in block.matrices]
+
+        assert engine.layout.position_bytes == 3 * 4 * (64 + 32 + 64)
+        routed = sum(m.parameters for m in tensors if "exps" in m.sources[0])
+        assert engine.cost.expert_weights == routed > 0
+        assert engine.cost.sparse_layers == 2
 
 
 def test_what_a_file_must_say(tmp_path: Path) -> None:
