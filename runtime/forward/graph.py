@@ -322,7 +322,7 @@ class GraphBuilder:
     def square(self, x: Activation, name: str) -> None:
         """x = relu(x)^2."""
         args = [x.data, x.stride, padded(x.width)]
-        units = self.units(TOKENS if x.each == 1 else PAIRS)
+        units = self.units(TOKENS) if x.each == 1 else self.units_of_rows(x.each)
         self.tape.op(name, spec(activations.square), args, units)
 
     def add_bias(self, x: Activation, bias: np.ndarray, name: str) -> None:

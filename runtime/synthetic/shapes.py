@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from . import families
+from . import families, hybrids
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,13 +14,16 @@ class Shape:
 
     Attributes:
         family: whose equations it has: ``qwen3`` (with experts: ``qwen3moe``), ``llama``,
-            ``gemma3``, ``gemma4`` or ``gpt-oss``.
+            ``gemma3``, ``gemma4``, ``gpt-oss``, ``qwen35``, ``lfm2`` or ``nemotron_h``.
         rope_factor: by how much Llama 3 stretches slow rotations; 0: not at all.
         vocab, context, base: size of the vocabulary, positions it was trained for, base of the
             rotation, where they are not those of Qwen3 or Llama 3.
         window: positions that layers see that do not see everything.
         wide: size and number of the KV heads of layers that see everything (``gemma4``).
         own: values of each layer's own embedding of a token; shared: layers without own keys.
+        recurrent: key heads or groups, value heads, dims of keys or states, and of values.
+        kinds: of each layer: see `hybrids.kind_of`. dense: layers before those with experts.
+        shared_ffn: width of the expert that all tokens take.
     """
 
     layers: int
@@ -42,15 +45,32 @@ class Shape:
     wide: tuple[int, int] = (0, 0)
     own: int = 0
     shared: int = 0
+    recurrent: tuple[int, int, int, int] | None = None
+    kinds: str = ""
+    dense: int = 0
+    shared_ffn: int = 0
 
     @property
     def architecture(self) -> str:
-        return f"{self.family}moe" if self.experts and self.family == "qwen3" else self.family
+        suffix = {"qwen3": "moe", "qwen35": "moe", "lfm2": "moe", "nemotron_h": "_moe"}
+        return self.family + (suffix.get(self.family, "") if self.experts else "")
 
 
 SMOLLM2: dict[str, Any] = {"vocab": 49_152, "context": 8192, "base": 100_000.0}
 GEMMA3: dict[str, Any] = {"vocab": 262_144, "context": 32_768, "base": 1e6, "window": 512}
 GEMMA4: dict[str, Any] = {"vocab": 262_144, "context": 131_072, "base": 1e6, "window": 512}
+GEMMA4_SPARSE: dict[str, Any] = {**GEMMA4, "window": 1024}
+QWEN35: dict[str, Any] = {
+    "family": "qwen35", "head_dim": 256, "vocab": 248_320, "context": 262_144, "base": 1e7,
+    "recurrent": (16, 32, 128, 128),
+}  # fmt: skip
+LFM2: dict[str, Any] = {
+    "family": "lfm2", "head_dim": 64, "vocab": 65_536, "context": 128_000, "base": 1e6,
+}  # fmt: skip
+NANO3: dict[str, Any] = {
+    "family": "nemotron_h", "vocab": 131_072, "context": 262_144, "recurrent": (8, 64, 128, 64),
+    "kinds": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+}  # fmt: skip
 SHAPES = {
     "qwen3-0.6b": Shape(28, 1024, 3072, 16, 8, tied=True),
     "qwen3-1.7b": Shape(28, 2048, 6144, 16, 8, tied=True),
@@ -91,7 +111,7 @@ SHAPES = {
         704,
         family="gemma4",
         wide=(512, 2),
-        **(GEMMA4 | {"window": 1024}),
+        **GEMMA4_SPARSE,
     ),
     "gpt-oss-20b": Shape(
         24,
@@ -111,11 +131,55 @@ SHAPES = {
         window=128,
     ),
     "gemma3-1b": Shape(26, 1152, 6912, 4, 1, True, 256, family="gemma3", **GEMMA3),
+    "qwen3.5-4b": Shape(32, 2560, 9216, 16, 4, tied=True, **QWEN35),
+    "qwen3.5-35b-a3b": Shape(
+        40,
+        2048,
+        512,
+        16,
+        2,
+        tied=False,
+        experts=256,
+        experts_used=8,
+        expert_ffn=512,
+        shared_ffn=512,
+        **QWEN35,
+    ),
+    "lfm2-1.2b": Shape(16, 2048, 8192, 32, 8, True, kinds="CC*CC*CC*C*C*C*C", **LFM2),
+    "lfm2-8b-a1b": Shape(
+        24,
+        2048,
+        7168,
+        32,
+        8,
+        tied=True,
+        experts=32,
+        experts_used=4,
+        expert_ffn=1792,
+        dense=2,
+        kinds="CC*CCC*CCC*CCC*CCC*CC*CC",
+        **LFM2,
+    ),
+    "nemotron3-nano": Shape(
+        52,
+        2688,
+        1856,
+        32,
+        2,
+        tied=False,
+        experts=128,
+        experts_used=6,
+        expert_ffn=1856,
+        shared_ffn=3712,
+        **NANO3,
+    ),
 }
 
 
 def layer_tensors(s: Shape, layer: int) -> list[tuple[str, tuple[int, ...]]]:
     """Names and shapes of one layer's tensors."""
+    if s.family in hybrids.FAMILIES:
+        return hybrids.layer_tensors(s, layer)
     if s.family == "gpt-oss":
         return families.gpt_oss_layer(s)
     if s.family == "gemma4":

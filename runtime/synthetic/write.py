@@ -25,7 +25,7 @@ from ..files import make_folder
 from ..gguf.types import GGMLType, ValueType
 from ..gguf.write import GGUFWriter
 from ..quantize.mixes import NARROW
-from . import families
+from . import families, hybrids
 from .shapes import SHAPES, Shape, layer_tensors
 from .vocabulary import (
     CHAT_TEMPLATE,
@@ -131,11 +131,16 @@ class SyntheticModel:
         for layer in range(s.layers):
             for name, shape in layer_tensors(s, layer):
                 plain = len(shape) == 1 or name.startswith("ffn_gate_inp") or "bias" in name
+                plain = plain or name.startswith(hybrids.PLAIN)
                 kind = GGMLType.F32 if plain else self.kind_of(name, layer)
                 if shape[-1] % kind.block_size:
                     kind = _NARROW[kind]
                 yield f"blk.{layer}.{name}", shape, kind
-        yield "output_norm.weight", (s.width,), GGMLType.F32
+        yield (
+            f"{'token_embd' if s.family == 'lfm2' else 'output'}_norm.weight",
+            (s.width,),
+            GGMLType.F32,
+        )
         if not s.tied:
             yield "output.weight", (self.n_vocab, s.width), self._whole("output.weight")
 
@@ -207,6 +212,8 @@ class SyntheticModel:
             sizes["expert_count"] = s.experts
             sizes["expert_used_count"] = s.experts_used
             sizes["expert_feed_forward_length"] = s.expert_ffn
+        if s.family in hybrids.FAMILIES:
+            sizes |= hybrids.metadata(s)
         for key, value in {**sizes, **families.metadata(s)}.items():
             writer.add(f"{arch}.{key}", value)
         writer.add(f"{arch}.rope.freq_base", s.base or (LLAMA_BASE if llama else 1e6))

@@ -1,0 +1,132 @@
+"""Tensors and metadata of models with recurrent layers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .families import Tensors
+    from .shapes import Shape
+
+FAMILIES = ("qwen35", "lfm2", "nemotron_h")
+PLAIN = ("ssm_a", "ssm_d", "ssm_norm", "ssm_conv1d", "shortconv.conv")  # stay float32
+
+
+def kind_of(s: Shape, layer: int) -> str:
+    """What a layer is: ``*`` attends, ``C`` a convolution, ``D`` a delta rule, ``M`` Mamba-2, and
+    in models whose layers have one half, ``E`` experts."""
+    if s.family == "qwen35":
+        return "*" if (layer + 1) % 4 == 0 else "D"
+    return s.kinds[layer]
+
+
+def layer_tensors(s: Shape, layer: int) -> Tensors:
+    """Names and shapes of one layer's tensors."""
+    kind, w = kind_of(s, layer), s.width
+    out: Tensors = [("attn_norm.weight", (w,)), *_FIRST[kind](s)]
+    if s.family == "nemotron_h":
+        return out
+    out.append((f"{'post_attention' if s.family == 'qwen35' else 'ffn'}_norm.weight", (w,)))
+    if s.experts and layer >= s.dense:
+        return out + _experts(s)
+    return out + [(f"ffn_{part}.weight", (s.ffn, w)) for part in ("gate", "up")] + [
+        ("ffn_down.weight", (w, s.ffn))
+    ]  # fmt: skip
+
+
+def _attention(s: Shape) -> Tensors:
+    q, kv = s.heads * s.head_dim, s.kv_heads * s.head_dim
+    norms = [] if s.family == "nemotron_h" else ["q", "k"]
+    return [
+        ("attn_q.weight", (2 * q if s.family == "qwen35" else q, s.width)),
+        ("attn_k.weight", (kv, s.width)),
+        ("attn_v.weight", (kv, s.width)),
+        *((f"attn_{part}_norm.weight", (s.head_dim,)) for part in norms),
+        ("attn_output.weight", (s.width, q)),
+    ]
+
+
+def _delta(s: Shape) -> Tensors:
+    assert s.recurrent is not None, s.family
+    keys, values, key_dim, value_dim = s.recurrent
+    channels, inner = 2 * keys * key_dim + values * value_dim, values * value_dim
+    return [
+        ("attn_qkv.weight", (channels, s.width)),
+        ("attn_gate.weight", (inner, s.width)),
+        ("ssm_alpha.weight", (values, s.width)),
+        ("ssm_beta.weight", (values, s.width)),
+        ("ssm_conv1d.weight", (channels, 4)),
+        ("ssm_dt.bias", (values,)),
+        ("ssm_a", (values,)),
+        ("ssm_norm.weight", (value_dim,)),
+        ("ssm_out.weight", (s.width, inner)),
+    ]
+
+
+def _mamba(s: Shape) -> Tensors:
+    assert s.recurrent is not None, s.family
+    groups, heads, n, dim = s.recurrent
+    inner = heads * dim
+    channels = inner + 2 * groups * n
+    return [
+        ("ssm_in.weight", (inner + channels + heads, s.width)),
+        ("ssm_conv1d.weight", (channels, 4)),
+        ("ssm_conv1d.bias", (channels,)),
+        ("ssm_dt.bias", (heads,)),
+        ("ssm_a", (heads, 1)),
+        ("ssm_d", (heads, 1)),
+        ("ssm_norm.weight", (groups, inner // groups)),
+        ("ssm_out.weight", (s.width, inner)),
+    ]
+
+
+def _conv(s: Shape) -> Tensors:
+    return [
+        ("shortconv.in_proj.weight", (3 * s.width, s.width)),
+        ("shortconv.conv.weight", (s.width, 3)),
+        ("shortconv.out_proj.weight", (s.width, s.width)),
+    ]
+
+
+def _experts(s: Shape) -> Tensors:
+    n, f, w, gated = s.experts, s.expert_ffn, s.width, s.family != "nemotron_h"
+    out: Tensors = [("ffn_gate_inp.weight", (n, w))]
+    if s.family != "qwen35":
+        out.append(("exp_probs_b.bias", (n,)))
+    out += [
+        (f"ffn_{part}_exps.weight", (n, f, w)) for part in ("gate", "up") if gated or part == "up"
+    ]
+    out.append(("ffn_down_exps.weight", (n, w, f)))
+    if s.shared_ffn:
+        parts = ("gate", "up") if gated else ("up",)
+        out += [(f"ffn_{part}_shexp.weight", (s.shared_ffn, w)) for part in parts]
+        out.append(("ffn_down_shexp.weight", (w, s.shared_ffn)))
+    return out + ([("ffn_gate_inp_shexp.weight", (w,))] if s.family == "qwen35" else [])
+
+
+_FIRST = {"*": _attention, "D": _delta, "M": _mamba, "C": _conv, "E": _experts}
+
+
+def metadata(s: Shape) -> dict[str, int | float | list[int]]:
+    """Keys that only these families have, without the architecture's name."""
+    kinds = [kind_of(s, layer) for layer in range(s.layers)]
+    out: dict[str, int | float | list[int]] = {}
+    if s.family == "qwen35":
+        out |= {"full_attention_interval": 4, "rope.dimension_count": s.head_dim // 4}
+        out["rope.dimension_sections"] = [11, 11, 10, 0]
+    else:
+        out["attention.head_count_kv"] = [s.kv_heads * (kind == "*") for kind in kinds]
+    if s.family == "lfm2":
+        out |= {"shortconv.l_cache": 3, "leading_dense_block_count": s.dense}
+    if s.family == "nemotron_h":
+        out["feed_forward_length"] = [s.ffn * (kind == "E") for kind in kinds]
+        out["expert_weights_scale"] = 2.5
+    if s.experts and s.family != "qwen35":
+        out["expert_gating_func"] = 2
+    if s.shared_ffn:
+        out["expert_shared_feed_forward_length"] = s.shared_ffn
+    if s.recurrent:
+        first, heads, n, dim = s.recurrent
+        out |= {"ssm.conv_kernel": 4, "ssm.state_size": n, "ssm.group_count": first}
+        out |= {"ssm.time_step_rank": heads, "ssm.inner_size": heads * dim}
+    return out

@@ -1,0 +1,72 @@
+"""Synthetic models with recurrent layers: their shapes are whole, and they run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.synthetic import hybrids
+from triplepoint.runtime.synthetic.shapes import SHAPES
+from triplepoint.runtime.synthetic.write import SyntheticModel
+
+HYBRIDS = [name for name, shape in SHAPES.items() if shape.family in hybrids.FAMILIES]
+# MiB of a sequence's state, and bytes of BF16 keys and values of a position.
+PHYSICS = {
+    "qwen3.5-4b": (50.25, 32768),
+    "qwen3.5-35b-a3b": (62.8, 20480),
+    "lfm2-1.2b": (0.16, 12288),
+    "lfm2-8b-a1b": (0.28, 12288),
+    "nemotron3-nano": (47.6, 6144),
+}
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_states_and_caches_have_their_real_sizes(name: str) -> None:
+    """What a sequence takes, by the shapes of the tensors, is what the published model takes."""
+    s = SHAPES[name]
+    floats = cached = 0
+    for layer in range(s.layers):
+        shapes = dict(hybrids.layer_tensors(s, layer))
+        for part in ("ssm_conv1d.weight", "shortconv.conv.weight"):
+            if part in shapes:
+                channels, taps = shapes[part]
+                floats += channels * (taps - 1)
+        if "ssm_a" in shapes and s.recurrent is not None:
+            _, heads, n, dim = s.recurrent
+            floats += heads * n * dim
+        cached += 2 * 2 * shapes.get("attn_k.weight", (0,))[0]
+
+    assert floats * 4 / 2**20 == pytest.approx(PHYSICS[name][0], abs=0.06)
+    assert cached == PHYSICS[name][1]
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_small_ones_run(name: str, tmp_path: Path) -> None:
+    """Written as every other, loaded, and behind some hundred tokens still finite."""
+    shape = replace(
+        SHAPES[name],
+        layers=7,
+        width=128,
+        ffn=128,
+        heads=4,
+        kv_heads=2,
+        head_dim=64,
+        vocab=8192,
+        experts=min(4, SHAPES[name].experts),
+        experts_used=min(2, SHAPES[name].experts),
+        expert_ffn=64,
+        shared_ffn=min(64, SHAPES[name].shared_ffn),
+        recurrent=(2, 4, 32, 32) if SHAPES[name].recurrent else None,
+    )
+    path = tmp_path / "small.gguf"
+    SyntheticModel(name, "q4_0", shape).write(path)
+    with Engine.load(path, threads=1, context=512) as engine:
+        session = engine.session()
+        session.prefill(list(range(300)))
+        assert np.isfinite(session.logits).all()
+        assert np.ptp(session.logits) > 0
+        assert len(list(session.decode(max_tokens=3))) == 3
