@@ -21,11 +21,11 @@ from typing import Literal
 
 import numpy as np
 
-from ..dot import Dot
-from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i16, i32, kernel
+from ..dot import Dot, running_steps
+from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import BLOCK_BYTES, group_of
-from .codebook import IQ4_NL, table_bytes
+from .codebook import TABLES, table_bytes
 from .mathlib import f16_to_f32, gelu, silu
 from .panels import FORMATS, Format
 from .prefetch import Prefetcher, TileIndex
@@ -188,11 +188,15 @@ def quant_product(
     max_single_tile: int = 0,
 ) -> TileGemm:
     """Products with quantized panels of depth `blocks`; `group` blocks of x share a scale."""
-    lanes, most = k.lanes, tile or tile_tokens(k.target)
+    lanes, form = k.lanes, FORMATS[fmt]
+    most = tile or tile_tokens(k.target)
+    if not tile and fmt in TABLES and k.target.dot == "maddubs":
+        # A tile looks its weights up anew: twice as large, MXFP4 ran 1.18 times as fast (Zen 5).
+        most *= 2
     max_single_tile = max_single_tile or single_tile_tokens(k.target)
-    form = FORMATS[fmt]
     block_bytes = form.panel_block_bytes(lanes)
-    dot = Dot(k, form.most)
+    steps = running_steps(form.most)
+    dot = Dot(k, form.most, steps)
     has_zero = form.zero_point(k.target) != 0
 
     def product(
@@ -230,20 +234,27 @@ def quant_product(
         starts = [
             x.at(4).cast(i32).splat(0, lanes) if has_zero else k.zeros(i32, lanes) for x in xs
         ]
-        accs = [[dot.begin(start) for _ in range(2)] for start in starts]
-        for step, ws in _groups(k, form, data):
+        totals = [[start, start] for start in starts]
+        accs = [[dot.begin(start) for start in pair] for pair in totals]
+        for n, (step, ws) in enumerate(_groups(k, form, data)):
+            if n == steps:
+                totals = [
+                    [dot.end(*at) for at in zip(*pairs, strict=True)]
+                    for pairs in zip(accs, totals, strict=True)
+                ]
+                accs = [[dot.begin(start) for start in pair] for pair in totals]
             for t, x in enumerate(xs):
                 xv = x.at(8).cast(i32).splat(step, lanes)
                 for half in range(2):
                     accs[t][half] = dot.step(accs[t][half], ws[half], xv)
-        halves = data.cast(i16)  # scales, then mins if there are any
-        scales = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
+        scales = [block_scales(k, form, data, half) for half in range(2)]
         for t, pair in enumerate(parts):
             for half, part in enumerate(pair):
-                total = dot.end(accs[t][half], starts[t]).to(f32)
+                total = dot.end(accs[t][half], totals[t][half]).to(f32)
                 part.set(k.fma(total, scales[half], part.value))
         if form.has_min:
-            mins = [f16_to_f32(k, halves.load((2 + half) * lanes, lanes)) for half in range(2)]
+            halves = data.cast(i16).at(2 * lanes)
+            mins = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
             for x, pair in zip(xs, parts, strict=True):
                 whole = x.at(4).cast(i32).splat(0, lanes).to(f32)
                 for least, part in zip(mins, pair, strict=True):
@@ -292,9 +303,10 @@ def _groups(k: Kernel, form: Format, block: Ptr):
 
     def whole(low: list[Value], group: int) -> list[Value]:
         """The weights of a group: its nibbles, their fifth bits, or what a table has for them."""
-        if form.name == "iq4_nl":
+        if form.name in TABLES:
             zero_point = form.zero_point(k.target)
-            return [table_bytes(k, v, [n + zero_point for n in IQ4_NL]) for v in low]
+            table = [n + zero_point for n in TABLES[form.name]]
+            return [table_bytes(k, v, table) for v in low]
         if not bits:
             return low
         tops = [((b >> group) & 0x01010101) << 4 for b in bits]
@@ -304,6 +316,14 @@ def _groups(k: Kernel, form: Format, block: Ptr):
         raw = [words.load((2 * group + half) * lanes, lanes) for half in range(2)]
         yield group, whole([r & 0x0F0F0F0F for r in raw], group)
         yield group + 4, whole([(r >> 4) & 0x0F0F0F0F for r in raw], group + 4)
+
+
+def block_scales(k: Kernel, form: Format, block: Ptr, half: int) -> Value:
+    """The scales of half `half` of a panel's block of ``blocks``: float32 [lanes]."""
+    if form.name == "mxfp4":
+        powers = block.cast(i8).load(half * k.lanes, k.lanes).to(i32, signed=False)
+        return (powers << 23).bitcast(f32)
+    return f16_to_f32(k, block.cast(i16).load(half * k.lanes, k.lanes))
 
 
 def _float_weights(k: Kernel, fmt: str, panel: Ptr, vector: Value) -> Value:

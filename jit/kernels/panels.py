@@ -9,6 +9,7 @@ Lane = output row: no horizontal sums, and one layout serves GEMV (decode) and G
 | q4_0   | 32 | 2 x [L fp16 scales], then 4 x 2 x [L x 4 bytes]: low nibbles K-group g, high g + 4 |
 | q5_0   | 32 | 2 x [L fp16 scales], 2 x [L int32 fifth bits], then nibbles as q4_0 |
 | iq4_nl | 32 | as q4_0; a nibble is a place in a table (`codebook.py`) |
+| mxfp4  | 32 | 2 x [L exponents, see `half_power`], then nibbles as iq4_nl |
 | q4_1, q5_1 | 32 | the same with 2 x [L fp16 mins] after the scales |
 | q8_0   | 32 | 2 x [L fp16 scales], then 8 x 2 x [L x 4 bytes], + 128 if target wants unsigned |
 | f32    | 1  | 2 x [L float32] |
@@ -29,7 +30,7 @@ from typing import Literal
 
 import numpy as np
 
-from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, i16, i32, kernel
+from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, i8, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import ActivationFormat, group_of
 from .panels_k import pack_block as pack_block_k
@@ -61,6 +62,11 @@ class Format:
     scales: tuple[int, ...] = (0,)
 
     @property
+    def scale_bytes(self) -> int:
+        """Bytes of a scale or float: of what `scales` says the places."""
+        return {"f32": 4, "mxfp4": 1}.get(self.name, 2)
+
+    @property
     def has_fifth(self) -> bool:
         """Whether weights are nibbles and a bit."""
         return self.most == 31
@@ -68,7 +74,7 @@ class Format:
     @property
     def head_bytes(self) -> int:
         """Bytes of a block of ``blocks`` before its nibbles or bytes, for one row."""
-        return 2 + 2 * self.has_min + 4 * self.has_fifth
+        return self.scale_bytes + 2 * self.has_min + 4 * self.has_fifth
 
     @property
     def quantized(self) -> bool:
@@ -78,18 +84,19 @@ class Format:
     @property
     def exponent(self) -> int:
         """The bits of a float of it, or of a scale, that are all set in infinities and NaNs."""
-        return {"f32": 0x7F800000, "bf16": 0x7F80}.get(self.name, 0x7C00)
+        known = {"f32": 0x7F800000, "bf16": 0x7F80, "mxfp4": 0xFF}
+        return known.get(self.name, 0x7C00)
 
     def not_finite(self, data: np.ndarray) -> np.ndarray:
         """Byte offsets of the floats and scales of uint8 `data`, whole blocks, that are no number.
 
         int64, ascending.
         """
-        size = 4 if self.name == "f32" else 2
+        size = self.scale_bytes
         found = []
         for at in self.scales:
             bits = np.ascontiguousarray(data.reshape(-1, self.file_bytes)[:, at : at + size])
-            bits = bits.view("<u4" if size == 4 else "<u2")[:, 0]
+            bits = bits.view(f"<u{size}")[:, 0]
             bad = np.flatnonzero((bits & self.exponent) == self.exponent)
             found.append(bad * self.file_bytes + at)
         return np.sort(np.concatenate(found))
@@ -100,8 +107,9 @@ class Format:
 
     def zero_point(self, target: CpuTarget) -> int:
         """What is subtracted from a weight as it is multiplied, folded into the sum's start."""
-        if self.name in ("q4_0", "q5_0"):
-            return 8 if self.name == "q4_0" else 16
+        small = {"q4_0": 8, "q5_0": 16, "mxfp4": 12}
+        if self.name in small:
+            return small[self.name]
         whole_bytes = self.name in ("q8_0", "iq4_nl", "iq4_xs")
         return 128 if whole_bytes and not target.signed_bytes else 0
 
@@ -136,6 +144,7 @@ FORMATS = {
         Format("q4_0", 32, 18, "blocks", 18, most=15),
         Format("q4_1", 32, 20, "blocks", 20, most=15, has_min=True, scales=(0, 2)),
         Format("iq4_nl", 32, 18, "blocks", 18),
+        Format("mxfp4", 32, 17, "blocks", 17, most=24),
         Format("q5_0", 32, 22, "blocks", 22, most=31),
         Format("q5_1", 32, 24, "blocks", 24, most=31, has_min=True, scales=(0, 2)),
         Format("q2_k", 256, 84, "k", 84, scales=(80, 82)),
@@ -208,7 +217,8 @@ def _see_scales(form: Format, block: Ptr, seen: Var) -> None:
     One more than an exponent of all ones reaches the bit above it; no other does.
     """
     for at in form.scales:
-        bits = block.at(at).cast(i32 if form.name == "f32" else i16).load().to(i32)
+        kind = {1: i8, 2: i16, 4: i32}[form.scale_bytes]
+        bits = block.at(at).cast(kind).load().to(i32, signed=False)
         seen.set(seen.value | ((bits & form.exponent) + (form.exponent & -form.exponent)))
 
 
@@ -230,8 +240,10 @@ def _pack_block(
         out.cast(i32).store(lane + half * lanes, src.cast(i32).load() & keep)
         return
     keep16 = keep.to(i16)
-    scale = src.cast(i16).load() & keep16
-    out.cast(i16).store(lane + half * lanes, scale)
+    if fmt == "mxfp4":
+        out.store(lane + half * lanes, (half_power(src.load()) & keep).to(i8))
+    else:
+        out.cast(i16).store(lane + half * lanes, src.cast(i16).load() & keep16)
     if fmt in ("f16", "bf16"):
         return
     if form.has_min:
@@ -246,6 +258,15 @@ def _pack_block(
     for group in range((form.file_bytes - form.head_bytes) // 4):
         # A padding row's scale is 0, so whatever its weights are they count for nothing.
         groups.store(lane + (2 * group + half) * lanes, values.load(group) ^ flip)
+
+
+def half_power(exponent: Value) -> Value:
+    """An int8 exponent e of MXFP4 as the float32 exponent of 2^(e - 128): int32, 1 less.
+
+    The tables have twice what a nibble stands for. Scales that would be denormal are 0: that takes
+    less than 1e-37 from a weight, and a block of zeros need not be multiplied by a denormal.
+    """
+    return exponent.to(i32, signed=False).max(1) - 1
 
 
 def _by_group(bits: Value) -> Value:
@@ -280,8 +301,12 @@ def pack_reference(
                 if form.family == "k":
                     pack_reference_k(out[panel], data, fmt, lanes, half * lanes + lane, inside)
                     continue
-                at = (half * lanes + lane) * 2
-                out[panel, :, at : at + 2] = data[:, :2] if inside else 0
+                at = half * lanes + lane
+                if fmt == "mxfp4":
+                    out[panel, :, at] = np.maximum(data[:, 0], 1) - 1 if inside else 0
+                at *= 2
+                if fmt != "mxfp4":
+                    out[panel, :, at : at + 2] = data[:, :2] if inside else 0
                 if form.has_min:
                     out[panel, :, 4 * lanes + at :][:, :2] = data[:, 2:4] if inside else 0
                 if form.has_fifth:

@@ -39,6 +39,8 @@ EXPONENTS = {
 }
 # What a quant is on average, which the block's min takes off.
 MINS = {GGMLType.Q4_1: 7.5, GGMLType.Q5_1: 15.5}
+# Exponents of MXFP4 blocks: of 16, so many have the larger one.
+LOW_EXPONENT, HIGH_OF_16 = 119, 11
 
 
 def random_weights(
@@ -53,7 +55,12 @@ def random_weights(
     step = PIECE // kind.type_size // 8 * 8  # whole 64-bit words of random bits for every type
     for start in range(0, blocks, step):
         count = min(step, blocks - start)
-        if kind in EXPONENTS:
+        if kind is GGMLType.MXFP4:
+            raw = _random_bits(rng, count * kind.type_size)
+            exponents = raw.reshape(count, kind.type_size)[:, 0]
+            exponents[:] = LOW_EXPONENT + (exponents % 16 < HIGH_OF_16)
+            yield raw
+        elif kind in EXPONENTS:
             yield _random_blocks(rng, kind, count)
         elif kind in K_QUANTS:
             yield _random_k_blocks(rng, kind, count)

@@ -55,6 +55,8 @@ QUANTS = {
     "f16": (GGMLType.F16, 1),
     "q4_0": (GGMLType.Q4_0, 2),
     "q8_0": (GGMLType.Q8_0, 7),
+    "mxfp4": (GGMLType.MXFP4, 38),
+    "mxfp4_moe": (GGMLType.MXFP4, 38),
     "q2_k": (GGMLType.Q2_K, 10),
     "q3_k_m": (GGMLType.Q3_K, 12),
     "iq4_xs": (GGMLType.IQ4_XS, 30),
@@ -111,6 +113,8 @@ class SyntheticModel:
         A mixture gives Q6_K to the output head, be it the embedding too, and more bits than most
         get to the values and to what leads out of attention and of the feed-forward part.
         """
+        if self.quant == "mxfp4_moe":
+            return self.type if name.endswith("_exps.weight") else GGMLType.Q8_0
         if self.quant not in _MIXTURES:
             return self.type
         if name == ("token_embd.weight" if self.shape.tied else "output.weight"):

@@ -1,4 +1,4 @@
-"""Q4_1, Q5_0, Q5_1 and IQ4_NL, the younger siblings of Q4_0: packing, rows and products."""
+"""Q4_1, Q5_0, Q5_1, IQ4_NL and MXFP4, the younger siblings of Q4_0: packing, rows and products."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from triplepoint.jit.kernels.codebook import IQ4_NL, reference
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.targets import TARGETS
 
-SIBLINGS = ("q5_0", "q4_1", "q5_1", "iq4_nl")
+SIBLINGS = ("q5_0", "q4_1", "q5_1", "iq4_nl", "mxfp4")
 TOKENS = (1, 2, 3, 5, 6, 7, 13, 70)
 FEW_TOKENS = (1, 8)  # under qemu each product is a process
 
 
 def _random_bytes(rng: np.random.Generator, rows: int, depth: int, fmt: str) -> FileMatrix:
-    """Any quants and fifth bits under scales and mins of either sign."""
+    """Any quants and fifth bits under scales and mins of either sign (or powers of two)."""
     form = FORMATS[fmt]
     raw = rng.integers(0, 256, (rows, depth // 32, form.file_bytes), dtype=np.uint8)
+    if fmt == "mxfp4":
+        raw[..., 0] = rng.integers(118, 125, raw.shape[:2])
+        return _stored(fmt, raw.reshape(rows, -1))
     for at in range(0, 4 if form.has_min else 2, 2):
         halves = rng.uniform(-0.05, 0.05, (*raw.shape[:2], 1)).astype(np.float16)
         raw[..., at : at + 2] = halves.view(np.uint8)
@@ -142,10 +145,13 @@ def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
     """Quants 0 or at the largest, mins of -64, activations of ±127: no sum saturates or wraps."""
     form, depth = FORMATS[fmt], 256
     raw = np.zeros((4, depth // 32, form.file_bytes), np.uint8)
-    raw[..., :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    if fmt == "mxfp4":
+        raw[..., 0], raw[..., 1:] = 128, 0x77
+    else:
+        raw[..., :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
     if form.has_min:
         raw[2:, :, 2:4] = np.frombuffer(np.float16(-64).tobytes(), np.uint8)
-    raw[1::2, :, 4 if form.has_min else 2 :] = 255
+    raw[1::2, :, form.head_bytes - 4 * form.has_fifth :] = 255
     weights = _stored(fmt, raw.reshape(4, -1))
     x = np.full((3, depth), 127, np.float32)
     x[1] *= -1
@@ -155,9 +161,31 @@ def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
     assert np.array_equal(got, x.astype(np.int64) @ weights.values.astype(np.int64).T)
 
 
+def test_every_exponent(runner: Runner) -> None:
+    """MXFP4 scales from 2^-126 to 2^116 count exactly, in products and rows; less counts as 0.
+
+    NaN (255) is refused as the file is read; with much larger ones products leave float32.
+    """
+    exponents = np.arange(0, 245, 10 if runner.emulated else 1, dtype=np.uint8)
+    raw = np.full((len(exponents), 17), 0xA5, np.uint8)  # 3 and -1
+    raw[:, 0] = exponents
+    table = _stored("mxfp4", raw)
+    tiny = exponents < 2
+    assert np.abs(table.values[tiny]).max() < 1e-37
+    want = np.where(tiny[:, None], 0, table.values)
+    rows = np.zeros((len(raw), 32), np.float32)
+    ids = np.arange(len(raw), dtype=np.int32)
+    runner.call(spec(embed.embed, fmt="mxfp4"), [raw, ids, rows, 17, 1, 32], 0, len(raw))
+    got = Product(runner, table).run(np.eye(1, 32, dtype=np.float32) * 127)
+
+    assert np.array_equal(rows, want)
+    assert np.array_equal(got[0, : len(raw)], want[:, 0] * np.float32(127))
+
+
 def test_the_table_is_the_oracles() -> None:
     """What a nibble stands for is what the `gguf` package says."""
     assert tuple(gguf.quants.IQ4_NL.kvalues) == IQ4_NL
+    assert tuple(gguf.quants.MXFP4.kvalues) == codebook.E2M1
     assert reference(np.array([[0, 15]], np.uint8), IQ4_NL).tolist() == [[-127, 113]]
 
 
@@ -170,5 +198,5 @@ def test_key_instructions(name: str, fmt: str) -> None:
     assembly = build_assembly(kernel, target)
 
     assert KEY_INSTRUCTION[target.dot] in assembly
-    if fmt == "iq4_nl":
+    if fmt in codebook.TABLES:
         assert codebook.KEY_INSTRUCTION.get(target.dot, "") in assembly

@@ -186,7 +186,7 @@ def _experts(rng: np.random.Generator, rows: int, fmt: str) -> list[FileMatrix]:
     return [make(rng, rows, depth, fmt) for _ in range(EXPERTS)]
 
 
-@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS + KQUANTS)
+@pytest.mark.parametrize("fmt", [*QUANTIZED, "mxfp4", *FLOATS, *KQUANTS])
 def test_down(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """A row for each pair, times its expert's matrix; padding rows come out as zeros."""
     product = Product(runner, _experts(rng, 33, fmt))
@@ -202,7 +202,7 @@ def test_down(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
         assert not got[:, 33:].any()
 
 
-@pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "f32", "q4_k"])
+@pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "mxfp4", "f32", "q4_k"])
 def test_gate_up(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """A token's row serves all its pairs: silu(gate x) * (up x) of each one's expert."""
     gates, ups = (_experts(rng, 21, fmt) for _ in range(2))

@@ -62,7 +62,7 @@ def test_fewer_rows_than_lanes(native: Native, rng: np.random.Generator, fmt: st
     got = _packed(native, fmt, raw, raw, (3, 0), 2 * lanes)
 
     # What a row's values are multiplied by: the scale, or the value itself.
-    size = 4 if fmt == "f32" else 2
+    size = form.scale_bytes
     heads = got[0].reshape(depth // form.block, -1)[:, : 2 * lanes * size]
     by_lane = heads.reshape(len(heads), 2 * lanes, size)
     assert by_lane[:, :3].any()
@@ -75,7 +75,7 @@ def test_what_is_no_number_is_seen(native: Native, rng: np.random.Generator, fmt
     form, lanes = FORMATS[fmt], native.target.lanes
     blocks, rows = 3, 4 * lanes + 3
     clean = np.zeros((rows, blocks, form.file_bytes), np.uint8)
-    size = 4 if fmt == "f32" else 2
+    size = form.scale_bytes
     infinity = form.exponent.to_bytes(size, "little")
     nan, most = (form.exponent | 1).to_bytes(size, "little"), (form.exponent - 1)
     minus = (form.exponent | 1 << (8 * size - 1)).to_bytes(size, "little")

@@ -11,7 +11,7 @@ from helpers.qwen3_numpy import divergence, forward
 
 from triplepoint import Engine
 
-TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
+TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4")
 FLOATS = ("f32", "f16", "bf16")
 
 
