@@ -9,10 +9,10 @@ from llvmlite import ir
 
 from ..simd import Kernel, Value, i8, i32, vec
 
-# What the nibbles of a format stand for. E2M1 floats (MXFP4) are twice their value, whole numbers.
+# What the nibbles of a format stand for. E2M1 floats are twice their value, whole numbers.
 IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
-TABLES: dict[str, Sequence[int]] = {"iq4_nl": IQ4_NL, "mxfp4": E2M1}
+TABLES: dict[str, Sequence[int]] = {"iq4_nl": IQ4_NL, "mxfp4": E2M1, "nvfp4": E2M1}
 
 _PSHUFB = {128: "ssse3.pshuf.b.128", 256: "avx2.pshuf.b", 512: "avx512.pshuf.b.512"}
 

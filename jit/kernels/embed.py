@@ -8,7 +8,7 @@ from ..simd import I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i16, i32, 
 from .codebook import TABLES, table_values
 from .embed_k import block_k
 from .mathlib import f16_to_f32
-from .panels import FORMATS, Format, half_power
+from .panels import FACTOR, FORMATS, Format, half_power, nvfp4_block, small_scale
 
 
 @kernel
@@ -30,7 +30,10 @@ def embed(
         row = table.at(ids.load(token).to(i64) * row_bytes)
         line = out.at(token * out_stride)
         with k.range(0, blocks, name="block") as block:
-            _block(k, fmt, row.at(block * form.file_bytes), line.at(block * form.block))
+            if form.sub_blocks > 1:
+                _nvfp4(k, *nvfp4_block(row, block), line.at(block * form.block))
+            else:
+                _block(k, fmt, row.at(block * form.file_bytes), line.at(block * form.block))
         if scale != 1.0:
             with k.range(0, blocks * form.block, name="scale") as i:
                 line.store(i, line.load(i) * scale)
@@ -74,6 +77,19 @@ def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
                 weight = table_values(k, wide, TABLES[form.name])
             value = _scaled(weight, scale)
             out.store(16 * high + n, value if least is None else value + least.splat(lanes))
+
+
+def _nvfp4(k: Kernel, scales: Ptr, nibbles: Ptr, out: Ptr) -> None:
+    """32 weights: their two scales, and their nibbles."""
+    lanes = min(k.lanes, 8)
+    for sub in range(2):
+        bits = (small_scale(scales.load(sub)) << 7).to(i16)
+        scale = f16_to_f32(k, bits) * FACTOR
+        for n in range(0, 8, lanes):
+            raw = nibbles.cast(i8).load(8 * sub + n, lanes)
+            for high, q in enumerate((raw & 15, raw >> 4)):
+                weight = table_values(k, q.to(i32, signed=False), TABLES["nvfp4"])
+                out.store(16 * sub + 8 * high + n, _scaled(weight, scale))
 
 
 def _scaled(q: Value, scale: Value) -> Value:

@@ -39,8 +39,9 @@ EXPONENTS = {
 }
 # What a quant is on average, which the block's min takes off.
 MINS = {GGMLType.Q4_1: 7.5, GGMLType.Q5_1: 15.5}
-# Exponents of MXFP4 blocks: of 16, so many have the larger one.
+# Exponents of MXFP4 blocks: of 16, so many have the larger one. Scales of NVFP4: evenly two.
 LOW_EXPONENT, HIGH_OF_16 = 119, 11
+LOW_SCALE = 3
 
 
 def random_weights(
@@ -59,6 +60,11 @@ def random_weights(
             raw = _random_bits(rng, count * kind.type_size)
             exponents = raw.reshape(count, kind.type_size)[:, 0]
             exponents[:] = LOW_EXPONENT + (exponents % 16 < HIGH_OF_16)
+            yield raw
+        elif kind is GGMLType.NVFP4:
+            raw = _random_bits(rng, count * kind.type_size)
+            scales = raw.reshape(count, kind.type_size)[:, :4]
+            scales[:] = LOW_SCALE + (scales & 1)
             yield raw
         elif kind in EXPONENTS:
             yield _random_blocks(rng, kind, count)

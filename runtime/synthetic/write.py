@@ -57,6 +57,7 @@ QUANTS = {
     "q8_0": (GGMLType.Q8_0, 7),
     "mxfp4": (GGMLType.MXFP4, 38),
     "mxfp4_moe": (GGMLType.MXFP4, 38),
+    "nvfp4": (GGMLType.NVFP4, 39),
     "q2_k": (GGMLType.Q2_K, 10),
     "q3_k_m": (GGMLType.Q3_K, 12),
     "iq4_xs": (GGMLType.IQ4_XS, 30),
@@ -292,7 +293,7 @@ def _like_iq4_xs(s: Shape, part: str, layer: int) -> GGMLType | None:
 
 
 # What a matrix gets whose rows are no whole blocks of 256.
-_NARROW = {**NARROW, GGMLType.IQ4_XS: GGMLType.IQ4_NL}
+_NARROW = {**NARROW, GGMLType.NVFP4: GGMLType.MXFP4, GGMLType.IQ4_XS: GGMLType.IQ4_NL}
 
 # What a part of a layer ("attn_v") has in each mixture, None for what most have.
 _MIXTURES = {

@@ -20,7 +20,7 @@ from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.hub.model_info import read_model_info
 from triplepoint.runtime.weights.loader import WeightLoader
 
-ROWS, BLOCKS = 70, 3
+ROWS, BLOCKS = 70, 4
 
 
 @pytest.fixture(scope="module")
