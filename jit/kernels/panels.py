@@ -16,7 +16,7 @@ Lane = output row: no horizontal sums, and one layout serves GEMV (decode) and G
 | f32    | 1  | 2 x [L float32] |
 | f16, bf16 | 1 | 2 x [L 16-bit values] |
 | q4_k, q5_k, q6_k | 256 | see `panels_k.py` |
-| q2_k, q3_k, iq4_xs | 256 | see `panels_small.py` |
+| q2_k, q3_k, iq4_xs, iq3_s, iq3_xxs | 256 | see `panels_small.py` |
 
 NVFP4 has scales for the first 16 weights of a block and for the others, and after a panel's blocks
 2 x [L float32], 128 times the factor that the tensor of a row has in the file.
@@ -39,6 +39,7 @@ from ..targets import CpuTarget
 from .activations import ActivationFormat, group_of
 from .panels_k import pack_block as pack_block_k
 from .panels_k import reference as pack_reference_k
+from .panels_small import GRIDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Format:
 
     def zero_point(self, target: CpuTarget) -> int:
         """What is subtracted from a weight as it is multiplied, folded into the sum's start."""
-        small = {"q4_0": 8, "q5_0": 16, "mxfp4": 12, "nvfp4": 12}
+        small = {"q4_0": 8, "q5_0": 16, "mxfp4": 12, "nvfp4": 12, "iq3_s": 15, "iq3_xxs": 31}
         if self.name in small:
             return small[self.name]
         whole_bytes = self.name in ("q8_0", "iq4_nl", "iq4_xs")
@@ -141,7 +142,7 @@ class Format:
         """
         if self.family == "float":
             return ActivationFormat("float", 1, 0)
-        if self.name == "iq4_xs":
+        if self.name in ("iq4_xs", *GRIDS):
             return ActivationFormat("zero", 8, self.zero_point(target))
         if self.family == "k":
             return ActivationFormat("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8, 0)
@@ -176,6 +177,9 @@ FORMATS = {
         Format("q5_k", 256, 176, "k", 180, scales=(0, 2)),
         Format("q6_k", 256, 210, "k", 210, scales=(208,)),
         Format("iq4_xs", 256, 136, "k", 138),
+        # Wider than the file has them: see `panels_small.py`.
+        Format("iq3_s", 256, 110, "k", 138),
+        Format("iq3_xxs", 256, 98, "k", 138),
     )
 }
 

@@ -22,6 +22,8 @@ K_QUANTS = {
     GGMLType.Q5_K: 490.3,
     GGMLType.Q6_K: 1365.0,
     GGMLType.IQ4_XS: 1246.2,
+    GGMLType.IQ3_S: 140.2,
+    GGMLType.IQ3_XXS: 142.6,
 }
 # Where a block of it has its fp16 scale, if that is not at its start.
 SCALE_AT = {GGMLType.Q2_K: 80, GGMLType.Q3_K: 108, GGMLType.Q6_K: 208}
@@ -107,9 +109,9 @@ def _random_k_blocks(
 ) -> np.ndarray[Any, np.dtype[Any]]:
     """`count` blocks of evenly distributed quants, their 16 or 8 scales random too.
 
-    Q3_K, Q6_K and IQ4_XS: scales of either sign over their whole range. Q2_K, Q4_K and Q5_K: scales
-    and mins evenly over the upper half of theirs, each on its own, under a dmin that takes off what
-    a quant is on average.
+    Q3_K, Q6_K, IQ3 and IQ4: scales of either sign over their whole range. Q2_K, Q4_K and Q5_K:
+    scales and mins evenly over the upper half of theirs, each on its own, under a dmin that takes
+    off what a quant is on average.
     """
     raw = _random_bits(rng, count * kind.type_size)
     blocks = raw.reshape(count, kind.type_size)

@@ -61,6 +61,8 @@ QUANTS = {
     "q2_k": (GGMLType.Q2_K, 10),
     "q3_k_m": (GGMLType.Q3_K, 12),
     "iq4_xs": (GGMLType.IQ4_XS, 30),
+    "iq3_s": (GGMLType.IQ3_S, 26),
+    "iq3_xxs": (GGMLType.IQ3_XXS, 23),
     "q4_k_m": (GGMLType.Q4_K, 15),
     "q5_k_m": (GGMLType.Q5_K, 17),
     "q6_k": (GGMLType.Q6_K, 18),
@@ -293,7 +295,12 @@ def _like_iq4_xs(s: Shape, part: str, layer: int) -> GGMLType | None:
 
 
 # What a matrix gets whose rows are no whole blocks of 256.
-_NARROW = {**NARROW, GGMLType.NVFP4: GGMLType.MXFP4, GGMLType.IQ4_XS: GGMLType.IQ4_NL}
+_NARROW = {
+    **NARROW,
+    GGMLType.NVFP4: GGMLType.MXFP4,
+    **dict.fromkeys((GGMLType.IQ3_S, GGMLType.IQ3_XXS), GGMLType.IQ4_NL),
+    GGMLType.IQ4_XS: GGMLType.IQ4_NL,
+}
 
 # What a part of a layer ("attn_v") has in each mixture, None for what most have.
 _MIXTURES = {

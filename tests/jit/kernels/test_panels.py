@@ -9,6 +9,7 @@ from helpers.runners import Native, Runner
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.panels import FORMATS, look, pack, pack_reference
+from triplepoint.jit.kernels.panels_small import GRIDS
 
 DEPTHS = {"q4_0": (32, 96), "q8_0": (32, 96), "f32": (1, 37), "f16": (1, 37), "bf16": (1, 37)}
 
@@ -125,10 +126,13 @@ def test_where_values_lie(native: Native) -> None:
 
 
 def test_a_panel_is_as_big_as_its_rows(native: Native) -> None:
-    """Packing adds no bytes, or under 5 % where 6-bit scales become bytes."""
+    """Packing adds no bytes, or under 5 % where 6-bit scales become bytes; more to grids' types."""
     for form in FORMATS.values():
         rows = 2 * native.target.lanes
         assert form.panel_block_bytes(native.target.lanes) == rows * form.row_bytes
+        if form.name in GRIDS:
+            assert form.row_bytes == FORMATS["iq4_xs"].row_bytes
+            continue
         assert form.file_bytes <= form.row_bytes <= 1.05 * form.file_bytes
         assert form.row_bytes == form.file_bytes or form.name in ("q3_k", "q4_k", "q5_k", "iq4_xs")
 

@@ -143,6 +143,8 @@ def test_pieces(
 def test_packed_size(library: Library, tmp_path: Path, kind: str) -> None:
     """Packed weights of every type take at most 1.05 times the bytes that the file has for them.
 
+    Those of IQ3_S and IQ3_XXS take 138 bytes for 256: docs/models.md says so.
+
     A Qwen3's shapes, cut to few rows; only sizes are looked at.
     """
     path, shapes = tmp_path / "sizes.gguf", {"a": (1024, 1024), "b": (96, 2560), "c": (151, 512)}
@@ -156,7 +158,8 @@ def test_packed_size(library: Library, tmp_path: Path, kind: str) -> None:
         loader.matrix(name, *shape)
     in_file = sum(info.nbytes for info in loader.gguf.tensors.values())
 
-    assert loader.packed_bytes <= 1.05 * in_file
+    most = {"iq3_s": 138 / 110, "iq3_xxs": 138 / 98}.get(kind, 1.0)
+    assert loader.packed_bytes <= 1.05 * most * in_file
     assert loader.packed_bytes >= in_file
 
 
