@@ -49,7 +49,9 @@ def test_logits(tmp_path: Path, kind: str) -> None:
     assert np.array_equal(pieces, got[:30])
 
 
-@pytest.mark.parametrize("kind", ["nvfp4", "iq3_s", "iq3_xxs"])
+@pytest.mark.parametrize(
+    "kind", ["nvfp4", "iq3_xxs", pytest.param("iq3_s", marks=pytest.mark.slow)]
+)
 def test_logits_of_types_that_are_only_read(tmp_path: Path, kind: str) -> None:
     """The same for types that nothing here can write, with random bits for quants and scales."""
     path = tmp_path / "random.gguf"
