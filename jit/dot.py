@@ -21,6 +21,11 @@ def reference(acc: np.ndarray, w: np.ndarray, x: np.ndarray) -> np.ndarray:
     return acc + products.reshape(-1, 4).sum(axis=1, dtype=np.int32)
 
 
+def running_steps(most: int | None) -> int:
+    """How many of a block's 8 steps should come between `begin` and `end`, for `Dot`'s `most`."""
+    return 4 if most is not None and 8 * 2 * most * 127 >= 32768 else 8
+
+
 class Dot:
     """A running int8 sum over blocks of 32 values.
 

@@ -73,8 +73,12 @@ class AppendLog:
             if line:
                 data += line.encode("ascii") + b"\n"
             self._whole = False  # until the write below is known to be complete
-            while data:
-                data = data[os.write(self._fd, data) :]
+            try:
+                while data:
+                    data = data[os.write(self._fd, data) :]
+            finally:
+                if data == b"\n":  # without it alone the line would read as one that is whole
+                    os.ftruncate(self._fd, os.fstat(self._fd).st_size - 1)
             self._whole = True
         except OSError as error:
             raise TraceError(f"cannot write the trace {self.path}: {error.strerror}") from error

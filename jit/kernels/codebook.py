@@ -1,4 +1,4 @@
-"""Tables of 16 values: what the nibbles of IQ4_NL stand for."""
+"""Tables of 16 values: what the nibbles of IQ4_NL and of 4-bit floats stand for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from llvmlite import ir
 
 from ..simd import Kernel, Value, i8, i32, vec
 
+# What the nibbles of a format stand for. E2M1 floats are twice their value, whole numbers.
 IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+TABLES: dict[str, Sequence[int]] = {"iq4_nl": IQ4_NL, "mxfp4": E2M1, "nvfp4": E2M1}
+# Magnitudes, and the same with a minus; those of IQ3_XXS are twice as large in the file.
+for _name, _sizes in (("iq3_s", range(1, 16, 2)), ("iq3_xxs", (2, 6, 10, 14, 18, 22, 26, 31))):
+    TABLES[_name] = (*_sizes, *(-size for size in _sizes))
 
 _PSHUFB = {128: "ssse3.pshuf.b.128", 256: "avx2.pshuf.b", 512: "avx512.pshuf.b.512"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..simd import I64, F32s, I8s, I32s, Kernel, Ptr, Value, f32, i8, i16, i32, i64, kernel
-from .codebook import IQ4_NL, table_values
+from .codebook import TABLES, table_values
 from .embed_k import block_k
 from .mathlib import f16_to_f32
-from .panels import FORMATS, Format
+from .panels import FACTOR, FORMATS, Format, half_power, nvfp4_block, small_scale
 
 
 @kernel
@@ -30,7 +30,10 @@ def embed(
         row = table.at(ids.load(token).to(i64) * row_bytes)
         line = out.at(token * out_stride)
         with k.range(0, blocks, name="block") as block:
-            _block(k, fmt, row.at(block * form.file_bytes), line.at(block * form.block))
+            if form.sub_blocks > 1:
+                _nvfp4(k, *nvfp4_block(row, block), line.at(block * form.block))
+            else:
+                _block(k, fmt, row.at(block * form.file_bytes), line.at(block * form.block))
         if scale != 1.0:
             with k.range(0, blocks * form.block, name="scale") as i:
                 line.store(i, line.load(i) * scale)
@@ -56,7 +59,10 @@ def _block(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
 def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
     """A block of nibbles, with fifth bits, a min or a table if the format has them."""
     lanes, zero_point = min(k.lanes, 16), form.zero_point(k.target)
-    scale = f16_to_f32(k, src.cast(i16).load())
+    if form.name == "mxfp4":
+        scale = (half_power(src.load()) << 23).bitcast(f32)
+    else:
+        scale = f16_to_f32(k, src.cast(i16).load())
     least = f16_to_f32(k, src.cast(i16).load(1)) if form.has_min else None
     bits = src.at(form.head_bytes - 4).cast(i32).load() if form.has_fifth else None
     for n in range(0, 16, lanes):
@@ -67,10 +73,23 @@ def _nibbles(k: Kernel, form: Format, src: Ptr, out: Ptr) -> None:
                 own = (bits >> (16 * high + n)).splat(lanes) >> k.iota(lanes)
                 wide = wide | ((own & 1) << 4)
             weight = wide - zero_point
-            if form.name == "iq4_nl":
-                weight = table_values(k, wide, IQ4_NL)
+            if form.name in TABLES:
+                weight = table_values(k, wide, TABLES[form.name])
             value = _scaled(weight, scale)
             out.store(16 * high + n, value if least is None else value + least.splat(lanes))
+
+
+def _nvfp4(k: Kernel, scales: Ptr, nibbles: Ptr, out: Ptr) -> None:
+    """32 weights: their two scales, and their nibbles."""
+    lanes = min(k.lanes, 8)
+    for sub in range(2):
+        bits = (small_scale(scales.load(sub)) << 7).to(i16)
+        scale = f16_to_f32(k, bits) * FACTOR
+        for n in range(0, 8, lanes):
+            raw = nibbles.cast(i8).load(8 * sub + n, lanes)
+            for high, q in enumerate((raw & 15, raw >> 4)):
+                weight = table_values(k, q.to(i32, signed=False), TABLES["nvfp4"])
+                out.store(16 * sub + 8 * high + n, _scaled(weight, scale))
 
 
 def _scaled(q: Value, scale: Value) -> Value:

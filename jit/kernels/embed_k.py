@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..simd import Kernel, Ptr, Value, f32, i8, i16, i32
-from .codebook import IQ4_NL, table_values
+from . import grids
+from .codebook import IQ4_NL, TABLES, table_values
 from .mathlib import f16_to_f32
 from .panels_k import six_bits
-from .panels_small import q3_scales, xs_scales
+from .panels_small import GRIDS, q3_scales, xs_scales
 
 
 def block_k(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
@@ -16,6 +17,9 @@ def block_k(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
     other = {"q2_k": _block_q2, "q3_k": _block_q3, "q6_k": _block_q6, "iq4_xs": _block_xs}.get(fmt)
     if other:
         other(k, src, out)
+        return
+    if fmt in GRIDS:
+        _block_grid(k, fmt, src, out)
         return
     d, dmin = (f16_to_f32(k, src.cast(i16).load(n)) for n in range(2))
     packed = [src.at(4).load(n).to(i32, signed=False) for n in range(12)]
@@ -87,6 +91,18 @@ def _block_xs(k: Kernel, src: Ptr, out: Ptr) -> None:
             for half, index in enumerate((both & 15, both >> 4)):
                 value = table_values(k, index, IQ4_NL).to(f32) * scale
                 out.store(sub * 32 + half * 16 + n, value)
+
+
+def _block_grid(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
+    d = f16_to_f32(k, src.cast(i16).load())
+    if fmt == "iq3_xxs":
+        d = d * 0.5
+    scales, places = grids.scales(fmt, src), grids.nibbles(fmt, grids.words(k, fmt), src)
+    for sub, (scale, groups) in enumerate(zip(scales, places, strict=True)):
+        wide = (d * scale.to(f32)).splat(4)
+        for g, word in enumerate(groups):
+            q = (word.splat(4) >> (k.iota(4) << 3)) & 15
+            out.store(sub * 32 + g * 4, table_values(k, q, TABLES[fmt]).to(f32) * wide)
 
 
 def _bytes(src: Ptr, at: int, count: int) -> Value:

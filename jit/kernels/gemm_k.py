@@ -37,10 +37,14 @@ from .prefetch import LINE, Prefetcher, TileIndex
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
-UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 13, "q2_k": 25, "q3_k": 25, "iq4_xs": 25}
+SMALL = ("q2_k", "q3_k", "iq4_xs", "iq3_s", "iq3_xxs")
+UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 13, **dict.fromkeys(SMALL, 25)}
 MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 # Formats whose register tiles are not the one below.
-TILES = {"q2_k": gemm_small.Tile, "q3_k": gemm_small.Tile, "iq4_xs": gemm_xs.Tile}
+TILES = {
+    **dict.fromkeys(("q2_k", "q3_k"), gemm_small.Tile),
+    **dict.fromkeys(("iq4_xs", "iq3_s", "iq3_xxs"), gemm_xs.Tile),
+}
 
 
 @kernel

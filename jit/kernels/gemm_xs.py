@@ -1,10 +1,11 @@
-"""Register tiles for IQ4_XS panels (`panels_small.py`).
+"""Register tiles for IQ4_XS, IQ3_S and IQ3_XXS panels (`panels_small.py`).
 
 For one block of 256, activation scale s_x and int8 activations x:
 
     out += s_x * sum_j d * scale_j * sum((table[q] + z) * x - z * x)
 
-with z = 128 where a dot product wants unsigned weights, else 0; the inner sums are int32 and start
+with z = 128 for IQ4_XS where a dot product wants unsigned weights, else 0, and for the others the
+largest magnitude (whose d is half as large for IQ3_XXS); the inner sums are int32 and start
 from -z * sum(x), which an activation block brings along.
 """
 
@@ -15,9 +16,10 @@ from collections.abc import Iterable, Iterator
 from ..dot import Dot
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
-from .codebook import IQ4_NL, table_bytes
+from .codebook import TABLES, table_bytes
 from .gemm import Epilogue, apply_epilogue
 from .mathlib import f16_to_f32
+from .panels import FORMATS
 from .panels_k import SUPER, offsets
 from .prefetch import LINE, Prefetcher
 
@@ -32,8 +34,11 @@ class Tile:
         self.epilogue: Epilogue = epilogue
         self.lanes = k.lanes
         self.at = offsets(fmt, k.lanes)
-        self.dot = Dot(k)
-        self.zero_point = 0 if k.target.signed_bytes else 128
+        values = TABLES["iq4_nl" if fmt == "iq4_xs" else fmt]
+        self.zero_point = FORMATS[fmt].zero_point(k.target)
+        self.table = [n + self.zero_point for n in values]
+        self.dot = Dot(k, None if fmt == "iq4_xs" else max(self.table))
+        self.factor = 0.5 if fmt == "iq3_xxs" else 1.0
         # A block is asked for in eight pieces, one with each activation block that meets it.
         self.share = -(-self.at["end"] // (8 * LINE)) * LINE
         # An unpacked panel: bytes of all blocks, then float32 scales of all sub-blocks.
@@ -126,12 +131,11 @@ class Tile:
     def _weights(self, data: Ptr, sub: Value) -> Iterator[tuple[int, list[Value]]]:
         """The K-groups of activation block `sub`, both halves: int32 lanes of four bytes."""
         lanes, nibbles = self.lanes, data.at(self.at["nibble"]).cast(i32)
-        table = [n + self.zero_point for n in IQ4_NL]
         for n in range(4):
             first = (sub * 4 + n) * (2 * lanes)
             raw = [nibbles.load(first + half * lanes, lanes) for half in range(2)]
             for group, indices in ((n, raw), (n + 4, [r >> 4 for r in raw])):
-                yield group, [table_bytes(self.k, i & 0x0F0F0F0F, table) for i in indices]
+                yield group, [table_bytes(self.k, i & 0x0F0F0F0F, self.table) for i in indices]
 
     def _scale(self, data: Ptr, sub: Value, half: int) -> Value:
         """The integer scale of activation block `sub`, as float32 [lanes]."""
@@ -141,4 +145,5 @@ class Tile:
     def _d(self, data: Ptr) -> list[Value]:
         """The float scales of both halves."""
         bits = data.at(self.at["d"]).cast(i16)
-        return [f16_to_f32(self.k, bits.load(half * self.lanes, self.lanes)) for half in range(2)]
+        ds = [f16_to_f32(self.k, bits.load(half * self.lanes, self.lanes)) for half in range(2)]
+        return ds if self.factor == 1.0 else [d * self.factor for d in ds]

@@ -41,7 +41,7 @@ def gemm_selected(
     for K-quants; per_block_scale, tile, max_single_tile: as `gemm_quant` has them.
     """
     form = FORMATS[fmt]
-    panel_bytes = blocks * form.panel_block_bytes(k.lanes)
+    panel_bytes = form.panel_bytes(blocks, k.lanes)
     product = tile_gemm(k, fmt, "store", blocks, per_block_scale, scratch, tile, max_single_tile)
     floats = form.family == "float"
     stride = x_bytes if floats else k.i64(blocks * (form.block // 32) * BLOCK_BYTES)

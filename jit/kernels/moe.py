@@ -292,7 +292,7 @@ def gemm_experts(
     thread's own, for K-quants only; per_block_scale, tile, max_single_tile: as `gemm_quant` has
     them.
     """
-    panel_bytes = blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
+    panel_bytes = FORMATS[fmt].panel_bytes(blocks, k.lanes)
     product = tile_gemm(k, fmt, epilogue, blocks, per_block_scale, scratch, tile, max_single_tile)
     with k.units() as unit:
         slot, column = unit // units_each, unit % units_each

@@ -9,12 +9,17 @@ Lane = output row: no horizontal sums, and one layout serves GEMV (decode) and G
 | q4_0   | 32 | 2 x [L fp16 scales], then 4 x 2 x [L x 4 bytes]: low nibbles K-group g, high g + 4 |
 | q5_0   | 32 | 2 x [L fp16 scales], 2 x [L int32 fifth bits], then nibbles as q4_0 |
 | iq4_nl | 32 | as q4_0; a nibble is a place in a table (`codebook.py`) |
+| mxfp4  | 32 | 2 x [L exponents, see `half_power`], then nibbles as iq4_nl |
+| nvfp4  | 32 | 2 x 2 x [L scales, see `small_scale`], then nibbles: high ones two K-groups on |
 | q4_1, q5_1 | 32 | the same with 2 x [L fp16 mins] after the scales |
 | q8_0   | 32 | 2 x [L fp16 scales], then 8 x 2 x [L x 4 bytes], + 128 if target wants unsigned |
 | f32    | 1  | 2 x [L float32] |
 | f16, bf16 | 1 | 2 x [L 16-bit values] |
 | q4_k, q5_k, q6_k | 256 | see `panels_k.py` |
-| q2_k, q3_k, iq4_xs | 256 | see `panels_small.py` |
+| q2_k, q3_k, iq4_xs, iq3_s, iq3_xxs | 256 | see `panels_small.py` |
+
+NVFP4 has scales for the first 16 weights of a block and for the others, and after a panel's blocks
+2 x [L float32], 128 times the factor that the tensor of a row has in the file.
 
 Bit g of byte i of a word of fifth bits belongs to weight 4 g + i: K-group g is one shift away.
 
@@ -29,11 +34,12 @@ from typing import Literal
 
 import numpy as np
 
-from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, i16, i32, kernel
+from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import ActivationFormat, group_of
 from .panels_k import pack_block as pack_block_k
 from .panels_k import reference as pack_reference_k
+from .panels_small import GRIDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,16 @@ class Format:
     scales: tuple[int, ...] = (0,)
 
     @property
+    def scale_bytes(self) -> int:
+        """Bytes of a scale or float: of what `scales` says the places."""
+        return {"f32": 4, "mxfp4": 1}.get(self.name, 2)
+
+    @property
+    def sub_blocks(self) -> int:
+        """Parts of a block of ``blocks`` that have scales of their own."""
+        return 2 if self.name == "nvfp4" else 1
+
+    @property
     def has_fifth(self) -> bool:
         """Whether weights are nibbles and a bit."""
         return self.most == 31
@@ -68,7 +84,8 @@ class Format:
     @property
     def head_bytes(self) -> int:
         """Bytes of a block of ``blocks`` before its nibbles or bytes, for one row."""
-        return 2 + 2 * self.has_min + 4 * self.has_fifth
+        first = 2 if self.sub_blocks > 1 else self.scale_bytes
+        return first + 2 * self.has_min + 4 * self.has_fifth
 
     @property
     def quantized(self) -> bool:
@@ -78,18 +95,19 @@ class Format:
     @property
     def exponent(self) -> int:
         """The bits of a float of it, or of a scale, that are all set in infinities and NaNs."""
-        return {"f32": 0x7F800000, "bf16": 0x7F80}.get(self.name, 0x7C00)
+        known = {"f32": 0x7F800000, "bf16": 0x7F80, "mxfp4": 0xFF}
+        return known.get(self.name, 0x7C00)
 
     def not_finite(self, data: np.ndarray) -> np.ndarray:
         """Byte offsets of the floats and scales of uint8 `data`, whole blocks, that are no number.
 
         int64, ascending.
         """
-        size = 4 if self.name == "f32" else 2
-        found = []
+        size = self.scale_bytes
+        found = [np.empty(0, np.int64)]
         for at in self.scales:
             bits = np.ascontiguousarray(data.reshape(-1, self.file_bytes)[:, at : at + size])
-            bits = bits.view("<u4" if size == 4 else "<u2")[:, 0]
+            bits = bits.view(f"<u{size}")[:, 0]
             bad = np.flatnonzero((bits & self.exponent) == self.exponent)
             found.append(bad * self.file_bytes + at)
         return np.sort(np.concatenate(found))
@@ -98,10 +116,19 @@ class Format:
         """Bytes of one block of one panel of 2 * lanes rows."""
         return 2 * lanes * self.row_bytes
 
+    def factor_bytes(self, lanes: int) -> int:
+        """Bytes of the rows' factors that stand after a panel's blocks."""
+        return 2 * lanes * 4 if self.name == "nvfp4" else 0
+
+    def panel_bytes(self, blocks: int, lanes: int) -> int:
+        """Bytes of a panel of `blocks` blocks."""
+        return blocks * self.panel_block_bytes(lanes) + self.factor_bytes(lanes)
+
     def zero_point(self, target: CpuTarget) -> int:
         """What is subtracted from a weight as it is multiplied, folded into the sum's start."""
-        if self.name in ("q4_0", "q5_0"):
-            return 8 if self.name == "q4_0" else 16
+        small = {"q4_0": 8, "q5_0": 16, "mxfp4": 12, "nvfp4": 12, "iq3_s": 15, "iq3_xxs": 31}
+        if self.name in small:
+            return small[self.name]
         whole_bytes = self.name in ("q8_0", "iq4_nl", "iq4_xs")
         return 128 if whole_bytes and not target.signed_bytes else 0
 
@@ -115,10 +142,13 @@ class Format:
         """
         if self.family == "float":
             return ActivationFormat("float", 1, 0)
-        if self.name == "iq4_xs":
+        if self.name in ("iq4_xs", *GRIDS):
             return ActivationFormat("zero", 8, self.zero_point(target))
         if self.family == "k":
             return ActivationFormat("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8, 0)
+        if self.sub_blocks > 1:
+            group = group_of(depth // 32, per_block_scale=per_block_scale)
+            return ActivationFormat("pairs16", group, 0)
         # With -1 for a zero point the block's field is the plain sum of q: what a min meets.
         zero_point = -1 if self.has_min else self.zero_point(target)
         return ActivationFormat(
@@ -136,6 +166,9 @@ FORMATS = {
         Format("q4_0", 32, 18, "blocks", 18, most=15),
         Format("q4_1", 32, 20, "blocks", 20, most=15, has_min=True, scales=(0, 2)),
         Format("iq4_nl", 32, 18, "blocks", 18),
+        Format("mxfp4", 32, 17, "blocks", 17, most=24),
+        # In the file two blocks share 36 bytes: their four scales come first.
+        Format("nvfp4", 32, 18, "blocks", 18, most=24, scales=()),
         Format("q5_0", 32, 22, "blocks", 22, most=31),
         Format("q5_1", 32, 24, "blocks", 24, most=31, has_min=True, scales=(0, 2)),
         Format("q2_k", 256, 84, "k", 84, scales=(80, 82)),
@@ -144,6 +177,9 @@ FORMATS = {
         Format("q5_k", 256, 176, "k", 180, scales=(0, 2)),
         Format("q6_k", 256, 210, "k", 210, scales=(208,)),
         Format("iq4_xs", 256, 136, "k", 138),
+        # Wider than the file has them: see `panels_small.py`.
+        Format("iq3_s", 256, 110, "k", 138),
+        Format("iq3_xxs", 256, 98, "k", 138),
     )
 }
 
@@ -175,7 +211,7 @@ def pack(
     block_bytes = form.panel_block_bytes(lanes)
     flip = 0x80808080 - (1 << 32) if fmt == "q8_0" and not k.target.signed_bytes else 0
     with k.units() as unit:
-        out = panels.at(unit * blocks * block_bytes)
+        out = panels.at(unit * (blocks * block_bytes + form.factor_bytes(lanes)))
         seen = k.var(k.const(0, i32))
         for half, (source, rows) in enumerate(((first, first_rows), (second, second_rows))):
             with k.range(0, lanes, name="lane") as lane:
@@ -187,7 +223,13 @@ def pack(
                 with k.range(0, blocks, name="block") as block:
                     a, b = src.at(block * form.file_bytes), out.at(block * block_bytes)
                     _see_scales(form, a, seen)
-                    _pack_block(k, fmt, a, b, half, lane, keep32, flip)
+                    if form.sub_blocks > 1:
+                        _pack_nvfp4(k, src, block, b, half, lane, keep32)
+                    else:
+                        _pack_block(k, fmt, a, b, half, lane, keep32, flip)
+                if form.factor_bytes(lanes):
+                    factors = out.at(blocks * block_bytes).cast(f32)
+                    factors.store(lane + half * lanes, k.f32(FACTOR))
         bad.store(unit, _not_finite(form, seen))
 
 
@@ -208,7 +250,8 @@ def _see_scales(form: Format, block: Ptr, seen: Var) -> None:
     One more than an exponent of all ones reaches the bit above it; no other does.
     """
     for at in form.scales:
-        bits = block.at(at).cast(i32 if form.name == "f32" else i16).load().to(i32)
+        kind = {1: i8, 2: i16, 4: i32}[form.scale_bytes]
+        bits = block.at(at).cast(kind).load().to(i32, signed=False)
         seen.set(seen.value | ((bits & form.exponent) + (form.exponent & -form.exponent)))
 
 
@@ -230,8 +273,10 @@ def _pack_block(
         out.cast(i32).store(lane + half * lanes, src.cast(i32).load() & keep)
         return
     keep16 = keep.to(i16)
-    scale = src.cast(i16).load() & keep16
-    out.cast(i16).store(lane + half * lanes, scale)
+    if fmt == "mxfp4":
+        out.store(lane + half * lanes, (half_power(src.load()) & keep).to(i8))
+    else:
+        out.cast(i16).store(lane + half * lanes, src.cast(i16).load() & keep16)
     if fmt in ("f16", "bf16"):
         return
     if form.has_min:
@@ -248,6 +293,47 @@ def _pack_block(
         groups.store(lane + (2 * group + half) * lanes, values.load(group) ^ flip)
 
 
+FACTOR = 128.0  # of a tensor with none of its own: what fp16 and the tables differ by
+
+
+def small_scale(scale: Value) -> Value:
+    """An int8 UE4M3 scale of NVFP4, 0 for its NaN, as int32 of 7 bits.
+
+    Seven bits up it is the fp16 of 2^-8 times the scale, denormals and all.
+    """
+    wide = scale.to(i32, signed=False)
+    return wide.eq(0x7F).select(wide & 0, wide & 0x7F)
+
+
+def nvfp4_block(row: Ptr, block: Value) -> tuple[Ptr, Ptr]:
+    """Where the two scales and the 16 bytes of nibbles of a row's block of 32 are in the file."""
+    odd = block & 1
+    pair = row.at((block - odd) * 18)
+    return pair.at(odd * 2), pair.at(odd * 16 + 4)
+
+
+def _pack_nvfp4(
+    k: Kernel, row: Ptr, block: Value, out: Ptr, half: int, lane: Value, keep: Value
+) -> None:
+    scales, nibbles = nvfp4_block(row, block)
+    where = lane + half * k.lanes
+    for sub in range(2):
+        scale = (small_scale(scales.load(sub)) & keep).to(i8)
+        out.store(where + sub * 2 * k.lanes, scale)
+    words = out.at(4 * k.lanes).cast(i32)
+    for n in range(4):
+        words.store(where + 2 * n * k.lanes, nibbles.cast(i32).load(n))
+
+
+def half_power(exponent: Value) -> Value:
+    """An int8 exponent e of MXFP4 as the float32 exponent of 2^(e - 128): int32, 1 less.
+
+    The tables have twice what a nibble stands for. Scales that would be denormal are 0: that takes
+    less than 1e-37 from a weight, and a block of zeros need not be multiplied by a denormal.
+    """
+    return exponent.to(i32, signed=False).max(1) - 1
+
+
 def _by_group(bits: Value) -> Value:
     """Bit n of an int32 to bit n / 4 of byte n % 4."""
     out = bits & 0
@@ -261,12 +347,17 @@ def _by_group(bits: Value) -> Value:
 def pack_reference(
     first: np.ndarray, second: np.ndarray, fmt: str, target: CpuTarget, step_rows: int
 ) -> np.ndarray:
-    """What `pack` makes: first, second uint8 [rows, row_bytes] -> [panels, blocks, bytes]."""
+    """What `pack` makes: first, second uint8 [rows, row_bytes] -> [panels, blocks, bytes].
+
+    With factors of the rows [panels, bytes].
+    """
     form, lanes = FORMATS[fmt], target.lanes
     rows, row_bytes = first.shape
     blocks = row_bytes // form.file_bytes
     panels = -(-rows // step_rows)
     out = np.zeros((panels, blocks, form.panel_block_bytes(lanes)), np.uint8)
+    if form.sub_blocks > 1:
+        return _nvfp4_reference(out, (first, second), lanes, step_rows)
     for panel in range(panels):
         for half, source in enumerate((first, second)):
             for lane in range(lanes):
@@ -280,8 +371,12 @@ def pack_reference(
                 if form.family == "k":
                     pack_reference_k(out[panel], data, fmt, lanes, half * lanes + lane, inside)
                     continue
-                at = (half * lanes + lane) * 2
-                out[panel, :, at : at + 2] = data[:, :2] if inside else 0
+                at = half * lanes + lane
+                if fmt == "mxfp4":
+                    out[panel, :, at] = np.maximum(data[:, 0], 1) - 1 if inside else 0
+                at *= 2
+                if fmt != "mxfp4":
+                    out[panel, :, at : at + 2] = data[:, :2] if inside else 0
                 if form.has_min:
                     out[panel, :, 4 * lanes + at :][:, :2] = data[:, 2:4] if inside else 0
                 if form.has_fifth:
@@ -297,3 +392,24 @@ def pack_reference(
                     at = 2 * lanes * form.head_bytes + ((2 * group + half) * lanes + lane) * 4
                     out[panel, :, at : at + 4] = values[:, 4 * group : 4 * group + 4]
     return out
+
+
+def _nvfp4_reference(
+    out: np.ndarray, halves: tuple[np.ndarray, ...], lanes: int, step_rows: int
+) -> np.ndarray:
+    """out: zeros [panels, blocks, bytes] -> [panels, bytes]."""
+    panels, blocks, _ = out.shape
+    scales = out[..., : 4 * lanes].reshape(panels, blocks, 2, 2, lanes)
+    words = out[..., 4 * lanes :].reshape(panels, blocks, 4, 2, lanes, 4)
+    for half, source in enumerate(halves):
+        pairs = source.reshape(len(source), blocks // 2, 36)
+        scale = np.where(pairs[..., :4] == 0x7F, 0, pairs[..., :4] & 0x7F).reshape(-1, blocks, 2)
+        nibbles = pairs[..., 4:].reshape(-1, blocks, 4, 4)
+        for panel in range(panels):
+            for lane in range(lanes):
+                row = panel * step_rows + lane
+                inside = row < len(source)
+                words[panel, :, :, half, lane] = nibbles[row if inside else 0]
+                scales[panel, :, :, half, lane] = scale[row] if inside else 0
+    factors = np.full((panels, 2 * lanes), FACTOR, np.float32).view(np.uint8)
+    return np.concatenate([out.reshape(panels, -1), factors], axis=1)

@@ -1,8 +1,9 @@
-"""Panels of Q2_K, Q3_K and IQ4_XS: blocks of 256 weights with the smallest quants or scales.
+"""Panels of Q2_K, Q3_K and IQ3 to IQ4: blocks of 256 weights with small quants or scales.
 
     w = d * scale_j * q - dmin * min_j    Q2_K: 16 sub-blocks of 16, q = 0..3, scale and min 0..15
     w = d * scale_j * (q - 4)             Q3_K: 16 sub-blocks of 16, q = 0..7, scale -32..31
     w = d * scale_j * table[q]            IQ4_XS: 8 sub-blocks of 32, scale -32..31, IQ4_NL's table
+    w = d * scale_j * table[q]            IQ3_S, IQ3_XXS (half of it): scale 1..31
 
 The file spreads the bits of a weight over the block; here those of one activation block (32 values)
 lie together, so that a product reads words in order and shifts by constants. For L lanes and halves
@@ -16,6 +17,9 @@ A word is four bytes, one for each value of a K-group. Q2_K: K-group g of an act
 bits 2 (g % 4) on of word g / 4. Q3_K: K-groups 2 n and 2 n + 1 are bits 0-2 and 3-5 of word n;
 the lower two bits of 6 and 7 are bits 6-7 of words 0 and 1, their tops bits 6 and 7 of word 2.
 IQ4_XS: low nibbles are K-group g, high ones g + 4.
+
+IQ3_S and IQ3_XXS become what IQ4_XS is, with other tables: a magnitude and a sign are four bits,
+where the file has 3.4 and 3.1 a weight, places in a grid (`grids.py`). Nothing is rounded.
 """
 
 from __future__ import annotations
@@ -25,12 +29,17 @@ from collections.abc import Callable
 import numpy as np
 
 from ..simd import Kernel, Ptr, Value, i8, i16, i32
+from . import grids
+
+GRIDS = ("iq3_s", "iq3_xxs")
 
 # Bytes that one row has of each part of a panel's block, in their order.
 PARTS: dict[str, dict[str, int]] = {
     "q2_k": {"d": 2, "dmin": 2, "scale": 16, "quant": 64},
     "q3_k": {"d": 2, "scale": 16, "quant": 96},
     "iq4_xs": {"d": 2, "scale": 8, "nibble": 128},
+    "iq3_s": {"d": 2, "scale": 8, "nibble": 128},
+    "iq3_xxs": {"d": 2, "scale": 8, "nibble": 128},
 }
 
 
@@ -74,6 +83,13 @@ def pack_block(
             put("quant", 3 * sub + 1, q[2] | (q[3] << 3) | ((q[7] & 0x03030303) << 6))
             tops = ((q[6] & 0x04040404) << 4) | ((q[7] & 0x04040404) << 5)
             put("quant", 3 * sub + 2, q[4] | (q[5] << 3) | tops)
+    elif fmt in GRIDS:
+        put("d", 0, src.cast(i16).load() & keep)
+        for n, scale in enumerate(grids.scales(fmt, src)):
+            put("scale", n, scale.to(i8))
+        for sub, groups in enumerate(grids.nibbles(fmt, grids.words(k, fmt), src)):
+            for n in range(4):
+                put("nibble", 4 * sub + n, groups[n] | (groups[n + 4] << 4))
     else:
         put("d", 0, src.cast(i16).load() & keep)
         high = src.at(2).cast(i16).load().to(i32, signed=False)
@@ -132,10 +148,34 @@ def reference(place: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> N
         words[:, :, :2] |= (q[:, :, 6:] & 3) << 6
         words[:, :, 2] |= (q[:, :, 6] >> 2) << 6 | (q[:, :, 7] >> 2) << 7
         place("quant", words.reshape(-1, 24, 4))
+    elif fmt in GRIDS:
+        place("d", data[:, None, 0:2] * inside)
+        scales, q = grid_reference(data, fmt)
+        place("scale", scales[:, :, None])
+        groups = q.reshape(-1, 8, 2, 4, 4)
+        place("nibble", (groups[:, :, 0] | groups[:, :, 1] << 4).reshape(-1, 32, 4))
     else:
         place("d", data[:, None, 0:2] * inside)
         place("scale", xs_scales_reference(data[:, 2:8]).view(np.uint8)[:, :, None])
         place("nibble", data[:, 8:].reshape(-1, 32, 4))
+
+
+def grid_reference(data: np.ndarray, fmt: str) -> tuple[np.ndarray, np.ndarray]:
+    """uint8 [blocks, file bytes] -> scales uint8 [blocks, 8], places in a table [blocks, 256]."""
+    grid, qs = np.array(grids.entries(fmt), np.uint8), data[:, 2:66].astype(np.uint16)
+    if fmt == "iq3_s":
+        tops = np.unpackbits(data[:, 66:74], axis=1, bitorder="little")
+        scales, places = data[:, 106:], qs | tops.astype(np.uint16) << 8
+        scales = np.stack([scales & 15, scales >> 4], axis=2).reshape(-1, 8)
+        signs = np.unpackbits(data[:, 74:106], axis=1, bitorder="little")
+    else:
+        packed, places = np.ascontiguousarray(data[:, 66:]).view("<u4"), qs
+        scales = (packed >> 28).astype(np.uint8)
+        bits = packed[..., None] >> np.arange(28, dtype=np.uint32) & 1
+        sevens = bits.reshape(-1, 8, 4, 7)
+        signs = np.concatenate([sevens, sevens.sum(-1, keepdims=True) & 1], axis=-1)
+    signs = signs.reshape(-1, 256).astype(np.uint8)
+    return scales * 2 + 1, grid[places].reshape(-1, 256) | signs << 3
 
 
 def _two_bits_reference(packed: np.ndarray) -> np.ndarray:

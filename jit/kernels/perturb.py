@@ -25,7 +25,7 @@ def stream_experts_only(
     k: Kernel, data: I8s, sink: I8s, units_each: I64, active: I32s, *, fmt: str, blocks: int
 ) -> None:
     """Read what `gemm_experts` would: unit = (active expert, panel), `units_each` an expert."""
-    vector, panel_bytes = 4 * k.lanes, blocks * FORMATS[fmt].panel_block_bytes(k.lanes)
+    vector, panel_bytes = 4 * k.lanes, FORMATS[fmt].panel_bytes(blocks, k.lanes)
     total = k.var(k.zeros(i32, k.lanes))
     with k.units() as unit:
         expert = active.load(unit // units_each).to(i64)

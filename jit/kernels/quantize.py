@@ -1,4 +1,4 @@
-"""Float weights to blocks of 32: Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, with the bytes that ggml makes.
+"""Float weights to blocks of 32: Q4_0 to Q5_1, Q8_0 and MXFP4, with the bytes that ggml makes.
 
 Lane = block: 16 blocks are turned so that vector i holds weight i of each of them, and then all
 is done lane by lane, in one order on every target. Nothing is contracted, so that the numpy
@@ -9,17 +9,21 @@ reference gives the same bytes.
 | q4_0, q5_0 | the weight farthest from 0, divided by -8 or -16 | trunc(x / d + 8.5) or 16.5 |
 | q4_1, q5_1 | (max - min) / 15 or 31, and the min | trunc((x - min) / d + 0.5) |
 | q8_0 | max abs / 127 | x / d, halves rounded away from 0 |
+| mxfp4 | 2^n, so that the max abs / d is from 8 to 16 | the nearest of 0 to 12 of a table |
 
-where x / d is x times the rounded 1 / d, and d is stored as fp16 after that.
+where x / d is x times the rounded 1 / d, and d is stored as fp16 after that (MXFP4: its exponent;
+1 / d is exact then).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 
 from ..simd import F32s, I8s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
+from .codebook import E2M1
 from .mathlib import f32_to_f16
 from .panels import FORMATS, Format
 
@@ -44,10 +48,14 @@ def transpose(k: Kernel, src: Ptr, x: Ptr, size: int, lanes: int) -> None:
 
 
 def _block(k: Kernel, form: Format, x: Ptr, out: Ptr) -> None:
-    scale, quant = _scale(k, form, x)
-    halves = Halves(k, out, form.file_bytes)
-    for n, value in enumerate(scale):
-        halves.put(2 * n, value)
+    if form.name == "mxfp4":
+        exponent, quant = _power(k, x)
+        scatter(out, form.file_bytes, exponent)
+    else:
+        scale, quant = _scale(k, form, x)
+        halves = Halves(k, out, form.file_bytes)
+        for n, value in enumerate(scale):
+            halves.put(2 * n, value)
     if form.name == "q8_0":
         with k.range(0, 32) as i:
             scatter(out.at(i + 2), form.file_bytes, quant(x.load(i * LANES, LANES)))
@@ -63,6 +71,27 @@ def _block(k: Kernel, form: Format, x: Ptr, out: Ptr) -> None:
     if form.has_fifth:
         for n in range(4):
             scatter(out.at(form.head_bytes - 4 + n), form.file_bytes, fifth.value >> (8 * n))
+
+
+# Halfway from each of the table's values to the next: what lies above has the next one.
+E2M1_BOUNDS = tuple((a + b) / 2 for a, b in itertools.pairwise(E2M1[:8]))
+
+
+def _power(k: Kernel, x: Ptr) -> tuple[Value, Callable[[Value], Value]]:
+    """The exponents of MXFP4 blocks (int32 [lanes]), and how their weights become nibbles."""
+    largest = farthest(k, x, 32, LANES).bitcast(i32)
+    exponent = (((largest >> 23) & 255) - 2).max(0)
+    # 1 / 2^(exponent - 128), of what is not all zeros; the smallest ones are no normal numbers.
+    inverse = ((255 - exponent.max(2)) << 23).bitcast(f32)
+
+    def quant(v: Value) -> Value:
+        size, found = v.abs() * inverse, k.zeros(i32, LANES)
+        for bound in E2M1_BOUNDS:
+            found = found + (size > bound).select(k.const(1, found.type), 0)
+        # A value that rounds to 0 has no sign.
+        return found | ((v < 0.0).select(found.min(1), 0) << 3)
+
+    return exponent, quant
 
 
 def _scale(k: Kernel, form: Format, x: Ptr) -> tuple[list[Value], Callable[[Value], Value]]:
@@ -143,6 +172,13 @@ class Halves:
 def reference(rows: np.ndarray, fmt: str) -> np.ndarray:
     """rows float32 [..., n * 32] -> uint8 [blocks, bytes of a block]."""
     form, x = FORMATS[fmt], rows.reshape(-1, 32)
+    if fmt == "mxfp4":
+        d = np.abs(x).max(1, keepdims=True)
+        exponent = np.maximum((d.view(np.int32) >> 23) - 2, 0)
+        size = np.ldexp(np.abs(x), 128 - exponent)
+        q = (size[..., None] > np.array(E2M1_BOUNDS, np.float32)).sum(-1).astype(np.uint8)
+        q |= ((x < 0) & (q > 0)).astype(np.uint8) << 3
+        return np.concatenate([exponent.astype(np.uint8), q[:, :16] | q[:, 16:] << 4], axis=1)
     if fmt == "q8_0":
         d = np.abs(x).max(1, keepdims=True) / np.float32(127)
         y = x * reciprocal_reference(d)

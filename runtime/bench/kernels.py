@@ -212,8 +212,8 @@ class _Bench:
                     yield self._gemm(form, rows, depth, tokens)
 
     def _gemm(self, form: Format, rows: int, depth: int, tokens: int) -> _Built:
-        size = rows // (2 * self.target.lanes) * (depth // form.block)
-        size *= form.panel_block_bytes(self.target.lanes)
+        size = rows // (2 * self.target.lanes)
+        size *= form.panel_bytes(depth // form.block, self.target.lanes)
         peak = "int8" if form.quantized else "fp32"
         work = KernelCase(
             "gemm", form.name, f"{rows}x{depth}", tokens, 0, 2.0 * rows * depth * tokens,
@@ -238,7 +238,7 @@ class _Bench:
     def _experts(self, form: Format, tokens: int) -> _Built:
         units = EXPERT_ROWS // self.target.lanes
         blocks = EXPERT_DEPTH // form.block
-        size = units * blocks * form.panel_block_bytes(self.target.lanes)
+        size = units * form.panel_bytes(blocks, self.target.lanes)
         touched = EXPERTS * (1 - (1 - USED / EXPERTS) ** tokens)
         work = KernelCase(
             "experts", form.name, f"{USED}/{EXPERTS}x{2 * EXPERT_ROWS}x{EXPERT_DEPTH}", tokens, 0,

@@ -100,7 +100,7 @@ class PerturbedGraph(GraphBuilder):
     def _in_pieces(self, op: Op) -> list[Op]:
         """A product in pieces."""
         form, blocks = self._format(op)
-        panel = blocks * form.panel_block_bytes(self.target.lanes)
+        panel = form.panel_bytes(blocks, self.target.lanes)
         units = op.args[0].nbytes // panel
         pairs = max(1, round(op.args[0].nbytes / self.tape.threads / PIECE / 2))
         if units < 2 * self.tape.threads:
@@ -199,7 +199,7 @@ class PerturbedGraph(GraphBuilder):
         args, constants = list(op.args), dict(op.kernel.constants)
         args[5] //= 2
         name, data = constants["fmt"], args[0].reshape(-1)
-        panel = constants["blocks"] * FORMATS[name].panel_block_bytes(self.target.lanes)
+        panel = FORMATS[name].panel_bytes(constants["blocks"], self.target.lanes)
         middle = data.nbytes // panel // 2 * panel
         units = op.units
         if self.decode:

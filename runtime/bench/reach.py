@@ -85,7 +85,7 @@ def cost_of(model: KnownModel, lanes: int) -> ModelCost:
         form, each = FORMATS[kind.name.lower()], copies[0] if copies else 1
         panels = -(-rows // (2 * lanes))
         weights[part] += each * rows * depth
-        packed[part] += each * panels * (depth // form.block) * form.panel_block_bytes(lanes)
+        packed[part] += each * panels * form.panel_bytes(depth // form.block, lanes)
     windowed = sum((layer + 1) % 6 != 0 for layer in range(shape.layers)) if shape.window else 0
     return ModelCost(
         layers=shape.layers,

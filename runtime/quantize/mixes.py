@@ -51,7 +51,7 @@ class Mix:
 
     Attributes:
         name: what a user types; number: `general.file_type`.
-        kind: the type of most weights; head: the output head's.
+        kind: the type of most weights; head: the output head's; experts: of experts, if another.
         rules: for parts of a layer by their names, such as ``attn_v``.
     """
 
@@ -60,6 +60,7 @@ class Mix:
     kind: GGMLType
     head: GGMLType
     rules: Mapping[str, Rule] = field(default_factory=dict)
+    experts: GGMLType | None = None
 
 
 MIXES = {
@@ -69,6 +70,7 @@ MIXES = {
         Mix("F16", 1, T.F16, T.F16),
         Mix("BF16", 32, T.BF16, T.BF16),
         Mix("Q8_0", 7, T.Q8_0, T.Q8_0),
+        Mix("MXFP4_MOE", 38, T.Q8_0, T.Q8_0, experts=T.MXFP4),
         Mix("Q4_0", 2, T.Q4_0, T.Q6_K),
         Mix("Q4_1", 3, T.Q4_1, T.Q6_K),
         Mix("Q5_0", 8, T.Q5_0, T.Q6_K),
@@ -141,6 +143,8 @@ def choose(info: TensorInfo, mix: Mix, layers: int, *, tied: bool) -> Chosen:
 def _wanted(name: str, mix: Mix, layers: int, tied: bool) -> GGMLType:
     if name == "output.weight" or (tied and name == "token_embd.weight"):
         return mix.head
+    if mix.experts and name.endswith("_exps.weight"):
+        return mix.experts
     found = _PART.fullmatch(name)
     if found and found[2] in mix.rules:
         return mix.rules[found[2]](int(found[1]), layers) or mix.kind

@@ -131,6 +131,10 @@ def _plan(gguf: GGUFFile, mix: Mix) -> list[tuple[TensorInfo, Chosen]]:
     tied = "output.weight" not in gguf.tensors
     plan = [(info, choose(info, mix, layers, tied=tied)) for info in gguf.tensors.values()]
     for info, chosen in plan:
+        factor = info.name.removesuffix("weight") + "scale"
+        if info.type is GGMLType.NVFP4 and chosen.kind is not info.type and factor in gguf.tensors:
+            message = f"tensor {info.name} is NVFP4 with a factor of its own ({factor})"
+            raise UnsupportedModelError(f"{message}: it cannot be given another type yet")
         if chosen.kind not in MADE and chosen.kind is not info.type:
             raise UnsupportedModelError(
                 f"{mix.name} needs {chosen.kind.name}, which cannot be made"

@@ -24,7 +24,7 @@ _UNIT = 32 * quantize.LANES  # weights that a unit of the smallest kernel takes
 _LARGEST = 60000.0  # of a weight, where it or its block's scale must fit fp16
 _WIDE = (GGMLType.F32, GGMLType.BF16)
 
-BLOCKS32 = tuple(GGMLType[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"))
+BLOCKS32 = tuple(GGMLType[name] for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4"))
 MADE = (GGMLType.F32, GGMLType.F16, GGMLType.BF16, *BLOCKS32,
         *(GGMLType[name.upper()] for name in KTYPES))  # fmt: skip
 

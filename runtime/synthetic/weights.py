@@ -22,6 +22,8 @@ K_QUANTS = {
     GGMLType.Q5_K: 490.3,
     GGMLType.Q6_K: 1365.0,
     GGMLType.IQ4_XS: 1246.2,
+    GGMLType.IQ3_S: 140.2,
+    GGMLType.IQ3_XXS: 142.6,
 }
 # Where a block of it has its fp16 scale, if that is not at its start.
 SCALE_AT = {GGMLType.Q2_K: 80, GGMLType.Q3_K: 108, GGMLType.Q6_K: 208}
@@ -39,6 +41,9 @@ EXPONENTS = {
 }
 # What a quant is on average, which the block's min takes off.
 MINS = {GGMLType.Q4_1: 7.5, GGMLType.Q5_1: 15.5}
+# Exponents of MXFP4 blocks: of 16, so many have the larger one. Scales of NVFP4: evenly two.
+LOW_EXPONENT, HIGH_OF_16 = 119, 11
+LOW_SCALE = 3
 
 
 def random_weights(
@@ -57,7 +62,17 @@ def random_weights(
     step = PIECE // kind.type_size // 8 * 8  # whole 64-bit words of random bits for every type
     for start in range(0, blocks, step):
         count = min(step, blocks - start)
-        if kind in EXPONENTS:
+        if kind is GGMLType.MXFP4:
+            raw = _random_bits(rng, count * kind.type_size)
+            exponents = raw.reshape(count, kind.type_size)[:, 0]
+            exponents[:] = LOW_EXPONENT + (exponents % 16 < HIGH_OF_16)
+            yield raw
+        elif kind is GGMLType.NVFP4:
+            raw = _random_bits(rng, count * kind.type_size)
+            scales = raw.reshape(count, kind.type_size)[:, :4]
+            scales[:] = LOW_SCALE + (scales & 1)
+            yield raw
+        elif kind in EXPONENTS:
             yield _random_blocks(rng, kind, count)
         elif kind in K_QUANTS:
             yield _random_k_blocks(rng, kind, count)
@@ -98,9 +113,9 @@ def _random_k_blocks(
 ) -> np.ndarray[Any, np.dtype[Any]]:
     """`count` blocks of evenly distributed quants, their 16 or 8 scales random too.
 
-    Q3_K, Q6_K and IQ4_XS: scales of either sign over their whole range. Q2_K, Q4_K and Q5_K: scales
-    and mins evenly over the upper half of theirs, each on its own, under a dmin that takes off what
-    a quant is on average.
+    Q3_K, Q6_K, IQ3 and IQ4: scales of either sign over their whole range. Q2_K, Q4_K and Q5_K:
+    scales and mins evenly over the upper half of theirs, each on its own, under a dmin that takes
+    off what a quant is on average.
     """
     raw = _random_bits(rng, count * kind.type_size)
     blocks = raw.reshape(count, kind.type_size)

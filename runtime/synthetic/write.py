@@ -56,9 +56,14 @@ QUANTS = {
     "f16": (GGMLType.F16, 1),
     "q4_0": (GGMLType.Q4_0, 2),
     "q8_0": (GGMLType.Q8_0, 7),
+    "mxfp4": (GGMLType.MXFP4, 38),
+    "mxfp4_moe": (GGMLType.MXFP4, 38),
+    "nvfp4": (GGMLType.NVFP4, 39),
     "q2_k": (GGMLType.Q2_K, 10),
     "q3_k_m": (GGMLType.Q3_K, 12),
     "iq4_xs": (GGMLType.IQ4_XS, 30),
+    "iq3_s": (GGMLType.IQ3_S, 26),
+    "iq3_xxs": (GGMLType.IQ3_XXS, 23),
     "q4_k_m": (GGMLType.Q4_K, 15),
     "q5_k_m": (GGMLType.Q5_K, 17),
     "q6_k": (GGMLType.Q6_K, 18),
@@ -112,6 +117,8 @@ class SyntheticModel:
         A mixture gives Q6_K to the output head, be it the embedding too, and more bits than most
         get to the values and to what leads out of attention and of the feed-forward part.
         """
+        if self.quant == "mxfp4_moe":
+            return self.type if name.endswith("_exps.weight") else GGMLType.Q8_0
         if self.quant not in _MIXTURES:
             return self.type
         if name == ("token_embd.weight" if self.shape.tied else "output.weight"):
@@ -305,7 +312,12 @@ def _like_iq4_xs(s: Shape, part: str, layer: int) -> GGMLType | None:
 
 
 # What a matrix gets whose rows are no whole blocks of 256.
-_NARROW = {**NARROW, GGMLType.IQ4_XS: GGMLType.IQ4_NL}
+_NARROW = {
+    **NARROW,
+    GGMLType.NVFP4: GGMLType.MXFP4,
+    **dict.fromkeys((GGMLType.IQ3_S, GGMLType.IQ3_XXS), GGMLType.IQ4_NL),
+    GGMLType.IQ4_XS: GGMLType.IQ4_NL,
+}
 
 # What a part of a layer ("attn_v") has in each mixture, None for what most have.
 _MIXTURES = {

@@ -109,7 +109,9 @@ class WeightLoader:
         """
         if rows:
             self._tensor(name, (rows, depth))
-        self.format_of(name)
+        if self.format_of(name).factor_bytes(self.lanes) and _beside(name) in self.gguf.tensors:
+            message = f"{self.gguf.path_of(name)}: the rows of {name}, which are read singly,"
+            raise UnsupportedModelError(f"{message} have a factor of their own ({_beside(name)})")
         self._tables.append(name)
         return self.gguf.data(name)
 
@@ -196,8 +198,30 @@ class WeightLoader:
         nothing = np.empty(0, np.uint8)
         matrix = Matrix(form, rows, depth, units, fused, names, nothing, experts)
         matrix.per_block_scale = form.family == "blocks" and self._has_per_block_scale(names[0])
+        if form.factor_bytes(self.lanes):
+            for name in names:
+                self._factors(name, experts)
         self._wanted.append(matrix)
         return matrix
+
+    def _factors(self, name: str, experts: int) -> np.ndarray:
+        """What all weights of an NVFP4 tensor, or of each expert, are multiplied by: float32."""
+        # For activations of four bits, which are not computed with here.
+        self.asked.add(_beside(name, "input_scale"))
+        info = self.gguf.tensors.get(_beside(name))
+        if info is None:
+            return np.ones(1, np.float32)
+        wide = experts if info.shape == (experts,) else 1
+        return self.vector(info.name, wide)
+
+    def _multiply_factors(self, matrix: Matrix) -> None:
+        """Put the tensors' factors to those that are in the panels."""
+        size = matrix.format.factor_bytes(self.lanes)
+        panels = matrix.panels.reshape(matrix.copies, matrix.units, -1)
+        halves = np.split(panels[..., -size:].view("<f4"), 2, axis=-1)
+        sources = matrix.sources if matrix.fused else matrix.sources * 2
+        for half, name in zip(halves, sources, strict=True):
+            half *= self._factors(name, matrix.experts)[:, None, None]
 
     def _has_per_block_scale(self, name: str) -> bool:
         """Whether the inputs of a matrix are to be rounded as finely as can be.
@@ -220,7 +244,7 @@ class WeightLoader:
         return sum(self._packed_sizes())
 
     def _packed_sizes(self) -> list[int]:
-        sizes = [m.units * m.blocks * m.format.panel_block_bytes(self.lanes) for m in self._wanted]
+        sizes = [m.units * m.format.panel_bytes(m.blocks, self.lanes) for m in self._wanted]
         return [size * m.copies for size, m in zip(sizes, self._wanted, strict=True)]
 
     def place(self, arena: Arena) -> None:
@@ -252,6 +276,9 @@ class WeightLoader:
                 self._refuse_number(name)
         for matrix in packing.pack_all(work, self.library, pool, progress):
             self._refuse_number(*matrix.sources)
+        for matrix in self._wanted:
+            if matrix.format.factor_bytes(self.lanes):
+                self._multiply_factors(matrix)
         self.gguf.check_mapped()
         return arena
 
@@ -287,6 +314,11 @@ class WeightLoader:
         second = first[self.lanes * row_bytes :] if rest else first
         return Source(first, second, panels, row_bytes, 2 * self.lanes, matrix.rows, rest,
                       matrix.blocks, matrix.units)  # fmt: skip
+
+
+def _beside(name: str, what: str = "scale") -> str:
+    """The tensor that belongs to the matrix `name`."""
+    return name.removesuffix("weight") + what
 
 
 def _part(data: np.ndarray, n: int, parts: int) -> np.ndarray:

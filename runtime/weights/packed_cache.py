@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ModelError
-from ...jit.kernels import panels, panels_k, panels_small
+from ...jit.kernels import grids, panels, panels_k, panels_small
 from ...jit.pool import Pool
 from ..files import make_folder
 from ..gguf.file import GGUFFile
@@ -200,7 +200,7 @@ def _sampled(path: Path) -> list[Any]:
 def _packing() -> str:
     """Hash of the code that decides which byte goes where."""
     digest = hashlib.sha256()
-    for module in (panels, panels_k, panels_small):
+    for module in (panels, panels_k, panels_small, grids):
         assert module.__file__ is not None
         digest.update(Path(module.__file__).read_bytes())
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Blocks of Q2_K, Q3_K and IQ4_XS: random ones, and such as have given quants and scales."""
+"""Blocks of Q2_K, Q3_K and IQ3 to IQ4: random ones, and such as have given quants and scales."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from helpers.matrices import FileMatrix
 
 from triplepoint.jit.kernels.panels import FORMATS
 
-SMALL = ("q2_k", "q3_k", "iq4_xs")
-FLOATS_AT = {"q2_k": (80, 82), "q3_k": (108,), "iq4_xs": (0,)}  # where fp16 scales lie
+GRIDS = ("iq3_s", "iq3_xxs")
+SMALL = ("q2_k", "q3_k", "iq4_xs", *GRIDS)
+# Where fp16 scales lie.
+FLOATS_AT = {"q2_k": (80, 82), "q3_k": (108,), **dict.fromkeys(("iq4_xs", *GRIDS), (0,))}
 LARGEST = {"q2_k": 3, "q3_k": 7, "iq4_xs": 15}  # stored quants run from 0 to this
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -167,6 +168,29 @@ def test_a_hundred_full_disks_lose_no_acknowledged_line(tmp_path: Path) -> None:
     torn = [check_filled(tmp_path / f"t.{k}", count) for k, count in enumerate(counts)]
 
     print(f"seed {seed}: {FULL_DISKS} full disks, {sum(counts)} lines, {sum(torn)} torn tails")
+
+
+def test_a_line_that_lacks_only_its_newline_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the room ends before the newline, the line does not read as one that was written."""
+    path, write = tmp_path / "t.jsonl", os.write
+
+    def short(fd: int, data: bytes) -> int:
+        if data == b"\n":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data[:-1])
+
+    with TraceWriter(path) as writer:
+        writer.write(ToolEvent(name="first"))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", short)
+            with pytest.raises(TraceError, match="No space left"):
+                writer.write(ToolEvent(name="refused"))
+        assert [tool.name for tool in Trace.load(path).tools] == ["first"]
+        writer.write(ToolEvent(name="after"))
+
+    assert [tool.name for tool in Trace.load(path).tools] == ["first", "after"]
 
 
 def check_filled(path: Path, acknowledged: int) -> bool:

@@ -1,4 +1,4 @@
-"""Q4_1, Q5_0, Q5_1 and IQ4_NL, the younger siblings of Q4_0: packing, rows and products."""
+"""Q4_1, Q5_0, Q5_1, IQ4_NL, MXFP4 and NVFP4, younger than Q4_0: packing, rows and products."""
 
 from __future__ import annotations
 
@@ -17,19 +17,31 @@ from triplepoint.jit.kernels.codebook import IQ4_NL, reference
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.targets import TARGETS
 
-SIBLINGS = ("q5_0", "q4_1", "q5_1", "iq4_nl")
+SIBLINGS = ("q5_0", "q4_1", "q5_1", "iq4_nl", "mxfp4", "nvfp4")
 TOKENS = (1, 2, 3, 5, 6, 7, 13, 70)
 FEW_TOKENS = (1, 8)  # under qemu each product is a process
 
 
 def _random_bytes(rng: np.random.Generator, rows: int, depth: int, fmt: str) -> FileMatrix:
-    """Any quants and fifth bits under scales and mins of either sign."""
+    """Any quants and fifth bits under scales and mins of either sign (or powers of two)."""
     form = FORMATS[fmt]
     raw = rng.integers(0, 256, (rows, depth // 32, form.file_bytes), dtype=np.uint8)
+    if fmt == "nvfp4":
+        small = rng.integers(0, 33, (rows, depth // 64, 4))
+        raw.reshape(rows, -1, 36)[..., :4] = np.where(small == 32, 0x7F, small)
+        return _stored(fmt, raw.reshape(rows, -1))
+    if fmt == "mxfp4":
+        raw[..., 0] = rng.integers(118, 125, raw.shape[:2])
+        return _stored(fmt, raw.reshape(rows, -1))
     for at in range(0, 4 if form.has_min else 2, 2):
         halves = rng.uniform(-0.05, 0.05, (*raw.shape[:2], 1)).astype(np.float16)
         raw[..., at : at + 2] = halves.view(np.uint8)
     return _stored(fmt, raw.reshape(rows, -1))
+
+
+def _depth(fmt: str, depth: int) -> int:
+    """`depth` values, or so many more that they fill the file's blocks of NVFP4."""
+    return -(-depth // 64) * 64 if fmt == "nvfp4" else depth
 
 
 def _stored(fmt: str, raw: np.ndarray) -> FileMatrix:
@@ -50,7 +62,8 @@ class Product:
     ) -> np.ndarray:
         """Every stored output, padding rows too: float32 [tokens, width]."""
         out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
-        blocks = quantize_reference(x, self.activation.zero_point, self.activation.group)
+        kind, group, zero_point = self.activation
+        blocks = quantize_reference(x, zero_point, group, kind)
         sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, "blocks": self.weights.blocks}
         args = [self.panels, blocks, out, self.width, np.array([len(x)], np.int64)]
         self.runner.call(spec(gemm.gemm_quant, **sizes), args, 0, len(self.panels))
@@ -66,38 +79,44 @@ class Product:
 def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """Any bytes come out as in the reference, padding rows too; no byte is left as it was."""
     form, lanes = FORMATS[fmt], runner.target.lanes
-    for depth, rows in ((96, 2 * lanes + 1),) if runner.emulated else ((32, lanes + 1), (96, 70)):
+    shapes = ((96, 2 * lanes + 1),) if runner.emulated else ((32, lanes + 1), (96, 70))
+    for depth, rows in ((_depth(fmt, depth), rows) for depth, rows in shapes):
         raw = _random_bytes(rng, rows, depth, fmt).raw
         second = np.ascontiguousarray(raw[lanes:])
         units = -(-rows // (2 * lanes))
-        out = np.full((units, depth // 32, form.panel_block_bytes(lanes)), 0xEE, np.uint8)
+        want = pack_reference(raw, second, fmt, runner.target, 2 * lanes)
+        out = np.full(want.shape, 0xEE, np.uint8)
         args = [raw, second, out, raw.shape[1], 2 * lanes, rows, rows - lanes, depth // 32]
         args.append(np.zeros(units, np.int32))
         runner.call(spec(pack, fmt=fmt), args, 0, units)
 
-        assert np.array_equal(out, pack_reference(raw, second, fmt, runner.target, 2 * lanes))
+        assert np.array_equal(out, want)
+        assert out.nbytes == units * form.panel_bytes(depth // 32, lanes)
         assert form.panel_block_bytes(lanes) == 2 * lanes * form.file_bytes
 
 
 @pytest.mark.parametrize("fmt", SIBLINGS)
 def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """Each id gives its dequantized row exactly; what lies past the row's width is not written."""
-    table = _random_bytes(rng, 40, 96, fmt)
+    width = _depth(fmt, 96)
+    table = _random_bytes(rng, 40, width, fmt)
     ids = np.array([0, 39, 7, 7, 12], np.int32)
-    out = np.full((len(ids), 128), 3.0, np.float32)
-    args = [table.raw, ids, out, table.raw.shape[1], table.blocks, 128]
+    out = np.full((len(ids), 160), 3.0, np.float32)
+    args = [table.raw, ids, out, table.raw.shape[1], table.blocks, 160]
     runner.call(spec(embed.embed, fmt=fmt), args, 0, len(ids))
 
-    assert np.array_equal(out[:, :96], embed.reference(table.values, ids))
-    assert (out[:, 96:] == 3.0).all()
+    assert np.array_equal(out[:, :width], embed.reference(table.values, ids))
+    assert (out[:, width:] == 3.0).all()
 
 
 @pytest.mark.parametrize("fmt", SIBLINGS)
 def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """out = W x for odd shapes and all tile sizes; rows that only pad a panel come out as zeros."""
-    for rows, depth in ((70, 192),) if runner.emulated else ((1, 32), (70, 192), (40, 256)):
-        # The `gguf` package has no quantizer for IQ4_NL.
-        for make in (_random_bytes,) if fmt == "iq4_nl" else (random_matrix, _random_bytes):
+    shapes = ((70, 192),) if runner.emulated else ((1, 32), (70, 192), (40, 256))
+    for rows, depth in ((rows, _depth(fmt, depth)) for rows, depth in shapes):
+        # The `gguf` package has no quantizer for these.
+        only = fmt in ("iq4_nl", "nvfp4")
+        for make in (_random_bytes,) if only else (random_matrix, _random_bytes):
             product = Product(runner, make(rng, rows, depth, fmt))
             for tokens in FEW_TOKENS if runner.emulated else TOKENS:
                 x = rng.standard_normal((tokens, depth)).astype(np.float32)
@@ -142,10 +161,19 @@ def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
     """Quants 0 or at the largest, mins of -64, activations of ±127: no sum saturates or wraps."""
     form, depth = FORMATS[fmt], 256
     raw = np.zeros((4, depth // 32, form.file_bytes), np.uint8)
-    raw[..., :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
+    if fmt == "mxfp4":
+        raw[..., 0], raw[..., 1:] = 128, 0x77
+    elif fmt == "nvfp4":
+        raw[...] = 0x77
+        raw.reshape(4, -1, 36)[..., :4] = 0x40  # 2, of which tables have half
+    else:
+        raw[..., :2] = np.frombuffer(np.float16(1).tobytes(), np.uint8)
     if form.has_min:
         raw[2:, :, 2:4] = np.frombuffer(np.float16(-64).tobytes(), np.uint8)
-    raw[1::2, :, 4 if form.has_min else 2 :] = 255
+    if fmt == "nvfp4":
+        raw.reshape(4, -1, 36)[1::2, :, 4:] = 255
+    else:
+        raw[1::2, :, form.head_bytes - 4 * form.has_fifth :] = 255
     weights = _stored(fmt, raw.reshape(4, -1))
     x = np.full((3, depth), 127, np.float32)
     x[1] *= -1
@@ -155,9 +183,47 @@ def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
     assert np.array_equal(got, x.astype(np.int64) @ weights.values.astype(np.int64).T)
 
 
+def test_every_exponent(runner: Runner) -> None:
+    """MXFP4 scales from 2^-126 to 2^116 count exactly, in products and rows; less counts as 0.
+
+    NaN (255) is refused as the file is read; with much larger ones products leave float32.
+    """
+    exponents = np.arange(0, 245, 10 if runner.emulated else 1, dtype=np.uint8)
+    raw = np.full((len(exponents), 17), 0xA5, np.uint8)  # 3 and -1
+    raw[:, 0] = exponents
+    table = _stored("mxfp4", raw)
+    tiny = exponents < 2
+    assert np.abs(table.values[tiny]).max() < 1e-37
+    want = np.where(tiny[:, None], 0, table.values)
+    rows = np.zeros((len(raw), 32), np.float32)
+    ids = np.arange(len(raw), dtype=np.int32)
+    runner.call(spec(embed.embed, fmt="mxfp4"), [raw, ids, rows, 17, 1, 32], 0, len(raw))
+    got = Product(runner, table).run(np.eye(1, 32, dtype=np.float32) * 127)
+
+    assert np.array_equal(rows, want)
+    assert np.array_equal(got[0, : len(raw)], want[:, 0] * np.float32(127))
+
+
+def test_every_small_scale(runner: Runner) -> None:
+    """All bytes that an NVFP4 scale can be: the NaN counts as 0, the eighth bit for nothing."""
+    raw = np.full((64, 36), 0xA5, np.uint8)
+    raw[:, :4] = np.arange(256).reshape(64, 4)
+    table, ids = _stored("nvfp4", raw), np.arange(64, dtype=np.int32)
+    rows = np.zeros((64, 64), np.float32)
+    runner.call(spec(embed.embed, fmt="nvfp4"), [raw, ids, rows, 36, 2, 64], 0, 64)
+    x = np.zeros((4, 64), np.float32)
+    x[np.arange(4), np.arange(4) * 16] = 127
+    got = Product(runner, table).run(x)[:, :64]
+
+    assert np.array_equal(rows, table.values)
+    assert np.array_equal(got, table.values[:, ::16].T * np.float32(127))
+
+
 def test_the_table_is_the_oracles() -> None:
     """What a nibble stands for is what the `gguf` package says."""
     assert tuple(gguf.quants.IQ4_NL.kvalues) == IQ4_NL
+    assert tuple(gguf.quants.MXFP4.kvalues) == codebook.E2M1
+    assert tuple(gguf.quants.NVFP4.kvalues) == codebook.E2M1
     assert reference(np.array([[0, 15]], np.uint8), IQ4_NL).tolist() == [[-127, 113]]
 
 
@@ -170,5 +236,5 @@ def test_key_instructions(name: str, fmt: str) -> None:
     assembly = build_assembly(kernel, target)
 
     assert KEY_INSTRUCTION[target.dot] in assembly
-    if fmt == "iq4_nl":
+    if fmt in codebook.TABLES:
         assert codebook.KEY_INSTRUCTION.get(target.dot, "") in assembly

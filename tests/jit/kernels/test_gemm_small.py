@@ -1,26 +1,29 @@
-"""Q2_K, Q3_K and IQ4_XS: packing, rows and products on every feature set.
+"""Q2_K, Q3_K, IQ4_XS, IQ3_S and IQ3_XXS: packing, rows and products on every feature set.
 
 Few kernels are compiled: tiles and epilogues are what the tests of `gemm_k.py` show already.
 """
 
 from __future__ import annotations
 
+import gguf
 import numpy as np
 import pytest
+from helpers.kquants import put_half, stored_matrix
 from helpers.matrices import FileMatrix, fused_panels_of, panels_of, random_matrix
 from helpers.runners import Native, Runner
-from helpers.small_quants import LARGEST, SMALL, even_small, random_small
+from helpers.small_quants import GRIDS, LARGEST, SMALL, even_small, random_small
 from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import build_assembly, spec
 from triplepoint.jit.dot import KEY_INSTRUCTION
-from triplepoint.jit.kernels import embed, gemm, moe
+from triplepoint.jit.kernels import embed, gemm, grids, moe
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
     dequantize_reference,
     field_reference,
     quantize_reference,
 )
+from triplepoint.jit.kernels.codebook import TABLES
 from triplepoint.jit.kernels.gemm_k import UNPACK_FROM, gemm_k, scratch_bytes
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.kernels.panels_k import offsets
@@ -125,7 +128,7 @@ def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
             assert np.array_equal(part, whole[first : first + tokens]), (tokens, first)
 
 
-@pytest.mark.parametrize("fmt", SMALL)
+@pytest.mark.parametrize("fmt", LARGEST)
 def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
     """The largest quants, scales, mins and activations: no sum saturates or wraps.
 
@@ -149,6 +152,42 @@ def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
         room = 1e-7 * 127 * DEPTH * 127 * 32 * abs(d) if fmt == "iq4_xs" else 0
         assert np.abs(got - want).max() <= room, (scale, least, d)
         assert np.array_equal(few, got[:4])
+
+
+@pytest.mark.parametrize("fmt", GRIDS)
+def test_extremes_of_a_grid(runner: Runner, fmt: str) -> None:
+    """The largest magnitudes, scales and activations of either sign: no sum saturates or wraps."""
+    at = max(range(256), key=lambda n: sum(grids.entries(fmt)[n]))
+    raw = np.zeros((3, DEPTH // 256, FORMATS[fmt].file_bytes), np.uint8)
+    put_half(raw, 0, 1.0)
+    raw[..., 2:66] = at
+    raw[1:, :, 66:] = np.array([0xFF, 0xAA])[:, None, None]
+    if fmt == "iq3_s":
+        raw[..., 66:74], raw[..., 106:] = 0, 0xFF
+    else:
+        raw[..., 69::4] |= 0xF0
+    product = Product(runner, stored_matrix(fmt, raw.reshape(3, -1)))
+    signs = np.where(np.arange(DEPTH) % 2, -127, 127)
+    x = np.stack([np.full(DEPTH, 127), np.full(DEPTH, -127), signs]).astype(np.int8)
+    blocks = product.as_blocks(np.tile(x, (MANY // 3 + 1, 1)))
+    want = x.astype(np.float64) @ product.weights.values.astype(np.float64).T
+
+    for got in (product.run(blocks[:3]), product.run(blocks)[:3]):
+        assert np.abs(got[:, :3] - want).max() <= 2e-7 * np.abs(want).max()
+    assert np.abs(want).max() == 127 * np.abs(product.weights.values[0]).sum()
+
+
+@pytest.mark.parametrize("fmt", GRIDS)
+def test_grids(fmt: str) -> None:
+    """A grid's entries are those of the `gguf` package, and so is each magnitude."""
+    oracle = getattr(gguf.quants, fmt.upper())
+    oracle.init_grid()
+    table = TABLES[fmt]
+    size = 2 if fmt == "iq3_xxs" else 1
+    got = np.array([[table[m] for m in entry] for entry in grids.entries(fmt)]) * size
+
+    assert np.array_equal(got, oracle.grid.reshape(-1, 4))
+    assert table[8:] == tuple(-value for value in table[:8])
 
 
 @pytest.mark.parametrize("fmt", SMALL)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from helpers.kquants import KQUANTS, random_k
+from helpers.kquants import KQUANTS, random_k, stored_matrix
 from helpers.matrices import (
     FLOATS,
     QUANTIZED,
@@ -263,11 +263,15 @@ class Product:
 
 
 def _experts(rng: np.random.Generator, rows: int, fmt: str) -> list[FileMatrix]:
+    if fmt == "nvfp4":
+        return [
+            stored_matrix(fmt, rng.integers(0, 256, (rows, 72), np.uint8)) for _ in range(EXPERTS)
+        ]
     make, depth = (random_k, 512) if fmt in KQUANTS else (random_matrix, 96)
     return [make(rng, rows, depth, fmt) for _ in range(EXPERTS)]
 
 
-@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS + KQUANTS)
+@pytest.mark.parametrize("fmt", [*QUANTIZED, "mxfp4", "nvfp4", *FLOATS, *KQUANTS])
 def test_down(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """A row for each pair, times its expert's matrix; padding rows come out as zeros."""
     product = Product(runner, _experts(rng, 33, fmt))
@@ -283,7 +287,7 @@ def test_down(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
         assert not got[:, 33:].any()
 
 
-@pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "f32", "q4_k"])
+@pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "mxfp4", "f32", "q4_k"])
 def test_gate_up(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """A token's row serves all its pairs: silu(gate x) * (up x) of each one's expert."""
     gates, ups = (_experts(rng, 21, fmt) for _ in range(2))

@@ -9,6 +9,7 @@ from helpers.runners import Native, Runner
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.panels import FORMATS, look, pack, pack_reference
+from triplepoint.jit.kernels.panels_small import GRIDS
 
 DEPTHS = {"q4_0": (32, 96), "q8_0": (32, 96), "f32": (1, 37), "f16": (1, 37), "bf16": (1, 37)}
 
@@ -62,7 +63,7 @@ def test_fewer_rows_than_lanes(native: Native, rng: np.random.Generator, fmt: st
     got = _packed(native, fmt, raw, raw, (3, 0), 2 * lanes)
 
     # What a row's values are multiplied by: the scale, or the value itself.
-    size = 4 if fmt == "f32" else 2
+    size = form.scale_bytes
     heads = got[0].reshape(depth // form.block, -1)[:, : 2 * lanes * size]
     by_lane = heads.reshape(len(heads), 2 * lanes, size)
     assert by_lane[:, :3].any()
@@ -75,7 +76,7 @@ def test_what_is_no_number_is_seen(native: Native, rng: np.random.Generator, fmt
     form, lanes = FORMATS[fmt], native.target.lanes
     blocks, rows = 3, 4 * lanes + 3
     clean = np.zeros((rows, blocks, form.file_bytes), np.uint8)
-    size = 4 if fmt == "f32" else 2
+    size = form.scale_bytes
     infinity = form.exponent.to_bytes(size, "little")
     nan, most = (form.exponent | 1).to_bytes(size, "little"), (form.exponent - 1)
     minus = (form.exponent | 1 << (8 * size - 1)).to_bytes(size, "little")
@@ -125,10 +126,13 @@ def test_where_values_lie(native: Native) -> None:
 
 
 def test_a_panel_is_as_big_as_its_rows(native: Native) -> None:
-    """Packing adds no bytes, or under 5 % where 6-bit scales become bytes."""
+    """Packing adds no bytes, or under 5 % where 6-bit scales become bytes; more to grids' types."""
     for form in FORMATS.values():
         rows = 2 * native.target.lanes
         assert form.panel_block_bytes(native.target.lanes) == rows * form.row_bytes
+        if form.name in GRIDS:
+            assert form.row_bytes == FORMATS["iq4_xs"].row_bytes
+            continue
         assert form.file_bytes <= form.row_bytes <= 1.05 * form.file_bytes
         assert form.row_bytes == form.file_bytes or form.name in ("q3_k", "q4_k", "q5_k", "iq4_xs")
 

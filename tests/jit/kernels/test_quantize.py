@@ -12,7 +12,7 @@ from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import quantize
 from triplepoint.jit.kernels.panels import FORMATS
 
-TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
+TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "mxfp4")
 
 
 def made(runner: Runner, rows: np.ndarray, fmt: str) -> np.ndarray:

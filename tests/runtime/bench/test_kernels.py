@@ -105,7 +105,7 @@ def test_a_gemm_reads_weights_of_its_own_and_computes(bench: _Bench) -> None:
         assert min(np.diff(starts)) >= panels[0].nbytes
         assert sum(p.nbytes for p in panels) <= bench.stream_bytes
         assert built.work.operations == 2 * 64 * 512 * 13
-        weights = 64 * 512 // form.block * form.panel_block_bytes(1) // 2
+        weights = 64 // 2 * form.panel_bytes(512 // form.block, 1)
         assert built.work.nbytes == weights + 4 * 13 * (64 + 512)
         out = built.ops[0].args[2]
         out[:] = np.nan

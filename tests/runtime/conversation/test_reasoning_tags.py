@@ -280,7 +280,7 @@ def test_a_cancelled_reading(scripted: MakeEngine, monkeypatch: pytest.MonkeyPat
     agent.run("What is it?")
     session: Any = agent.session
 
-    def cancelled(ids: Any, *, purpose: str = "") -> None:
+    def cancelled(ids: Any, **_: Any) -> None:
         session.tokens += ids
         raise PassCancelledError("stopped")
 

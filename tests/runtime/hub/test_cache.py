@@ -355,7 +355,7 @@ def test_every_problem_is_named(tiny_model: Callable[[str], Path], tmp_path: Pat
         ("Q8", True),
         ("IQ1_S", False),
         ("IQ2_M", False),
-        ("MXFP4_MOE", False),
+        ("MXFP4_MOE", True),
         ("TQ2_0", False),
     ],
 )

@@ -49,6 +49,15 @@ def test_output_head(mix: str) -> None:
     assert kind("token_embd.weight", mix, tied=True).kind is GGMLType.Q6_K
 
 
+def test_experts() -> None:
+    """MXFP4_MOE is for experts; all else of such a file is Q8_0, as in other tools' files."""
+    for name in ("gate", "up", "down"):
+        chosen = kind(f"blk.0.ffn_{name}_exps.weight", "MXFP4_MOE", 4, 64, 96)
+        assert chosen == Chosen(GGMLType.MXFP4)
+    for name in ("token_embd", "output", "blk.0.attn_v", "blk.0.ffn_down"):
+        assert kind(f"{name}.weight", "MXFP4_MOE", tied=True).kind is GGMLType.Q8_0
+
+
 def test_one_type() -> None:
     """Q8_0 and the float types are the same for every matrix."""
     for mix in ("Q8_0", "F16", "BF16", "F32"):

@@ -43,7 +43,7 @@ def rng() -> np.random.Generator:
 
 
 @pytest.mark.parametrize("source", ["F32", "F16", "BF16", "Q8_0", "Q4_0"])
-@pytest.mark.parametrize("target", ["F32", "F16", "BF16", "Q4_0", "Q8_0", "Q5_1"])
+@pytest.mark.parametrize("target", ["F32", "F16", "BF16", "Q4_0", "Q8_0", "Q5_1", "MXFP4"])
 def test_bytes(maker: RowMaker, values: np.ndarray, source: str, target: str) -> None:
     """What the `gguf` package reads and makes; 37 rows do not fill the last unit of work."""
     data = stored(values, source)

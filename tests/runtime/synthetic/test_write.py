@@ -244,6 +244,17 @@ def test_recipes_of_few_bits(quant: str, file_type: int, expected: dict[str, str
     assert first == ("Q3_K" if quant == "q2_k" else "Q5_K")
 
 
+def test_mxfp4_is_for_experts() -> None:
+    """As in the published files: the experts alone are MXFP4, all other matrices Q8_0."""
+    model = SyntheticModel.parse("synthetic:qwen3-30b-a3b:mxfp4_moe:layers=1")
+    kinds = {name: kind for name, shape, kind in model.tensors() if kind != GGMLType.F32}
+
+    for name, kind in kinds.items():
+        assert kind == (GGMLType.MXFP4 if "_exps" in name else GGMLType.Q8_0), name
+    assert sum(kind == GGMLType.MXFP4 for kind in kinds.values()) == 3
+    assert QUANTS["mxfp4_moe"][1] == 38
+
+
 def test_every_row_is_whole_blocks() -> None:
     """No row of any model ends within a block of its type."""
     for name in SHAPES:

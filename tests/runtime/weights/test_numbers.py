@@ -20,7 +20,7 @@ from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.hub.model_info import read_model_info
 from triplepoint.runtime.weights.loader import WeightLoader
 
-ROWS, BLOCKS = 70, 3
+ROWS, BLOCKS = 70, 4
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def pool(library: Library) -> Iterator[Pool]:
 
 def bad_numbers(form: Format) -> list[bytes]:
     """NaN, infinity and minus infinity, as they are stored."""
-    size = 4 if form.name == "f32" else 2
+    size = form.scale_bytes
     sign = 1 << (8 * size - 1)
     numbers = (form.exponent | 1, form.exponent, form.exponent | sign)
     return [number.to_bytes(size, "little") for number in numbers]
@@ -94,7 +94,7 @@ def test_the_largest_number_is_fine(
 ) -> None:
     """One less than an infinity is finite, also where all other bits of a block are set."""
     form, path = FORMATS[kind], tmp_path / "a.gguf"
-    size = 4 if kind == "f32" else 2
+    size = form.scale_bytes
     raw = np.full((ROWS, BLOCKS, form.file_bytes), 0xFF, np.uint8)
     for scale in form.scales:
         most = np.frombuffer((form.exponent - 1).to_bytes(size, "little"), np.uint8)

@@ -10,8 +10,10 @@ from helpers import tiny_qwen3 as tiny
 from helpers.qwen3_numpy import divergence, forward
 
 from triplepoint import Engine
+from triplepoint.runtime.synthetic.shapes import Shape
+from triplepoint.runtime.synthetic.write import SyntheticModel
 
-TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1")
+TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4")
 FLOATS = ("f32", "f16", "bf16")
 
 
@@ -45,3 +47,21 @@ def test_logits(tmp_path: Path, kind: str) -> None:
     assert divergence(want, got).mean() < (1e-9 if kind in FLOATS else 2e-3)
     assert np.abs(got - want).max() < (1e-4 if kind in FLOATS else 0.04) * np.ptp(want)
     assert np.array_equal(pieces, got[:30])
+
+
+@pytest.mark.parametrize(
+    "kind", ["nvfp4", "iq3_xxs", pytest.param("iq3_s", marks=pytest.mark.slow)]
+)
+def test_logits_of_types_that_are_only_read(tmp_path: Path, kind: str) -> None:
+    """The same for types that nothing here can write, with random bits for quants and scales."""
+    path = tmp_path / "random.gguf"
+    shape = Shape(2, 256, 512, heads=4, kv_heads=2, tied=True, head_dim=64, vocab=4096)
+    SyntheticModel("random", kind, shape).write(path)
+    ids = np.random.default_rng(5).integers(0, 4000, 40).tolist()
+    with Engine.load(path, threads=1, kv="f32", context=128) as engine:
+        got = engine.session().logits_for(ids)
+    sizes = {"heads": 4, "kv_heads": 2, "head_dim": 64, "eps": 1e-6, "rope_base": 1e6}
+    want = forward(tiny.dequantized(path), ids, **sizes)
+
+    assert divergence(want, got).mean() < 2e-3
+    assert np.abs(got - want).max() < 0.04 * np.ptp(want)
