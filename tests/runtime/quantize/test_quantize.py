@@ -12,8 +12,10 @@ import pytest
 from helpers.tiny_qwen3 import write_tiny
 from helpers.tiny_qwen3moe import write_tiny as write_tiny_moe
 
-from triplepoint.errors import GGUFError, ModelError
+from triplepoint.errors import GGUFError, ModelError, UnsupportedModelError
 from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.types import GGMLType
+from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.inference.engine import NANO, Engine
 from triplepoint.runtime.quantize.quantize import quantize, whole_file
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
@@ -69,6 +71,22 @@ def test_nano_says_the_same(nano_f32: Path, tmp_path: Path) -> None:
 
     assert all(found[kind] <= bound for kind, bound in BOUNDS.items()), found
     assert found["Q4_K_M"] > found["Q6_K"] > found["Q8_0"]
+
+
+def test_a_factor_beside_a_matrix_is_not_lost(tmp_path: Path) -> None:
+    """NVFP4 with a factor of the whole tensor is refused: another type has no use for it."""
+    path, out = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    with GGUFWriter(path) as writer:
+        writer.add("general.architecture", "qwen3")
+        writer.add("qwen3.block_count", 1)
+        writer.declare("blk.0.ffn_up.weight", (4, 64), GGMLType.NVFP4)
+        writer.declare("blk.0.ffn_up.scale", (1,), GGMLType.F32)
+        writer.write("blk.0.ffn_up.weight", np.zeros(4 * 36, np.uint8))
+        writer.write("blk.0.ffn_up.scale", np.ones(1, np.float32))
+
+    with pytest.raises(UnsupportedModelError, match=r"with a factor .*blk\.0\.ffn_up\.scale"):
+        quantize(path, out, "Q8_0", threads=1)
+    assert not out.exists()
 
 
 def log_probabilities(path: Path, ids: list[int]) -> np.ndarray:
