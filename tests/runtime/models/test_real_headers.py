@@ -16,8 +16,7 @@ every = pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.nam
 
 @every
 def test_a_real_header(tmp_path: Path, header: Header) -> None:
-    """A model whose architecture is here runs; any other is refused by its architecture's name, and
-    for nothing else that it needs but what is known to be missing."""
+    """What the published file of each family says of itself is all that is needed to run it."""
     path = tmp_path / "model.gguf"
     write_header(path, header)
 
