@@ -14,6 +14,7 @@ from helpers.matrices import (
     random_matrix,
 )
 from helpers.runners import CheckedCache, Native, Runner
+from helpers.tiers import quick
 from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import Spec, spec
@@ -185,9 +186,7 @@ def test_same_bits_in_any_tile(native: Native, rng: np.random.Generator, fmt: st
             assert np.array_equal(part, whole[first : first + chunk]), (chunk, first)
 
 
-@pytest.mark.parametrize(
-    "fmt", ["q4_0", *(pytest.param(f, marks=pytest.mark.slow) for f in ("q8_0", "q4_1", "f16"))]
-)
+@pytest.mark.parametrize("fmt", quick(["q4_0", "q8_0", "q4_1", "f16"], "q4_0"))
 def test_same_bits_with_any_tile(native: Native, rng: np.random.Generator, fmt: str) -> None:
     """How many tokens a tile takes, and up to how many are one tile, changes no bit."""
     product = Product(native, random_matrix(rng, 40, 192, fmt))

@@ -9,6 +9,7 @@ import pytest
 from helpers.kquants import KQUANTS, LARGEST, even_k, random_k
 from helpers.matrices import FileMatrix, fused_panels_of, panels_of
 from helpers.runners import Runner
+from helpers.tiers import quick
 from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import build_assembly, build_object, spec
@@ -68,7 +69,7 @@ def _seen(x: np.ndarray) -> np.ndarray:
     return dequantize_reference(quantize_reference(x, 0, 8))
 
 
-@pytest.mark.parametrize("fmt", KQUANTS)
+@pytest.mark.parametrize("fmt", quick(KQUANTS, "q4_k"))
 def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """out = W x for odd shapes and all tile sizes; rows that only pad a panel come out as zeros.
 
@@ -164,9 +165,7 @@ def _extreme_quants(fmt: str) -> np.ndarray:
     return np.stack(rows)
 
 
-@pytest.mark.parametrize(
-    "fmt", ["q4_k", *(pytest.param(f, marks=pytest.mark.slow) for f in ("q6_k", "q3_k", "iq4_xs"))]
-)
+@pytest.mark.parametrize("fmt", quick(["q4_k", "q6_k", "q3_k", "iq4_xs"], "q4_k"))
 def test_same_bits_with_any_tile(native: Runner, rng: np.random.Generator, fmt: str) -> None:
     """How many tokens a tile takes, and up to how many are one tile, changes no bit."""
     product = Product(native, random_k(rng, 33, DEPTH, fmt))

@@ -12,6 +12,7 @@ from helpers.kquants import put_half, stored_matrix
 from helpers.matrices import FileMatrix, fused_panels_of, panels_of, random_matrix
 from helpers.runners import Native, Runner
 from helpers.small_quants import GRIDS, LARGEST, SMALL, even_small, random_small
+from helpers.tiers import quick
 from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import build_assembly, spec
@@ -108,7 +109,7 @@ def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     assert (out[:, DEPTH:] == 3.0).all()
 
 
-@pytest.mark.parametrize("fmt", SMALL)
+@pytest.mark.parametrize("fmt", quick(SMALL, "q3_k"))
 def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """out = W x for all tile sizes, the same bits alone and in any chunk, unpacked or not.
 

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from triplepoint import Engine
 from triplepoint.runtime.bench import calibration
@@ -41,6 +42,7 @@ def test_parts_make_up_a_pass(engine: Engine) -> None:
         assert (sample.tokens, sample.start) == ((1, 23) if point.generate else (40, 0))
 
 
+@pytest.mark.slow
 def test_measured_once(engine: Engine, found: Calibration, tmp_path: Path) -> None:
     """What is kept is read again as it was; what is damaged is measured anew."""
     path = path_of(engine.cost, engine.machine, engine.kv, tmp_path)

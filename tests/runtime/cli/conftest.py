@@ -6,10 +6,11 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from helpers.fork_server import ForkServer
 
 import triplepoint as package
 from triplepoint.traces import Trace
@@ -35,22 +36,22 @@ def env(tmp_path: Path) -> dict[str, str]:
     return kept | {"XDG_STATE_HOME": str(tmp_path / "state"), "PYTHONWARNINGS": "error"}
 
 
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    """Runs commands in forks of one warm process."""
+    warm = ForkServer(tmp_path_factory.mktemp("server"))
+    yield warm
+    warm.close()
+
+
 @pytest.fixture
-def triplepoint(env: dict[str, str], tmp_path: Path) -> Run:
+def triplepoint(env: dict[str, str], tmp_path: Path, server: ForkServer) -> Run:
     """Run ``triplepoint ARGS`` with pipes; gives status, stdout and stderr."""
 
     def run(
         *args: object, stdin: str = "", more: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*COMMAND, *map(str, args)],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            env=env | dict(more or {}),
-            cwd=tmp_path,
-            timeout=300,
-        )
+        return server.run([*map(str, args)], stdin, env | dict(more or {}), tmp_path, 300)
 
     return run
 

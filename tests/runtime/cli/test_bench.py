@@ -63,6 +63,7 @@ def test_the_table(triplepoint: Run) -> None:
     assert re.search(r"limits in this run, .*int8 [0-9,]+ GOP/s .*DRAM read", done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nano")
 def test_csv_and_json_agree_on_names(triplepoint: Run) -> None:
     """The fields have llama-bench's names; JSON has the samples too."""

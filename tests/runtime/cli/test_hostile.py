@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.tiers import quick
 
 from triplepoint.runtime.cli.arguments import build_parser
 from triplepoint.runtime.cli.exit_codes import Exit
@@ -219,9 +220,7 @@ def test_every_verb_is_walked() -> None:
 QUICK = {"trace show", "session rm", "use", "show"}
 
 
-@pytest.mark.parametrize(
-    "verb", [v if v in QUICK else pytest.param(v, marks=pytest.mark.slow) for v in GOOD]
-)
+@pytest.mark.parametrize("verb", quick(GOOD, *QUICK))
 def test_every_argument_of_a_verb(verb: str, tmp_path: Path, nano: Path) -> None:
     """It works, or ends with a known status and one line of error, and never with a traceback."""
     (tmp_path / "folder").mkdir()

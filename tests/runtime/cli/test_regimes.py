@@ -16,6 +16,7 @@ from triplepoint.runtime.inference.policy import CHUNKS
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nano")
 def test_the_picture(triplepoint: Run, tmp_path: Path) -> None:
     """Blocks in the terminal, an SVG or an HTML page in a file, numbers as JSON."""
@@ -66,6 +67,7 @@ def test_what_cannot_be_drawn_is_told(args: list[str], message: str, triplepoint
     assert message in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("nano")
 def test_predictions_beside_the_clock(triplepoint: Run) -> None:
     """A row for each point with both times, the error and both bounds; then the errors together."""

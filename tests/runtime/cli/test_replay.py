@@ -183,6 +183,7 @@ def test_live_tools_are_compared(
     assert "buy milk" in run["tool_difference"]["recorded"]
 
 
+@pytest.mark.slow
 def test_a_schedule_is_a_benchmark(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -285,6 +286,7 @@ def test_a_killed_second_question_is_told(triplepoint: Run, recorded: Path) -> N
     assert Trace.load(recorded).end is None
 
 
+@pytest.mark.slow
 def test_a_redacted_run_is_refused_by_that_name(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:
@@ -304,6 +306,7 @@ def test_a_redacted_run_is_refused_by_that_name(
         assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_session_of_several_runs_replays(
     triplepoint: Run, nano: Path, folder: Path, tmp_path: Path
 ) -> None:

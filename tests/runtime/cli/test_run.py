@@ -217,6 +217,7 @@ def test_ctrl_c_ends_a_run(nano: Path, folder: Path, tmp_path: Path, env: dict) 
     assert found.end.status == "cancelled"
 
 
+@pytest.mark.slow
 def test_a_long_prefill_shows_its_progress(
     on_terminal: Terminal, nano: Path, folder: Path, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def test_no_such_number(triplepoint: Run, wrong: str) -> None:
     assert "is not auto, off or a number up to 16" in result.stderr
 
 
+@pytest.mark.slow
 def test_what_it_gives_is_measured(triplepoint: Run) -> None:
     """`bench speculation` has a row for each text, with and without, and the grammar's cost."""
     result = triplepoint("bench", "speculation", "-r", "1", "--json")

@@ -475,6 +475,7 @@ def offset_of_error(path: Path) -> int | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_mutants(tmp_path: Path, small_file: bytes, seed: int) -> None:
     """Of thousands of damaged files each opens or ends in a GGUFError, in bounded memory."""

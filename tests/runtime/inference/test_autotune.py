@@ -84,6 +84,7 @@ def test_what_is_given_holds(engine: Engine) -> None:
     assert tuning.next_chunk(100, 512) == 64
 
 
+@pytest.mark.slow
 def test_no_setting_changes_a_bit() -> None:
     """Logits after a prompt and a decode: the same for any setting."""
     want = None

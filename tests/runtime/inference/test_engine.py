@@ -82,6 +82,7 @@ def test_the_environment_picks_a_target(
         assert str(engine.target) == best
 
 
+@pytest.mark.slow
 def test_a_second_load_compiles_nothing(engine: Engine, tiny_model: MakeModel) -> None:
     """Kernels of an earlier load come from the object cache."""
     engine.session()

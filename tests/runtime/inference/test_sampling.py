@@ -53,6 +53,7 @@ def test_temperature_one_draws_the_distribution(ranking: LogitRanker) -> None:
     assert _near(_drawn(ranking, temperature=1.0, seed=1), P.tolist())
 
 
+@pytest.mark.slow
 def test_temperature_sharpens_and_flattens(ranking: LogitRanker) -> None:
     """Temperature 1/2 squares the odds, 2 takes their root."""
     for temperature in (0.5, 2.0):
@@ -60,12 +61,14 @@ def test_temperature_sharpens_and_flattens(ranking: LogitRanker) -> None:
         assert _near(_drawn(ranking, temperature=temperature, seed=2), (q / q.sum()).tolist())
 
 
+@pytest.mark.slow
 def test_a_tiny_temperature_is_greedy(ranking: LogitRanker) -> None:
     """Without overflow, the likeliest token is all that is left."""
     assert _drawn(ranking, temperature=1e-6).tolist() == [1, 0, 0, 0, 0]
     assert _drawn(ranking, temperature=5e-324).tolist() == [1, 0, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_top_k(ranking: LogitRanker) -> None:
     """Only the k likeliest, in their old proportions."""
     want = [0.4 / 0.7, 0, 0.3 / 0.7, 0, 0]
@@ -86,6 +89,7 @@ def test_top_p(ranking: LogitRanker, top_p: float, kept: list[int]) -> None:
     assert _near(shares, (want / want.sum()).tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("min_p", "kept"), [(0.9, [0]), (0.7, [0, 2]), (0.2, [0, 1, 2, 4])])
 def test_min_p(ranking: LogitRanker, min_p: float, kept: list[int]) -> None:
     """Nothing less likely than this share of the likeliest."""

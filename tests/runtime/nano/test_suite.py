@@ -149,6 +149,7 @@ def literals() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_no_question_fits_a_phrasing_of_the_generator(suite: list[Folder]) -> None:
     """No phrasing in its source, with words for its slots, is a question of the set.
 
@@ -169,6 +170,7 @@ def test_no_question_fits_a_phrasing_of_the_generator(suite: list[Folder]) -> No
     assert not found, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_out", [False, True])
 def test_what_the_generator_draws_is_not_in_it(suite: list[Folder], held_out: bool) -> None:
     """In thousands of its rounds there is no question, no file and no long line of the set."""
@@ -249,6 +251,7 @@ def test_a_conversation_is_held_by_one_agent(engine: Engine, tmp_path: Path) -> 
     assert any("Thanks!" in line for line in show_misses([first, second]))
 
 
+@pytest.mark.slow
 def test_two_runs_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,7 @@ def test_a_batch_follows_from_its_number() -> None:
     assert (first.weights == 1.0).mean() > 0.5
 
 
+@pytest.mark.slow
 def test_other_processes_write_the_same_batches() -> None:
     """With workers the batches come in the order of the steps, as without."""
     from triplepoint.runtime.nano.train import Batches
@@ -74,6 +75,7 @@ def test_training_begins_at_a_file_and_goes_on_from_its_checkpoint(tmp_path: Pat
     assert changed > 20
 
 
+@pytest.mark.slow
 def test_training_needs_little() -> None:
     """A machine with a GPU may have torch, numpy, tokenizers and llvmlite (which guards mapped
     files), and nothing else of ours."""

@@ -373,6 +373,7 @@ def test_rounding_explains_a_difference_on_another_target_only(
         assert not report.ok
 
 
+@pytest.mark.slow
 def test_another_target_gives_the_same_or_nearly(engine: Engine, folder: Path) -> None:
     """Recorded on this machine's best target, verified on portable code: equal, or by rounding."""
     trace = record(engine, folder, QUESTION, "What is on line 2 of notes.txt?")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers.peer_logits import theirs
 from helpers.qwen3_numpy import divergence, forward
+from helpers.tiers import quick
 
 from triplepoint import Engine
 from triplepoint.runtime.synthetic import write as synthetic
@@ -35,14 +36,7 @@ def few_tokens(monkeypatch: pytest.MonkeyPatch) -> int:
 QUICK = {"q4_0", "q4_k_m", "bf16"}
 
 
-@pytest.mark.parametrize(
-    "quant",
-    [
-        quant if quant in QUICK else pytest.param(quant, marks=pytest.mark.slow)
-        for quant in QUANTS
-        if quant != "f32"
-    ],
-)
+@pytest.mark.parametrize("quant", quick([quant for quant in QUANTS if quant != "f32"], *QUICK))
 def test_through_the_engine(tmp_path: Path, few_tokens: int, quant: str) -> None:
     """Logits are near those of the dequantized weights, whole or in pieces: the same bits.
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import tiny_qwen3 as tiny
 from helpers.qwen3_numpy import divergence, forward
+from helpers.tiers import quick
 
 from triplepoint import Engine
 from triplepoint.runtime.synthetic.shapes import Shape
@@ -17,7 +18,7 @@ TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4")
 FLOATS = ("f32", "f16", "bf16")
 
 
-@pytest.mark.parametrize("kind", [*TYPES, "mixed"])
+@pytest.mark.parametrize("kind", quick([*TYPES, "mixed"], "q4_0", "q4_k", "mixed"))
 def test_logits(tmp_path: Path, kind: str) -> None:
     """Logits are those of the dequantized weights, up to the int8 rounding of activations.
 
@@ -49,9 +50,7 @@ def test_logits(tmp_path: Path, kind: str) -> None:
     assert np.array_equal(pieces, got[:30])
 
 
-@pytest.mark.parametrize(
-    "kind", ["nvfp4", "iq3_xxs", pytest.param("iq3_s", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("kind", quick(["nvfp4", "iq3_xxs", "iq3_s"], "nvfp4"))
 def test_logits_of_types_that_are_only_read(tmp_path: Path, kind: str) -> None:
     """The same for types that nothing here can write, with random bits for quants and scales."""
     path = tmp_path / "random.gguf"
