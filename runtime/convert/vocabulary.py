@@ -76,7 +76,7 @@ def read_tokenizer(folder: Path, config: Mapping[str, Any], size: int, arch: str
     settings = read_json(settings_file) if settings_file.exists() else {}
     whole = folder / "tokenizer.json"
     described = read_json(whole) if whole.exists() else None
-    if arch == "gemma4" and described is not None:
+    if arch == "gemma4" and described is not None and not _byte_level(described):
         data = _from_letters(described)
     elif (folder / "tokenizer.model").exists() and not (described and _byte_level(described)):
         data = _from_model(folder / "tokenizer.model")
