@@ -285,7 +285,8 @@ def test_a_forgotten_engine_is_freed(tiny_model: MakeModel) -> None:
     gc.collect()
 
     assert gone() is None
-    assert _pool_threads() == before
+    # Of those that were there some may have ended meanwhile: an earlier test's.
+    assert set(_pool_threads()) <= set(before)
 
 
 def test_engines_side_by_side(tiny_model: MakeModel) -> None:
