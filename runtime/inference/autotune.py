@@ -49,6 +49,7 @@ from .policy import (
 
 KEYS = ("threads", "chunk", "kv_split", "spin", "tile", "max_single_tile", "pages", "adaptive")
 DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then each doubling
+MIXED_RATIOS = 15  # the same of passes that several sequences shared
 RATIOS = 9  # observed times that correct an expected one
 RATIO_MOST = 4.0
 AWAKE_S = 100e-6  # in which a thread that was woken has its core, unless another process is there
@@ -207,7 +208,7 @@ class Autotuner:
         self._ratios: dict[int, deque[float]] = {}
         self._expected: dict[tuple[int, int], float] = {}
         self._mixed: dict[tuple[int, int, tuple[Part, ...]], LatencyEstimate] = {}
-        self._mixed_ratios: dict[int, deque[float]] = {}
+        self._mixed_ratios: deque[float] = deque(maxlen=MIXED_RATIOS)
         self._splits: dict[tuple[int, int, int], Decision] = {}
         self._decode_split = False
         self._raised = 0  # times that spinning was raised; -1: given up
@@ -392,14 +393,16 @@ class Autotuner:
             rows = [Part(1, key[1], 1)] * ones + others
             found = expect_mixed(known.model, machine, known.reached, known.passes, rows)
             self._mixed[key] = found
-        return found, found.seconds * _recent(self._mixed_ratios, found.tokens)
+        # The last passes of any size: by size, one that was held up would make the next ones
+        # smaller, and of those there would be no other to tell.
+        seen = sorted(self._mixed_ratios)
+        return found, found.seconds * (seen[len(seen) // 2] if seen else 1.0)
 
     def observe_mixed(self, expected: LatencyEstimate, seconds: float) -> None:
         """A pass of which the cost model said that took so long."""
         if self.fixed.adaptive and seconds > 0:
             ratio = min(RATIO_MOST, max(1 / RATIO_MOST, seconds / expected.seconds))
-            kind = expected.tokens.bit_length()
-            self._mixed_ratios.setdefault(kind, deque(maxlen=RATIOS)).append(ratio)
+            self._mixed_ratios.append(ratio)
 
     def _expect(self, tokens: int, start: int) -> float:
         """The cost model's word, for a KV length rounded down to one of a few steps."""

@@ -8,10 +8,10 @@ much longer a pass of n tokens takes than one of one, k drafts give
 tokens in the time of one. The k where that is largest is taken, and none if it is not above
 `MARGIN`.
 
-In a pass that m other sequences share with n rows, a row more costs what it costs behind those, and
-what a draft gives is a part of what the pass gives to all:
+In a pass that others share with n rows, a row more costs what it costs behind those, and what a
+draft gives is a part of what the pass gives to all, each row of theirs being a token:
 
-    (m + 1 + p + … + p^k) / (m + 1) × r(n + 1) / r(n + 1 + k)
+    (n + 1 + p + … + p^k) / (n + 1) × r(n + 1) / r(n + 1 + k)
 
 So a sequence alone drafts far, since a pass is bound by memory, and many draft only what is nearly
 sure.
@@ -143,9 +143,9 @@ class DraftLengthPolicy:
         times, session = self._times, self._session
         if not times.steps:
             return 0
-        others, rows = session.engine.scheduler.beside
+        rows = session.engine.scheduler.beside
         before = times.ratio(session, rows + known)
-        best, gain, cheap = 0, 1.0 + (MARGIN - 1.0) / (others + 1), 0.0
+        best, gain, cheap = 0, 1.0 + (MARGIN - 1.0) / (rows + 1), 0.0
         tokens = chance = 1.0
         for k in range(1, most + 1):
             chance *= self._right[_kind(same + k - 1)]
@@ -153,7 +153,7 @@ class DraftLengthPolicy:
             if chance < 0.05:
                 break
             cheap = max(cheap, tokens)
-            worth = (others + tokens) / (others + 1)
+            worth = (rows + tokens) / (rows + 1)
             worth *= before / times.ratio(session, rows + known + k)
             if worth > gain:
                 best, gain = k, worth

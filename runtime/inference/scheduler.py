@@ -132,13 +132,13 @@ class Scheduler:
         return True
 
     @property
-    def beside(self) -> tuple[int, int]:
-        """Other sequences that a sequence shared the last pass with, and their rows.
+    def beside(self) -> int:
+        """Rows of others in the last pass, as if all sequences in it had as many of them.
 
-        As if all had as many of them: so the next pass is likely to be.
+        So the next pass is likely to be.
         """
         sequences, rows = self._last
-        return sequences - 1, rows - rows // sequences
+        return rows - rows // sequences
 
     def withdraw(self, session: Session) -> None:
         """Take back the rows of a stopped session that wait for a pass, from any thread."""
