@@ -221,7 +221,7 @@ def test_broken_models(
     with pytest.raises(error, match=said):
         Engine.load(path, threads=2)
 
-    assert _pool_threads() == before
+    assert set(_pool_threads()) <= set(before)
 
 
 def test_mixed_types_in_one_layer(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_with_closes(tiny_model: MakeModel) -> None:
     before = _pool_threads()
     with Engine.load(tiny_model("q4_0"), threads=3):
         assert len(_pool_threads()) == len(before) + 2
-    assert _pool_threads() == before
+    assert set(_pool_threads()) <= set(before)
 
 
 def test_a_forgotten_engine_is_freed(tiny_model: MakeModel) -> None:
