@@ -97,7 +97,8 @@ class SyntheticModel:
             key, _, value = parts[2].partition("=")
             if key != "layers" or not value.isdecimal() or not 1 <= int(value) <= shape.layers:
                 raise ModelError(f"{name!r}: {parts[2]!r} is not layers=1 to layers={shape.layers}")
-            shape = replace(shape, layers=int(value))
+            left_out = shape.layers - int(value)  # the last ones, which are those that share keys
+            shape = replace(shape, layers=int(value), shared=max(0, shape.shared - left_out))
         return cls(parts[0], parts[1], shape)
 
     @property

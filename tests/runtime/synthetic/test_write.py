@@ -61,6 +61,12 @@ def test_names() -> None:
     assert cut.shape.layers == 12
     assert cut.file_name != SyntheticModel.parse("synthetic:qwen3-0.6b:q4_0").file_name
     assert "layers12" in cut.file_name
+    # Of a model whose last layers share keys, the first ones do not.
+    shares = [
+        SyntheticModel.parse(f"synthetic:gemma4-e4b:q4_0:layers={n}").shape.shared
+        for n in (6, 24, 30, 42)
+    ]
+    assert shares == [0, 0, 6, 18]
     whole = SyntheticModel.parse("synthetic:qwen3-0.6b:q4_0:layers=28")
     assert whole == SyntheticModel.parse("synthetic:qwen3-0.6b:q4_0")
 
