@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 WARM = (
     *("numpy", "llvmlite.binding", "jinja2", "llguidance", "tokenizers", "rich.console", "httpx"),
@@ -57,7 +58,8 @@ class ForkServer:
             socket.send_fds(channel, [b"+"], theirs)
             for end in theirs:
                 os.close(end)
-            call = {"args": list(args), "env": dict(env), "folder": str(folder)}
+            os.umask(mask := os.umask(0))  # the only way to ask for it
+            call = {"args": list(args), "env": dict(env), "folder": str(folder), "umask": mask}
             channel.sendall(json.dumps(call).encode() + b"\n")
             read: dict[int, bytes] = {}
 
@@ -118,7 +120,7 @@ def _answer(channel: socket.socket) -> None:
     os._exit(0)
 
 
-def _run(call: dict[str, list[str] | dict[str, str] | str], streams: list[int]) -> None:
+def _run(call: dict[str, Any], streams: list[int]) -> None:
     """What a fresh interpreter would do, from the streams to the exit status."""
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
@@ -132,8 +134,9 @@ def _run(call: dict[str, list[str] | dict[str, str] | str], streams: list[int]) 
         setattr(sys, name, opened)
         setattr(sys, f"__{name}__", opened)
     os.environ.clear()
-    os.environ.update(call["env"])  # pyright: ignore[reportArgumentType, reportCallIssue]
-    os.chdir(call["folder"])  # pyright: ignore[reportArgumentType]
+    os.environ.update(call["env"])
+    os.umask(call["umask"])
+    os.chdir(call["folder"])
     sys.argv = ["triplepoint", *call["args"]]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     status: object = 1
