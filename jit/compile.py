@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 MAGIC = b"tpk3"
 # Kernels are vectorized, unrolled and scheduled by hand. What is left to LLVM is to tidy up. The O3
 # pipeline takes 2.9 times as long (26 kernels of two models on AVX-512 BF16: 4.1 s of CPU for 1.4),
-# and whole passes were as fast with either there; other feature sets were not compared.
+# and whole passes took the same within the noise there; other feature sets were not compared.
 PASSES = (
     "sroa",
     "instruction_combine",

@@ -192,7 +192,7 @@ def quant_product(
     lanes, form = k.lanes, FORMATS[fmt]
     most = tile or tile_tokens(k.target)
     if not tile and fmt in TABLES and k.target.dot == "maddubs":
-        # A tile looks its weights up anew: twice as large, MXFP4 ran 1.18 times as fast (Zen 5).
+        # A tile looks its weights up anew: in a larger one they serve more tokens.
         most *= 2
     max_single_tile = max_single_tile or single_tile_tokens(k.target)
     block_bytes = form.panel_block_bytes(lanes)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
     from ..conversation.ledger import Reuse
-    from .result import RunResult
-
-Status = Literal["answered", "limit", "error", "cancelled"]
+    from .result import RunResult, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from .events import (
     Notice,
     RunFinished,
     RunStarted,
-    Status,
     ToolCallFinished,
     ToolCallStarted,
 )
@@ -44,7 +43,7 @@ from .prompt import (
     TOOK_LONGER,
     counted,
 )
-from .result import RunResult, Usage
+from .result import RunResult, Status, Usage
 from .run_metadata import run_start
 
 if TYPE_CHECKING:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from typing_extensions import TypeVar
 
 from ...errors import AgentError
 from ...traces.reader import Trace
 from ..conversation.ledger import Reuse
-from .events import Status
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
     from ...traces.reader import Turn
+
+Status = Literal["answered", "limit", "error", "cancelled"]
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 
+_UNCHANGED = nullcontext()
 ASIDE_S = 1e-4  # between looks whether logits were copied
 
 
@@ -133,9 +134,6 @@ class Runner:
             PassCancelledError: `cancel` ended the pass; nothing was computed.
             ModelError: the model's file was changed while in use.
         """
-        if self._engine.layout.states is None:
-            self._run(rows, count, plan)
-            return
         with self._changing([rows.session]):
             self._run(rows, count, plan)
 
@@ -279,8 +277,12 @@ class Runner:
 
     # --- how it is done
 
+    def _changing(self, sessions: Sequence[Session]) -> AbstractContextManager[None]:
+        """What undoes a pass that ends early: of KV caches nothing has to be, of states it has."""
+        return _UNCHANGED if self._engine.layout.states is None else self._undone(sessions)
+
     @contextmanager
-    def _changing(self, sessions: Sequence[Session]) -> Iterator[None]:
+    def _undone(self, sessions: Sequence[Session]) -> Iterator[None]:
         """A pass of these sessions: if it ends early, states go back to where they are known."""
         try:
             yield
