@@ -22,6 +22,9 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell without job control has its background jobs ignore Ctrl-C, and so their children.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    from helpers import fence
+
+    fence.install()
     cache = getattr(config, "cache", None)  # absent under -p no:cacheprovider
     if cache is None:
         return

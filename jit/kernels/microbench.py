@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from ..dot import Dot, bf16_dot
 from ..simd import I64, I8s, Kernel, f32, i8, i32, kernel
 
@@ -18,6 +20,13 @@ def operations(peak: Peak, lanes: int) -> int:
     """Arithmetic operations (multiply and add count as two) of one unit of `multiply`."""
     each = {"int8": 4, "fp32": 1, "bf16": 2}[peak]
     return 2 * each * lanes * CHAINS * STEPS
+
+
+def operands(lanes: int) -> np.ndarray:
+    """What `multiply` reads: uint8 [VECTORS, 4 * lanes], small products and sums from zero."""
+    made = np.zeros((VECTORS, 4 * lanes), np.uint8)
+    made[:OPERANDS] = 1
+    return made
 
 
 @kernel

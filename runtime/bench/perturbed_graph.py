@@ -169,8 +169,12 @@ class PerturbedGraph(GraphBuilder):
     def _fewer_heads(self, op: Op) -> Op:
         """Attention of half the query heads of each KV head."""
         constants = dict(op.kernel.constants)
-        constants["group"] = max(1, constants["group"] // 2)
-        return dataclasses.replace(op, kernel=spec(attention.attention, **constants))
+        group = constants["group"] = max(1, constants["group"] // 2)
+        # Fewer heads may make a larger tile, and so need more scratch.
+        width = constants.get("value_dim") or constants["head_dim"]
+        scratch = self.scratch("scores", attention.scratch_bytes(group, width))
+        args = [*op.args[:6], scratch, *op.args[7:]]
+        return dataclasses.replace(op, kernel=spec(attention.attention, **constants), args=args)
 
     # --- experts
 

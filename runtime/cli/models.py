@@ -16,7 +16,7 @@ from .tables import rate
 if TYPE_CHECKING:
     from ..bench.reach import Reach
 
-_HEAD = ("MODEL", "SIZE", "MEMORY", "FITS", "TTFT", "TOK/S", "AT 4,096", "LICENSE")
+_HEAD = ("MODEL", "SIZE", "MEMORY", "FITS", "TTFT S", "TOK/S", "AT 4,096", "LICENSE")
 _TEXT = ("MODEL", "FITS", "LICENSE")
 
 
@@ -64,15 +64,13 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _show(found: Sequence[Reach], pulled: set[str], output: Output) -> None:
-    from ...traces.timeline import duration
-
     rows = [
         (
             one.model.alias + "*" * (one.model.alias in pulled),
             size_text(one.model.nbytes),
             size_text(one.memory),
             "yes" if one.fits else "no",
-            duration(one.ttft_s),
+            rate(one.ttft_s),
             rate(one.decode) + "c" * (one.basis == "calibration"),
             rate(one.decode_deep),
             one.model.license,

@@ -253,8 +253,7 @@ class _Probes:
 
     def peak(self, peak: microbench.Peak) -> float:
         """Operations per second, registers only."""
-        operands = aligned(microbench.OPERANDS * 4 * self.library.target.lanes, np.uint8)
-        operands[:] = 1
+        operands = microbench.operands(self.library.target.lanes)
         units = np.array([4000 * self.pool.threads], np.int64)
         tape = Tape("peak", self.pool.threads)
         tape.op(peak, spec(microbench.multiply, peak=peak), [operands, self.sinks], units)

@@ -105,8 +105,7 @@ class RooflineProbe:
 
     def _peak(self, peak: microbench.Peak) -> _Probe:
         lanes = self._library.target.lanes
-        operands = aligned((microbench.VECTORS, 4 * lanes), np.uint8)
-        operands[: microbench.OPERANDS] = 1
+        operands = microbench.operands(lanes)
         units = np.array([PEAK_UNITS * self._pool.threads], np.int64)
         tape = Tape("peak", self._pool.threads)
         tape.op(peak, spec(microbench.multiply, peak=peak), [operands, self._sinks], units)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from helpers.elf import undefined_symbols
+from helpers.fence import guarded
 
 from triplepoint.jit.compile import Library, ObjectCache, Spec
 from triplepoint.jit.targets import CpuTarget
@@ -65,23 +66,16 @@ class _GuardedMemory:
     """Blocks of memory that end at a page without access, used again and again."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[tuple[mmap.mmap, int]]] = defaultdict(list)
-        self._protect = ctypes.CDLL(None, use_errno=True).mprotect
+        self._free: dict[int, list[np.ndarray]] = defaultdict(list)
 
-    def take(self, nbytes: int) -> tuple[int, tuple[int, mmap.mmap, int]]:
+    def take(self, nbytes: int) -> tuple[int, np.ndarray]:
         """The address of `nbytes` bytes, and the block to give back."""
         size = -(-max(nbytes, 1) // PAGE) * PAGE
-        if self._free[size]:
-            block, start = self._free[size].pop()
-        else:
-            block = mmap.mmap(-1, size + PAGE)
-            start = ctypes.addressof(ctypes.c_char.from_buffer(block))
-            if self._protect(ctypes.c_void_p(start + size), ctypes.c_size_t(PAGE), 0):
-                raise OSError(ctypes.get_errno(), "mprotect")
-        return start + size - nbytes, (size, block, start)
+        block = self._free[size].pop() if self._free[size] else guarded(size)
+        return block.ctypes.data + size - nbytes, block
 
-    def give_back(self, block: tuple[int, mmap.mmap, int]) -> None:
-        self._free[block[0]].append(block[1:])
+    def give_back(self, block: np.ndarray) -> None:
+        self._free[len(block)].append(block)
 
 
 _memory = _GuardedMemory()
@@ -100,7 +94,7 @@ class Native(Runner):
         function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, *[ctypes.c_int64] * 3)(
             self.library.address(kernel)
         )
-        taken: list[tuple[int, mmap.mmap, int]] = []
+        taken: list[np.ndarray] = []
         inside: list[tuple[np.ndarray, int]] = []
 
         def place(array: np.ndarray) -> int:

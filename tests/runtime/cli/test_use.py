@@ -65,7 +65,7 @@ def test_models_without_a_network(command: Command, hub: FakeHub) -> None:
     assert (status, errors) == (0, "")
     lines = shown.splitlines()
     assert lines[0].split() == [
-        "MODEL", "SIZE", "MEMORY", "FITS", "TTFT", "TOK/S", "AT", "4,096", "LICENSE",
+        "MODEL", "SIZE", "MEMORY", "FITS", "TTFT", "S", "TOK/S", "AT", "4,096", "LICENSE",
     ]  # fmt: skip
     assert all(len(line) <= 80 for line in lines)
     assert any(line.startswith("qwen3:4b ") and line.endswith("apache-2.0") for line in lines)
