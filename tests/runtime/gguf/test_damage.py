@@ -16,6 +16,7 @@ import pytest
 
 from triplepoint.errors import GGUFError
 from triplepoint.runtime.gguf.file import GGMLType, GGUFFile, StringArray, ValueType
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.write import GGUFWriter
 
 HUGE = 2**64 - 1
@@ -256,7 +257,7 @@ def test_damage_is_named(tmp_path: Path, field: str, message: str, file: Crafted
     path.write_bytes(file.raw)
 
     with pytest.raises(GGUFError, match=message) as caught:
-        GGUFFile.open(path)
+        open_gguf(path)
 
     assert (caught.value.field, caught.value.offset) == (field, file.at)
     assert f"({field}, byte {file.at})" in str(caught.value)
@@ -269,7 +270,7 @@ def test_crafted_files_without_damage_open(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     file = Crafted(2, 1).key(b"k", U32).u32(7)
     path.write_bytes(file.tensor(b"t").tensor(b"u", (8,), 0, 32).pad(64).raw)
-    with GGUFFile.open(path) as opened:
+    with open_gguf(path) as opened:
         assert opened.metadata == {"k": 7}
         assert list(opened.tensors) == ["t", "u"]
 
@@ -281,7 +282,7 @@ def test_names_in_messages_are_printable(tmp_path: Path) -> None:
     path.write_bytes(Crafted(0, 1).key(name, 99).raw)
 
     with pytest.raises(GGUFError) as caught:
-        GGUFFile.open(path)
+        open_gguf(path)
 
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 300
@@ -298,7 +299,7 @@ def test_many_strings_in_a_sparse_file(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(GGUFError, match="strings in arrays") as caught:
-            GGUFFile.open(path)
+            open_gguf(path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -316,7 +317,7 @@ def test_long_string_in_a_sparse_file(tmp_path: Path) -> None:
         handle.truncate(2**34)
 
     with pytest.raises(GGUFError, match="the limit is") as caught:
-        GGUFFile.open(path)
+        open_gguf(path)
     assert caught.value.offset == file.at
 
 
@@ -330,7 +331,7 @@ def test_memory_is_in_proportion(tmp_path: Path, value: int, count: int, nbytes:
     tracemalloc.start()
     try:
         with contextlib.suppress(GGUFError):
-            GGUFFile.open(path)
+            open_gguf(path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -342,7 +343,7 @@ def test_what_more_bytes_would_not_mend(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     path.write_bytes(Crafted(0, 1).u64(HUGE).bytes(bytes(8)).raw)
     with pytest.raises(GGUFError, match="download or convert the model again") as caught:
-        GGUFFile.open(path)
+        open_gguf(path)
     assert "truncated" not in str(caught.value)
 
 
@@ -350,7 +351,7 @@ def test_a_missing_key_is_nowhere(tmp_path: Path) -> None:
     """It has no offset, and none is said."""
     path = tmp_path / "a.gguf"
     path.write_bytes(Crafted().raw)
-    with GGUFFile.open(path) as file, pytest.raises(GGUFError, match="missing") as caught:
+    with open_gguf(path) as file, pytest.raises(GGUFError, match="missing") as caught:
         file.integer("qwen3.block_count")
     assert caught.value.offset is None
     assert "byte" not in str(caught.value).removeprefix(str(path))
@@ -384,7 +385,7 @@ def small_file(tmp_path: Path) -> bytes:
 
 def read_all(path: Path) -> GGUFFile:
     """Open and touch everything that is read late."""
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         for name, info in file.tensors.items():
             assert len(file.data(name)) == info.nbytes
         for value in file.metadata.values():
@@ -403,7 +404,7 @@ def test_truncation_at_every_byte(tmp_path: Path, small_file: bytes) -> None:
     for length in range(end):
         path.write_bytes(small_file[:length])
         with pytest.raises(GGUFError, match="looks truncated: download it again") as caught:
-            GGUFFile.open(path)
+            open_gguf(path)
         assert caught.value.offset is not None
         assert 0 <= caught.value.offset <= length
         assert caught.value.field
@@ -497,7 +498,7 @@ def test_accepted_mutants_read_as_the_oracle_does(tmp_path: Path, small_file: by
             oracle = gguf.GGUFReader(path)
         except Exception:  # stricter than we are in places, and raises what comes
             continue
-        with GGUFFile.open(path) as file:
+        with open_gguf(path) as file:
             ours = [(t.name, t.shape, int(t.type), t.offset) for t in file.tensors.values()]
         theirs = [
             (t.name, tuple(reversed(t.shape.tolist())), int(t.tensor_type), t.data_offset)
