@@ -264,7 +264,6 @@ STILL_LONG = {
     "runtime/forward/graph.py",
     "runtime/inference/session.py",
     "runtime/regimes/svg.py",
-    "tests/helpers/real_headers.py",
     "tests/runtime/conversation/formats/test_formats.py",
     "tests/runtime/gguf/test_damage.py",
     "tests/runtime/inference/test_scheduler.py",
