@@ -263,9 +263,6 @@ STILL_LONG = {
     "runtime/agent/local_conversation.py",
     "runtime/forward/graph.py",
     "runtime/inference/session.py",
-    "runtime/regimes/svg.py",
-    "tests/runtime/conversation/formats/test_formats.py",
-    "tests/runtime/gguf/test_damage.py",
     "tests/runtime/inference/test_scheduler.py",
 }
 
