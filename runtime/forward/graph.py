@@ -42,7 +42,7 @@ from ...jit.kernels.batch import (
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
 from ...jit.targets import CpuTarget
-from ..weights.matrix import Matrix
+from ..weights.loader import Matrix
 from .batch import Span
 from .kv import BASE, KVLayout
 from .tensors import (
