@@ -1,4 +1,4 @@
-"""The package: what it is made of, what goes into the wheel, and which room may know which."""
+"""The package: what it is made of, what goes into the wheel, and which file may know which."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -193,3 +196,81 @@ def test_rooms_of_runtime_know_those_below(room: str) -> None:
                 continue
             reached = {whole[1]} if whole[1:] else {alias.name for alias in node.names}
             assert not reached & above, f"{path}, line {node.lineno}"
+
+
+STILL_CIRCULAR = ("runtime/agent/", "runtime/inference/")
+
+
+def _imported(path: Path) -> set[Path]:
+    """The files of ours that a file imports from: in functions and for types alone, too."""
+    found: set[Path] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.ImportFrom) or not node.level:
+            continue
+        base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+        for alias in node.names:
+            name = base / alias.name
+            files = (f"{name}.py", name / "__init__.py", f"{base}.py", base / "__init__.py")
+            found.add(next(file for file in map(Path, files) if file.is_file()))
+    return found - {path}
+
+
+def _circle(files: Iterable[Path]) -> list[Path]:
+    """Files of which each imports the next one, the first one again at the end; none: no circle."""
+    try:
+        TopologicalSorter({path: _imported(path) for path in files}).prepare()
+    except CycleError as error:
+        return error.args[1][::-1]  # it names first what is imported
+    return []
+
+
+def test_no_import_circles() -> None:
+    """No file of the package imports itself by way of others, not even in a function or for a type.
+
+    What a package loads by name when it is first asked for does not count.
+    """
+    files = [*ROOT.glob("*.py"), *_sources()]
+    rest = (f for f in files if not f.relative_to(ROOT).as_posix().startswith(STILL_CIRCULAR))
+    circle = [path.relative_to(ROOT).as_posix() for path in _circle(rest)]
+
+    assert not circle, " imports ".join(circle)
+
+
+def test_circles_are_found(tmp_path: Path) -> None:
+    """A circle of three files, one of which needs a type and one imports late, is seen."""
+    room = tmp_path / "room"
+    room.mkdir()
+    sources = {
+        "__init__.py": "",
+        "above.py": "from .a import x\nfrom . import b\n",
+        "a.py": "from ..room import b\n",
+        "b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .c import C\n",
+        "c.py": "def f():\n    from ..room.a import x\n",
+    }
+    for name, text in sources.items():
+        (room / name).write_text(text)
+
+    found = [path.name for path in _circle(sorted(room.iterdir()))]
+    assert set(pairwise(found)) == {("a.py", "b.py"), ("b.py", "c.py"), ("c.py", "a.py")}
+    (room / "c.py").write_text("")
+    assert _circle(sorted(room.iterdir())) == []
+
+
+MOST_LINES = 500
+STILL_LONG = {
+    "jit/executor.py",
+    "runtime/agent/agent.py",
+    "runtime/agent/local_conversation.py",
+    "runtime/forward/graph.py",
+    "runtime/inference/session.py",
+    "tests/runtime/inference/test_scheduler.py",
+}
+
+
+def test_no_file_is_too_long() -> None:
+    """A file that grew past what one reads in one go is two files."""
+    files = [*ROOT.glob("*.py"), *_sources(), *(ROOT / "tests").rglob("*.py")]
+    lines = {f.relative_to(ROOT).as_posix(): f.read_bytes().count(b"\n") for f in files}
+    long = {name for name, count in lines.items() if count > MOST_LINES}
+
+    assert long - STILL_LONG == set()

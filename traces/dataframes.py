@@ -7,13 +7,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from ..errors import SettingError, TraceError
-from .reader import Trace
+from .event_log import EventLog
 from .tables import COLUMNS, rows
 
 LIBRARIES = ("pandas", "polars")
 
 
-def frame(trace: Trace, table: str, library: str | None) -> Any:
+def frame(trace: EventLog, table: str, library: str | None) -> Any:
     """See `Trace.to_dataframe`."""
     if library is not None and library not in LIBRARIES:
         raise SettingError(f"no library {library!r}; there are {', '.join(LIBRARIES)}")

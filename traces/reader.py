@@ -5,26 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from ..arguments import as_path, is_file
 from ..errors import TraceError
+from .event_log import EventLog
 from .events import (
     EVENT_TYPES,
     SCHEMA_VERSION,
     AnyEvent,
     Event,
-    HistoryEvent,
-    MessageEvent,
-    PhaseEvent,
-    RunEnd,
-    RunStart,
     SealedEvent,
-    ToolEvent,
-    TurnEnd,
     UnknownEvent,
 )
 from .sanitize import short
@@ -35,60 +27,14 @@ if TYPE_CHECKING:
 
 E = TypeVar("E", bound="AnyEvent")
 
-_OF_A_QUESTION = (MessageEvent, ToolEvent, TurnEnd)
 _OPENING = '{"v":'  # of every line
 _MAX_LINE = 256 << 20  # bytes; a file that is no trace may be one line of many gigabytes
 
 
-@dataclass
-class Turn:
-    """One question and everything up to its answer."""
-
-    number: int
-    messages: list[MessageEvent] = field(default_factory=list)
-    phases: list[PhaseEvent] = field(default_factory=list)
-    tools: list[ToolEvent] = field(default_factory=list)
-    end: TurnEnd | None = None
-    """None when the run ended before the turn did."""
-    task: str = ""
-    """The question of a turn that goes on from a later step of another run."""
-
-    @property
-    def question(self) -> str:
-        """The user's message that opened the turn."""
-        return next((m.content for m in self.messages if m.role == "user"), self.task)
-
-    @property
-    def began(self) -> bool:
-        """Whether anything was said or done in it; else it only took over a conversation."""
-        return bool(self.messages or self.tools or any(phase.step for phase in self.phases))
-
-    @property
-    def answer(self) -> str | None:
-        """The answer; None when there was none."""
-        return self.end.answer if self.end else None
-
-
-class Trace:
+class Trace(EventLog):
     """The events of a trace, read from a file or collected while they are written."""
 
-    def __init__(
-        self,
-        events: list[AnyEvent] | None = None,
-        *,
-        path: Path | None = None,
-        torn: str | None = None,
-    ) -> None:
-        self.events: list[AnyEvent] = [] if events is None else events
-        self.path = path
-        self.torn = torn
-        """Text of an unfinished last line; None when the file ends with a whole one."""
-        self._writer: TraceWriter | None = None
-
-    @property
-    def run(self) -> str:
-        """The run's identifier; empty before its first event."""
-        return self.events[0].run if self.events else ""
+    _writer: TraceWriter | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
@@ -156,91 +102,6 @@ class Trace:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def header(self) -> RunStart | None:
-        """The first run's header."""
-        return next((e for e in self.events if isinstance(e, RunStart)), None)
-
-    @property
-    def history(self) -> HistoryEvent | None:
-        """The conversation that the first run goes on with; None where it begins one."""
-        return next((e for e in self.events if isinstance(e, HistoryEvent)), None)
-
-    @property
-    def redacted(self) -> bool:
-        """Whether text and token ids were left out of one of its runs."""
-        return any(isinstance(e, RunStart) and e.redacted for e in self.events)
-
-    @property
-    def end(self) -> RunEnd | None:
-        """The last run's end; None when it was killed or still goes on."""
-        marks = [e for e in self.events if isinstance(e, RunEnd | RunStart)]
-        if not marks or not isinstance(marks[-1], RunEnd) or self.cut_off is not None:
-            return None
-        return marks[-1]
-
-    @property
-    def cut_off(self) -> AnyEvent | None:
-        """The last event of a question that has no end: it was killed there, or still goes on."""
-        last: AnyEvent | None = None
-        for event in self.events:
-            # A header without a task is of a conversation in which nothing was asked yet.
-            asks = event.task if isinstance(event, RunStart) else isinstance(event, _OF_A_QUESTION)
-            if isinstance(event, RunEnd):
-                last = None
-            elif asks or last is not None:
-                last = event
-        return last
-
-    @property
-    def answer(self) -> str | None:
-        """The last answer that was given."""
-        for event in reversed(self.events):
-            if isinstance(event, TurnEnd | RunEnd) and event.answer:
-                return event.answer
-        return None
-
-    @property
-    def phases(self) -> list[PhaseEvent]:
-        """All phases, in order."""
-        return [e for e in self.events if isinstance(e, PhaseEvent)]
-
-    @property
-    def tools(self) -> list[ToolEvent]:
-        """All tool calls, in order."""
-        return [e for e in self.events if isinstance(e, ToolEvent)]
-
-    @property
-    def transitions(self) -> list[tuple[PhaseEvent, PhaseEvent]]:
-        """Neighboring phases that ran in different regimes.
-
-        A phase that computed nothing, as a fork does, ran in none.
-        """
-        ran = [phase for phase in self.phases if phase.tokens]
-        return [(a, b) for a, b in pairwise(ran) if a.regime != b.regime]
-
-    @property
-    def turns(self) -> list[Turn]:
-        """The events of each turn, in order."""
-        turns: dict[tuple[str, int], Turn] = {}
-        for event in self.events:
-            if isinstance(event, RunStart) and event.parent_step:
-                number, _, step = event.parent_step.partition(".")
-                if number.isdecimal() and step != "1":  # its question stands in the header
-                    turns[event.run, int(number)] = Turn(int(number), task=event.task)
-            if not isinstance(event, MessageEvent | PhaseEvent | ToolEvent | TurnEnd):
-                continue
-            turn = turns.setdefault((event.run, event.turn), Turn(event.turn))
-            if isinstance(event, MessageEvent):
-                turn.messages.append(event)
-            elif isinstance(event, PhaseEvent):
-                turn.phases.append(event)
-            elif isinstance(event, ToolEvent):
-                turn.tools.append(event)
-            else:
-                turn.end = event
-        return list(turns.values())
-
     def to_dataframe(self, table: str = "phases", *, library: str | None = None) -> Any:
         """One of the trace's tables as a data frame, a row for each phase by default.
 
@@ -259,14 +120,6 @@ class Trace:
         from .dataframes import frame
 
         return frame(self, table, library)
-
-    @property
-    def runs(self) -> list[Trace]:
-        """One trace for each run in the file, in order."""
-        groups: dict[str, list[AnyEvent]] = {}
-        for event in self.events:
-            groups.setdefault(event.run, []).append(event)
-        return [Trace(events, path=self.path) for events in groups.values()]
 
 
 def _path(path: object) -> Path:

@@ -14,8 +14,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from .event_log import EventLog
 from .events import MessageEvent, PassEvent, PhaseEvent, RunEnd, RunStart, ToolEvent, TurnEnd
-from .reader import Trace
 
 _MOST_NS = 1 << 62  # what a signed 64-bit field of an export can hold
 
@@ -93,12 +93,12 @@ def nanoseconds(seconds: float) -> int:
     return round(min(seconds * 1e9, _MOST_NS))
 
 
-def of_runs(trace: Trace) -> list[RunSpan]:
+def of_runs(trace: EventLog) -> list[RunSpan]:
     """The spans of each run of a trace, in order."""
     return [_run(one) for one in trace.runs]
 
 
-def _run(trace: Trace) -> RunSpan:
+def _run(trace: EventLog) -> RunSpan:
     first = trace.events[0]
     latest = free = nanoseconds(first.ts)  # last record; end of the last phase or tool
     run = RunSpan(first.run, trace.header, start=latest, close=trace.end)

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import timeline
+from .event_log import EventLog
 from .events import MessageEvent, PhaseEvent, ShareRecord, ToolEvent
-from .reader import Trace
 from .spans import Leaf, RunSpan, of_runs
 
 Row = dict[str, Any]
@@ -84,7 +84,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 _NESTED = {"token_ids", "layers", "sampling", "stop", "bound_shares", "shared"}
 
 
-def rows(traces: Trace | Iterable[Trace], table: str) -> Iterator[Row]:
+def rows(traces: EventLog | Iterable[EventLog], table: str) -> Iterator[Row]:
     """The rows of one table over one trace or many.
 
     Raises:
@@ -93,7 +93,7 @@ def rows(traces: Trace | Iterable[Trace], table: str) -> Iterator[Row]:
     if table not in COLUMNS:
         raise ValueError(f"no table {table!r}; there are {', '.join(COLUMNS)}")
     make = _MAKERS[table]
-    for trace in [traces] if isinstance(traces, Trace) else traces:
+    for trace in [traces] if isinstance(traces, EventLog) else traces:
         for one, span in zip(trace.runs, of_runs(trace), strict=True):
             where = {"file": "" if trace.path is None else str(trace.path), "run": span.run}
             for row in make(one, span):
@@ -108,7 +108,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _runs(trace: Trace, span: RunSpan) -> Iterator[Row]:
+def _runs(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     header, sums = trace.header, timeline.totals(trace)
     row: Row = {
         "started_s": span.start / 1e9,
@@ -130,7 +130,7 @@ def _runs(trace: Trace, span: RunSpan) -> Iterator[Row]:
     yield row
 
 
-def _model(trace: Trace) -> Row:
+def _model(trace: EventLog) -> Row:
     header = trace.header
     if header is None:
         return {}
@@ -140,7 +140,7 @@ def _model(trace: Trace) -> Row:
     }
 
 
-def _turns(trace: Trace, span: RunSpan) -> Iterator[Row]:
+def _turns(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     for turn in span.turns:
         close = turn.close
         row: Row = {
@@ -161,7 +161,7 @@ def _numbered(span: RunSpan, kind: type[Any]) -> Iterator[tuple[int, Leaf, Any]]
         yield number, leaf, leaf.event
 
 
-def _phases(trace: Trace, span: RunSpan) -> Iterator[Row]:
+def _phases(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     model = _model(trace)
     for number, leaf, phase in _numbered(span, PhaseEvent):
         wall, shared = phase.wall_s, phase.shared or ShareRecord()
@@ -181,7 +181,7 @@ def _phases(trace: Trace, span: RunSpan) -> Iterator[Row]:
         }
 
 
-def _passes(trace: Trace, span: RunSpan) -> Iterator[Row]:
+def _passes(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     for number, leaf, _ in _numbered(span, PhaseEvent):
         for shared in leaf.passes:
             event = shared.event
@@ -198,7 +198,7 @@ def _passes(trace: Trace, span: RunSpan) -> Iterator[Row]:
             }
 
 
-def _tools(trace: Trace, span: RunSpan) -> Iterator[Row]:
+def _tools(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     for number, leaf, tool in _numbered(span, ToolEvent):
         yield {
             **tool.model_dump(),
@@ -209,13 +209,13 @@ def _tools(trace: Trace, span: RunSpan) -> Iterator[Row]:
         }
 
 
-def _messages(trace: Trace, span: RunSpan) -> Iterator[Row]:
+def _messages(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     for event in trace.events:
         if isinstance(event, MessageEvent):
             yield {**event.model_dump(exclude={"ids"}), "characters": len(event.content)}
 
 
-def _layers(trace: Trace, span: RunSpan) -> Iterator[Row]:
+def _layers(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     for number, _, phase in _numbered(span, PhaseEvent):
         for layer in phase.layers:
             yield {**layer.model_dump(), "phase": number, "regime": phase.regime}

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .event_log import EventLog
 from .events import MissRecord, PhaseEvent, ToolEvent
-from .reader import Trace
 from .sanitize import short
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Totals:
     tool_s: float
 
 
-def totals(trace: Trace) -> Totals:
+def totals(trace: EventLog) -> Totals:
     """Add up a trace; also one whose run was killed."""
     prefills = [p for p in trace.phases if p.phase == "prefill"]
     decodes = [p for p in trace.phases if p.phase == "decode"]
@@ -78,7 +78,7 @@ def totals(trace: Trace) -> Totals:
     )
 
 
-def rows(trace: Trace) -> list[Row]:
+def rows(trace: EventLog) -> list[Row]:
     """The lines of a trace, in the order in which they were recorded, titled by turn if many."""
     turns = trace.turns
     lines: list[Row] = []
@@ -145,7 +145,7 @@ def limit_name(phase: PhaseEvent) -> str:
     return {"compute": "peak", "dispatch": "busy", "unknown": ""}[phase.observed]
 
 
-def transitions(trace: Trace) -> str:
+def transitions(trace: EventLog) -> str:
     """The regimes that the run went through, in order: neighbors that come again are counted."""
     names = [phase.regime for phase in trace.phases if phase.tokens][:1]
     names += [after.regime for _, after in trace.transitions]
@@ -172,7 +172,7 @@ def _counted(names: Sequence[str]) -> list[str]:
     return parts
 
 
-def summary(trace: Trace) -> list[str]:
+def summary(trace: EventLog) -> list[str]:
     """The lines below the table."""
     sums = totals(trace)
     lines = [f"regimes: {path}"] if (path := transitions(trace)) else []
@@ -195,7 +195,7 @@ def summary(trace: Trace) -> list[str]:
     return lines
 
 
-def fewer_passes(trace: Trace) -> list[str]:
+def fewer_passes(trace: EventLog) -> list[str]:
     """What the decodes had without a pass of its own for each token; nothing if there was none."""
     decodes = [phase for phase in trace.phases if phase.phase == "decode"]
     drafted, forced = (
@@ -215,7 +215,7 @@ def fewer_passes(trace: Trace) -> list[str]:
     return [f"decoded {made:,} tokens in {passes:,} passes: {', '.join(parts)}"]
 
 
-def company(trace: Trace) -> list[str]:
+def company(trace: EventLog) -> list[str]:
     """What was computed in passes that others had rows in; nothing if there were none."""
     shares = [phase.shared for phase in trace.phases if phase.shared is not None]
     if not (count := sum(share.passes for share in shares)):
@@ -239,7 +239,7 @@ def miss_text(miss: MissRecord) -> str:
     )
 
 
-def plain(trace: Trace, width: int | None = None) -> str:
+def plain(trace: EventLog, width: int | None = None) -> str:
     """The timeline as plain text, for pipes and files; ends without a newline.
 
     Args:
@@ -252,7 +252,7 @@ def plain(trace: Trace, width: int | None = None) -> str:
     return "\n".join([*table, *below])
 
 
-def rich(trace: Trace, width: int | None = None) -> RenderableType:
+def rich(trace: EventLog, width: int | None = None) -> RenderableType:
     """The timeline as a rich renderable, for terminals: the plain one in colors.
 
     Args:
@@ -272,7 +272,7 @@ def rich(trace: Trace, width: int | None = None) -> RenderableType:
     return Group(*lines, *(Text(line, style="dim") for line in summary(trace)))
 
 
-def _table(trace: Trace, width: int | None = None) -> list[tuple[list[str], str]]:
+def _table(trace: EventLog, width: int | None = None) -> list[tuple[list[str], str]]:
     """Padded cells and kind of each line; the column of predictions only where it is needed."""
     body = rows(trace)
     phases = [row.cells for row in body if row.kind not in ("tool", "title")]

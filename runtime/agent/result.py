@@ -12,8 +12,8 @@ from ...traces.reader import Trace
 from ..conversation.ledger import Reuse
 
 if TYPE_CHECKING:
+    from ...traces.event_log import Turn
     from ...traces.events import PhaseEvent
-    from ...traces.reader import Turn
 
 Status = Literal["answered", "limit", "error", "cancelled"]
 

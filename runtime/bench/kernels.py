@@ -33,7 +33,7 @@ from ..forward.tensors import Activation, AttentionSpec, HeadShape, Workspace, p
 from ..memory import Arena
 from ..physics.machine import MachineProfile, physical_cores
 from ..physics.roofline_probe import RooflineProbe, run_tape
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 
 KERNELS = ("gemm", "experts", "attention", "prepare", "rope", "argmax")
 SHAPES = ((3072, 1024), (1024, 3072), (9728, 2560))  # rows, depth: two of Qwen3-0.6B, one of 4B

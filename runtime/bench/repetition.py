@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..agent.repetition import Repetition, Words
-from ..gguf.file import GGUFFile
+from ..gguf.open import open_gguf
 from ..tokens.tokenizer import Tokenizer
 
 NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
@@ -96,7 +96,7 @@ def main() -> int:
     found = list(texts(args.paths))
     alarms = 0
     for path in args.model or [NANO]:
-        with GGUFFile.open(path) as file:
+        with open_gguf(path) as file:
             tokenizer = Tokenizer.from_gguf(file)
         alarms += report(path.stem, tokenizer.encode, found)
     return min(1, alarms + report("words", lambda text: Words().push(text), found))

@@ -160,7 +160,7 @@ def _show(output: Output, picture: Picture) -> None:
     """The picture as blocks, and what its marks mean."""
     if output.as_json:
         return
-    from ..regimes.svg import blocks
+    from ..regimes.blocks import blocks
 
     width = min(_COLUMNS, output.console.width) if output.on_terminal else _COLUMNS
     output.line(picture.title, "bold")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ...traces.sanitize import printable, short
 
 if TYPE_CHECKING:
+    from ...traces.event_log import Turn
     from ...traces.events import RunStart
-    from ...traces.reader import Trace, Turn
+    from ...traces.reader import Trace
     from .output import Output
 
 _WIDTH = 96

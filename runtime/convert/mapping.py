@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError
+from .checkpoint_settings import CheckpointSettings, Value
 from .names import View, places
 from .recurrent import Change, change_of
 from .rope import frequency_factors
-from .settings import CheckpointSettings, Value, read_settings
+from .settings import read_settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,10 @@ as ln(-A), in a file it is A. Convolutions lose a dimension of 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .settings import CheckpointSettings
+from .checkpoint_settings import CheckpointSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .checkpoint_settings import CheckpointSettings
 from .fields import refuse, whole
-
-if TYPE_CHECKING:
-    from .settings import CheckpointSettings
 
 FULL_ATTENTION_INTERVAL = 4
 SIGMOID = 2  # of `expert_gating_func`

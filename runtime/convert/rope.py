@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...errors import ModelError
-
-if TYPE_CHECKING:
-    from .settings import CheckpointSettings
-
+from .checkpoint_settings import CheckpointSettings
+from .fields import refuse
 
 NEVER = 1e30  # what the frequencies of pairs that stay as they are are divided by
 
@@ -32,6 +30,54 @@ def rope_settings(c: dict[str, Any], kind: str) -> dict[str, Any]:
     out |= {k: v for k, v in given.items() if v is not None and not isinstance(v, dict)}
     out["rope_type"] = out.get("rope_type") or out.pop("type", None) or "default"
     return out
+
+
+def add_scaling(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    """Keys of what scales the rotary frequencies; refused, where GGUF has none for it."""
+    a, rope, kind = s.architecture, s.rope, s.rope["rope_type"]
+    key = f"{a}.rope.scaling.".__add__
+    if kind in ("default", "llama3"):  # what llama3 does is in a tensor
+        return
+    if kind in ("longrope", "su") and a == "phi3":
+        return  # see `settings._add_phi3`
+    if kind == "proportional" and a == "gemma4":
+        return
+    if kind not in ("linear", "yarn"):
+        refuse(c, "rope scaling", kind)
+    s.metadata[key("type")] = kind
+    s.metadata[key("factor")] = float(rope["factor"])
+    if kind == "yarn":
+        if bool(rope.get("truncate", True)) != (a != "gpt-oss"):
+            refuse(c, "rope scaling's truncate", rope.get("truncate", True))
+        _add_magnitude(s, c)
+        original = rope.get("original_max_position_embeddings") or c["max_position_embeddings"]
+        s.metadata[key("original_context_length")] = int(original)
+        for name in ("beta_fast", "beta_slow"):
+            if rope.get(name) is not None:
+                s.metadata[key(f"yarn_{name}")] = float(rope[name])
+
+
+def _add_magnitude(s: CheckpointSettings, c: dict[str, Any]) -> None:
+    """What YaRN multiplies cos and sin by, where it is not the usual 1 + 0.1 ln(factor)."""
+    a, rope = s.architecture, s.rope
+    if a == "mistral3":
+        if rope.get("mscale", 1.0) != 1.0:
+            refuse(c, "rope scaling's mscale", rope["mscale"])
+        key = f"{a}.rope.scaling.yarn_log_multiplier"
+        s.metadata[key] = float(rope.get("mscale_all_dim") or 0.0)
+    elif a == "deepseek2":
+        if rope.get("mscale") != rope.get("mscale_all_dim"):
+            refuse(c, "rope scaling's mscale", rope.get("mscale"))
+        if rope.get("mscale_all_dim"):  # in this architecture's files a tenth of it
+            key = f"{a}.rope.scaling.yarn_log_multiplier"
+            s.metadata[key] = 0.1 * float(rope["mscale_all_dim"])
+    else:
+        for name in ("mscale", "mscale_all_dim"):
+            if rope.get(name) is not None:
+                refuse(c, f"rope scaling's {name}", rope[name])
+    given, usual = rope.get("attention_factor"), 1 + 0.1 * math.log(max(1.0, rope["factor"]))
+    if given is not None and abs(given / usual - 1) > 1e-6:
+        s.metadata[f"{a}.rope.scaling.attn_factor"] = float(given / usual)
 
 
 def frequency_factors(s: CheckpointSettings) -> dict[str, np.ndarray]:

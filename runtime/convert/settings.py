@@ -7,19 +7,16 @@ would change the model's answers and cannot be said in GGUF is refused by name.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ...errors import UnsupportedModelError
 from . import recurrent_settings as recurrent
+from .checkpoint_settings import CheckpointSettings
 from .fields import refuse as _refuse
 from .fields import whole as _whole
-from .names import View
-from .rope import rope_settings
-
-Value = bool | int | float | str | list[bool] | list[int]
+from .rope import add_scaling, rope_settings
 
 ARCHITECTURES = {  # `model_type` to `general.architecture`
     "llama": "llama",
@@ -109,46 +106,6 @@ GEMMA_PERIOD = {"gemma2": 2, "gemma3": 6}  # one layer of so many sees everythin
 GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # the one size with another attention scale
 
 
-@dataclass(slots=True)
-class CheckpointSettings:
-    """What a configuration says, in GGUF's terms.
-
-    Attributes:
-        width: of x; heads, kv_heads, head_dim: attention's shape; rotated: dims of a head that are
-            rotated.
-        experts: of one layer, 0 in a dense model.
-        rope: rotary settings of full attention: `rope_theta` and what scales it.
-        kinds: of each layer, whose tensors are those of the first one of its kind; empty: one.
-        views: what of its source a tensor of a layer is, by its name there.
-        unread: tensors that a checkpoint may hold and nobody reads.
-        metadata: keys and values of the file, without `general.*` and the tokenizer's.
-        delta: heads of the gated delta rule, if there is one: of keys and of values, and the dims
-            of each.
-        groups: of Mamba-2, if there is one.
-    """
-
-    architecture: str
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    rotated: int
-    experts: int
-    rope: dict[str, Any]
-    metadata: dict[str, Value] = field(default_factory=dict)
-    kinds: list[str] = field(default_factory=list)
-    unread: set[str] = field(default_factory=set)
-    views: dict[str, View] = field(default_factory=dict)
-    delta: tuple[int, int, int, int] | None = None
-    groups: int = 0
-
-    def dense_name(self, tensor: str) -> str:
-        """The name of what a mixture calls a shared expert, in a model without a mixture."""
-        dense = self.architecture == "granitehybrid" and not self.experts
-        return tensor.replace("_shexp.", ".") if dense else tensor
-
-
 def read_settings(config: dict[str, Any]) -> CheckpointSettings:
     """Everything that the file's metadata say, from `config.json`.
 
@@ -206,7 +163,7 @@ def read_settings(config: dict[str, Any]) -> CheckpointSettings:
         f"{a}.rope.dimension_count": s.rotated,
         f"{a}.vocab_size": _whole(c, "vocab_size"),
     }
-    _add_scaling(s, c)
+    add_scaling(s, c)
     _ADD.get(architecture, _add_nothing)(s, c)
     return s
 
@@ -217,56 +174,6 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "gemma3": ("gelu_pytorch_tanh",),
     "gemma4": ("gelu_pytorch_tanh",),
 }
-
-
-# --- rotary positions
-
-
-def _add_scaling(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    a, rope, kind = s.architecture, s.rope, s.rope["rope_type"]
-    key = f"{a}.rope.scaling.".__add__
-    if kind in ("default", "llama3"):  # what llama3 does is in a tensor
-        return
-    if kind in ("longrope", "su") and a == "phi3":
-        return  # see `_add_phi3`
-    if kind == "proportional" and a == "gemma4":
-        return
-    if kind not in ("linear", "yarn"):
-        _refuse(c, "rope scaling", kind)
-    s.metadata[key("type")] = kind
-    s.metadata[key("factor")] = float(rope["factor"])
-    if kind == "yarn":
-        if bool(rope.get("truncate", True)) != (a != "gpt-oss"):
-            _refuse(c, "rope scaling's truncate", rope.get("truncate", True))
-        _add_magnitude(s, c)
-        original = rope.get("original_max_position_embeddings") or c["max_position_embeddings"]
-        s.metadata[key("original_context_length")] = int(original)
-        for name in ("beta_fast", "beta_slow"):
-            if rope.get(name) is not None:
-                s.metadata[key(f"yarn_{name}")] = float(rope[name])
-
-
-def _add_magnitude(s: CheckpointSettings, c: dict[str, Any]) -> None:
-    """What YaRN multiplies cos and sin by, where it is not the usual 1 + 0.1 ln(factor)."""
-    a, rope = s.architecture, s.rope
-    if a == "mistral3":
-        if rope.get("mscale", 1.0) != 1.0:
-            _refuse(c, "rope scaling's mscale", rope["mscale"])
-        key = f"{a}.rope.scaling.yarn_log_multiplier"
-        s.metadata[key] = float(rope.get("mscale_all_dim") or 0.0)
-    elif a == "deepseek2":
-        if rope.get("mscale") != rope.get("mscale_all_dim"):
-            _refuse(c, "rope scaling's mscale", rope.get("mscale"))
-        if rope.get("mscale_all_dim"):  # in this architecture's files a tenth of it
-            key = f"{a}.rope.scaling.yarn_log_multiplier"
-            s.metadata[key] = 0.1 * float(rope["mscale_all_dim"])
-    else:
-        for name in ("mscale", "mscale_all_dim"):
-            if rope.get(name) is not None:
-                _refuse(c, f"rope scaling's {name}", rope[name])
-    given, usual = rope.get("attention_factor"), 1 + 0.1 * math.log(max(1.0, rope["factor"]))
-    if given is not None and abs(given / usual - 1) > 1e-6:
-        s.metadata[f"{a}.rope.scaling.attn_factor"] = float(given / usual)
 
 
 # --- what only one architecture has

@@ -32,7 +32,7 @@ from ..forward.tensors import Activation, QuantizedActivation, padded
 from ..gguf.types import GGMLType
 from ..gguf.write import GGUFWriter
 from ..quantize.quantize import whole_file
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .perplexity import chunks_of
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ class GGUFFile:
     """An open, checked GGUF file; a context manager.
 
     Attributes:
-        path: as given to `open`.
+        path: as given to `open_gguf`.
         version: 2 or 3.
         alignment: bytes; every tensor's offset in the data section is a multiple of it.
         metadata: values by key. Numeric arrays are read-only numpy views on the mapping, string
@@ -50,7 +50,7 @@ class GGUFFile:
     def __init__(
         self, path: Path, buffer: mmap.mmap, status: os.stat_result, held: MappedFileGuard
     ) -> None:
-        """Use `GGUFFile.open`. Takes over `buffer`, which maps the whole file."""
+        """Use `open_gguf`. Takes over `buffer`, which maps the whole file."""
         header = HeaderReader(buffer, held)
         header.read()
         self._held = held
@@ -69,21 +69,11 @@ class GGUFFile:
         self._sha256: str | None = None
 
     @classmethod
-    def open(cls, path: str | Path) -> GGUFFile:
-        """Map the file at `path` and check its header; the other parts too if it is split.
+    def open_one(cls, path: str | Path) -> GGUFFile:
+        """Map the file at `path` alone, whatever it is a part of, and check its header.
 
         Raises GGUFError when the file is damaged and ModelError when it cannot be opened.
         """
-        file = cls.open_one(path)
-        if "split.count" not in file.metadata:
-            return file
-        from .split import join
-
-        return join(file)
-
-    @classmethod
-    def open_one(cls, path: str | Path) -> GGUFFile:
-        """Map the file at `path` alone, whatever it is a part of."""
         path = Path(path)
         # O_NONBLOCK: opening a FIFO would wait for a writer.
         flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)

@@ -8,7 +8,6 @@ the model's metadata, each has a table of its own tensors, and each says which p
 from __future__ import annotations
 
 import hashlib
-import re
 from pathlib import Path
 
 import numpy as np
@@ -18,14 +17,12 @@ from .file import GGUFFile, ValueType
 from .header import shown
 from .mapped_file_guard import MappedFileGuard
 
-_NAME = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
-
 
 class SplitGGUFFile(GGUFFile):
     """All parts of a split model as one `GGUFFile`; a tensor's offset counts in its own part."""
 
     def __init__(self, parts: list[GGUFFile]) -> None:
-        """Use `GGUFFile.open` with the first part."""
+        """Use `open_gguf` with the first part."""
         first = parts[0]
         self.path, self.version, self.alignment = first.path, first.version, first.alignment
         self.metadata = first.metadata
@@ -95,46 +92,3 @@ class SplitGGUFFile(GGUFFile):
         """Raise ModelError when a part was changed, replaced or cut since it was opened."""
         for part in self._files:
             part.check_unchanged()
-
-
-def join(first: GGUFFile) -> GGUFFile:
-    """The whole model of which `first` is a part: itself, or a `SplitGGUFFile`.
-
-    Raises:
-        ModelError: it is not the first part, or another one is missing.
-        GGUFError: the parts do not belong together.
-    """
-    count = first.integer("split.count", 1, low=0, high=99_999)
-    if count <= 1:
-        return first
-    number = first.integer("split.no", 0, high=count - 1)
-    match = _NAME.fullmatch(first.path.name)
-    if match is None or int(match["count"]) != count or int(match["number"]) != number + 1:
-        raise ModelError(
-            f"{first.path} is part {number + 1} of {count} of a model, but its name does not end "
-            f"in -{number + 1:05}-of-{count:05}.gguf, so the others cannot be found; rename it back"
-        )
-    paths = [
-        first.path.with_name(f"{match['stem']}-{n:05}-of-{count:05}.gguf")
-        for n in range(1, count + 1)
-    ]
-    if number:
-        raise ModelError(f"{first.path} is part {number + 1} of {count}; open {paths[0].name}")
-    missing = [path.name for path in paths if not path.exists()]
-    if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise ModelError(
-            f"{first.path} is part 1 of {count} of a model; {', '.join(missing[:3])}{more} "
-            f"{'is' if len(missing) == 1 else 'are'} missing beside it"
-        )
-    return SplitGGUFFile([first, *(_part(path, n, count) for n, path in enumerate(paths) if n)])
-
-
-def _part(path: Path, number: int, count: int) -> GGUFFile:
-    """Open part `number` (from 0) and check that it is that."""
-    part = GGUFFile.open_one(path)
-    for key, expected in (("split.count", count), ("split.no", number)):
-        found = part.integer(key, low=0, high=99_999)
-        if found != expected:
-            part.refuse(key, f"{found}, the first part and the name say {expected}")
-    return part

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ...errors import ModelError, TriplepointError
 from ..gguf.file import GGMLType, GGUFFile, MetadataValue
 from ..gguf.header import shown
+from ..gguf.open import open_gguf
 
 if TYPE_CHECKING:
     from ...jit.kernels.kvcache import KVFormat
@@ -93,7 +94,7 @@ def read_model_info(path: Path, target: str | None = None) -> FileInfo:
     Raises:
         ModelError: it cannot be opened, or is damaged.
     """
-    with GGUFFile.open(path) as gguf:
+    with open_gguf(path) as gguf:
         architecture = gguf.string("general.architecture", "")
         types = _types(gguf)
         problems, memory = _problems(gguf, architecture, types), None

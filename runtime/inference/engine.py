@@ -28,6 +28,7 @@ from ..forward.state import StateLayout
 from ..forward.tensors import Workspace
 from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
+from ..gguf.open import open_gguf
 from ..physics import calibration, register_tiles, thread_sweep
 from ..physics.calibration import Calibration
 from ..physics.costs import AttentionLayers, ModelCost
@@ -256,7 +257,7 @@ class Engine:
         speculative = SpeculativeConfig(jump_forward, draft_tokens)
         fixed = Overrides.of({**tune, **({} if threads is None else {"threads": threads})})
         chosen = targets.resolve(target or os.environ.get("TRIPLEPOINT_TARGET"))
-        gguf = GGUFFile.open(resolve_model(default_model().value if model is None else model))
+        gguf = open_gguf(resolve_model(default_model().value if model is None else model))
         models.architecture_of(gguf)
         library = Library(chosen, ObjectCache(default_folder()))
         pool = Pool(library, count)

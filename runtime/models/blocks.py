@@ -14,7 +14,7 @@ import numpy as np
 
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, AttentionSpec, QuantizedActivation
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 
 
 class Half(Protocol):

@@ -19,7 +19,8 @@ from ...errors import UnsupportedModelError
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, AttentionSpec, padded
 from ..gguf.file import GGUFFile
-from ..weights.loader import Matrix, WeightLoader
+from ..weights.loader import WeightLoader
+from ..weights.matrix import Matrix
 from .blocks import Attention, Block, GatedFFN, Half, Recurrence
 from .config import Config, read_config, refuse_features, windowed_layers
 from .rotary import Rotation, read_rotation

@@ -21,7 +21,7 @@ import numpy as np
 from ..forward import experts
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import ALIGN, Activation, AttentionSpec, HeadShape, padded
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .blocks import enter, leave
 from .decoder import Name
 from .experts import KEYS, Mixture

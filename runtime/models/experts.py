@@ -19,7 +19,7 @@ from ..forward.experts import RoutingSpec
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, HeadShape, padded
 from ..gguf.file import GGUFFile
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .blocks import Half
 from .config import Config, read_config
 from .decoder import Decoder, Name

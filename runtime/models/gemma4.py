@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import ALIGN, Activation, AttentionSpec
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .blocks import Half
 from .config import Config, read_config, read_heads, windowed_layers
 from .decoder import Name

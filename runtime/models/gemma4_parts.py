@@ -16,7 +16,7 @@ from ..forward import experts
 from ..forward.experts import RoutingSpec
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, padded
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .blocks import GatedFFN
 from .decoder import Decoder, Name
 from .experts import read_routing

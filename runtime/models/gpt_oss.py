@@ -19,7 +19,7 @@ from ..forward import experts
 from ..forward.experts import RoutingSpec
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, padded
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .blocks import Half
 from .decoder import Name
 from .experts import KEYS, Mixture

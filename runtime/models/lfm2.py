@@ -16,7 +16,7 @@ import numpy as np
 from ..forward.graph import GraphBuilder
 from ..forward.recurrent import ShortConv, by_taps
 from ..forward.tensors import Activation
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .decoder import Decoder, Name
 
 

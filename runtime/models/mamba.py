@@ -15,7 +15,8 @@ from ..forward.graph import GraphBuilder
 from ..forward.recurrent import Mamba2, ShortConv, by_taps
 from ..forward.tensors import Activation
 from ..gguf.file import GGUFFile
-from ..weights.loader import Matrix, WeightLoader
+from ..weights.loader import WeightLoader
+from ..weights.matrix import Matrix
 from .decoder import Name
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from ..forward import experts
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, AttentionSpec, padded
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .blocks import Half
 from .config import Config, read_config
 from .decoder import Decoder, Name

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..forward.tensors import AttentionSpec
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .decoder import Decoder, Name
 from .rotary import Rotation, long_and_short, read_rotation
 

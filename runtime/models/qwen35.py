@@ -19,7 +19,7 @@ import numpy as np
 from ..forward.graph import GraphBuilder
 from ..forward.recurrent import DeltaRule, ShortConv, by_taps
 from ..forward.tensors import Activation
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .blocks import Attention, Half
 from .config import Config
 from .decoder import Decoder, Name

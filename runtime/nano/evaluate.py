@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..gguf.file import GGUFFile
+from ..gguf.open import open_gguf
 from .batches import Encoder
 from .bpe import Vocabulary
 from .held_out import BANDS, EVALUATED, Case, cases
@@ -68,7 +68,7 @@ def agent_judge(engine: Engine) -> tuple[Judge, Encoder]:
                 break
         return good
 
-    with GGUFFile.open(engine.model.path) as file:
+    with open_gguf(engine.model.path) as file:
         vocabulary = Vocabulary.of_gguf(file.metadata)
     return right, Encoder(vocabulary)
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..gguf.file import GGMLType, GGUFFile
+from ..gguf.file import GGMLType
+from ..gguf.open import open_gguf
 from .bpe import CONTROL, TAGS, Vocabulary
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def read_weights(path: Path) -> dict[str, np.ndarray]:
     Without the gguf package, so that training goes on from a file where only torch is.
     """
     out: dict[str, np.ndarray] = {}
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         for name, tensor in file.tensors.items():
             data = file.data(name)
             if tensor.type == GGMLType.Q8_0:

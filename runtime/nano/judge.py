@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..gguf.file import GGUFFile
+from ..gguf.open import open_gguf
 from .batches import Encoder
 from .bpe import Vocabulary
 from .export import read_weights
@@ -40,7 +40,7 @@ def produced(model: Nano, ids: list[int], stop: int, limit: int = 160) -> list[i
 
 def load_gguf(path: Path) -> tuple[Nano, Vocabulary]:
     """The model and vocabulary of a GGUF that `export` wrote."""
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         metadata: Any = file.metadata
         vocabulary = Vocabulary.of_gguf(metadata)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ...errors import ModelError
-from ..gguf.file import GGUFFile
+from ..gguf.open import open_gguf
 from ..gguf.types import MAGIC, GGMLType
 
 FLOOR = 1e-4  # of the mean: a column that nothing entered still has to come back
@@ -75,7 +75,7 @@ def _relative(means: np.ndarray) -> np.ndarray:
 
 def _read_gguf(path: Path) -> dict[str, np.ndarray]:
     means = {}
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         for name, info in file.tensors.items():
             if not name.endswith(".in_sum2"):
                 continue

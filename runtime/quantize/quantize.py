@@ -17,6 +17,7 @@ from ...jit.compile import Library, ObjectCache, default_folder
 from ...jit.pool import Pool
 from ...jit.targets import resolve
 from ..gguf.file import GGUFFile
+from ..gguf.open import open_gguf
 from ..gguf.types import GGMLType, TensorInfo, ValueType
 from ..gguf.write import GGUFWriter
 from ..physics.machine import physical_cores
@@ -85,7 +86,7 @@ def quantize(
         OSError: the target cannot be written.
     """
     mix, source, target = mix_of(kind), Path(source), Path(target)
-    with GGUFFile.open(source) as gguf:
+    with open_gguf(source) as gguf:
         _refuse_same(gguf, target)
         importance = Importance.read(imatrix) if imatrix is not None else None
         plan = _plan(gguf, mix)

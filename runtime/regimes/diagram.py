@@ -279,3 +279,20 @@ def _joined(segments: Sequence[tuple[tuple[float, float], tuple[float, float]]])
             line.reverse()
         lines.append(line)
     return lines
+
+
+def ticks(most: float) -> list[int]:
+    """What an axis up to `most` names: powers of four, 1, 4, 16, …"""
+    return [4**n for n in range(int(math.log(most, 4) + 1e-6) + 1)]
+
+
+def tick_label(value: float) -> str:
+    """1,024 as 1k, 16,384 as 16k; others as they are."""
+    for unit, size in (("k", 1024), ("M", 1024**2)):
+        if value >= size and value % size == 0:
+            found = value / size
+            if found < 1024:
+                return f"{found:g}{unit}"
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:,.10g}"

@@ -1,4 +1,4 @@
-"""The phase diagram as SVG and as blocks of color."""
+"""The phase diagram as SVG."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...traces.sanitize import printable
 from ..physics.costs import Bound
-from .diagram import BOUNDS, Diagram, Line, Picture, Step
+from .diagram import BOUNDS, Diagram, Line, Picture, Step, tick_label, ticks
 
 COLORS = {"compute": "#ee7f2d", "memory": "#3f9fd8", "dispatch": "#d678ac"}
 WORDS = {
@@ -216,18 +216,19 @@ def _batches(batches: Sequence[Diagram], plot: PlotArea) -> list[str]:
 
 def _axes(d: Diagram, plot: PlotArea) -> list[str]:
     out: list[str] = []
-    for n in _ticks(2**plot.most_kv):
+    for n in ticks(2**plot.most_kv):
         x = plot.kv(n)
         out.append(
             f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{BOTTOM}" y2="{BOTTOM + 6}" stroke="#9aa0a8"/>'
-            f'<text class="k" text-anchor="middle" x="{x:.0f}" y="{BOTTOM + 23}">{_short(n)}</text>'
+            f'<text class="k" text-anchor="middle" x="{x:.0f}" y="{BOTTOM + 23}">'
+            f"{tick_label(n)}</text>"
         )
-    for n in _ticks(2**plot.most_tokens):
+    for n in ticks(2**plot.most_tokens):
         y = plot.tokens(n)
         out.append(
             f'<line x1="{LEFT - 6}" x2="{LEFT}" y1="{y:.0f}" y2="{y:.0f}" stroke="#9aa0a8"/>'
             f'<text class="k" text-anchor="end" x="{LEFT - 11}" y="{y + 4.5:.0f}">'
-            f"{_short(n)}</text>"
+            f"{tick_label(n)}</text>"
         )
     middle = (TOP + BOTTOM) // 2
     out.append(
@@ -239,11 +240,6 @@ def _axes(d: Diagram, plot: PlotArea) -> list[str]:
         f"new tokens</text>"
     )
     return out
-
-
-def _ticks(most: float) -> list[int]:
-    """Powers of four: 1, 4, 16, …"""
-    return [4**n for n in range(int(math.log(most, 4) + 1e-6) + 1)]
 
 
 def _names(names: Sequence[_Name]) -> list[str]:
@@ -441,69 +437,3 @@ def _triple(d: Diagram, plot: PlotArea) -> list[str]:
                 f'x="{x - 21 if end else x + 21:.0f}" y="{y - 10:.0f}">triple point</text>'
             )
     return out
-
-
-def _short(value: float) -> str:
-    """1,024 as 1k, 16,384 as 16k; others as they are."""
-    for unit, size in (("k", 1024), ("M", 1024**2)):
-        if value >= size and value % size == 0:
-            found = value / size
-            if found < 1024:
-                return f"{found:g}{unit}"
-    if value >= 1e6:
-        return f"{value / 1e6:g}M"
-    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:,.10g}"
-
-
-# --- terminal
-
-
-def blocks(picture: Picture, width: int, rows: int = 20) -> list[list[tuple[str, str]]]:
-    """Lines of (text, bound or ""): one cell each, tokens upwards, KV to the right."""
-    d = picture.diagram
-    bounds = d.bounds()
-    marks = _marks(picture, width - 8, rows)
-    lines: list[list[tuple[str, str]]] = []
-    labels: dict[int, int] = {}
-    for n in _ticks(2 ** float(d.tokens[-1])):
-        at = round(math.log2(n) / float(d.tokens[-1]) * (rows - 1))
-        labels[rows - 1 - at] = n
-    for row in range(rows):
-        line = [(f"{_short(labels[row]) if row in labels else '':>6} ", "")]
-        for col in range(width - 8):
-            i = _nearest(d.tokens, (rows - 1 - row) / (rows - 1))
-            j = _nearest(d.kv, col / (width - 9))
-            bound = int(bounds[i, j])
-            name = BOUNDS[bound] if bound >= 0 else ""
-            line.append((marks.get((row, col), name[:1] or " "), name))
-        lines.append(line)
-    axis = [" "] * width
-    for n in _ticks(2 ** float(d.kv[-1])):
-        at = 7 + round(math.log2(n) / float(d.kv[-1]) * (width - 9))
-        for k, letter in enumerate(_short(n)):
-            if at + k < width:
-                axis[at + k] = letter
-    lines.append([("".join(axis).rstrip(), "")])
-    return lines
-
-
-def _marks(picture: Picture, width: int, rows: int) -> dict[tuple[int, int], str]:
-    """Where the triple points are, and the numbered transitions of the run."""
-    d = picture.diagram
-    found: dict[tuple[int, int], str] = {}
-
-    def at(kv: float, tokens: float) -> tuple[int, int]:
-        row = rows - 1 - round(tokens / float(d.tokens[-1]) * (rows - 1))
-        return row, round(kv / float(d.kv[-1]) * (width - 1))
-
-    for step in picture.path:
-        tokens = 0.0 if step.phase == "decode" else math.log2(step.tokens)
-        plot = at(math.log2(max(1, step.kv_before)), tokens)
-        found[plot] = str(step.number % 10) if step.number else "o"
-    for kv, tokens in d.triple_points():
-        found[at(kv, tokens)] = "*"
-    return found
-
-
-def _nearest(axis: np.ndarray, share: float) -> int:
-    return int(np.argmin(np.abs(axis - share * axis[-1])))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .shapes import Shape
+from .shapes import Shape
 
 Tensors = list[tuple[str, tuple[int, ...]]]
 PERIODS = {"gemma4": 6, "gpt-oss": 2}  # one layer of so many sees everything

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .families import Tensors
-    from .shapes import Shape
+from .families import Tensors
+from .shapes import Shape
 
 FAMILIES = ("qwen35", "lfm2", "nemotron_h")
 PLAIN = ("ssm_a", "ssm_d", "ssm_norm", "ssm_conv1d", "shortconv.conv")  # stay float32

@@ -26,7 +26,8 @@ from ..gguf.types import GGMLType, ValueType
 from ..gguf.write import GGUFWriter
 from ..quantize.mixes import NARROW
 from . import families, hybrids
-from .shapes import SHAPES, Shape, layer_tensors
+from .shapes import SHAPES, Shape
+from .tensors import layer_tensors
 from .vocabulary import (
     CHAT_TEMPLATE,
     ENDOFTEXT,

@@ -1,86 +1,28 @@
 """Weights of a loaded model: packed once into panels, by all threads, from the mapped file.
 
 Quantized matrices meet int8 activations, of which 128 share a scale (`jit/kernels/activations.py`),
-or 32 where that matters most: see `_is_fine`.
+or 32 where that matters most: see `_has_per_block_scale`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
 from ...errors import UnsupportedModelError
 from ...jit.compile import Library
-from ...jit.kernels.activations import ActivationFormat
 from ...jit.kernels.panels import FORMATS, Format
 from ...jit.pool import Pool
-from ...jit.targets import CpuTarget
 from ..gguf.file import GGUFFile
 from ..memory import Arena
 from . import packing
+from .matrix import Matrix
 from .packing import PIECE, Source, all_finite
 
 HEADS = ("output.weight", "token_embd.weight")
 NARROW = 1024
-
-
-@dataclass(slots=True)
-class Matrix:
-    """A weight matrix [rows, depth] in panels, or two that are fused half by half.
-
-    A matrix of experts is one for each of `experts`, one after the other.
-
-    Attributes:
-        format: how it is stored; rows, depth: output and input width (of one expert).
-        panels: uint8, the packed bytes; units: number of panels (of one expert).
-        fused: whether a panel holds gate rows and up rows (its output is `silu(gate) * up`).
-        sources: the tensors it was made from.
-        by_head: whether its "experts" are heads, all of which a token takes.
-        up: where gate and up have types of their own, the up matrix; this one is the gate then.
-        fine: whether each block of 32 activations has a scale of its own.
-    """
-
-    format: Format
-    rows: int
-    depth: int
-    units: int
-    fused: bool
-    sources: tuple[str, ...]
-    panels: np.ndarray
-    experts: int = 0
-    up: Matrix | None = None
-    per_block_scale: bool = False
-    by_head: bool = False
-
-    def activation(self, target: CpuTarget) -> ActivationFormat:
-        """How its inputs must be prepared."""
-        return self.format.activation(target, self.depth, per_block_scale=self.per_block_scale)
-
-    @property
-    def parts(self) -> tuple[Matrix, ...]:
-        """Itself, and the up matrix if that is apart."""
-        return (self,) if self.up is None else (self, self.up)
-
-    @property
-    def copies(self) -> int:
-        """Matrices in it: one, or one for each expert."""
-        return max(1, self.experts)
-
-    @property
-    def blocks(self) -> int:
-        return self.depth // self.format.block
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.panels.nbytes for part in self.parts)
-
-    @property
-    def parameters(self) -> int:
-        one = self.copies * self.rows * self.depth
-        return sum(one * len(part.sources) for part in self.parts)
 
 
 class WeightLoader:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,9 +19,7 @@ from ...jit.kernels.panels import Format, look, pack
 from ...jit.pool import Pool
 from ...jit.tape import DYNAMIC, Tape
 from ..memory import drop, will_need
-
-if TYPE_CHECKING:
-    from .loader import Matrix
+from .matrix import Matrix
 
 PIECE = 16 << 20  # bytes of panels, about
 AHEAD = 64 << 20  # bytes of the file that are asked for before they are read

@@ -18,7 +18,7 @@ from helpers.agents import LOG
 
 from triplepoint.errors import ContextOverflowError
 from triplepoint.runtime.conversation.grammar import Constraint, Mask
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.inference.sampling import Sampling
@@ -111,7 +111,7 @@ def make_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> MakeTokenizer:
         if key not in made:
             path = tmp_path_factory.mktemp("vocabulary") / "small.gguf"
             write_vocabulary(path, tags, template, control, eot)
-            with GGUFFile.open(path) as gguf:
+            with open_gguf(path) as gguf:
                 made[key] = Tokenizer.from_gguf(gguf)
         return made[key]
 

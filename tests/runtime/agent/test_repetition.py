@@ -14,7 +14,7 @@ from triplepoint import Agent, Engine, LimitReachedError, Trace, tool
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.agent.repetition import LOOK_BACK, LOOSE, MOST, Repetition, RepetitionStop
 from triplepoint.runtime.bench import repetition
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.replay.replay import verify
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 
@@ -37,7 +37,7 @@ FAILURES = (
 @pytest.fixture(scope="module")
 def nano() -> Tokenizer:
     """The embedded model's tokenizer, which cuts text finely."""
-    with GGUFFile.open(repetition.NANO) as file:
+    with open_gguf(repetition.NANO) as file:
         return Tokenizer.from_gguf(file)
 
 

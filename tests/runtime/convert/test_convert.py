@@ -15,7 +15,7 @@ from helpers.checkpoints import byte_tokenizer, split_regex, stored, write_check
 
 from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.convert.convert import convert
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.sampling import Sampling, file_sampling
 
@@ -64,7 +64,7 @@ def test_metadata(tmp_path: Path) -> None:
     """What the file says of itself, its vocabulary, and its template."""
     write_checkpoint(tmp_path / "Tiny-Llama", "llama")
     convert(tmp_path / "Tiny-Llama", tmp_path / "out.gguf", "q8_0", threads=1)
-    with GGUFFile.open(tmp_path / "out.gguf") as file:
+    with open_gguf(tmp_path / "out.gguf") as file:
         assert file.string("general.name") == "Tiny-Llama"
         assert file.integer("general.file_type") == 7
         assert file.integer("llama.block_count") == 3
@@ -85,7 +85,7 @@ def test_sampling(tmp_path: Path) -> None:
             json.dumps({"do_sample": sampled, **given})
         )
         convert(tmp_path, tmp_path / "out.gguf", threads=1)
-        with GGUFFile.open(tmp_path / "out.gguf") as file:
+        with open_gguf(tmp_path / "out.gguf") as file:
             sampling, notes = file_sampling(file.metadata)
         assert notes == []
         if not sampled:

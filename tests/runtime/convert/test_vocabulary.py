@@ -16,7 +16,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from triplepoint.errors import ModelError, UnsupportedModelError
 from triplepoint.runtime.convert.vocabulary import PROBE, TokenizerData, read_tokenizer
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
@@ -55,7 +55,7 @@ def ours(data: TokenizerData, path: Path) -> Tokenizer:
             writer.add(f"tokenizer.ggml.{key}", value)
         for key, value in data.templates.items():
             writer.add(key, value)
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         return Tokenizer.from_gguf(file)
 
 

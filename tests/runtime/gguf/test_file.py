@@ -14,6 +14,7 @@ import pytest
 
 from triplepoint.errors import GGUFError, ModelError
 from triplepoint.runtime.gguf.file import GGMLType, GGUFFile, StringArray
+from triplepoint.runtime.gguf.open import open_gguf
 
 VOCABULARIES = Path(__file__).parents[4] / "shared" / "reference" / "vocab"
 
@@ -52,7 +53,7 @@ def test_scalar_of_every_type(tmp_path: Path, kind: str) -> None:
         tmp_path / "a.gguf", lambda w: getattr(w, f"add_{kind}")("key.of.it", value)
     )
 
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         assert file.metadata == {"general.architecture": "test", "key.of.it": value}
         assert type(file.metadata["key.of.it"]) is type(value)
 
@@ -68,7 +69,7 @@ def test_array_of_every_type(tmp_path: Path, kind: str) -> None:
         lambda w: w.add_key_value("key", values, gguf.GGUFValueType.ARRAY, sub_type=element),
     )
 
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         array: Any = file.metadata["key"]
         assert list(array) == values
         if kind == "string":
@@ -83,7 +84,7 @@ def test_arrays_of_arrays(tmp_path: Path) -> None:
     nested = [[[1, 2], [3]], [[4, 5, 6]]]
     path = write_with_oracle(tmp_path / "a.gguf", lambda w: w.add_array("key", nested))
 
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         read: Any = file.metadata["key"]
     assert [[inner.tolist() for inner in outer] for outer in read] == nested
 
@@ -93,7 +94,7 @@ def test_string_array_is_a_sequence(tmp_path: Path) -> None:
     words = ["", "a", "ΑΩ", "a" * 300]
     path = write_with_oracle(tmp_path / "a.gguf", lambda w: w.add_array("key", words))
 
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         array = file.strings("key")
         assert array is not None
         assert (len(array), array[2], array[-1], array[1:3]) == (4, "ΑΩ", "a" * 300, ["a", "ΑΩ"])
@@ -109,7 +110,7 @@ def test_opening_does_not_decode_strings(tmp_path: Path) -> None:
 
     tracemalloc.start()
     try:
-        file = GGUFFile.open(path)
+        file = open_gguf(path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -143,7 +144,7 @@ def test_tensors_of_every_type(tmp_path: Path, alignment: int | None) -> None:
     path = write_with_oracle(tmp_path / "a.gguf", fill)
 
     oracle = {t.name: t for t in gguf.GGUFReader(path).tensors}
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         assert list(file.tensors) == list(oracle)
         assert file.alignment == (alignment or 32)
         for name, info in file.tensors.items():
@@ -164,7 +165,7 @@ def test_version_2(tmp_path: Path) -> None:
     raw[4:8] = (2).to_bytes(4, "little")
     path.write_bytes(raw)
 
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         assert file.version == 2
         assert file.data("t").view(np.float32).tolist() == [0, 1, 2, 3, 4, 5]
 
@@ -177,7 +178,7 @@ def test_real_vocabulary(name: str) -> None:
     oracle = gguf.GGUFReader(path)
     expected = {k: f.contents() for k, f in oracle.fields.items() if not k.startswith("GGUF.")}
 
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         assert list(file.metadata) == list(expected)
         for key, value in expected.items():
             read = file.metadata[key]
@@ -189,7 +190,7 @@ def test_views_are_read_only_and_outlive_close(tmp_path: Path) -> None:
     path = write_with_oracle(
         tmp_path / "a.gguf", lambda w: w.add_tensor("t", np.arange(6, dtype=np.float32))
     )
-    file = GGUFFile.open(path)
+    file = open_gguf(path)
     data = file.data("t")
     file.close()
 
@@ -202,7 +203,7 @@ def test_views_are_read_only_and_outlive_close(tmp_path: Path) -> None:
 def test_unknown_tensor(tmp_path: Path) -> None:
     """Asking for a tensor that is not there names it."""
     path = write_with_oracle(tmp_path / "a.gguf", lambda w: None)
-    with GGUFFile.open(path) as file, pytest.raises(ModelError, match=r"no tensor 'blk\.0'"):
+    with open_gguf(path) as file, pytest.raises(ModelError, match=r"no tensor 'blk\.0'"):
         file.data("blk.0")
 
 
@@ -215,7 +216,7 @@ def test_paths_that_cannot_be_opened(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     for path in (tmp_path / "none.gguf", tmp_path, fifo, f"{tmp_path}/a\0b"):
         with pytest.raises(ModelError, match=r"cannot open|not a regular file"):
-            GGUFFile.open(path)
+            open_gguf(path)
 
 
 def test_empty_file(tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_empty_file(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     path.touch()
     with pytest.raises(GGUFError, match="empty") as caught:
-        GGUFFile.open(path)
+        open_gguf(path)
     assert (caught.value.field, caught.value.offset) == ("magic", 0)
 
 
@@ -255,7 +256,7 @@ def test_change_while_open_is_noticed(tmp_path: Path) -> None:
         (path.unlink, "gone"),
     ):
         path.write_bytes(raw)
-        with GGUFFile.open(path) as file:
+        with open_gguf(path) as file:
             file.check_unchanged()
             change()
             with pytest.raises(ModelError, match=message):
@@ -267,7 +268,7 @@ def test_change_while_open_is_noticed(tmp_path: Path) -> None:
 def test_sha256(tmp_path: Path) -> None:
     """The hash is that of the file's bytes."""
     path = write_with_oracle(tmp_path / "a.gguf", lambda w: w.add_string("a", "b"))
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         assert file.sha256() == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -286,7 +287,7 @@ def typed(tmp_path: Path) -> GGUFFile:
         writer.add_array("strings", ["a"])
         writer.add_array("ints", [1, 2])
 
-    return GGUFFile.open(write_with_oracle(tmp_path / "a.gguf", fill))
+    return open_gguf(write_with_oracle(tmp_path / "a.gguf", fill))
 
 
 def test_typed_values(typed: GGUFFile) -> None:

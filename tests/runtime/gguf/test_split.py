@@ -16,7 +16,7 @@ from helpers.splits import split_gguf
 
 from triplepoint import Engine
 from triplepoint.errors import GGUFError, ModelError
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 
 MakeModel = Callable[[str], Path]
 
@@ -30,7 +30,7 @@ def parts(tiny_model: MakeModel, tmp_path: Path) -> list[Path]:
 def test_parts_read_as_the_whole(parts: list[Path], tiny_model: MakeModel) -> None:
     """Tensors, their bytes and the metadata are those of the file before it was split."""
     assert [path.name for path in parts] == [f"tiny-{n:05}-of-00003.gguf" for n in (1, 2, 3)]
-    with GGUFFile.open(tiny_model("q4_0")) as whole, GGUFFile.open(parts[0]) as split:
+    with open_gguf(tiny_model("q4_0")) as whole, open_gguf(parts[0]) as split:
         assert split.tensors.keys() == whole.tensors.keys()
         for name, info in whole.tensors.items():
             assert (split.tensors[name].shape, split.tensors[name].type) == (info.shape, info.type)
@@ -55,7 +55,7 @@ def test_a_split_model_runs(parts: list[Path], tiny_model: MakeModel) -> None:
             session.prefill([1, 2, 3, 4])
             logits.append(np.array(session.logits))
             assert engine.model.nbytes == sum(p.stat().st_size for p in engine.model.parts)
-            with GGUFFile.open(path) as file:
+            with open_gguf(path) as file:
                 assert engine.model.sha256 == file.sha256()
     np.testing.assert_array_equal(logits[0], logits[1])
 
@@ -63,7 +63,7 @@ def test_a_split_model_runs(parts: list[Path], tiny_model: MakeModel) -> None:
 def test_another_part_is_not_the_model(parts: list[Path]) -> None:
     """The second part says which file to open."""
     with pytest.raises(ModelError, match=r"part 2 of 3; open tiny-00001-of-00003\.gguf"):
-        GGUFFile.open(parts[1])
+        open_gguf(parts[1])
 
 
 def test_a_missing_part_is_named(parts: list[Path]) -> None:
@@ -71,7 +71,7 @@ def test_a_missing_part_is_named(parts: list[Path]) -> None:
     parts[2].unlink()
 
     with pytest.raises(ModelError, match=r"tiny-00003-of-00003\.gguf is missing"):
-        GGUFFile.open(parts[0])
+        open_gguf(parts[0])
 
 
 def test_a_renamed_part(parts: list[Path]) -> None:
@@ -79,7 +79,7 @@ def test_a_renamed_part(parts: list[Path]) -> None:
     renamed = parts[0].rename(parts[0].with_name("model.gguf"))
 
     with pytest.raises(ModelError, match=r"does not end in -00001-of-00003\.gguf"):
-        GGUFFile.open(renamed)
+        open_gguf(renamed)
 
 
 def test_parts_that_do_not_belong_together(parts: list[Path]) -> None:
@@ -87,7 +87,7 @@ def test_parts_that_do_not_belong_together(parts: list[Path]) -> None:
     second = parts[1].read_bytes()
     shutil.copy(parts[2], parts[1])
     with pytest.raises(GGUFError, match=r"split\.no"):
-        GGUFFile.open(parts[0])
+        open_gguf(parts[0])
 
     # The number is right, the tensors are those of the third part.
     third = gguf.GGUFReader(parts[2], "r+")
@@ -97,10 +97,10 @@ def test_parts_that_do_not_belong_together(parts: list[Path]) -> None:
     third.fields["split.no"].parts[-1][0] = 2
     third.data.flush()
     with pytest.raises(GGUFError, match="is in tiny-00002-of-00003"):
-        GGUFFile.open(parts[0])
+        open_gguf(parts[0])
 
     parts[1].write_bytes(second)
-    with GGUFFile.open(parts[0]) as file:
+    with open_gguf(parts[0]) as file:
         file.check_unchanged()
         os.utime(parts[1], ns=(0, 1))
         with pytest.raises(ModelError, match=re.escape(parts[1].name)):
@@ -114,4 +114,4 @@ def test_a_tensor_too_few(parts: list[Path]) -> None:
     first.data.flush()
 
     with pytest.raises(GGUFError, match=r"split\.tensors\.count"):
-        GGUFFile.open(parts[0])
+        open_gguf(parts[0])

@@ -9,7 +9,8 @@ import gguf
 import numpy as np
 import pytest
 
-from triplepoint.runtime.gguf.file import GGMLType, GGUFFile, ValueType
+from triplepoint.runtime.gguf.file import GGMLType, ValueType
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.write import GGUFWriter
 
 NUMERIC = [kind for kind in ValueType if kind not in (ValueType.STRING, ValueType.ARRAY)]
@@ -93,7 +94,7 @@ def test_nested_arrays(tmp_path: Path) -> None:
     path = tmp_path / "a.gguf"
     with GGUFWriter(path) as writer:
         writer.add("nested", [[1, 2], [3]])
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         read: Any = file.metadata["nested"]
     assert [part.tolist() for part in read] == [[1, 2], [3]]
 
@@ -130,7 +131,7 @@ def test_tensor_in_pieces(tmp_path: Path) -> None:
         writer.write("t", values[:3])
         writer.write("t", values[3:4].data)
         writer.write("t", values[4:].tobytes())
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         assert file.data("t").view(np.float32).tolist() == values.tolist()
 
 
@@ -140,7 +141,7 @@ def test_no_tensors(tmp_path: Path) -> None:
         path = tmp_path / "a.gguf"
         with GGUFWriter(path) as writer:
             fill(writer)
-        with GGUFFile.open(path) as file:
+        with open_gguf(path) as file:
             assert not file.tensors
 
 

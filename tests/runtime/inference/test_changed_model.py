@@ -17,7 +17,7 @@ from helpers import tiny_qwen3 as tiny
 from triplepoint import Agent, Engine, Trace
 from triplepoint.errors import ModelError
 from triplepoint.runtime.agent.events import TextDelta
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference.engine import LOOK_S, NANO
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.runtime.weights.packed_cache import default_folder
@@ -106,7 +106,7 @@ def test_a_new_file_under_the_name_does_no_harm(engine: Engine, path: Path, chan
 @pytest.mark.parametrize("change", [cut, overwritten])
 def test_strings_that_are_read_late(path: Path, change: Change) -> None:
     """Strings of metadata are decoded when they are first needed; not of a changed file."""
-    with GGUFFile.open(path) as gguf:
+    with open_gguf(path) as gguf:
         merges = gguf.strings("tokenizer.ggml.merges")
     assert merges is not None
     change(path)
@@ -117,7 +117,7 @@ def test_strings_that_are_read_late(path: Path, change: Change) -> None:
 
 def test_a_tokenizer_needs_the_file_no_more(path: Path) -> None:
     """Not even for its first text."""
-    with GGUFFile.open(path) as gguf:
+    with open_gguf(path) as gguf:
         tokenizer, other = Tokenizer.from_gguf(gguf), Tokenizer.from_gguf(gguf)
     ids = other.encode("hello")
     cut(path)

@@ -12,7 +12,7 @@ from helpers import tiny_models as tiny
 from helpers.lies import lies, told
 
 from triplepoint.errors import EngineError, TriplepointError
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference.engine import Engine
 
 MODELS = ("llama", "qwen2-yarn", "gemma3", "phi3-long")
@@ -25,7 +25,7 @@ def test_a_lie_is_refused_or_harmless(tmp_path: Path, name: str) -> None:
     path, seed, count = tmp_path / "lie.gguf", 7, 60
     tiny.write_model(tmp_path / "truth.gguf", name)
     came: Counter[str] = Counter()
-    with GGUFFile.open(tmp_path / "truth.gguf") as truth:
+    with open_gguf(tmp_path / "truth.gguf") as truth:
         every = list(lies(truth))
         some = random.Random(seed).sample(every, count)
         for lie in some:
@@ -64,7 +64,7 @@ def test_a_norm_needs_something_above_nothing(tmp_path: Path) -> None:
     """An epsilon that would make the root of a negative number is refused."""
     path = tmp_path / "lie.gguf"
     tiny.write_model(tmp_path / "truth.gguf", "llama")
-    with GGUFFile.open(tmp_path / "truth.gguf") as truth:
+    with open_gguf(tmp_path / "truth.gguf") as truth:
         below = [
             lie for lie in lies(truth) if "rms_epsilon" in str(lie) and "value=-1)" in str(lie)
         ]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.real_headers import HEADERS, Header, write_header
 
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.hub.model_info import read_model_info
 from triplepoint.runtime.models import ARCHITECTURES
 
@@ -49,7 +49,7 @@ def test_the_sizes_are_those_of_the_models(tmp_path: Path, name: str, billions: 
     """The tensors together have as many weights as the model does without its embeddings."""
     header = next(header for header in HEADERS if header.name == name)
     write_header(tmp_path / "model.gguf", header)
-    with GGUFFile.open(tmp_path / "model.gguf") as gguf:
+    with open_gguf(tmp_path / "model.gguf") as gguf:
         count = sum(_product(info.shape) for info in gguf.tensors.values())
 
     assert count / 1e9 == pytest.approx(billions, rel=0.02)

@@ -19,6 +19,7 @@ from triplepoint import Engine
 from triplepoint.errors import GGUFError, ModelError, SettingError, TriplepointError
 from triplepoint.runtime.cli import main
 from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 
 NAME = re.compile(r"(?:metadata|tensor) '(?P<name>[^']+)'(?P<element>\[\d+\])?")
 
@@ -70,7 +71,7 @@ def test_a_walk_over_the_metadata(
     """Keys that lie, through the API, `show` and `run`."""
     path, refused = tmp_path / "lie.gguf", 0
     tiny.write_model(tmp_path / "truth.gguf", name)
-    with GGUFFile.open(tmp_path / "truth.gguf") as truth:
+    with open_gguf(tmp_path / "truth.gguf") as truth:
         every = list(lies(truth))
         some = random.Random(11).sample(every, 80)
         some += [Lie(key, None, None) for key in truth.metadata]  # left out

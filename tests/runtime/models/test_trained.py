@@ -20,7 +20,7 @@ from helpers.qwen3_numpy import divergence
 from helpers.tiny_qwen3 import torch_logits
 
 import triplepoint.runtime.nano
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.nano.batches import Encoder
 from triplepoint.runtime.nano.bpe import Vocabulary
@@ -62,7 +62,7 @@ class Talk:
 @pytest.fixture(scope="module")
 def talks() -> list[Talk]:
     """One of each kind."""
-    with GGUFFile.open(MODEL) as file:
+    with open_gguf(MODEL) as file:
         encoder = Encoder(Vocabulary.of_gguf(file.metadata))
     out = [Talk(case) for kind in FAMILIES for case in cases(encoder, kind, BANDS[0], 1, 7)]
     assert len(out) == len(FAMILIES) == 14

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import triplepoint.runtime.nano
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.nano.batches import Encoder, Stage, make_batch
 from triplepoint.runtime.nano.bpe import Vocabulary
 
@@ -21,7 +21,7 @@ STAGE = Stage(1.0, 640, 2, 6)
 
 
 def encoder() -> Encoder:
-    with GGUFFile.open(MODEL) as file:
+    with open_gguf(MODEL) as file:
         return Encoder(Vocabulary.of_gguf(file.metadata))
 
 

@@ -13,7 +13,7 @@ from helpers.tiny_qwen3 import write_tiny
 from helpers.tiny_qwen3moe import write_tiny as write_tiny_moe
 
 from triplepoint.errors import GGUFError, ModelError, UnsupportedModelError
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import GGMLType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.inference.engine import NANO, Engine
@@ -34,7 +34,7 @@ def test_file(nano_f32: Path, tmp_path: Path) -> None:
     """Another reader finds the types of the mix, and every key as it was but the file's type."""
     out = tmp_path / "out.gguf"
     report = quantize(nano_f32, out, "Q4_K_M", threads=2)
-    with GGUFFile.open(nano_f32) as before, GGUFFile.open(out) as after:
+    with open_gguf(nano_f32) as before, open_gguf(out) as after:
         kept = set(before.metadata) - {"general.file_type", "general.quantization_version"}
         assert set(after.metadata) - kept == {"general.file_type", "general.quantization_version"}
         assert all(before.stored(key) == after.stored(key) for key in kept)
@@ -59,7 +59,7 @@ BOUNDS = {"Q8_0": 5e-4, "Q6_K": 4e-3, "Q4_K_M": 3e-2}
 
 def test_nano_says_the_same(nano_f32: Path, tmp_path: Path) -> None:
     """The smaller a type, the further its answers move, but for each within a bound."""
-    with GGUFFile.open(NANO) as file:
+    with open_gguf(NANO) as file:
         ids = Tokenizer.from_gguf(file).encode(TEXT, special=True)
     base = log_probabilities(nano_f32, ids)
     found = {}
@@ -215,5 +215,5 @@ def test_imatrix(nano_f32: Path, tmp_path: Path) -> None:
     assert errors(skewed)[::4].mean() < 0.9 * errors(plain)[::4].mean()
     assert "blk.0.attn_k.weight" in report.unmatched
     assert name not in report.unmatched
-    with GGUFFile.open(skewed) as file:
+    with open_gguf(skewed) as file:
         assert file.string("quantize.imatrix.file") == "i.gguf"

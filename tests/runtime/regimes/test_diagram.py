@@ -13,6 +13,7 @@ from triplepoint.runtime.physics.latency_model import Efficiency
 from triplepoint.runtime.regimes import diagram as regimes
 from triplepoint.runtime.regimes import html as regime_page
 from triplepoint.runtime.regimes import svg as regime_picture
+from triplepoint.runtime.regimes.blocks import blocks
 from triplepoint.runtime.regimes.diagram import Diagram, Picture, diagram, steps
 from triplepoint.traces import Trace
 from triplepoint.traces.events import PhaseEvent
@@ -157,7 +158,7 @@ def test_page() -> None:
 
 def test_blocks() -> None:
     """In a terminal: one letter a cell, the triple point and the numbers of transitions."""
-    lines = regime_picture.blocks(picture(), 80)
+    lines = blocks(picture(), 80)
     text = "\n".join("".join(cell for cell, _ in line) for line in lines)
 
     assert all(len("".join(cell for cell, _ in line)) <= 80 for line in lines)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from triplepoint.errors import ModelError
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import GGMLType, TokenType
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.synthetic import write as synthetic
@@ -167,7 +167,7 @@ def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def dequantized(path: Path, rows: int) -> dict[str, np.ndarray[Any, Any]]:
     """Every tensor as the oracle dequantizes it; of those over the vocabulary, the first `rows`."""
     made = {}
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         for name, info in file.tensors.items():
             data = file.data(name)
             shape = (rows, info.shape[1]) if info.shape[0] == N_VOCAB else info.shape
@@ -299,14 +299,14 @@ def test_same_bytes_every_time(tmp_path: Path, small: Path) -> None:
     """Two machines that write the same model have the same file."""
     again = tmp_path / "again.gguf"
     SyntheticModel("small", "q4_0", SMALL).write(again)
-    with GGUFFile.open(small) as one, GGUFFile.open(again) as two:
+    with open_gguf(small) as one, open_gguf(again) as two:
         assert one.sha256() == two.sha256()
     again.unlink()
 
 
 def test_metadata(small: Path) -> None:
     """The metadata describes the shape, under the keys that every engine reads."""
-    with GGUFFile.open(small) as file:
+    with open_gguf(small) as file:
         assert file.string("general.architecture") == "qwen3"
         for key, value in (
             ("block_count", 2),
@@ -363,7 +363,7 @@ def test_llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = SyntheticModel("small", "q8_0", SMALL_LLAMA)
     path = tmp_path / "small.gguf"
     model.write(path)
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         assert file.string("general.architecture") == "llama"
         assert not any("q_norm" in name for name in file.tensors)
         factors = file.data("rope_freqs.weight").view("<f4")
@@ -382,7 +382,7 @@ def test_llama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def tokenizer(small: Path) -> Tokenizer:
-    with GGUFFile.open(small) as file:
+    with open_gguf(small) as file:
         return Tokenizer.from_gguf(file)
 
 
@@ -481,7 +481,7 @@ def test_gemma3(tmp_path: Path) -> None:
     small = replace(SMALL, layers=6, tied=True, family="gemma3", vocab=2304, window=32)
     path = tmp_path / "small.gguf"
     SyntheticModel("small", "q8_0", small).write(path)
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         assert file.string("general.architecture") == "gemma3"
         assert "blk.5.post_ffw_norm.weight" in file.tensors
         assert file.integer("gemma3.attention.sliding_window") == 32

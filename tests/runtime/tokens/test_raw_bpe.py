@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, normalizers
 from tokenizers.models import BPE
 
 from triplepoint.errors import GGUFError
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.tokens.sentencepiece import SPACE
@@ -66,7 +66,7 @@ def write(path: Path, merges: list[tuple[str, str]], **more: Any) -> Ours:
     with GGUFWriter(path) as writer:
         for key, value in values.items():
             writer.add(f"tokenizer.ggml.{key}", value)
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         return Ours.from_gguf(file)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from triplepoint.errors import GGUFError, GrammarError, ModelError
 from triplepoint.runtime.conversation.grammar import matcher_tables
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.hub.model_info import read_model_info
@@ -41,7 +41,7 @@ def write(path: Path, tokens: Texts, merges: Texts = ("a b",), **more: Any) -> P
 
 def refused(path: Path) -> GGUFError:
     """How `Tokenizer.from_gguf` refuses the file; `show` must say the same."""
-    with GGUFFile.open(path) as gguf, pytest.raises(GGUFError) as caught:
+    with open_gguf(path) as gguf, pytest.raises(GGUFError) as caught:
         Tokenizer.from_gguf(gguf)
     said = str(caught.value).removeprefix(f"{path}: ")
     assert said != str(caught.value)
@@ -95,7 +95,7 @@ def test_most_tokens_are_identical(tmp_path: Path) -> None:
     assert error.field == f"metadata '{TOKENS}'[257]"
     assert string_at(path, error.offset) == b"ab"
 
-    with GGUFFile.open(write(tmp_path / "b.gguf", [*BYTES, *["ab"] * 9])) as gguf:
+    with open_gguf(write(tmp_path / "b.gguf", [*BYTES, *["ab"] * 9])) as gguf:
         assert Tokenizer.from_gguf(gguf).encode("ab") == [256 + 8]
 
 
@@ -135,7 +135,7 @@ def test_what_is_accepted_the_libraries_bear(tmp_path: Path, tokens: list[str]) 
     path = write(
         tmp_path / "a.gguf", [*BYTES, *tokens, "ab"], ["a b", "\ufffd \ufffd"], eos_token_id=3
     )
-    with GGUFFile.open(path) as gguf:
+    with open_gguf(path) as gguf:
         tokenizer = Tokenizer.from_gguf(gguf)
     assert tokenizer.decode(tokenizer.encode("ab\ufffd")) == "ab\ufffd"
     assert matcher_tables(tokenizer).vocab_size == tokenizer.n_vocab

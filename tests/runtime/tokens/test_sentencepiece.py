@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from triplepoint.errors import GGUFError, UnsupportedModelError
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
@@ -71,7 +71,7 @@ def build(tmp_path: Path) -> Build:
             for key, value in values.items():
                 if value is not None:
                     writer.add(f"tokenizer.ggml.{key}", value)
-        with GGUFFile.open(path) as file:
+        with open_gguf(path) as file:
             return Tokenizer.from_gguf(file)
 
     return write

@@ -21,7 +21,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.trainers import BpeTrainer
 
 from triplepoint.errors import GGUFError, ModelError, UnsupportedModelError
-from triplepoint.runtime.gguf.file import GGUFFile, ValueType
+from triplepoint.runtime.gguf.file import ValueType
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.tokens.byte_bpe import byte_characters
@@ -102,7 +103,7 @@ def write(trained: tokenizers.Tokenizer, tmp_path: Path) -> Write:
                 if value is not None:
                     kind = ValueType.INT32 if key == "ggml.token_type" else None
                     writer.add(f"tokenizer.{key}", value, None if isinstance(value, str) else kind)
-        with GGUFFile.open(path) as file:
+        with open_gguf(path) as file:
             return Tokenizer.from_gguf(file)
 
     return make
@@ -384,9 +385,9 @@ def test_nothing_is_built_before_it_is_needed(write: Write, tmp_path: Path) -> N
     write()
     code = (
         "import sys\n"
-        "from triplepoint.runtime.gguf.file import GGUFFile\n"
+        "from triplepoint.runtime.gguf.open import open_gguf\n"
         "from triplepoint.runtime.tokens.tokenizer import Tokenizer\n"
-        f"tokenizer = Tokenizer.from_gguf(GGUFFile.open({str(tmp_path / 'bpe.gguf')!r}))\n"
+        f"tokenizer = Tokenizer.from_gguf(open_gguf({str(tmp_path / 'bpe.gguf')!r}))\n"
         "tokenizer.stop_ids, tokenizer.control_ids, tokenizer.decode([1, 2, 3])\n"
         "assert 'tokenizers' not in sys.modules\n"
         "tokenizer.encode('a')\n"
@@ -404,7 +405,7 @@ def real() -> Callable[[str], Tokenizer]:
 
     def load(name: str) -> Tokenizer:
         if name not in loaded:
-            with GGUFFile.open(VOCABULARIES / f"ggml-vocab-{name}.gguf") as file:
+            with open_gguf(VOCABULARIES / f"ggml-vocab-{name}.gguf") as file:
                 loaded[name] = Tokenizer.from_gguf(file)
         return loaded[name]
 

@@ -22,7 +22,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Punctuation, Sequence, Split
 from tokenizers.trainers import BpeTrainer
 
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.types import TokenType
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.tokens.byte_bpe import byte_characters
@@ -117,7 +117,7 @@ def write(path: Path, **values: Any) -> Ours:
     with GGUFWriter(path) as writer:
         for key, value in values.items():
             writer.add(f"tokenizer.ggml.{key}", value)
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         return Ours.from_gguf(file)
 
 
@@ -254,7 +254,7 @@ def phi3(path: Path, architecture: str) -> Ours:
         writer.add("tokenizer.ggml.scores", np.zeros(11, np.float32))
         kinds = [TokenType.UNKNOWN, *[TokenType.CONTROL] * 5, *[TokenType.NORMAL] * 5]
         writer.add("tokenizer.ggml.token_type", np.array(kinds, np.int32))
-    with GGUFFile.open(path) as file:
+    with open_gguf(path) as file:
         return Ours.from_gguf(file)
 
 

@@ -17,7 +17,8 @@ from triplepoint.jit.kernels.activations import group_of
 from triplepoint.jit.kernels.panels import FORMATS, pack_reference
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
-from triplepoint.runtime.gguf.file import GGMLType, GGUFFile
+from triplepoint.runtime.gguf.file import GGMLType
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.synthetic.write import synthetic_path
 from triplepoint.runtime.weights import packing
@@ -42,7 +43,7 @@ def pool(library: Library) -> Iterator[Pool]:
 
 @pytest.fixture
 def loader(library: Library, tiny_model: MakeModel) -> WeightLoader:
-    return WeightLoader(GGUFFile.open(tiny_model("q4_0")), library)
+    return WeightLoader(open_gguf(tiny_model("q4_0")), library)
 
 
 def _rows(loader: WeightLoader, name: str) -> np.ndarray:
@@ -116,7 +117,7 @@ def test_pieces(
     """
     monkeypatch.setattr(packing, "PIECE", 1 << 13)
     monkeypatch.setattr(packing, "AHEAD", 1 << 14)
-    loader = WeightLoader(GGUFFile.open(tiny_model(kind)), library)
+    loader = WeightLoader(open_gguf(tiny_model(kind)), library)
     target, lanes, heard = library.target, loader.lanes, []
     shapes = {name: loader.gguf.tensors[name].shape for name in (Q, "token_embd.weight")}
     plain = {name: loader.matrix(name, *shape) for name, shape in shapes.items()}
@@ -153,7 +154,7 @@ def test_packed_size(library: Library, tmp_path: Path, kind: str) -> None:
             writer.declare(name, shape, GGMLType[kind.upper()])
         for name, shape in shapes.items():
             writer.write(name, np.zeros(GGMLType[kind.upper()].nbytes(shape), np.uint8))
-    loader = WeightLoader(GGUFFile.open(path), library)
+    loader = WeightLoader(open_gguf(path), library)
     for name, shape in shapes.items():
         loader.matrix(name, *shape)
     in_file = sum(info.nbytes for info in loader.gguf.tensors.values())
@@ -182,7 +183,7 @@ def test_vectors(library: Library, tmp_path: Path, kind: str) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    loader = WeightLoader(GGUFFile.open(path), library)
+    loader = WeightLoader(open_gguf(path), library)
 
     got = loader.vector("norm", 5, 8)
     assert got.dtype == np.float32
@@ -202,7 +203,7 @@ def test_gate_and_up_of_two_types(library: Library, pool: Pool, tmp_path: Path) 
     """They stay apart, and count together."""
     path = tmp_path / "mixed.gguf"
     tiny.write_tiny(path, "q4_0", kinds={GATE: "f16"})
-    loader = WeightLoader(GGUFFile.open(path), library)
+    loader = WeightLoader(open_gguf(path), library)
     gate = loader.gate_up(GATE, UP, *FFN_SHAPE)
     loader.pack_all(pool)
 
@@ -225,7 +226,7 @@ def test_what_is_refused(loader: WeightLoader, library: Library, tmp_path: Path)
         loader.matrix(Q, 96, 192)
     path = tmp_path / "mixed.gguf"
     tiny.write_tiny(path, "q4_0", kinds={GATE: "f16", Q: "f64"})
-    mixed = WeightLoader(GGUFFile.open(path), library)
+    mixed = WeightLoader(open_gguf(path), library)
     with pytest.raises(GGUFError, match=r"\[160, 96\], the metadata say \[161, 96\]"):
         mixed.gate_up(GATE, UP, 161, 96)
     with pytest.raises(UnsupportedModelError, match=rf"{Q} is F64, which has no kernel"):
@@ -286,7 +287,7 @@ def test_factors(library: Library, pool: Pool, tmp_path: Path, experts: int) -> 
         for name, values in scales.items():
             writer.write(f"{name}.scale", values)
         writer.write("a.input_scale", np.ones(1, np.float32))
-    loader = WeightLoader(GGUFFile.open(path), library)
+    loader = WeightLoader(open_gguf(path), library)
     fused = loader.gate_up("a.weight", "b.weight", 70, 128, experts)
     plain = {name: loader.matrix(f"{name}.weight", 70, 128, experts) for name in ("a", "c")}
     loader.pack_all(pool)

@@ -15,7 +15,8 @@ from triplepoint.jit.compile import Library
 from triplepoint.jit.kernels.panels import FORMATS, Format
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
-from triplepoint.runtime.gguf.file import GGMLType, GGUFFile
+from triplepoint.runtime.gguf.file import GGMLType
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.gguf.write import GGUFWriter
 from triplepoint.runtime.hub.model_info import read_model_info
 from triplepoint.runtime.weights.loader import WeightLoader
@@ -59,7 +60,7 @@ def write(path: Path, form: Format, spoiled: str, at: int, number: bytes) -> Non
 
 def packed(path: Path, form: Format, library: Library, pool: Pool) -> None:
     """Pack a fused pair; the table is for passes that read its rows."""
-    with GGUFFile.open(path) as gguf:
+    with open_gguf(path) as gguf:
         loader = WeightLoader(gguf, library)
         loader.gate_up("gate", "up", ROWS, BLOCKS * form.block)
         loader.table("table")
@@ -112,7 +113,7 @@ Spoil = Callable[[Path], str]
 
 def _spoiled(path: Path, name: str, index: int) -> None:
     """Make the float32 `index` of a tensor NaN."""
-    with GGUFFile.open(path) as gguf:
+    with open_gguf(path) as gguf:
         info = gguf.tensors[name]
         assert info.type is GGMLType.F32
         at = info.offset + 4 * index
@@ -126,7 +127,7 @@ def test_every_tensor_of_a_model(tmp_path: Path, model: str) -> None:
     """Norms, biases, rotary factors, the embedding and every matrix: none is let through."""
     path = tmp_path / "whole.gguf"
     tiny.write_model(path, model)
-    with GGUFFile.open(path) as gguf:
+    with open_gguf(path) as gguf:
         tensors = dict(gguf.tensors)
     whole = path.read_bytes()
     rng = np.random.default_rng(2)

@@ -20,7 +20,7 @@ from triplepoint.errors import ModelError
 from triplepoint.jit.compile import Library
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
-from triplepoint.runtime.gguf.file import GGUFFile
+from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.weights import packed_cache, packed_file
 from triplepoint.runtime.weights.loader import WeightLoader
 from triplepoint.runtime.weights.packed_cache import CacheStatus, copies, pack_or_map
@@ -45,7 +45,7 @@ def model(tmp_path: Path) -> Path:
 
 def load(model: Path, pool: Pool, folder: Path) -> tuple[np.ndarray, CacheStatus]:
     """The packed bytes of two of the model's matrices, and what became of the copy."""
-    weights = WeightLoader(GGUFFile.open(model), Library(detect()))
+    weights = WeightLoader(open_gguf(model), Library(detect()))
     matrices = [
         weights.matrix("blk.0.attn_q.weight", 192, 96),
         weights.gate_up("blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", 160, 96),
