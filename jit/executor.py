@@ -106,10 +106,7 @@ class _Builder:
         pool, address, old, spin = fn.args
         began = self.cycles(b)
         patience = b.mul(spin, i64(_YIELD_FACTOR))
-        look, wait, yield_, park = (
-            fn.append_basic_block(n) for n in ("look", "wait", "yield", "park")
-        )
-        done = fn.append_basic_block("done")
+        look, wait, yield_, park, done = _blocks(fn, "look wait yield park done")
         b.branch(look)
 
         b.position_at_end(look)
@@ -135,9 +132,7 @@ class _Builder:
         b.atomic_rmw("add", parked, i64(1), "seq_cst")
         between = b.icmp_unsigned("==", address, self.slot(b, pool, START_GEN))
         b.atomic_rmw("add", self.slot(b, pool, PARKS), b.zext(between, i64), "monotonic")
-        sleep, count_park, wake = (
-            fn.append_basic_block(n) for n in ("sleep", "count_park", "wake")
-        )
+        sleep, count_park, wake = _blocks(fn, "sleep count_park wake")
         b.branch(sleep)
         b.position_at_end(sleep)
         slept = self.atomic_load(b, address)
@@ -214,10 +209,7 @@ class _Builder:
         offset = b.mul(tid, self.get(b, pool, STATS_STRIDE))
         stats = b.gep(self.get(b, pool, STATS, ptr), [offset], source_etype=ir.IntType(8))
         first = self.get(b, pool, START_OP)
-        entry, head, body, done = (
-            b.block,
-            *(fn.append_basic_block(n) for n in ("head", "body", "done")),
-        )
+        entry, (head, body, done) = b.block, _blocks(fn, "head body done")
         b.branch(head)
         b.position_at_end(head)
         index = b.phi(i64)
@@ -232,7 +224,7 @@ class _Builder:
         t1 = self.cycles(b)
         self._accumulate(b, mine, 0, b.sub(t1, t0))
         following = b.add(index, i64(1))
-        meet, on = fn.append_basic_block("meet"), fn.append_basic_block("on")
+        meet, on = _blocks(fn, "meet on")
         b.cbranch(b.icmp_signed("!=", self.get(b, op, OP_BARRIER), i64(0)), meet, on)
         b.position_at_end(meet)
         leave = b.call(barrier, [pool])
@@ -270,7 +262,7 @@ class _Builder:
         def run_units(begin: ir.Value, end: ir.Value) -> None:
             _indirect(b, kernel, kind, [args, begin, end, tid])
 
-        dynamic, fixed, done = (fn.append_basic_block(n) for n in ("dynamic", "fixed", "op_done"))
+        dynamic, fixed, done = _blocks(fn, "dynamic fixed op_done")
         b.cbranch(b.icmp_signed("==", mode, i64(DYNAMIC)), dynamic, fixed)
 
         b.position_at_end(fixed)
@@ -303,9 +295,7 @@ class _Builder:
         units, tid, active = who
         counters, chunk = self.get(b, op, OP_COUNTER, ptr), self.get(b, op, OP_CHUNK)
         entry = b.block
-        turn, chunks, take, work, following, done = (
-            fn.append_basic_block(n) for n in ("turn", "chunks", "take", "work", "next", "shared")
-        )
+        turn, chunks, take, work, following, done = _blocks(fn, "turn chunks take work next shared")
         b.branch(turn)
         b.position_at_end(turn)
         offset = b.phi(i64)  # 0: our own range
@@ -350,13 +340,12 @@ class _Builder:
         """i64 tp_run(pool, ops, n_ops, start, budget, stats, stats_stride)."""
         fn, b = self.function("tp_run", i64, [ptr, ptr, i64, i64, i64, ptr, i64], public=True)
         pool, ops, count, start, budget, stats, stride = fn.args
-        for slot, value in ((N_OPS, count), (START_OP, start), (STATS_STRIDE, stride)):
-            b.store(value, self.slot(b, pool, slot))
-        for slot, value in ((OPS, ops), (STATS, stats)):
+        for slot, value in ((N_OPS, count), (START_OP, start), (STATS_STRIDE, stride),
+                            (OPS, ops), (STATS, stats)):  # fmt: skip
             b.store(value, self.slot(b, pool, slot))
         b.store(b.add(self.cycles(b), budget), self.slot(b, pool, DEADLINE))
         active = self.get(b, pool, ACTIVE)
-        entry, head, body, go = b.block, *(fn.append_basic_block(n) for n in ("head", "body", "go"))
+        entry, (head, body, go) = b.block, _blocks(fn, "head body go")
         b.branch(head)
         b.position_at_end(head)
         index = b.phi(i64)
@@ -373,9 +362,7 @@ class _Builder:
         with b.if_then(b.icmp_signed(">", self.get(b, pool, ACTIVE), i64(1))):
             # The number of active threads is part of the word that starts the pass: a thread that
             # wakes late must judge by the pass it woke for, not by one that is about to start.
-            gen = self.slot(b, pool, START_GEN)
-            following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
-            b.call(release, [pool, gen, b.or_(following, self.get(b, pool, ACTIVE))])
+            self._start(b, pool, self.get(b, pool, ACTIVE), release)
             # After the start, and not before: who has seen this word change will find that pass.
             # A pass of the caller alone concerns no worker, so the epoch stays.
             with b.if_then(b.icmp_signed(">", active, self.get(b, pool, LAST_ACTIVE))):
@@ -383,10 +370,18 @@ class _Builder:
             b.store(active, self.slot(b, pool, LAST_ACTIVE))
         b.ret(b.call(run, [pool, i64(0)]))
 
+    def _start(
+        self, b: ir.IRBuilder, pool: ir.Value, active: ir.Value, release: ir.Function
+    ) -> None:
+        """Start the next pass, of so many threads."""
+        gen = self.slot(b, pool, START_GEN)
+        following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
+        b.call(release, [pool, gen, b.or_(following, active)])
+
     def _clear_counters(
         self, fn: ir.Function, b: ir.IRBuilder, counters: ir.Value, active: ir.Value
     ) -> None:
-        entry, loop, cleared = b.block, *(fn.append_basic_block(n) for n in ("clear", "cleared"))
+        entry, (loop, cleared) = b.block, _blocks(fn, "clear cleared")
         b.branch(loop)
         b.position_at_end(loop)
         tid = b.phi(i64)
@@ -410,10 +405,8 @@ class _Builder:
         """
         fn, b = self.function("tp_worker", ir.VoidType(), [ptr, i64], public=True)
         pool, tid = fn.args
-        entry, head, awake, out, rest, serve, done = (
-            b.block,
-            *(fn.append_basic_block(n) for n in ("head", "awake", "out", "rest", "serve", "done")),
-        )
+        entry = b.block
+        head, awake, out, rest, serve, done = _blocks(fn, "head awake out rest serve done")
         b.branch(head)
         b.position_at_end(head)
         seen = b.phi(i64)
@@ -452,15 +445,17 @@ class _Builder:
         """void tp_wake(pool): a pass of no threads: parked workers wake and spin."""
         fn, b = self.function("tp_wake", ir.VoidType(), [ptr], public=True)
         (pool,) = fn.args
-        gen = self.slot(b, pool, START_GEN)
-        following = b.add(b.and_(self.atomic_load(b, gen), i64(-PASS_STEP)), i64(PASS_STEP))
-        b.call(release, [pool, gen, following])
+        self._start(b, pool, i64(0), release)
         b.ret_void()
 
     def clock(self) -> None:
         """i64 tp_cycles()."""
         _, b = self.function("tp_cycles", i64, [], public=True)
         b.ret(self.cycles(b))
+
+
+def _blocks(fn: ir.Function, names: str) -> list[Any]:
+    return [fn.append_basic_block(name) for name in names.split()]
 
 
 class _Callee(ir.Value):
@@ -479,27 +474,21 @@ def _indirect(b: ir.IRBuilder, address: ir.Value, kind: ir.FunctionType, args: l
     return b.call(_Callee(address, kind), args)
 
 
-def _build(target: CpuTarget) -> ir.Module:
-    builder = _Builder(target)
-    await_change = builder.await_change()
-    release = builder.release()
-    barrier = builder.barrier(await_change, release)
-    run = builder.thread_run(barrier)
-    builder.pool_run(run, release)
-    builder.worker(run, await_change)
-    builder.shutdown(release)
-    builder.wake(release)
-    builder.clock()
-    return builder.module
-
-
 class _ExecutorSource(KernelSource):
     """The executor as something the object cache can keep."""
 
     calls = True
 
     def build(self, target: CpuTarget, **constants: object) -> ir.Module:
-        return _build(target)
+        builder = _Builder(target)
+        await_change, release = builder.await_change(), builder.release()
+        run = builder.thread_run(builder.barrier(await_change, release))
+        builder.pool_run(run, release)
+        builder.worker(run, await_change)
+        builder.shutdown(release)
+        builder.wake(release)
+        builder.clock()
+        return builder.module
 
 
 EXECUTOR = _ExecutorSource("tp_run", lambda: None, {}, __name__)

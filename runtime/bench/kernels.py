@@ -305,7 +305,7 @@ class _Bench:
         graph, choice = self._graph(1), OutputBuffers(VOCABULARY)
         choice.logits[:] = self.random.standard_normal(choice.logits.shape, np.float32)
         for _ in range(TIMES):
-            argmax_ops(graph.tape, graph.state, choice)
+            argmax_ops(graph.tape, choice)
         work = KernelCase("argmax", "f32", str(VOCABULARY), 1, 0, 0.0, 4.0 * VOCABULARY, "fp32")
         yield _Built(work, self._keep(graph, "argmax"), TIMES, apart=False)
 

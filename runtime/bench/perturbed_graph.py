@@ -28,7 +28,8 @@ from ...jit.kernels.panels import FORMATS
 from ...jit.pool import aligned
 from ...jit.tape import Op, PerThread, Tape
 from ..forward.batch import Span
-from ..forward.graph import CHUNKS, ONE, GraphBuilder
+from ..forward.descriptor import ONE, OUTPUTS, TOKENS
+from ..forward.graph import CHUNKS, GraphBuilder
 from ..inference.plan import Plan
 
 if TYPE_CHECKING:
@@ -66,14 +67,7 @@ class PerturbedGraph(GraphBuilder):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.tape = _Changed(self.tape.name, self.tape.threads, self._change)
-        self._follow: list[Callable[[Span], None]] = []
         self._chance = np.random.default_rng(1)  # which experts tokens go to: alike in all passes
-
-    def set_pass(self, spans: Sequence[Span], panels: np.ndarray | None = None) -> None:
-        super().set_pass(spans, panels)
-        (span,) = spans  # what is changed here are passes of one sequence
-        for follow in self._follow:
-            follow(span)
 
     # --- what becomes of the ops
 
@@ -133,37 +127,25 @@ class PerturbedGraph(GraphBuilder):
 
     def _head_part(self, size: int) -> np.ndarray:
         """Units of a piece of the output head: none in a pass without outputs."""
-        units = aligned(8, np.int64)[:1]
-
-        def follow(span: Span) -> None:
-            units[0] = size if span.outputs else 0
-
-        self._follow.append(follow)
-        return units
+        return self.units(self.counted(lambda _, counts: int(counts[OUTPUTS] > 0)), size)
 
     def _half_of_tokens(self) -> np.ndarray:
-        count = aligned(8, np.int64)[:1]
-
-        def follow(span: Span) -> None:
-            count[0] = max(1, len(span.ids) // 2)
-
-        self._follow.append(follow)
-        return count
+        return self.units(self.counted(lambda _, counts: max(1, counts[TOKENS] // 2)))
 
     def _fewer_rows(self, op: Op) -> Op:
         """Attention of half the tokens, from as much of the cache on average."""
         rows, tiles = np.zeros_like(self.rows), aligned(self.tiles.shape, np.int64)
-        units = aligned(8, np.int64)[:1]
         sizes = dict(op.kernel.constants)
         tile, heads = attention.token_tile(sizes["group"]), sizes["kv_heads"]
 
-        def follow(span: Span) -> None:
+        def half(spans: Sequence[Span], _: Sequence[int]) -> int:
+            (span,) = spans  # what is changed here are passes of one sequence
             tokens = len(span.ids)
             half = max(1, tokens // 2)
             place = span.start + (tokens - half) // 2, half, span.table
-            units[0] = describe(rows, tiles, [place], tile) * heads
+            return describe(rows, tiles, [place], tile)
 
-        self._follow.append(follow)
+        units = self.units(self.counted(half), heads)
         return dataclasses.replace(op, args=[*op.args[:7], tiles, *op.args[8:]], units=units)
 
     def _fewer_heads(self, op: Op) -> Op:

@@ -27,7 +27,8 @@ from ...jit.kernels.imatrix_accumulate import (
 )
 from ...jit.pool import aligned
 from ...jit.tape import PerThread
-from ..forward.graph import PAIRS, TOKENS, GraphBuilder
+from ..forward.descriptor import TOKENS
+from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, QuantizedActivation, padded
 from ..gguf.types import GGMLType
 from ..gguf.write import GGUFWriter
@@ -103,7 +104,7 @@ class WatchingGraph(GraphBuilder):
             return ready
         assert isinstance(x.data, np.ndarray), "decode is not watched"
         scales = np.ones(self.most_tokens * x.each, np.float32)
-        rows = self.units(TOKENS if x.each == 1 else PAIRS)
+        rows = self.units(TOKENS, x.each)
         if weight is not None:
             args = [x.data, scales, x.stride, x.width, float(eps)]
             self.tape.op(f"{name}.scales", spec(row_scales), args, rows)

@@ -17,7 +17,8 @@ from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ..weights.loader import Matrix
-from .graph import CHUNKS, ONE, PAIRS, TOKENS, GraphBuilder
+from .descriptor import ONE, TOKENS
+from .graph import CHUNKS, GraphBuilder
 from .tensors import Activation, QuantizedActivation
 
 PARTS = 4  # of a row, among which threads share the few pairs of a decode
@@ -79,7 +80,6 @@ def route(
     """
     experts, used = scores.width, how.used
     most = g.most_tokens * used
-    g.pairs = used
     units = aligned(8, np.int64)[:3]
     g.experts_hit.append(units[2:])
     ids, weights = _choose(g, "route", scores, how, biases, corrections, expert_scales)
@@ -118,7 +118,10 @@ def _choose(
     extra = [unread if values is None else values for values in given.values()]
     used, most = how.used, g.most_tokens * how.used
     if g.decode:
-        mine = _own(g, f"{name}.ids", used + 1, np.int32), _own(g, f"{name}.weights", used)
+        mine = (
+            g.memory(f"{name}.ids", 1, used + 1, np.int32, replicated=True),
+            g.memory(f"{name}.weights", 1, used, replicated=True),
+        )
         args = [scores.data, scores.stride, *mine, *extra, float(how.scale)]
         g.tape.op(name, kernel, args, g.units(TOKENS), mode=REPLICATED, barrier=False)
         return mine
@@ -178,12 +181,8 @@ def clamped(
         _product(g, f"{name}.{part}", w, h, y, to, "store", to.units[:1], share=to.used)
     gate, up = rows
     parts = PARTS if g.decode and gate.stride % (PARTS * LINE) == 0 else 1
-    units = g.units(PAIRS)
-    if parts > 1:
-        units = aligned(8, np.int64)[:1]
-        units[0] = to.used * parts
     args = [gate.data, up.data, *biases, to.ids, gate.stride, parts, float(alpha), float(limit)]
-    g.tape.op(name, spec(moe.clamped_glu), args, units)
+    g.tape.op(name, spec(moe.clamped_glu), args, g.units(TOKENS, to.used * parts))
     return gate
 
 
@@ -282,11 +281,6 @@ def _product(
              "per_block_scale": w.per_block_scale, **g.register_tiles}  # fmt: skip
     mode, chunk = (STATIC, 1) if g.decode else (DYNAMIC, max(1, w.units // CHUNKS))
     g.tape.op(name, spec(moe.gemm_experts, **sizes), args, units, mode=mode, chunk=chunk)
-
-
-def _own(g: GraphBuilder, name: str, count: int, dtype: type = np.float32) -> PerThread:
-    threads = range(g.tape.threads)
-    return PerThread([g.buffers.get(f"{name}.{t}", 1, count, dtype) for t in threads])
 
 
 def _counting(count: int) -> np.ndarray:

@@ -28,25 +28,13 @@ from ...jit.kernels import (
     lm_head,
     rope,
 )
-from ...jit.kernels.batch import (
-    COUNT,
-    ROW_POSITION,
-    ROW_SLOTS,
-    ROW_TABLE,
-    START,
-    TABLE,
-    TILE_SLOTS,
-    describe,
-    describe_runs,
-)
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
 from ...jit.targets import CpuTarget
 from ..weights.loader import Matrix
-from .batch import Span
+from .descriptor import OUTPUTS, PANELS, ROTATIONS, TOKENS, PassDescriptor, Tiling
 from .kv import BASE, KVLayout
 from .tensors import (
-    ALIGN,
     Activation,
     AttentionSpec,
     HeadShape,
@@ -57,44 +45,11 @@ from .tensors import (
     padded,
 )
 
-# Slots of a pass's state (int64), read by kernels while they run.
-TOKENS, OUT_COUNT, ROPE_UNITS, ATTENTION_UNITS, HEAD_UNITS = range(5)
-ONE, PARTS, PAIRS, CAP_UNITS = range(5, 9)
-STATE_SLOTS = 16
 CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
 
 
-class Tiling:
-    """The tiles of a pass for heads of one shape, and the units of their kernels.
-
-    Attributes:
-        rows, tiles: as `jit/kernels/batch.py` has them; rope_units, units: int64 [1].
-    """
-
-    def __init__(
-        self, heads: HeadShape, rows: np.ndarray, tiles: np.ndarray, *units: np.ndarray
-    ) -> None:
-        self.heads, self.rows, self.tiles = heads, rows, tiles
-        self.rope_units, self.units = units
-
-    def set(self, spans: Sequence[Span], tokens: int) -> None:
-        """The pass computes the rows of `spans`, `tokens` of them."""
-        kv_heads, made = self.heads.kv_heads, 1
-        if len(self.tiles) > 1:
-            places = [(span.start, len(span.ids), span.table) for span in spans]
-            size = attention.token_tile(self.heads.group)
-            made = describe(self.rows, self.tiles, places, size)
-        self.rope_units[0] = -(-tokens // rope.TOKENS) * kv_heads
-        self.units[0] = made * kv_heads
-
-
-class GraphBuilder:
-    """One pass on its way to the tape.
-
-    Attributes:
-        rows, tiles, runs: whose rows a pass computes, as `jit/kernels/batch.py` has it.
-        ids: their token ids; wanted: rows whose logits are.
-    """
+class GraphBuilder(PassDescriptor):
+    """One pass on its way to the tape."""
 
     def __init__(
         self,
@@ -106,103 +61,14 @@ class GraphBuilder:
         heads: HeadShape,
         kv: KVLayout,
     ) -> None:
+        super().__init__(most_tokens, heads)
         self.target = target
-        self.most_tokens = most_tokens
-        self.decode = most_tokens == 1
-        self.heads = heads
         self.kv = kv
         self.tape = Tape(name, threads)
         self.buffers = buffers
-        self.state = aligned(STATE_SLOTS, np.int64)
-        self.state[ONE], self.state[PARTS] = 1, argmax.PARTS
-        self.ids = aligned(max(16, most_tokens), np.int32)
-        self.rows = aligned((most_tokens, ROW_SLOTS), np.int64)
-        self.tiles = aligned((most_tokens, TILE_SLOTS), np.int64)
-        self.wanted = aligned(max(16, most_tokens), np.int32)
-        self._tile = attention.token_tile(heads.group)
-        usual = Tiling(
-            heads, self.rows, self.tiles, self.units(ROPE_UNITS), self.units(ATTENTION_UNITS)
-        )
-        self.tilings = {heads: usual}  # by shape of heads
-        self._others: list[Tiling] = []  # those that are not usual
-        self._temperatures: dict[Temperature, np.ndarray] = {}
-        self._multiples: dict[int, np.ndarray] = {}  # of the tokens, as units
-        self.runs = aligned((most_tokens, TILE_SLOTS), np.int64)
-        self._run_multiples: dict[int, np.ndarray] = {}  # of the runs
-        # Plain memory views: a number of their own costs a third of what one of numpy's does.
-        self._fast = tuple(
-            x.reshape(-1).data for x in (self.state, self.rows, self.tiles, self.ids, self.wanted)
-        )
-        self.panels = aligned(1, np.int32)  # of the output head, which of them the pass takes
-        self._listed = 0  # how many of them a pass has taken, if it did not take all
         self.register_tiles: Mapping[str, int] = {}  # of the products, if not the usual ones
-        self.experts_hit: list[np.ndarray] = []  # for each layer with experts, how many a pass took
+        self._temperatures: dict[Temperature, np.ndarray] = {}
         self._layer = 0
-
-    # --- what is set before a pass
-
-    def set_pass(self, spans: Sequence[Span], panels: np.ndarray | None = None) -> None:
-        """This pass computes the rows of `spans`, `most_tokens` at most.
-
-        panels: of the output head, those that are wanted; None: all.
-        """
-        tokens, outputs, tiles = self._one_row(spans[0]) if self.decode else self._rows(spans)
-        for count in self.experts_hit:
-            count[0] = 0
-        state, kv_heads = self._fast[0], self.heads.kv_heads
-        state[TOKENS], state[OUT_COUNT] = tokens, outputs
-        state[ROPE_UNITS] = -(-tokens // rope.TOKENS) * kv_heads
-        state[ATTENTION_UNITS] = tiles * kv_heads
-        state[HEAD_UNITS] = self.head_panels if outputs else 0
-        if panels is not None or self._listed:
-            self._list_panels(panels)
-        state[CAP_UNITS] = outputs * argmax.PARTS
-        state[PAIRS] = tokens * self.pairs
-        for tiling in self._others:
-            tiling.set(spans, tokens)
-        for parts, units in self._multiples.items():
-            units[0] = tokens * parts
-        if self._run_multiples:
-            places = [(span.start, len(span.ids), span.table) for span in spans]
-            runs = describe_runs(self.runs, places)
-            for parts, units in self._run_multiples.items():
-                units[0] = runs * parts
-
-    def _one_row(self, span: Span) -> tuple[int, int, int]:
-        """The descriptor of one row: the other slots are zeros for good."""
-        _, row, tile, ids, _ = self._fast
-        ids[0] = span.ids[0]
-        row[ROW_POSITION], row[ROW_TABLE] = span.start, span.table
-        tile[COUNT], tile[START], tile[TABLE] = 1, span.start, span.table
-        return 1, span.outputs, 1
-
-    def _rows(self, spans: Sequence[Span]) -> tuple[int, int, int]:
-        """Write the descriptor; numbers of rows, of wanted ones and of tiles."""
-        at = outputs = 0
-        one, rows = self._fast[3], self._fast[4]
-        places: list[tuple[int, int, int]] = []
-        for table, start, ids, wanted in spans:
-            count = len(ids)
-            if count == 1:
-                one[at] = ids[0]
-            else:
-                self.ids[at : at + count] = ids
-            at += count
-            for row in range(at - wanted, at):
-                rows[outputs] = row
-                outputs += 1
-            places.append((start, count, table))
-        return at, outputs, describe(self.rows, self.tiles, places, self._tile)
-
-    def _list_panels(self, panels: np.ndarray | None) -> None:
-        self.panels[: self._listed] = np.arange(self._listed)
-        self._listed = 0 if panels is None else len(panels)
-        if panels is not None:
-            self.panels[: len(panels)] = panels
-            self.state[HEAD_UNITS] = len(panels)
-
-    head_panels = 0
-    pairs = 1  # rows a token where experts have one each
 
     # --- what the model says
 
@@ -263,23 +129,11 @@ class GraphBuilder:
 
     def silu_mul(self, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
         """silu(gate x) * (up x) for a gate/up matrix."""
-        out = self.row(name, w.rows)
-        if w.up is None:
-            self._product(name, w, x, out, "silu_mul")
-        else:
-            self._product(f"{name}.gate", w, x, out, "store")
-            self._product(name, w.up, x, out, "after_silu")
-        return out
+        return self._gated(name, w, x, "silu_mul", "after_silu")
 
     def gelu_mul(self, w: Matrix, x: QuantizedActivation, name: str) -> Activation:
         """gelu(gate x) * (up x), gelu by tanh."""
-        out = self.row(name, w.rows)
-        if w.up is None:
-            self._product(name, w, x, out, "gelu_mul")
-        else:
-            self._product(f"{name}.gate", w, x, out, "store")
-            self._product(name, w.up, x, out, "after_gelu")
-        return out
+        return self._gated(name, w, x, "gelu_mul", "after_gelu")
 
     def add_norm(
         self,
@@ -291,8 +145,8 @@ class GraphBuilder:
         scale: float = 1.0,
     ) -> None:
         """x = scale (x + rmsnorm(y)). In prefill the next op shares out the tokens as this one."""
-        width = -(-y.width // ALIGN) * ALIGN
-        args = [x.data, y.data, weight, x.stride, y.stride, y.width, width, float(eps), scale]
+        width = y.width
+        args = [x.data, y.data, weight, x.stride, y.stride, width, padded(width), float(eps), scale]
         kernel = spec(activations.add_norm, **({"scaled": True} if scale != 1 else {}))
         self._by_tokens(name, kernel, args, isinstance(x.data, PerThread))
 
@@ -302,17 +156,17 @@ class GraphBuilder:
         """The same for each of the parts, as wide as `weight`, that x and y are made of."""
         width = len(weight)
         assert x.stride == y.stride == x.width, name
-        assert x.width % width == width % ALIGN == 0, name
+        assert x.width % width == 0 == padded(width) - width, name
         args = [x.data, y.data, weight, width, width, width, width, float(eps), scale]
         kernel = spec(activations.add_norm, scaled=True)
-        self.tape.op(name, kernel, args, self.units_of_rows(x.width // width))
+        self.tape.op(name, kernel, args, self.units(TOKENS, x.width // width))
 
     def gate_heads(self, x: Activation, gate: Activation, head_dim: int, name: str) -> None:
         """x = softplus(gate) * x; of x's heads each has one gate, or one for each dim."""
         heads = x.width // head_dim
         args = [x.data, gate.data, x.stride, gate.stride, heads]
         kernel = spec(activations.gate_heads, head_dim=head_dim, gates=gate.width // heads)
-        self.tape.op(name, kernel, args, self.units_of_rows(heads))
+        self.tape.op(name, kernel, args, self.units(TOKENS, heads))
 
     def gelu_times(self, x: Activation, y: Activation, name: str) -> None:
         """x = gelu(x) * y."""
@@ -322,8 +176,7 @@ class GraphBuilder:
     def square(self, x: Activation, name: str) -> None:
         """x = relu(x)^2."""
         args = [x.data, x.stride, padded(x.width)]
-        units = self.units(TOKENS) if x.each == 1 else self.units_of_rows(x.each)
-        self.tape.op(name, spec(activations.square), args, units)
+        self.tape.op(name, spec(activations.square), args, self.units(TOKENS, x.each))
 
     def add_bias(self, x: Activation, bias: np.ndarray, name: str) -> None:
         """x += bias, float32 [padded(width)]. The next op shares out the tokens as this one."""
@@ -365,7 +218,7 @@ class GraphBuilder:
         """
         h, kv = rule.heads or self.heads, self.kv
         assert (k is None) == (v is None) == (rule.source is not None), rule
-        tiling = self._tiling(h)
+        tiling = self.tiling(h)
         sizes = {"head_dim": h.head_dim, "kv_heads": h.kv_heads, "group": h.group, "kv": kv.format}
         rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
         cos, sin = kv.tables[rule.table or 0]
@@ -394,14 +247,15 @@ class GraphBuilder:
             [q.data, keys.data, values.data, q_norm, k_norm, bias, cos, sin, temperatures, rotated,
              *cache, q.stride, keys.stride, float(eps), rule.scale, self.units(TOKENS),
              self.rows],
-            tiling.rope_units,
+            self.units(ROTATIONS, h.kv_heads),
             barrier=not self.decode,
         )  # fmt: skip
-        out = self._attended(sizes, rule, [rotated, *cache], tiling, sinks)
+        out = self.row("attention", h.heads * h.out_dim)
+        self._attention(sizes, rule, [rotated, *cache], out, tiling, sinks)
         if gated:
             kernel = spec(activations.gate_by_queries, heads=h.heads, dim=h.head_dim)
             args = [out.data, q.data, out.stride, q.stride]
-            self.tape.op("attention_gate", kernel, args, self.units_of_rows(h.heads))
+            self.tape.op("attention_gate", kernel, args, self.units(TOKENS, h.heads))
         return out
 
     def attend_latent(
@@ -420,48 +274,25 @@ class GraphBuilder:
         last dims.
         """
         h = rule.heads or self.heads
-        tiling, layout = self._tiling(h), self.kv
+        tiling, layout = self.tiling(h), self.kv
         cos, sin = layout.tables[rule.table or 0]
-        width = h.heads * h.head_dim
-        rotated = self.buffers.get("rotated", self.most_tokens, width)
+        rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
         cache = [BASE, *layout.offsets(self._layer)]
         sizes = {"head_dim": h.head_dim, "kv_heads": 1, "group": h.heads, "kv": layout.format,
                  "value_dim": h.out_dim}  # fmt: skip
-        rows = absorbed.each * self.most_tokens
         assert h.kv_heads == 1, h
-        assert absorbed.each == q.each == h.heads, rows
+        assert absorbed.each == q.each == h.heads, h
         self.tape.op(
             "rope",
             spec(latent.latent_store, kv=layout.format, latent=h.out_dim, heads=h.heads,
                  rotated=2 * cos.shape[1]),
             [absorbed.data, q.data, kv.data, weight, cos, sin, rotated, *cache, absorbed.stride,
              q.stride, q.width, kv.stride, float(eps), rule.scale, self.rows],
-            self.units_of_rows(h.heads + 1),
+            self.units(TOKENS, h.heads + 1),
         )  # fmt: skip
-        return self._attended(sizes, rule, [rotated, *cache], tiling, None)
-
-    def _attended(
-        self,
-        sizes: dict[str, Any],
-        rule: AttentionSpec,
-        inputs: list[Any],
-        tiling: Tiling,
-        sinks: np.ndarray | None,
-    ) -> Activation:
-        out = self.row("attention", tiling.heads.heads * tiling.heads.out_dim)
-        self._attention(sizes, rule, inputs, out, tiling, sinks)
+        out = self.row("attention", h.heads * h.out_dim)
+        self._attention(sizes, rule, [rotated, *cache], out, tiling, None)
         return out
-
-    def _tiling(self, heads: HeadShape) -> Tiling:
-        """The tiles for heads of this shape. Those of one row are alike for all."""
-        if heads not in self.tilings:
-            rows, tiles = self.rows, self.tiles
-            if not self.decode:
-                rows, tiles = aligned(rows.shape, np.int64), aligned(tiles.shape, np.int64)
-            new = Tiling(heads, rows, tiles, *(aligned(8, np.int64)[:1] for _ in range(2)))
-            self.tilings[heads] = new
-            self._others.append(new)
-        return self.tilings[heads]
 
     def _factors(self, temperature: Temperature) -> np.ndarray:
         if temperature not in self._temperatures:
@@ -486,7 +317,7 @@ class GraphBuilder:
             spec(attention.attention, **sizes, window=rule.window, cap=rule.cap, **sink),
             [*inputs, out.data, out.stride, scratch, tiling.tiles,
              unread if sinks is None else sinks],
-            tiling.units,
+            self.units(tiling.count, h.kv_heads),
             mode=STATIC if self.decode else DYNAMIC,
         )  # fmt: skip
 
@@ -511,8 +342,8 @@ class GraphBuilder:
         self.panels[: w.units] = np.arange(w.units)
         self._head(w, ready, out)
         if cap:
-            args = [out, out.shape[-1], argmax.PARTS, float(cap)]
-            self.tape.op("soft_cap", spec(activations.soft_cap), args, self.units(CAP_UNITS))
+            args, units = [out, out.shape[-1], argmax.PARTS, float(cap)], (OUTPUTS, argmax.PARTS)
+            self.tape.op("soft_cap", spec(activations.soft_cap), args, self.units(*units))
 
     # --- how it is done
 
@@ -528,9 +359,8 @@ class GraphBuilder:
         parts = (part for w in into for part in w.parts)
         wanted = dict.fromkeys(w.activation(self.target) for w in parts)
         forms = {}
-        for n, form in enumerate(wanted):
-            last = n == len(wanted) - 1
-            label = name if n == 0 else f"{name}.{form.kind}"
+        for n, form in enumerate(wanted, 1):
+            label, last = name if n == 1 else f"{name}.{form.kind}", n == len(wanted)
             forms[form] = self._prepare_form(label, x, form, weight, eps, outputs, last)
         return QuantizedActivation(forms)
 
@@ -552,28 +382,18 @@ class GraphBuilder:
         width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantize else x.stride
         row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantize else 4 * width
         most = self.most_tokens * x.each
-        replicated = self.decode
-        if replicated:
-            data = PerThread(
-                [
-                    self.buffers.get(f"{name}.{t}", most, row_bytes, np.uint8)
-                    for t in range(self.tape.threads)
-                ]
-            )
-        else:
-            data = self.buffers.get(name, most, row_bytes, np.uint8)
+        data = self.memory(name, most, row_bytes, np.uint8, replicated=self.decode)
         sizes = {"norm": weight is not None, "kind": form.kind, "group": form.group}
         kernel = spec(activations.prepare, **sizes, gather=outputs)
         args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
                 float(eps), form.zero_point, self.wanted]  # fmt: skip
-        units = self.units(OUT_COUNT if outputs else TOKENS)
         self.tape.op(
             name,
             kernel,
             args,
-            units if x.each == 1 else self.units_of_rows(x.each),
-            mode=REPLICATED if replicated else STATIC,
-            barrier=last and not replicated,
+            self.units(OUTPUTS if outputs else TOKENS, x.each),
+            mode=REPLICATED if self.decode else STATIC,
+            barrier=last and not self.decode,
         )
         return QuantizedRows(data, width)
 
@@ -592,28 +412,35 @@ class GraphBuilder:
         *,
         barrier: bool = True,
     ) -> None:
-        count = self.units(TOKENS)
-        form = w.format
+        form, count = w.format, self.units(TOKENS)
         rows = x.forms[w.activation(self.target)]
         sizes: dict[str, Any] = {"fmt": form.name, "epilogue": epilogue}
         if form.family == "float":
             sizes |= {name: n for name, n in self.register_tiles.items() if name == "tile"}
             kernel = spec(gemm.gemm_float, **sizes)
             args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
-        elif form.family == "blocks":
-            kernel = spec(
-                gemm.gemm_quant,
-                **sizes,
-                **self.register_tiles,
-                blocks=w.blocks,
-                per_block_scale=w.per_block_scale,
-            )
-            args = [w.panels, rows.data, out.data, out.stride, count]
         else:
-            kernel = spec(gemm_k.gemm_k, **sizes, **self.register_tiles, blocks=w.blocks)
-            size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
-            args = [w.panels, rows.data, out.data, out.stride, count, self.scratch("unpack", size)]
+            sizes |= {"blocks": w.blocks, **self.register_tiles}
+            args = [w.panels, rows.data, out.data, out.stride, count]
+            if form.family == "blocks":
+                kernel = spec(gemm.gemm_quant, **sizes, per_block_scale=w.per_block_scale)
+            else:
+                kernel = spec(gemm_k.gemm_k, **sizes)
+                size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
+                args.append(self.scratch("unpack", size))
         self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
+
+    def _gated(
+        self, name: str, w: Matrix, x: QuantizedActivation, *ways: gemm.Epilogue
+    ) -> Activation:
+        """Gate and up at once where one matrix has both, else one after the other."""
+        out, (fused, after) = self.row(name, w.rows), ways
+        if w.up is None:
+            self._product(name, w, x, out, fused)
+        else:
+            self._product(f"{name}.gate", w, x, out, "store")
+            self._product(name, w.up, x, out, after)
+        return out
 
     def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray) -> None:
         """The product with the output head, of the panels that the pass takes."""
@@ -621,11 +448,11 @@ class GraphBuilder:
         rows = x.forms[w.activation(self.target)]
         if form.family == "k":
             scratch = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
-        args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUT_COUNT),
+        args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUTPUTS),
                 self.panels, self.scratch("unpack", scratch)]  # fmt: skip
         sizes = {"fmt": form.name, "blocks": w.blocks, "per_block_scale": w.per_block_scale}
         kernel = spec(lm_head.gemm_selected, **sizes, **self.register_tiles)
-        self._shared("output", kernel, args, self.units(HEAD_UNITS), w.units, True)
+        self._shared("output", kernel, args, self.units(PANELS), w.units, True)
 
     def _shared(
         self,
@@ -643,31 +470,24 @@ class GraphBuilder:
         chunk = max(1, most // (CHUNKS * self.tape.threads))
         self.tape.op(name, kernel, args, units, mode=mode, chunk=chunk, barrier=barrier)
 
-    def scratch(self, name: str, nbytes: int) -> PerThread:
+    def scratch(self, name: str, nbytes: int) -> np.ndarray | PerThread:
         """Memory of each thread's own that lasts for one op."""
-        threads = range(self.tape.threads)
-        return PerThread([self.buffers.get(f"{name}.{t}", 1, nbytes, np.uint8) for t in threads])
+        return self.memory(name, 1, nbytes, np.uint8, replicated=True)
 
     def row(self, name: str, width: int, each: int = 1, *, replicated: bool = False) -> Activation:
         """A buffer for an activation, or one for each thread."""
         rows = self.most_tokens * each
+        data = self.memory(name, rows, padded(width), replicated=replicated)
+        return Activation(data, width, each)
+
+    def memory(
+        self, name: str, rows: int, width: int, dtype: type = np.float32, *, replicated: bool
+    ) -> np.ndarray | PerThread:
+        """An array of the workspace, or one for each thread."""
         if not replicated:
-            return Activation(self.buffers.get(name, rows, padded(width)), width, each)
+            return self.buffers.get(name, rows, width, dtype)
         names = [f"{name}.{t}" for t in range(self.tape.threads)]
-        return Activation(
-            PerThread([self.buffers.get(n, rows, padded(width)) for n in names]), width, each
-        )
-
-    def units(self, slot: int) -> np.ndarray:
-        return self.state[slot : slot + 1]
-
-    def units_of_rows(self, parts: int) -> np.ndarray:
-        """Units of an op on each of so many parts of a row."""
-        return self._multiples.setdefault(parts, aligned(8, np.int64)[:1])
-
-    def units_of_runs(self, parts: int) -> np.ndarray:
-        """The same of a run."""
-        return self._run_multiples.setdefault(parts, aligned(8, np.int64)[:1])
+        return PerThread([self.buffers.get(n, rows, width, dtype) for n in names])
 
     @property
     def state_offset(self) -> int:

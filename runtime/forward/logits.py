@@ -8,14 +8,13 @@ from ...jit.compile import spec
 from ...jit.kernels import argmax
 from ...jit.pool import aligned
 from ...jit.tape import Tape
-from .graph import ONE, PARTS
 
 ROWS = 64  # of logits that a pass gives at most
 
 
-def argmax_ops(tape: Tape, state: np.ndarray, choice: OutputBuffers) -> None:
+def argmax_ops(tape: Tape, choice: OutputBuffers) -> None:
     """Greedy choice in the first row of the logits, under the mask if there is one."""
-    _ops(tape, choice, choice.zero, state[PARTS : PARTS + 1], state[ONE : ONE + 1])
+    _ops(tape, choice, choice.zero, choice.all_parts, choice.one)
 
 
 def argmax_rows_ops(tape: Tape, choice: OutputBuffers) -> None:
@@ -65,6 +64,7 @@ class OutputBuffers:
         self.tokens = aligned(ROWS, np.int64)
         self.chosen = self.tokens.data
         self.zero, self.first, self.parts, self.count = (aligned(8, np.int64)[:1] for _ in range(4))
+        self.one, self.all_parts = np.array([1], np.int64), np.array([argmax.PARTS], np.int64)
 
     def set_mask(self, row: int, mask: np.ndarray | None) -> None:
         """Allow these tokens in a row, uint32 bits; None: all."""

@@ -15,6 +15,7 @@ from ...jit.compile import spec
 from ...jit.kernels import conv, delta_rule, mamba2
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, STATIC
+from .descriptor import TOKENS
 from .graph import GraphBuilder
 from .kv import BASE
 from .tensors import Activation
@@ -145,7 +146,7 @@ class Mamba2:
         _op(g, name, spec(mamba2.mamba2, **sizes), args, self.heads)
         kernel = spec(mamba2.gated_group_norm, groups=self.groups, width=inner // self.groups)
         args = [out.data, z.data, self.norm, out.stride, z.stride, float(eps)]
-        g.tape.op(f"{name}_norm", kernel, args, g.units_of_rows(self.groups))
+        g.tape.op(f"{name}_norm", kernel, args, g.units(TOKENS, self.groups))
         return out
 
 

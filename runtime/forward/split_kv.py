@@ -18,24 +18,14 @@ from ...jit.kernels.kvcache import PAGE
 from ...jit.kernels.split_kv import attention_partial, attention_reduce, entries_of
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, STATIC
+from . import descriptor
 from .batch import Span
-from .graph import GraphBuilder, Tiling
+from .descriptor import Tiling
+from .graph import GraphBuilder
 from .tensors import Activation, AttentionSpec, HeadShape
 
 TOKENS = 32  # of a pass at most: more have work for all threads
 MOST_BYTES = 64 << 20  # of parts' results; reserved at once, touched as the KV length grows
-
-
-class _Entries:
-    """What `attention_partial` does in layers of one window: entries, their number, units."""
-
-    def __init__(self, most: int) -> None:
-        self.entries = aligned((most, 2), np.int64)
-        self.count, self.units = aligned(8, np.int64)[:1], aligned(8, np.int64)[:1]
-
-    def set(self, entries: np.ndarray, kv_heads: int) -> None:
-        self.entries[: len(entries)] = entries
-        self.count[0], self.units[0] = len(entries), len(entries) * kv_heads
 
 
 class SplitKVGraph(GraphBuilder):
@@ -51,8 +41,8 @@ class SplitKVGraph(GraphBuilder):
         least = self.most_tokens * self.heads.heads
         self.most_rows = max(least, min(chunks * least, MOST_BYTES // (self.heads.out_dim * 4)))
         self._most_entries = chunks * self.most_tokens
-        self._parts: dict[tuple[HeadShape, int], _Entries] = {}  # by heads and window
-        self._merged: dict[HeadShape, np.ndarray] = {}
+        # Entries and which count their number is, by heads and window.
+        self._parts: dict[tuple[HeadShape, int], tuple[np.ndarray, int]] = {}
 
     def fits(self, spans: Sequence[Span]) -> bool:
         """Whether a pass has few enough rows, and little enough cache before them."""
@@ -60,14 +50,16 @@ class SplitKVGraph(GraphBuilder):
         rows = sum(count * chunks for count, chunks in ends) * self.heads.heads
         return sum(count for count, _ in ends) <= self.most_tokens and rows <= self.most_rows
 
-    def set_pass(self, spans: Sequence[Span], panels: np.ndarray | None = None) -> None:
-        super().set_pass(spans, panels)
-        for (h, window), parts in self._parts.items():
-            tiling = self.tilings[h]
-            tiles = tiling.tiles[: int(tiling.units[0]) // h.kv_heads]
-            parts.set(entries_of(tiles, h.heads, window)[1], h.kv_heads)
-        for h, merged in self._merged.items():
-            merged[0] = sum(len(span.ids) for span in spans) * h.heads
+    def _entries(self, tiling: Tiling, window: int) -> tuple[np.ndarray, int]:
+        """What `attention_partial` does in layers of one window: int64 [most, 2], and how many."""
+        entries, heads = aligned((self._most_entries, 2), np.int64), tiling.heads.heads
+
+        def describe(_: Sequence[Span], counts: Sequence[int]) -> int:
+            found = entries_of(tiling.tiles[: counts[tiling.count]], heads, window)[1]
+            entries[: len(found)] = found
+            return len(found)
+
+        return entries, self.counted(describe)
 
     def _attention(
         self,
@@ -86,14 +78,13 @@ class SplitKVGraph(GraphBuilder):
         stats = self.buffers.get("attention.stats", self.most_rows, 4)
         scratch = self.scratch("scores", scratch_bytes(h.group, h.out_dim))
         if (h, window) not in self._parts:
-            self._parts[h, window] = _Entries(self._most_entries)
-            self._merged.setdefault(h, aligned(8, np.int64)[:1])
-        found = self._parts[h, window]
+            self._parts[h, window] = self._entries(tiling, window)
+        entries, count = self._parts[h, window]
         self.tape.op(
             "attention",
             spec(attention_partial, **sizes, window=window, cap=rule.cap),
-            [*inputs, parts, stats, scratch, tiling.tiles, found.entries, found.count],
-            found.units,
+            [*inputs, parts, stats, scratch, tiling.tiles, entries, self.units(count)],
+            self.units(count, h.kv_heads),
             mode=STATIC if self.decode else DYNAMIC,
         )
         shape = {key: value for key, value in sizes.items() if key != "kv"}
@@ -104,5 +95,5 @@ class SplitKVGraph(GraphBuilder):
             spec(attention_reduce, **shape, window=window),
             [parts, stats, out.data, out.stride, scratch, tiling.tiles, tiling.rows,
              self.kv.tables[0][0] if sinks is None else sinks],
-            self._merged[h],
+            self.units(descriptor.TOKENS, h.heads),
         )  # fmt: skip

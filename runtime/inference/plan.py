@@ -44,7 +44,7 @@ class Plan(Generic[G]):
         self.graph.register_tiles = engine.tuning.tiles
         network.forward(self.graph, choice.logits)
         if most_tokens == 1:
-            argmax_ops(self.graph.tape, self.graph.state, choice)
+            argmax_ops(self.graph.tape, choice)
         self.tape: CompiledTape = self.graph.tape.finish(engine.library, engine.pool)
         self.name = name
         self.most_tokens = most_tokens

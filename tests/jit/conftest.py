@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
+from helpers import feature_sets
+from helpers.feature_sets import NATIVE
 from helpers.native_ops import MakePool, fresh_library
 from helpers.runners import CheckedCache, Emulated, Native, Runner, emulation_lacks
 
@@ -13,29 +15,34 @@ from triplepoint.jit import targets
 from triplepoint.jit.compile import Library, default_folder
 from triplepoint.jit.pool import Pool
 
-NATIVE = [target.name for target in targets.runnable()]
-ARM = [t.name for t in targets.TARGETS.values() if t.arch == "aarch64" and t.name not in NATIVE]
-
-
 _runners: dict[str, Runner] = {}
 
 
-@pytest.fixture(params=NATIVE)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Feature sets for tests that name none: all that differ in what the file's kernels ask for."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    given = {name for mark in marks for name in feature_sets.arguments(mark)}
+    for fixture in ("native", "runner", "own"):
+        if fixture in given or fixture not in metafunc.fixturenames:
+            continue
+        asks = getattr(metafunc.module, "ASKS", (feature_sets.DOT, feature_sets.BF16))
+        names = feature_sets.names(fixture, asks)
+        metafunc.parametrize(fixture, names, indirect=True, ids=map(feature_sets.label, names))
+
+
+@pytest.fixture
 def native(request: pytest.FixtureRequest) -> Native:
     """Calls kernels of each feature set that this machine can run."""
     return _native(request.param)
 
 
-EVERY = [*NATIVE, *(pytest.param(name, id=f"{name}-qemu") for name in ARM)]
-
-
-@pytest.fixture(params=EVERY)
+@pytest.fixture
 def runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """The same, and the aarch64 feature sets under qemu-user."""
     return _runner(request.param, tmp_path_factory, keep=True)
 
 
-@pytest.fixture(params=EVERY)
+@pytest.fixture
 def own(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runner:
     """As `runner`, for kernels that a test file defines: their objects are not kept on disk.
 

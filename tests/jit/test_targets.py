@@ -5,10 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers.feature_sets import BF16, DOT, groups
 
 from triplepoint.errors import TargetError
 from triplepoint.jit import targets
+from triplepoint.jit.compile import Spec, build_ir, spec
 from triplepoint.jit.dot import KEY_INSTRUCTION
+from triplepoint.jit.kernels.activations import prepare
+from triplepoint.jit.kernels.argmax import argmax_part
+from triplepoint.jit.kernels.attention import attention
+from triplepoint.jit.kernels.gemm import gemm_quant
+from triplepoint.jit.kernels.gemm_k import gemm_k
+from triplepoint.jit.kernels.lm_head import gemm_selected
+from triplepoint.jit.kernels.mamba2 import mamba2
+from triplepoint.jit.kernels.moe import gemm_experts
+from triplepoint.jit.kernels.panels import pack
+from triplepoint.jit.kernels.rope import rope_store
 from triplepoint.jit.targets import TARGETS, detect, host_arch, host_features, resolve, runnable
 
 NAMES = {
@@ -126,3 +138,34 @@ def test_each_x86_target_adds_to_a_lesser_one() -> None:
         if target.arch == "x86_64":
             assert any(set(target.needs) > lesser for lesser in known), target
             known.append(set(target.needs))
+
+
+SMALLEST = {"epilogue": "store", "blocks": 2, "tile": 1, "max_single_tile": 1}
+HEADS = {"head_dim": 32, "kv_heads": 1, "group": 1}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "asks"),
+    [
+        *((spec(gemm_quant, fmt=fmt, **SMALLEST), (DOT,)) for fmt in ("q4_0", "q8_0", "iq4_nl")),
+        *((spec(gemm_k, fmt=fmt, **SMALLEST), (DOT,)) for fmt in ("q4_k", "q3_k", "iq4_xs")),
+        (spec(gemm_experts, fmt="f32", share=1, **SMALLEST), (DOT,)),
+        (spec(gemm_selected, fmt="bf16", blocks=2, tile=1, max_single_tile=1), (DOT,)),
+        (spec(pack, fmt="q8_0"), (DOT,)),
+        (spec(attention, **HEADS, kv="q8"), (DOT,)),
+        (spec(attention, **HEADS, kv="bf16"), (BF16,)),
+        (spec(rope_store, **HEADS, kv="bf16", norm=True, rotated=32), (BF16,)),
+        (spec(prepare, norm=True, kind="int8", group=4, gather=False), ()),
+        (spec(mamba2, heads=1, head_dim=32, groups=1, state_dim=32), ()),
+        (spec(argmax_part), ()),
+    ],
+    ids=lambda value: value.source.name if isinstance(value, Spec) else "",
+)
+def test_feature_sets_that_are_alike(kernel: Spec, asks: tuple[str, ...]) -> None:
+    """Those that differ in nothing that a kernel asks for get the same IR: one stands for all."""
+    for alike in groups(TARGETS, asks):
+        texts = {
+            build_ir(kernel, target).replace(kernel.symbol(target), "")
+            for target in (TARGETS[name] for name in alike)
+        }
+        assert len(texts) == 1, alike

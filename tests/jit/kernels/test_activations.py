@@ -29,6 +29,7 @@ from triplepoint.jit.kernels.activations import (
     square,
 )
 
+ASKS = ()  # see helpers/feature_sets.py
 EPS = 1e-6
 
 

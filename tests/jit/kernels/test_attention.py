@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.feature_sets import BF16, NATIVE, in_turn
 from helpers.kv import NO_SINKS, Cache, descriptor, queries, uses_bf16_queries
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import assert_close
@@ -13,20 +14,13 @@ from triplepoint.jit.kernels import attention as module
 from triplepoint.jit.kernels.attention import attention, reference, scratch_bytes, token_tile
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
 from triplepoint.jit.kernels.rope import to_bf16
-from triplepoint.jit.targets import detect, runnable
+from triplepoint.jit.targets import detect
+
+ASKS = (BF16,)  # see helpers/feature_sets.py
 
 # head size, KV heads, query heads of each, cache format: groups 1, 2, 7 and 8, all sizes
 SHAPES = [(64, 2, 2, "bf16"), (128, 1, 7, "bf16"), (32, 3, 1, "f32"), (96, 1, 8, "f32")]
 QEMU_SHAPES = SHAPES[:1] + SHAPES[2:3]
-
-
-def _kinds() -> list[str]:
-    """One target for each code that the kernel has: the others differ in what it does not use."""
-    kinds = {(t.lanes, t.registers, t.has_fma, t.has_bf16_dot): t.name for t in runnable()}
-    return list(kinds.values())
-
-
-each_kind = pytest.mark.parametrize("native", _kinds(), indirect=True)
 
 
 class Case:
@@ -87,8 +81,7 @@ class Case:
         return f"attention {self.kv}{' dot' if dot else ''}"
 
 
-@each_kind
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@in_turn("native", "shape", SHAPES, ASKS)
 def test_prefill(native: Native, rng: np.random.Generator, shape: tuple) -> None:
     """A prompt of any length from position 0: every token sees itself and what came before."""
     for tokens in (1, 2, 17, 70, PAGE + 45):
@@ -105,8 +98,7 @@ def test_other_head_sizes(native: Native, rng: np.random.Generator, shape: tuple
     assert_close(case.run(69, 1), case.want(69, 1), case.kind)
 
 
-@each_kind
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@in_turn("native", "shape", SHAPES, ASKS)
 def test_after_a_prefix(native: Native, rng: np.random.Generator, shape: tuple) -> None:
     """Tokens that follow a cache: one (decode) or several, within a page and across pages."""
     case = Case(native, rng, shape, 2 * PAGE + 30)
@@ -115,7 +107,7 @@ def test_after_a_prefix(native: Native, rng: np.random.Generator, shape: tuple) 
         assert_close(got, case.want(start, tokens), case.kind, (start, tokens))
 
 
-@pytest.mark.parametrize("native", [_kinds()[0], _kinds()[-1]], indirect=True)
+@pytest.mark.parametrize("native", [NATIVE[0], NATIVE[-1]], indirect=True)
 @pytest.mark.parametrize(
     ("shape", "window"), [(SHAPES[1], 19), (SHAPES[2], 1), (SHAPES[2], PAGE + 77)], ids=str
 )
@@ -142,7 +134,7 @@ def test_what_left_the_window_is_not_seen(native: Native, rng: np.random.Generat
     assert np.array_equal(case.run(280, 9, window=20), before)
 
 
-@pytest.mark.parametrize("native", [_kinds()[0], _kinds()[-1]], indirect=True)
+@pytest.mark.parametrize("native", [NATIVE[0], NATIVE[-1]], indirect=True)
 def test_cap(native: Native, rng: np.random.Generator) -> None:
     """Scores are bounded before the softmax: with a small cap it is nearly even."""
     case = Case(native, rng, SHAPES[2], 70)
@@ -150,7 +142,7 @@ def test_cap(native: Native, rng: np.random.Generator) -> None:
         assert_close(case.run(0, 70, cap=cap), case.want(0, 70, cap=cap), case.kind, cap)
 
 
-@pytest.mark.parametrize("shape", QEMU_SHAPES, ids=str)
+@in_turn("runner", "shape", QEMU_SHAPES, ASKS)
 def test_sinks(runner: Runner, rng: np.random.Generator, shape: tuple) -> None:
     """A head's sink takes its share of the softmax, be it above all scores or far below."""
     case = Case(runner, rng, shape, PAGE + 3)
@@ -171,8 +163,7 @@ def test_a_few_positions(runner: Runner, rng: np.random.Generator, shape: tuple)
         assert_close(got, case.want(start, tokens), case.kind, (start, tokens))
 
 
-@each_kind
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@in_turn("native", "shape", SHAPES, ASKS)
 def test_same_bits_in_any_chunk(native: Native, rng: np.random.Generator, shape: tuple) -> None:
     """A token's output has the same bits alone, in any chunk and in the whole prompt."""
     total = PAGE + 60

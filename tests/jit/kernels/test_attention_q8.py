@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.feature_sets import DOT
 from helpers.kv import NO_SINKS, descriptor
 from helpers.kv_q8 import ByteCache, Queries, dequantize, quantize
 from helpers.runners import Native, Runner, Table
@@ -15,6 +16,8 @@ from triplepoint.jit.kernels.attention import attention, reference, scratch_byte
 from triplepoint.jit.kernels.cache_q8 import wide
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.jit.targets import TARGETS
+
+ASKS = (DOT,)  # see helpers/feature_sets.py
 
 # head size, KV heads, query heads of each: groups 1, 2, 7 and 8, all sizes
 SHAPES = [(64, 2, 2), (128, 1, 7), (32, 3, 1), (96, 1, 8)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gguf
 import numpy as np
 import pytest
+from helpers.feature_sets import DOT, in_turn, place, some
 from helpers.matrices import FileMatrix, fused_panels_of, panels_of, random_matrix
 from helpers.runners import Native, Runner
 from helpers.tiers import quick
@@ -18,6 +19,7 @@ from triplepoint.jit.kernels.codebook import IQ4_NL, reference
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.targets import TARGETS
 
+ASKS = (DOT,)  # see helpers/feature_sets.py
 SIBLINGS = ("q5_0", "q4_1", "q5_1", "iq4_nl", "mxfp4", "nvfp4")
 TOKENS = (1, 2, 3, 5, 6, 7, 13, 70)
 FEW_TOKENS = (1, 8)  # under qemu each product is a process
@@ -113,7 +115,10 @@ def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
 @pytest.mark.parametrize("fmt", quick(SIBLINGS, SIBLINGS[0]))
 def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """out = W x for odd shapes and all tile sizes; rows that only pad a panel come out as zeros."""
-    shapes = ((70, 192),) if runner.emulated else ((1, 32), (70, 192), (40, 256))
+    shapes = [(40, 256)]  # its kernel serves other tests too
+    if not runner.emulated:
+        turn = place(runner.target) + SIBLINGS.index(fmt)
+        shapes += some([(1, 32), (70, 192)], runner.target, turn)
     for rows, depth in ((rows, _depth(fmt, depth)) for rows, depth in shapes):
         # The `gguf` package has no quantizer for these.
         only = fmt in ("iq4_nl", "nvfp4")
@@ -127,7 +132,7 @@ def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
                 assert not got[:, rows:].any()
 
 
-@pytest.mark.parametrize("fmt", SIBLINGS)
+@in_turn("native", "fmt", SIBLINGS, ASKS)
 def test_epilogues(native: Native, rng: np.random.Generator, fmt: str) -> None:
     """out += W x; and a fused pair gives silu(gate x) * (up x)."""
     gate, up = (_random_bytes(rng, 33, 256, fmt) for _ in range(2))
@@ -233,7 +238,8 @@ def test_the_table_is_the_oracles() -> None:
 def test_key_instructions(name: str, fmt: str) -> None:
     """Each feature set multiplies with its own instruction; tables are one shuffle."""
     target = TARGETS[name]
-    kernel = spec(gemm.gemm_quant, fmt=fmt, epilogue="store", blocks=2)
+    smallest = {"tile": 1, "max_single_tile": 1}  # only the instructions matter
+    kernel = spec(gemm.gemm_quant, fmt=fmt, epilogue="store", blocks=2, **smallest)
     assembly = build_assembly(kernel, target)
 
     assert KEY_INSTRUCTION[target.dot] in assembly

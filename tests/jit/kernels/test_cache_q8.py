@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from helpers.feature_sets import DOT
 from helpers.kv import descriptor
 from helpers.kv_q8 import JUNK, ByteCache, Queries, dequantize, quantize, raw_bytes
 from helpers.runners import Native, Runner, Table
@@ -15,6 +16,8 @@ from triplepoint.jit.kernels import rope
 from triplepoint.jit.kernels.cache_q8 import quantize_reference
 from triplepoint.jit.kernels.kvcache import PAGE, head_words, layer_offsets, page_bytes
 from triplepoint.jit.kernels.rope import rope_store, tables
+
+ASKS = (DOT,)  # see helpers/feature_sets.py
 
 # head size, KV heads, query heads of each
 SHAPES = [(32, 3, 2), (64, 1, 1), (96, 2, 1), (128, 1, 2), (256, 1, 1)]

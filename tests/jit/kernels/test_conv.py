@@ -13,6 +13,8 @@ from helpers.tolerances import assert_close
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.conv import block_of, reference, short_conv, units_of
 
+ASKS = ()  # see helpers/feature_sets.py
+
 # channels, taps and what is done beside the sum: Qwen3.5, Mamba-2, LFM2
 FORMS: list[tuple[int, int, dict[str, bool]]] = [
     (192, 4, {"activation": True}),

@@ -14,6 +14,7 @@ from helpers.tolerances import assert_close
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.delta_rule import delta_rule, reference, scratch_bytes, stored
 
+ASKS = ()  # see helpers/feature_sets.py
 EPS = 1e-6
 
 

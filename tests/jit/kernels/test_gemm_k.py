@@ -6,6 +6,7 @@ import struct
 
 import numpy as np
 import pytest
+from helpers.feature_sets import DOT, in_turn, place, some
 from helpers.kquants import KQUANTS, LARGEST, even_k, random_k
 from helpers.matrices import FileMatrix, fused_panels_of, panels_of
 from helpers.runners import Runner
@@ -25,11 +26,16 @@ from triplepoint.jit.kernels.activations import (
 from triplepoint.jit.kernels.gemm_k import UNPACK_FROM, gemm_k, scratch_bytes
 from triplepoint.jit.targets import TARGETS
 
+ASKS = (DOT,)  # see helpers/feature_sets.py
+
 # All tile sizes, and both sides of the number from which a panel is unpacked first.
 MANY = max(UNPACK_FROM.values())
 TOKENS = (1, 2, 3, 5, 6, 7, 8, 12, 13, 14, 18, 19, 20, MANY - 1, MANY, 70)
 FEW_TOKENS = (1, MANY + 1)  # under qemu each product is a process
-SHAPES = ((1, 256), (70, 512), (33, 1536))
+SHAPES = ((70, 512), (1, 256), (33, 1536))  # the first one's kernel serves other tests too
+TILED = ("q4_k", "q6_k", "q3_k", "iq4_xs")  # one for each code of a tile
+TILES = ({"tile": 4}, {"tile": 8}, {"tile": 2, "max_single_tile": 9})
+SMALLEST = {"tile": 1, "max_single_tile": 1}  # kernels of which only the instructions matter
 DEPTH = 512
 
 
@@ -75,7 +81,8 @@ def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
 
     Nothing past the weights or the activations is read: the runner lays a guard page there.
     """
-    for rows, depth in SHAPES[1:2] if runner.emulated else SHAPES:
+    others = some(SHAPES[1:], runner.target, place(runner.target) + KQUANTS.index(fmt))
+    for rows, depth in SHAPES[:1] if runner.emulated else (SHAPES[0], *others):
         product = Product(runner, random_k(rng, rows, depth, fmt))
         for tokens in FEW_TOKENS if runner.emulated else TOKENS:
             x = rng.standard_normal((tokens, depth)).astype(np.float32)
@@ -86,7 +93,7 @@ def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
             assert not got[:, rows:].any()
 
 
-@pytest.mark.parametrize("fmt", KQUANTS)
+@in_turn("runner", "fmt", KQUANTS, ASKS)
 def test_add(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """out += W x, and nothing is added where rows only pad a panel."""
     rows = 33
@@ -101,7 +108,7 @@ def test_add(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
         assert np.array_equal(got[:, rows:], before[:, rows:])
 
 
-@pytest.mark.parametrize("fmt", KQUANTS)
+@in_turn("runner", "fmt", KQUANTS[::-1], ASKS)
 def test_silu_mul(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """A fused pair gives silu(gate x) * (up x)."""
     rows = 21
@@ -165,15 +172,16 @@ def _extreme_quants(fmt: str) -> np.ndarray:
     return np.stack(rows)
 
 
-@pytest.mark.parametrize("fmt", quick(["q4_k", "q6_k", "q3_k", "iq4_xs"], "q4_k"))
+@pytest.mark.parametrize("fmt", quick(TILED, "q4_k"))
 def test_same_bits_with_any_tile(native: Runner, rng: np.random.Generator, fmt: str) -> None:
     """How many tokens a tile takes, and up to how many are one tile, changes no bit."""
     product = Product(native, random_k(rng, 33, DEPTH, fmt))
     x = rng.standard_normal((MANY + 3, DEPTH)).astype(np.float32)
+    tiles = some(TILES, native.target, place(native.target) + TILED.index(fmt))
     for tokens in (1, 7, 9, 10, MANY + 3):
         product.tiles = {}
         usual = product.run(x[:tokens])
-        for product.tiles in ({"tile": 4}, {"tile": 8}, {"tile": 2, "max_single_tile": 9}):
+        for product.tiles in tiles:
             found = product.run(x[:tokens])
             # Any bytes are a scale for Q3_K, among them some that are not a number.
             assert np.array_equal(found, usual, equal_nan=True), (product.tiles, tokens)
@@ -205,10 +213,10 @@ def test_extremes(runner: Runner, fmt: str) -> None:
 @pytest.mark.parametrize("fmt", KQUANTS)
 def test_each_value_has_its_place(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """One activation at a time picks one column of W: no weight is mistaken for another."""
-    weights = random_k(rng, 8, 256, fmt)
+    weights = random_k(rng, 8, DEPTH, fmt)
     product = Product(runner, weights)
-    columns = np.arange(0, 256, 37) if runner.emulated else np.arange(256)
-    x = np.zeros((len(columns), 256), np.int8)
+    columns = np.arange(0, DEPTH, 37) if runner.emulated else np.arange(DEPTH)
+    x = np.zeros((len(columns), DEPTH), np.int8)
     x[np.arange(len(columns)), columns] = 1
     got = product.run(_as_blocks(x, product.kind))[:, :8]
 
@@ -242,7 +250,7 @@ def test_no_tokens(native: Runner, rng: np.random.Generator) -> None:
 def test_key_instructions(name: str, fmt: str) -> None:
     """Each feature set's dot products are the instructions it was named for, on every host."""
     target = TARGETS[name]
-    assembly = build_assembly(spec(gemm_k, fmt=fmt, epilogue="store", blocks=2), target)
+    assembly = build_assembly(spec(gemm_k, fmt=fmt, epilogue="store", blocks=2, **SMALLEST), target)
 
     assert KEY_INSTRUCTION[target.dot] in assembly
     has_mins = fmt != "q6_k"
@@ -259,7 +267,7 @@ def test_key_instructions(name: str, fmt: str) -> None:
 @pytest.mark.parametrize("fmt", KQUANTS)
 def test_objects_need_nothing(name: str, fmt: str) -> None:
     """Objects for aarch64 are made on every host, and call nothing outside themselves."""
-    kernel = spec(gemm_k, fmt=fmt, epilogue="silu_mul", blocks=2)
+    kernel = spec(gemm_k, fmt=fmt, epilogue="silu_mul", blocks=2, **SMALLEST)
     data = build_object(kernel, TARGETS[name])
 
     assert _undefined(data) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+from helpers.feature_sets import in_turn
 from helpers.kv import NO_SINKS, Cache, descriptor, read_queries
 from helpers.kv_q8 import ByteCache, Queries, raw_bytes
 from helpers.runners import Runner, Table
@@ -26,7 +26,7 @@ def _turned(x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
     return rope.reference(np.concatenate([x[..., 0::2], x[..., 1::2]], axis=-1), cos, sin)
 
 
-@pytest.mark.parametrize("kv", ["f32", "bf16", "q8"])
+@in_turn("runner", "kv", ["f32", "bf16", "q8"])
 def test_stored_and_attended(runner: Runner, rng: np.random.Generator, kv: KVFormat) -> None:
     """Keys, values and queries are as in numpy; values are narrower than the keys they meet."""
     absorbed = rng.standard_normal((TOKENS, HEADS, LATENT)).astype(np.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.feature_sets import DOT, in_turn
 from helpers.kquants import KQUANTS, random_k
 from helpers.matrices import FLOATS, QUANTIZED, panels_of, random_matrix
 from helpers.runners import Native, Runner
@@ -13,6 +14,7 @@ from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import gemm_k, lm_head
 from triplepoint.jit.kernels.activations import dequantize_reference, quantize_reference
 
+ASKS = (DOT,)  # see helpers/feature_sets.py
 ROWS = 500  # of the vocabulary: the last panel is not full
 
 
@@ -48,7 +50,7 @@ class Head:
         return out
 
 
-@pytest.mark.parametrize("fmt", QUANTIZED + FLOATS + KQUANTS)
+@in_turn("native", "fmt", QUANTIZED + FLOATS + KQUANTS, ASKS)
 def test_the_allowed_ones_only(native: Native, rng: np.random.Generator, fmt: str) -> None:
     """What a mask allows has the bits that it has among all; the rest is not written."""
     _check_allowed(native, rng, fmt)

@@ -20,6 +20,8 @@ from triplepoint.jit.kernels.mamba2 import (
     scratch_bytes,
 )
 
+ASKS = ()  # see helpers/feature_sets.py
+
 # heads, dims of a head, groups, dims of a state
 SHAPES = [(4, 64, 2, 128), (8, 32, 1, 32), (3, 16, 3, 16)]
 

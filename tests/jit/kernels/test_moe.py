@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from helpers.feature_sets import DOT, in_turn
 from helpers.kquants import KQUANTS, random_k, stored_matrix
 from helpers.matrices import (
     FLOATS,
@@ -26,6 +27,8 @@ from triplepoint.jit.kernels.activations import (
     group_of,
     quantize_reference,
 )
+
+ASKS = (DOT,)  # see helpers/feature_sets.py
 
 # Experts and how many a token takes: fewer than a vector's lanes, not a multiple of them, all.
 CHOICES = ((1, 1), (3, 2), (10, 3), (16, 16), (60, 4), (128, 8))
@@ -271,7 +274,7 @@ def _experts(rng: np.random.Generator, rows: int, fmt: str) -> list[FileMatrix]:
     return [make(rng, rows, depth, fmt) for _ in range(EXPERTS)]
 
 
-@pytest.mark.parametrize("fmt", [*QUANTIZED, "mxfp4", "nvfp4", *FLOATS, *KQUANTS])
+@in_turn("runner", "fmt", [*QUANTIZED, "mxfp4", "nvfp4", *FLOATS, *KQUANTS], ASKS)
 def test_down(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """A row for each pair, times its expert's matrix; padding rows come out as zeros."""
     product = Product(runner, _experts(rng, 33, fmt))
@@ -287,7 +290,7 @@ def test_down(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
         assert not got[:, 33:].any()
 
 
-@pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "mxfp4", "f32", "q4_k"])
+@in_turn("runner", "fmt", ["q8_0", "q4_0", "mxfp4", "f32", "q4_k"], ASKS)
 def test_gate_up(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """A token's row serves all its pairs: silu(gate x) * (up x) of each one's expert."""
     gates, ups = (_experts(rng, 21, fmt) for _ in range(2))

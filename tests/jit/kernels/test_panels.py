@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.feature_sets import DOT
 from helpers.matrices import FLOATS, QUANTIZED, random_matrix
 from helpers.runners import Native, Runner
 
@@ -11,6 +12,7 @@ from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.panels import FORMATS, look, pack, pack_reference
 from triplepoint.jit.kernels.panels_small import GRIDS
 
+ASKS = (DOT,)  # see helpers/feature_sets.py
 DEPTHS = {"q4_0": (32, 96), "q8_0": (32, 96), "f32": (1, 37), "f16": (1, 37), "bf16": (1, 37)}
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.feature_sets import DOT
 from helpers.kquants import KQUANTS, even_k, random_k
 from helpers.runners import Native, Runner
 
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.kernels.panels_k import SUPER, offsets, six_bits_reference
+
+ASKS = (DOT,)  # see helpers/feature_sets.py
 
 
 def _packed(

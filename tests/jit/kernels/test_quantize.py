@@ -12,6 +12,7 @@ from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels import quantize
 from triplepoint.jit.kernels.panels import FORMATS
 
+ASKS = ()  # see helpers/feature_sets.py
 TYPES = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "mxfp4")
 
 

@@ -20,6 +20,7 @@ from triplepoint.jit.kernels import quantize_k
 from triplepoint.jit.kernels.quantize_k_ref import reference
 from triplepoint.jit.kernels.quantize_store import KTYPES
 
+ASKS = ()  # see helpers/feature_sets.py
 WIDTH = 512
 
 # Root mean square error of a normal distribution, in its deviations. llama.cpp's own quantizers

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from helpers.feature_sets import BF16
 from helpers.kv import JUNK, Cache, descriptor, read_queries, uses_bf16_queries
 from helpers.runners import Native, Runner, Table
 from helpers.tolerances import TOLERANCES, assert_close, error
@@ -17,6 +18,7 @@ from triplepoint.jit.kernels.kvcache import PAGE, KVFormat
 from triplepoint.jit.kernels.rope import rope_store, tables, to_bf16
 from triplepoint.jit.targets import detect
 
+ASKS = (BF16,)  # see helpers/feature_sets.py
 EPS = 1e-6
 
 

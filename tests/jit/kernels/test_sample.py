@@ -17,6 +17,7 @@ from triplepoint.jit.kernels.sample import (
     slices,
 )
 
+ASKS = ()  # see helpers/feature_sets.py
 SIZES = (1, 31, 33, 511, 513, 5000)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.feature_sets import NATIVE, in_turn
 from helpers.kv import NO_SINKS, Cache, descriptor, queries, uses_bf16_queries
 from helpers.kv_q8 import ByteCache, Queries, dequantize, quantize
 from helpers.runners import Native, Runner, Table
@@ -19,22 +20,13 @@ from triplepoint.jit.kernels.split_kv import (
     chunk_range,
     entries_of,
 )
-from triplepoint.jit.targets import detect, runnable
+from triplepoint.jit.targets import detect
 
 # head size, KV heads, query heads of each, cache format
 SHAPES = [(64, 1, 4, "bf16"), (96, 3, 3, "f32"), (32, 2, 1, "q8"), (128, 1, 7, "q8")]
 QEMU_SHAPES = [(64, 1, 2, "bf16"), (32, 1, 1, "q8")]
 PASSES = ((0, 1), (0, 20), (255, 1), (256, 1), (250, 13), (541, 1), (500, 42))
 SAME_INTEGERS = 5e-4  # as in `test_attention_q8.py`
-
-
-def _kinds() -> list[str]:
-    """One target for each code that the kernels have: the others differ in what these leave out."""
-    kinds = {(t.lanes, t.registers, t.has_fma, t.has_bf16_dot, t.dot): t.name for t in runnable()}
-    return list(kinds.values())
-
-
-each_kind = pytest.mark.parametrize("native", _kinds(), indirect=True)
 
 
 class Case:
@@ -134,8 +126,7 @@ class Case:
             assert_close(got, want, f"attention {self.kv}{dot}", (start, tokens))
 
 
-@each_kind
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@in_turn("native", "shape", SHAPES)
 def test_same_bits_as_in_one_go(native: Native, rng: np.random.Generator, shape: tuple) -> None:
     """Decode, prompts and passes behind a cache, within a chunk and across several."""
     case = Case(native, rng, shape, 2 * PAGE + 30)
@@ -143,7 +134,7 @@ def test_same_bits_as_in_one_go(native: Native, rng: np.random.Generator, shape:
         case.check(start, tokens)
 
 
-@pytest.mark.parametrize("native", [_kinds()[0], _kinds()[-1]], indirect=True)
+@pytest.mark.parametrize("native", [NATIVE[0], NATIVE[-1]], indirect=True)
 @pytest.mark.parametrize(
     ("shape", "window"), [(SHAPES[0], PAGE + 77), (SHAPES[1], 1), (SHAPES[2], 19)], ids=str
 )
@@ -186,7 +177,7 @@ def test_same_bits_however_shared(native: Native, rng: np.random.Generator, shap
         case.check(500, 42, step)
 
 
-@pytest.mark.parametrize("shape", QEMU_SHAPES, ids=str)
+@in_turn("runner", "shape", QEMU_SHAPES)
 def test_on_every_feature_set(runner: Runner, rng: np.random.Generator, shape: tuple) -> None:
     """A few tokens across the end of a chunk, then one."""
     case = Case(runner, rng, shape, PAGE + 3)
