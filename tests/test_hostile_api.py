@@ -86,7 +86,7 @@ EXEMPT = {
             "take_in",
         )
     },
-    **{f"Agent.{name}": RUNS for name in ("compact_to_fit", "checkpoint", "resume", "use_trace")},
+    "Agent.resume": RUNS,
     "Tool.preview": "takes what Tool.validate gave",
     "Tool.run": "takes what Tool.validate gave",
     "Trace": "Trace.load and Trace.to_file make them; of events it is a plain list",

@@ -9,47 +9,47 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
-from ...arguments import as_list
-from ...errors import AgentError, LimitReachedError, SettingError
+from ...errors import AgentError, LimitReachedError
 from ...tools import FileTools, Policy, Tool, ToolSet, Workspace
 from ...tools import tool as make_tool
 from ...tools.policy import Mode
 from ...tools.timeouts import on_abandon
 from ..conversation.chat import Message
-from .compaction import dropped_text, moved
+from .compaction import dropped_text
 from .config import (
     MAX_STEPS,
     MAX_TOKENS,
     AgentConfig,
     ToolLike,
-    check_count,
     check_engine,
     check_task,
     check_template_options,
+    check_text,
     flatten_tools,
     max_result_chars,
     max_result_tokens,
 )
 from .events import AgentEvent, RunFinished
-from .history import History
+from .history import messages_of
 from .local_conversation import LocalConversation
 from .loop import Run
-from .prompt import LEFT_BY_STOP, SYSTEM_PROMPT, WORKING_PROMPT
+from .prompt import system_prompt
+from .remote import RemoteEngine
 from .result import RunResult
-from .run_metadata import begin_trace, prepare, run_start
+from .run_context import CancellationToken, Progress, RunContext
+from .run_metadata import RunSetup, begin_trace, prepare, write_continuation
 from .structured_output import OutputType
 from .tool_output import ToolOutputStore
 
 if TYPE_CHECKING:
     from ...tools import Effect
-    from ...tools.timeouts import TimedTask
-    from ...traces.events import PhaseEvent
     from ...traces.reader import Trace
     from ..conversation.chat import Chat
     from ..conversation.grammar import CallGrammar
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from ..inference.sampling import Sampling
     from ..inference.session import Session
     from .conversation import Conversation
-    from .remote import RemoteEngine
 
 Output = TypeVar("Output", default=str)
 
@@ -138,29 +137,12 @@ class Agent(Generic[Output]):
         output_type: type[Output] | Mapping[str, Any] | None = None,
     ) -> None:
         check_engine(engine)
-        for name, value in (("context", context), ("result_tokens", result_tokens)):
-            if value is not None:
-                check_count(name, value)
-        for name, value in (("system", system), ("chat_template", chat_template)):
-            if value is not None and not isinstance(value, str):
-                raise SettingError(f"{name} must be a text, not {value!r}")
-        options = check_template_options(template_options)
-        options |= {} if thinking is None else {"enable_thinking": thinking}
+        check_text("system", system)
+        check_text("chat_template", chat_template)
+        options = check_template_options(template_options, thinking)
         self.engine = engine
-        size = engine.context if context is None else context
-        self.results = ToolOutputStore(result_tokens or max_result_tokens(size), self._count)
-        looking = (
-            None if workspace is None else FileTools(workspace, max_chars=max_result_chars(size))
-        )
-        self._looking: Iterable[Tool] = () if looking is None else looking
-        self.files = None if looking is None else looking.workspace
-        self.workspace = None if self.files is None else self.files.root
-        self._given = [one if isinstance(one, Tool) else Tool(one) for one in flatten_tools(tools)]
         self.policy = policy if isinstance(policy, Policy) else Policy(policy)
         self.output = None if output_type is None else OutputType(output_type)
-        self._output_type = output_type
-        self._system, self._result_tokens = system, result_tokens
-        self._chat_template, self._profile = chat_template, profile
         self.config = AgentConfig(
             max_steps,
             max_tokens,
@@ -173,23 +155,55 @@ class Agent(Generic[Output]):
             compact,
             repetition_stop,
         )
-        self.tools, self.conversation = self._begin()
-        self._checkpoints: list[tuple[Any, int]] = []
-        self.messages: list[Message] = []
-        self.on_progress: Callable[[int, int, float], None] | None = None
-        """Called during a long prefill with tokens done, tokens in all and tokens a second."""
-        self.turn = 0
+        size = engine.context if context is None else context
+        self._result_tokens = max_result_tokens(size, result_tokens)
+        chars = max_result_chars(size)
+        self._file_tools = None if workspace is None else FileTools(workspace, max_chars=chars)
+        self.files = None if self._file_tools is None else self._file_tools.workspace
+        self.workspace = None if self.files is None else self.files.root
+        self._given = [one if isinstance(one, Tool) else Tool(one) for one in flatten_tools(tools)]
+        self._system, self._chat_template = system, chat_template
+        self._redact, self._profile = redact, profile
+        self.on_progress: Progress | None = None
+        self._start(trace)
+
+    def _start(self, trace: str | Path | bool | None) -> None:
+        """Begin a conversation with a trace of its own."""
+        self.results = ToolOutputStore(
+            self._result_tokens, lambda text: self.conversation.count(text)
+        )
+        self.reset()
         self.last_result: RunResult[Output] | None = None
         """The result of the last run that ended, also of one that a limit ended."""
         self._trace_path = trace
-        self._redact = redact
         self._trace: Trace | None = None
         self._running = False
-        self.stopping = False
-        """Whether `stop` was called during the current run."""
-        self.timed_task: TimedTask[str] | None = None
-        """The call that the current run waits for, where it need not wait for ever."""
-        prepare(self)
+        self._cancellation = CancellationToken()
+        prepare(self.setup)
+
+    @property
+    def setup(self) -> RunSetup:
+        """What its next run is made of."""
+        return RunSetup(
+            self.engine,
+            self.conversation,
+            self.config,
+            self.tools,
+            self.policy,
+            self.results,
+            self.output,
+            self.files,
+        )
+
+    @property
+    def messages(self) -> list[Message]:
+        """What was said so far."""
+        return self.conversation.messages
+
+    @property
+    def turn(self) -> int:
+        """Number of the last question."""
+        return self.conversation.turn
 
     @property
     def trace(self) -> Trace:
@@ -220,11 +234,13 @@ class Agent(Generic[Output]):
                 raise AgentError("tools are given before the first question, and stay the same")
             made = make_tool(name=name, effect=effect, preview=preview, timeout=timeout)(decorated)
             self._given.append(made)
+            messages = self.messages
             try:
-                self.tools, self.conversation = self._begin()
+                self.reset()
             except BaseException:
                 self._given.remove(made)
                 raise
+            self.conversation.load_history(messages)
             return made
 
         return add if function is None else add(function)
@@ -241,14 +257,10 @@ class Agent(Generic[Output]):
                 answer does not fit output_type.
             TraceError: the trace cannot be written.
         """
-        result = None
-        for event in self.stream(task):
-            if isinstance(event, RunFinished):
-                result = event.result
-        assert result is not None, "a stream that did not raise ends in RunFinished"
-        if result.status == "limit":
-            raise LimitReachedError(result.message)
-        return result
+        last = None
+        for last in self.stream(task):  # noqa: B007
+            pass
+        return _answer(last)
 
     def stream(self, task: str) -> Iterator[AgentEvent]:
         """Answer a question, and yield what happens as it happens.
@@ -260,7 +272,7 @@ class Agent(Generic[Output]):
             As `run`, except for LimitReachedError.
         """
         check_task(task)
-        return self._events(lambda: Run(self, task))
+        return self._events(task)
 
     def resume(self, task: str, new: Sequence[Message], step: int) -> Iterator[AgentEvent]:
         """As `stream`, from the middle of a run: the messages `new` are fed, and a step asked for.
@@ -270,28 +282,43 @@ class Agent(Generic[Output]):
             new: what the model has not read yet, such as the results of its last calls.
             step: number of the step that is asked for.
         """
-        return self._events(lambda: Run(self, task, new, step))
+        return self._events(task, new, step)
 
-    def _events(self, begin: Callable[[], Run]) -> Iterator[AgentEvent]:
+    def _events(
+        self, task: str, new: Sequence[Message] = (), step: int = 1
+    ) -> Iterator[AgentEvent]:
         if self._running:
             raise AgentError(_BUSY)
         self._running = True
-        self.stopping = False
+        self._cancellation = CancellationToken(self.config.timeout)
         try:
-            yield from begin().events()
+            if not new:  # else the question was asked before
+                self.conversation.checkpoint()
+            self.conversation.turn += 1
+            context = RunContext(
+                self.config,
+                self.trace,
+                self.turn,
+                files=self.files,
+                cancellation=self._cancellation,
+                on_progress=self.on_progress,
+            )
+            run = Run(self.setup, context, task, new, step)
+            try:
+                yield from run.events()
+            finally:
+                self.last_result = run.result or self.last_result
+            assert run.result is not None
+            yield RunFinished(run.result)
         finally:
             self._running = False
 
     async def run_async(self, task: str) -> RunResult[Output]:
         """As `run`, in an event loop; cancelling it ends the run and keeps the conversation."""
-        result = None
-        async for event in self.stream_async(task):
-            if isinstance(event, RunFinished):
-                result = event.result
-        assert result is not None, "a stream that did not raise ends in RunFinished"
-        if result.status == "limit":
-            raise LimitReachedError(result.message)
-        return result
+        last = None
+        async for last in self.stream_async(task):  # noqa: B007
+            pass
+        return _answer(last)
 
     async def stream_async(self, task: str) -> AsyncIterator[AgentEvent]:
         """As `stream`, in an event loop; leaving it ends the run and keeps the conversation."""
@@ -309,13 +336,9 @@ class Agent(Generic[Output]):
         Raises:
             AgentError: there is none, or a run goes on.
         """
-        if self._running or not self._checkpoints:
-            raise AgentError("there is no question to take back" if not self._running else _BUSY)
-        mark, messages = self._checkpoints.pop()
-        asked = [one.content for one in self.messages[messages:] if one.role == "user"]
-        self.conversation.rewind(mark)
-        self.messages = self.messages[:messages]
-        return asked[0] if asked else ""
+        if self._running:
+            raise AgentError(_BUSY)
+        return self.conversation.undo()
 
     def load_history(self, turns: Iterable[tuple[str, str]]) -> None:
         """Begin with questions and answers of another conversation, as if they were this one's.
@@ -325,15 +348,7 @@ class Agent(Generic[Output]):
         """
         if self.turn or self.messages:
             raise AgentError("a conversation that has begun cannot be given another past")
-        says = "turns must be pairs of a question and an answer"
-        pairs = [tuple(as_list(one, says, AgentError)) for one in as_list(turns, says, AgentError)]
-        if not all(len(one) == 2 and all(isinstance(text, str) for text in one) for one in pairs):
-            raise AgentError(f"{says}, both texts")
-        if pairs and self.config.system:
-            self.messages.append(Message("system", self.config.system))
-        for question, answer in pairs:
-            self.messages += [Message("user", question), Message("assistant", answer)]
-        self.conversation.load_history(self.messages)
+        self.conversation.load_history(messages_of(turns, self.config.system))
 
     def fork(self, *, trace: str | Path | bool | None = None) -> Agent[Output]:
         """Another agent that goes on from here, with the same tools; this one stays as it is.
@@ -345,37 +360,13 @@ class Agent(Generic[Output]):
         """
         if self._running:
             raise AgentError(_BUSY)
-        config = self.config
-        other = Agent(
-            self.engine,
-            workspace=self.files,
-            tools=list(self._given),
-            system=self._system,
-            max_steps=config.max_steps,
-            max_tokens=config.max_tokens,
-            timeout=config.timeout,
-            policy=self.policy,
-            result_tokens=self._result_tokens,
-            context=config.context,
-            trace=trace,
-            redact=self._redact,
-            profile=self._profile,
-            chat_template=self._chat_template,
-            template_options=config.options,
-            sampling=config.sampling,
-            compact=config.compact,
-            repetition_stop=config.repetition_stop,
-            output_type=self._output_type,
-        )
-        other.on_progress = self.on_progress
+        other = copy(self)
+        other._given = list(self._given)
+        other._start(trace)
+        phase = other.conversation.fork_from(self.conversation)
         if self.messages:
-            other.messages, other.turn = list(self.messages), self.turn
-            other._checkpoints = list(self._checkpoints)
-            start = run_start(other, "")
-            start.parent = self.trace.run
-            other.trace.write(start)
-            other.trace.write(History.of(self).event())
-        if (phase := other.conversation.fork_from(self.conversation)) is not None:
+            write_continuation(other.trace, other.setup, parent=self.trace.run)
+        if phase is not None:
             phase.turn = other.turn
             other.trace.write(phase)
         return other
@@ -385,18 +376,14 @@ class Agent(Generic[Output]):
 
         Neither this agent nor its forks read them again. 0 where there was nothing to do.
         """
-        return (
-            self.conversation.prefill_system()
-            if isinstance(self.conversation, LocalConversation) and not self._running
-            else 0
-        )
+        return 0 if self._running else self.conversation.prefill_system()
 
     def as_tool(self, name: str, description: str, *, effect: Effect = "read") -> Tool[..., Any]:
         """This agent as a tool of another: each call asks a fork of it, which is then forgotten.
 
         A fork shares what this conversation has read (see `fork`), at least the system message
-        and the tools, which the first call reads for all (see `warm`). Calls do not know of each
-        other. The other agent's limits do not hold for it, its own do.
+        and the tools, which the first call reads for all (see `prefill_system`). Calls do not know
+        of each other. The other agent's limits do not hold for it, its own do.
 
         Args:
             name: of the tool.
@@ -422,48 +409,38 @@ class Agent(Generic[Output]):
         """
         if self._running:
             raise AgentError(_BUSY)
-        phase = self.compact_to_fit(None)
+        phase = self._local.compact()
         if phase is None:
             raise AgentError("there is no older result of a tool to take out")
         phase.turn = self.turn
         self.trace.write(phase)
         return dropped_text(phase)
 
-    def compact_to_fit(self, room: int | None) -> PhaseEvent | None:
-        """Compact the conversation for so many tokens (None: as far as it goes); for runs."""
-        asked = [i for i, one in enumerate(self.messages) if one.role == "user"]
-        # Within a run the results so far are old too: the model has answered to them.
-        before = len(self.messages) if self._running or not asked else asked[-1]
-        marks = [(self._local.current(mark), n) for mark, n in self._checkpoints]
-        lengths = [(mark, n, mark.tokens) for mark, n in marks]
-        spans = list(self._local.ledger.spans)
-        phase = self._local.compact(before, room)
-        if phase is not None:
-            self._checkpoints = [
-                (replace(mark, tokens=moved(at, spans, phase.dropped)), n)
-                for mark, n, at in lengths
-            ]
-        return phase
-
     def reset(self) -> None:
         """An empty conversation, as before the first question."""
-        self.tools, self.conversation = self._begin()
-        self.messages, self._checkpoints, self.turn = [], [], 0
+        more = list(self._given)
+        if any(one.effect in ("net", "exec") for one in more):  # results of any length
+            more.append(self.results.tool())
+        tools = ToolSet((*(self._file_tools or ()), *more))
+        system = system_prompt(tools) if self._system is None else self._system
+        if self.output is not None:
+            system = f"{system}\n\n{self.output.prompt}".lstrip()
+        config = replace(self.config, system=system)
+        if isinstance(self.engine, RemoteEngine):
+            from .remote.conversation import RemoteConversation
 
-    def use_trace(self, trace: Trace | None) -> None:
-        """Record into this one; None begins the agent's own when it is next needed."""
-        self._trace = trace
-
-    def checkpoint(self) -> None:
-        """Remember where a question begins, for `undo`; a run does so."""
-        self._checkpoints.append((self.conversation.checkpoint(), len(self.messages)))
+            conversation = RemoteConversation(self.engine, config, tools.schemas())
+        else:
+            conversation = LocalConversation(
+                self.engine, config, tools.schemas(), self._chat_template, profile=self._profile
+            )
+        self.tools, self.config = tools, config
+        self.conversation: Conversation[Any] = conversation
 
     def stop(self) -> None:
         """End the running phase, from any thread; the run ends as cancelled."""
-        self.stopping = True  # also between two phases, where there is no pass to end
+        self._cancellation.cancel()
         self.conversation.stop()
-        if (timed_task := self.timed_task) is not None:
-            timed_task.abandon(LEFT_BY_STOP)
 
     def close(self) -> None:
         """Close the trace file; the conversation is over."""
@@ -479,12 +456,7 @@ class Agent(Generic[Output]):
     @property
     def notes(self) -> list[str]:
         """What had to be done because the model file or a tool's schema lack something."""
-        notes = list(self.conversation.notes)
-        if refused := self.policy.refused(self.tools):
-            notes.append(
-                f"the policy is {self.policy.mode}, so no call of {', '.join(refused)} will run"
-            )
-        return notes
+        return self.setup.notes
 
     # The conversation as a local engine has it.
 
@@ -514,30 +486,10 @@ class Agent(Generic[Output]):
             raise AgentError("the model runs in another server: its tokens are not known here")
         return self.conversation
 
-    def _begin(self) -> tuple[ToolSet, Conversation]:
-        """The tools and an empty conversation in which the model is told of them."""
-        from .remote import RemoteEngine
 
-        more = list(self._given)
-        if any(one.effect in ("net", "exec") for one in more):  # results of any length
-            more.append(self.results.tool())
-        tools = ToolSet((*self._looking, *more))
-        system = self._system
-        if system is None:
-            reads = all(one.effect == "read" for one in tools)
-            system = (SYSTEM_PROMPT if reads else WORKING_PROMPT) if len(tools) else ""
-        if self.output is not None:
-            system = f"{system}\n\n{self.output.prompt}".lstrip()
-        self.config = replace(self.config, system=system)
-        if isinstance(self.engine, RemoteEngine):
-            from .remote.conversation import RemoteConversation
-
-            return tools, RemoteConversation(self.engine, self.config, tools.schemas())
-        conversation = LocalConversation(
-            self.engine, self.config, tools.schemas(), self._chat_template
-        )
-        conversation.session.profile = self._profile
-        return tools, conversation
-
-    def _count(self, text: str) -> int:
-        return self.conversation.count(text)
+def _answer(last: AgentEvent | None) -> RunResult[Any]:
+    """The result of a run that a limit has not ended, by the last event of its stream."""
+    assert isinstance(last, RunFinished), "a stream that did not raise ends in RunFinished"
+    if last.status == "limit":
+        raise LimitReachedError(last.result.message)
+    return last.result

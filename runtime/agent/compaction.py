@@ -5,7 +5,7 @@ It works on tokens: everything else stays exactly as it was read and written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ class Dropped:
 
 def compacted(
     ledger: TokenLedger,
-    note_of: Callable[[Span], Sequence[int]],
+    encode: Callable[[str], list[int]],
     before: int,
     missing: int | None,
 ) -> tuple[TokenLedger, list[Dropped]]:
@@ -48,7 +48,7 @@ def compacted(
 
     Args:
         ledger: stays as it is.
-        note_of: the tokens that stand in a result's place.
+        encode: makes tokens of the note that stands in a result's place.
         before: results of messages from this one on stay.
         missing: tokens to save; None takes out all.
     """
@@ -59,7 +59,7 @@ def compacted(
         ids = ledger.ids[span.start : span.end]
         old = span.origin == "tool_result" and span.message is not None and span.message < before
         if old and span.tokens >= LEAST and (missing is None or saved < missing):
-            note = note_of(span)
+            note = encode(_note(span))
             if len(note) < span.tokens:
                 assert span.message is not None
                 dropped.append(Dropped(span.message, span.label, span.tokens, len(note)))
@@ -70,7 +70,12 @@ def compacted(
     return made, dropped
 
 
-def moved(position: int, spans: Sequence[Span], dropped: Sequence[Mapping[str, Any]]) -> int:
+def _note(span: Span) -> str:
+    name = span.label or "the tool"
+    return f"[dropped to make room: {span.tokens:,} tokens; call {name} again if needed]"
+
+
+def moved(position: int, spans: Sequence[Span], dropped: Sequence[Dropped]) -> int:
     """Where a position of the old ledger is in the new one.
 
     Args:
@@ -78,7 +83,7 @@ def moved(position: int, spans: Sequence[Span], dropped: Sequence[Mapping[str, A
         spans: of the old ledger.
         dropped: what was taken out of it.
     """
-    shorter = {one["message"]: one["tokens"] - one["left"] for one in dropped}
+    shorter = {one.message: one.tokens - one.left for one in dropped}
     gone = {span.message for span in spans if span.end <= position and span.message in shorter}
     return position - sum(shorter[message] for message in gone if message is not None)
 
@@ -90,3 +95,13 @@ def dropped_text(phase: PhaseEvent) -> str:
     count = len(phase.dropped)
     results = "result" if count == 1 else "results"
     return f"took {count} {results} of tools out of the context, {tokens:,} tokens less ({names})"
+
+
+def what_fills(ledger: TokenLedger, context: int, before: int) -> str:
+    """What takes up the context, for a person who has to make it shorter."""
+    parts = ", ".join(f"{name} {tokens:,}" for name, tokens in ledger.lengths())
+    return (
+        f"the context holds {context:,} tokens, {context - before:,} of them free, and this is "
+        f"{len(ledger):,}: {parts}. Read less at once (a line range, a narrower search), or load "
+        "the model with a longer context"
+    )

@@ -13,6 +13,7 @@ from ...errors import AgentError, SettingError
 from ...tools import Tool, formats
 
 if TYPE_CHECKING:
+    from ..inference.engine import Engine
     from ..inference.sampling import Sampling
 
 ToolLike: TypeAlias = "Tool[..., Any] | Callable[..., Any]"
@@ -40,6 +41,8 @@ class AgentConfig:
     def __post_init__(self) -> None:
         for name in ("max_steps", "max_tokens"):
             check_count(name, getattr(self, name))
+        if self.context is not None:
+            check_count("context", self.context)
         if self.timeout is not None and not (is_number(self.timeout) and self.timeout > 0):
             raise SettingError(f"timeout must be above 0 seconds, not {self.timeout!r}")
         if self.sampling is not None and not hasattr(self.sampling, "over"):
@@ -72,8 +75,22 @@ def check_engine(engine: object) -> None:
     raise AgentError(f"engine is {engine!r}, not an Engine or RemoteEngine: see Engine.load")
 
 
-def check_template_options(options: object) -> dict[str, Any]:
+def check_text(name: str, value: object) -> None:
+    """Whether a setting is a text, where it is given.
+
+    Raises:
+        SettingError: it is none; names it.
+    """
+    if value is not None and not isinstance(value, str):
+        raise SettingError(f"{name} must be a text, not {value!r}")
+
+
+def check_template_options(options: object, thinking: bool | None) -> dict[str, Any]:
     """Variables of a chat template, as they stand in the header of a trace.
+
+    Args:
+        options: as given.
+        thinking: whether models that can think are to; None leaves it to them.
 
     Raises:
         SettingError: they are no names with JSON values.
@@ -85,9 +102,10 @@ def check_template_options(options: object) -> dict[str, Any]:
     if not all(isinstance(name, str) and name.isidentifier() for name in given):
         raise refusal
     try:
-        return json.loads(json.dumps(dict(given), allow_nan=False))
+        found = json.loads(json.dumps(dict(given), allow_nan=False))
     except (TypeError, ValueError, RecursionError):
         raise refusal from None
+    return found if thinking is None else {**found, "enable_thinking": thinking}
 
 
 def check_task(task: object) -> None:
@@ -102,6 +120,21 @@ def check_task(task: object) -> None:
         raise AgentError("the question is empty; give a text")
 
 
+def sampling_notes(config: AgentConfig, engine: Engine) -> list[str]:
+    """What the model's file decides of the sampling, and what of it is not used."""
+    from ..inference.sampling import Sampling
+
+    given, found = config.sampling or Sampling(), engine.sampling
+    used = [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in found.given().items()
+        if getattr(given, name) is None
+    ]
+    if not used or given.over(found).filled().plain:
+        return list(engine.sampling_notes)
+    return [f"sampling as the model's file says: {', '.join(used)}", *engine.sampling_notes]
+
+
 def max_result_chars(context: int) -> int:
     """Characters that one result of a file tool may have where `context` tokens fit.
 
@@ -111,9 +144,16 @@ def max_result_chars(context: int) -> int:
     return min(formats.MAX_CHARS, max(1024, context // 2))
 
 
-def max_result_tokens(context: int) -> int:
-    """Tokens that one result of any other tool may have."""
-    return min(4096, max(256, context // 4))
+def max_result_tokens(context: int, given: int | None = None) -> int:
+    """Tokens that one result of any other tool may have.
+
+    Raises:
+        SettingError: what was given is no such number.
+    """
+    if given is None:
+        return min(4096, max(256, context // 4))
+    check_count("result_tokens", given)
+    return given
 
 
 def flatten_tools(

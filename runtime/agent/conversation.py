@@ -6,77 +6,127 @@ server.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..conversation.chat import Message
-from .events import AgentEvent
+from ...errors import AgentError
+from .history import History
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
+    from ..conversation.messages import Message
     from ..conversation.reply import Reply
-    from .loop import Run
+    from .events import AgentEvent
+    from .run_context import RunContext
+
+Position = TypeVar("Position")
 
 
-class Conversation(Protocol):
-    """One conversation, as one model has it."""
+class Conversation(ABC, Generic[Position]):
+    """One conversation, as one model has it.
+
+    Attributes:
+        messages: what was said so far.
+        turn: number of the last question.
+        checkpoints: where the questions begin that `undo` can take back: for the model, and in the
+            messages.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.turn = 0
+        self.checkpoints: list[tuple[Position, int]] = []
 
     @property
+    @abstractmethod
     def notes(self) -> list[str]:
         """What had to be done because the model or a tool's schema lack something."""
-        ...
 
     @property
+    @abstractmethod
     def context(self) -> int:
         """Tokens that the conversation may hold."""
-        ...
 
-    def append(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
-        """Take in the new messages; they are in ``run.agent.messages`` afterwards.
+    @abstractmethod
+    def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+        """Take in the new messages.
 
         Raises:
             ContextOverflowError: they do not fit; nothing has changed.
             PassCancelledError: `stop` was called; nothing has changed.
         """
-        ...
 
-    def generate(self, run: Run) -> Generator[AgentEvent, None, Reply]:
-        """Let the model speak; what it said is in ``run.agent.messages``, also when it was cut.
+    @abstractmethod
+    def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
+        """Let the model speak; what it said is in the messages, also when it was cut.
 
         Raises:
             LimitReachedError: it has no tokens left, or was cut by that limit.
             ContextOverflowError: the context was full before it had finished.
             PassCancelledError: `stop` was called.
         """
-        ...
 
+    @abstractmethod
     def count(self, text: str) -> int:
         """Tokens of a text, at least about."""
-        ...
 
+    @abstractmethod
     def stop(self) -> None:
         """End what is running, from any thread."""
-        ...
 
-    def checkpoint(self) -> Any:
-        """A place in the conversation that `rewind` can go back to."""
-        ...
+    @abstractmethod
+    def position(self) -> Position:
+        """The end of the conversation, as the model has it; `rewind` can go back to it."""
 
-    def rewind(self, mark: Any) -> None:
-        """Forget everything since the mark."""
-        ...
+    @abstractmethod
+    def rewind(self, position: Position) -> None:
+        """Have the model forget everything since."""
 
-    def load_history(self, messages: Sequence[Message]) -> None:
-        """Begin with these messages; they are read with the first new one."""
-        ...
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What the header of a trace says of it: ``context``, ``format`` and the like."""
 
-    def fork_from(self, other: Any) -> PhaseEvent | None:
-        """Take over the conversation of another one of the same kind, which stays as it is.
+    def checkpoint(self) -> None:
+        """Remember that a question begins here."""
+        self.checkpoints.append((self.position(), len(self.messages)))
+
+    def undo(self) -> str:
+        """Forget the last question and everything since; returns the question.
+
+        Raises:
+            AgentError: there is none.
+        """
+        if not self.checkpoints:
+            raise AgentError("there is no question to take back")
+        position, length = self.checkpoints.pop()
+        asked = [one.content for one in self.messages[length:] if one.role == "user"]
+        self.rewind(position)
+        self.messages = self.messages[:length]
+        return asked[0] if asked else ""
+
+    def load_history(self, messages: Sequence[Message], turn: int = 0) -> None:
+        """Begin with these messages; the model reads them with the first new one.
+
+        Args:
+            messages: of another conversation.
+            turn: number of its last question.
+        """
+        self.messages, self.turn = list(messages), turn
+
+    def fork_from(self, other: Conversation[Position]) -> PhaseEvent | None:
+        """Take over another conversation of the same kind, which stays as it is.
 
         Returns what that cost, for the trace.
         """
-        ...
+        if other.messages:
+            self.messages, self.turn = list(other.messages), other.turn
+            self.checkpoints = list(other.checkpoints)
 
-    def settings(self) -> dict[str, Any]:
-        """What the header of a trace says of it: ``context``, ``format`` and the like."""
-        ...
+    def prefill_system(self) -> int:
+        """Read what every question follows, before the first; returns its tokens, if any."""
+        return 0
+
+    def history(self) -> History:
+        """The conversation as it is now, to be taken over by another run."""
+        return History(self.turn, self.messages)

@@ -1,4 +1,4 @@
-"""The conversation that a run takes over: in its trace, and given to an agent again.
+"""The conversation that a run takes over: in its trace, and kept on disk.
 
 A fork, a kept session and a branch go on with what was said before. Their traces have it whole, so
 that one file is enough to go on from any of its questions, also from those before it began.
@@ -7,17 +7,13 @@ that one file is enough to go on from any of its questions, also from those befo
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
 
-from ...errors import TraceError
+from ...arguments import as_list
+from ...errors import AgentError, TraceError
 from ...traces.events import HistoryEvent
 from ..conversation.ledger import Span
 from ..conversation.messages import Message
 from ..conversation.reasoning_spans import Mark
-from .local_conversation import LocalConversation
-
-if TYPE_CHECKING:
-    from .agent import Agent
 
 
 @dataclass(frozen=True)
@@ -32,17 +28,6 @@ class History:
     spans: list[Span] = field(default_factory=list)
     marks: list[tuple[Mark, int]] = field(default_factory=list)
     """Where its questions begin: in the tokens, and in the messages."""
-
-    @classmethod
-    def of(cls, agent: Agent[Any]) -> History:
-        """The conversation of an agent as it is now."""
-        conversation = agent.conversation
-        if not isinstance(conversation, LocalConversation) or not len(conversation.ledger):
-            return cls(agent.turn, agent.messages)
-        marks = [(replace(conversation.current(mark), cuts=0), n) for mark, n in agent._checkpoints]
-        return cls(
-            agent.turn, agent.messages, conversation.ledger.ids, conversation.ledger.spans, marks
-        )
 
     @classmethod
     def read(cls, event: HistoryEvent) -> History:
@@ -74,14 +59,6 @@ class History:
         fields["marks"] = [[mark.tokens, message] for mark, message in self.marks]
         return HistoryEvent(**fields)
 
-    def give(self, agent: Agent[Any]) -> None:
-        """Let an agent on a local engine have said and heard this; nothing is read yet."""
-        conversation = agent.conversation
-        assert isinstance(conversation, LocalConversation)
-        agent.messages, agent.turn = list(self.messages), self.turn
-        agent._checkpoints = list(self.marks)
-        conversation.ledger.ids, conversation.ledger.spans = list(self.ids), list(self.spans)
-
     def steps(self) -> dict[tuple[int, int], tuple[History, list[Message]]]:
         """By turn and step: the conversation before it, and what it was fed."""
         starts = [n for _, n in self.marks if n < len(self.messages)]
@@ -111,3 +88,23 @@ class History:
             at = max(own, default=0)
         spans = [replace(s, end=min(s.end, at)) for s in self.spans if s.start < at]
         return History(turn, self.messages[:messages], self.ids[:at], spans, marks if at else [])
+
+
+def messages_of(turns: object, system: str) -> list[Message]:
+    """Questions and their answers as messages.
+
+    Args:
+        turns: pairs of texts.
+        system: the system message before them, if any.
+
+    Raises:
+        AgentError: they are no pairs of texts.
+    """
+    says = "turns must be pairs of a question and an answer"
+    pairs = [tuple(as_list(one, says, AgentError)) for one in as_list(turns, says, AgentError)]
+    if not all(len(one) == 2 and all(isinstance(text, str) for text in one) for one in pairs):
+        raise AgentError(f"{says}, both texts")
+    messages = [Message("system", system)] if pairs and system else []
+    for question, answer in pairs:
+        messages += [Message("user", question), Message("assistant", answer)]
+    return messages

@@ -15,24 +15,26 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ContextOverflowError, GrammarError, LimitReachedError, TemplateError
+from ...errors import ContextOverflowError, GrammarError, TemplateError
 from ...traces.events import PhaseEvent
 from ..conversation.chat import Chat, Message, Segment
 from ..conversation.grammar import CallGrammar
 from ..conversation.ledger import (
     CHANGED_SESSION,
     DROPPED_THOUGHTS,
-    LOST_STATE,
     PrefixMismatch,
-    Reuse,
     Span,
     TokenLedger,
 )
-from ..conversation.reasoning_spans import NEAR, Mark, Thoughts
+from ..conversation.reasoning_spans import Mark, Thoughts
 from ..conversation.reply import Reply, ReplyReader
 from ..inference.sampling import Sampling
-from .compaction import compacted, dropped_text
+from .compaction import compacted, dropped_text, moved, what_fills
+from .config import sampling_notes
+from .conversation import Conversation
 from .events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
+from .history import History
+from .prefix_reuse import common_prefix, count_reuse, resume_points
 from .prompt import counted
 from .repetition import RepetitionStop
 
@@ -40,14 +42,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..inference.engine import Engine
-    from .agent import AgentConfig
-    from .loop import Run
+    from .config import AgentConfig
+    from .run_context import RunContext
 
 
 ANSWER_ROOM = 256  # tokens that a compaction leaves free for the answer
 
 
-class LocalConversation:
+class LocalConversation(Conversation[Mark]):
     """See `Conversation`.
 
     Attributes:
@@ -66,7 +68,10 @@ class LocalConversation:
         config: AgentConfig,
         tools: Sequence[Mapping[str, Any]],
         chat_template: str | None = None,
+        *,
+        profile: bool = False,
     ) -> None:
+        super().__init__()
         self.engine = engine
         self.config = config
         options = dict(config.options)
@@ -75,7 +80,7 @@ class LocalConversation:
             engine.tokenizer, tools, self.chat.form, config.output, self.chat.thinking
         )
         self.session = engine.session(context=config.context)
-        self.session.shares = True
+        self.session.shares, self.session.profile = True, profile
         self.session.warmup()
         self.ledger = TokenLedger()
         self.sampling = (config.sampling or Sampling()).over(engine.sampling)
@@ -90,7 +95,7 @@ class LocalConversation:
     @property
     def notes(self) -> list[str]:
         """See `Conversation.notes`."""
-        return [*self.chat.notes, *self.grammar.notes, *self._sampling_notes()]
+        return [*self.chat.notes, *self.grammar.notes, *sampling_notes(self.config, self.engine)]
 
     @property
     def context(self) -> int:
@@ -105,13 +110,13 @@ class LocalConversation:
         """See `Conversation.stop`."""
         self.session.stop()
 
-    def checkpoint(self) -> Mark:
-        """See `Conversation.checkpoint`."""
+    def position(self) -> Mark:
+        """See `Conversation.position`."""
         return self._thoughts.mark()
 
-    def rewind(self, mark: Mark) -> None:
+    def rewind(self, position: Mark) -> None:
         """See `Conversation.rewind`."""
-        at = self.current(mark).tokens
+        at = self.current(position).tokens
         self.ledger.truncate(at)
         if len(self.session.tokens) > at:
             self.session.truncate(at)
@@ -120,13 +125,12 @@ class LocalConversation:
         """The same place now, after thinking before it was taken out."""
         return self._thoughts.current(mark)
 
-    def load_history(self, messages: Sequence[Message]) -> None:
-        """Nothing to do: `feed` renders the whole conversation while the ledger is empty."""
-
-    def fork_from(self, other: LocalConversation) -> PhaseEvent | None:
+    def fork_from(self, other: Conversation[Mark]) -> PhaseEvent | None:
         """Share the other's tokens: nothing is recomputed (see `Conversation.fork_from`)."""
+        assert isinstance(other, LocalConversation)
         began = time.perf_counter()
-        if not len(other.ledger):  # what `warm` has read is found when the first question is fed
+        super().fork_from(other)
+        if not len(other.ledger):  # the first question finds what `prefill_system` has read
             self.session = other.session.fork()
             self.session.warmup()
             return None
@@ -154,15 +158,24 @@ class LocalConversation:
             self.session.prefill(ids)
         return len(ids)
 
-    def restore(self, ids: Sequence[int], spans: Sequence[Span], why: str) -> None:
-        """Go on with a conversation that was kept; its session is in place already.
+    def history(self) -> History:
+        """See `Conversation.history`."""
+        if not len(self.ledger):
+            return super().history()
+        marks = [(replace(self.current(mark), cuts=0), n) for mark, n in self.checkpoints]
+        return History(self.turn, self.messages, self.ledger.ids, self.ledger.spans, marks)
+
+    def restore(self, history: History, why: str = "") -> None:
+        """Go on with a conversation as it was, token by token; nothing is read yet.
 
         Args:
-            ids: its tokens.
-            spans: whose they are.
-            why: what made that the session does not hold all of them, for when they are recomputed.
+            history: the conversation.
+            why: what made that the session, which is in place already, does not hold all of its
+                tokens, for when they are recomputed.
         """
-        self.ledger.ids, self.ledger.spans = list(ids), list(spans)
+        self.load_history(history.messages, history.turn)
+        self.checkpoints = list(history.marks)
+        self.ledger.ids, self.ledger.spans = list(history.ids), list(history.spans)
         self._why = why or CHANGED_SESSION
         session = self.session
         if session.n_cached + 1 < len(session.tokens):
@@ -177,56 +190,40 @@ class LocalConversation:
             **self.session.speculative.as_dict(),
         }
 
-    def _sampling_notes(self) -> list[str]:
-        """What the model's file decides of the sampling, and what of it is not used."""
-        given = self.config.sampling or Sampling()
-        used = [
-            f"{name.replace('_', ' ')} {value}"
-            for name, value in self.engine.sampling.given().items()
-            if getattr(given, name) is None
-        ]
-        if not used or self.sampling.filled().plain:
-            return list(self.engine.sampling_notes)
-        return [
-            f"sampling as the model's file says: {', '.join(used)}",
-            *self.engine.sampling_notes,
-        ]
-
-    def compact(self, before: int, room: int | None = None) -> PhaseEvent | None:
+    def compact(self, before: int | None = None, room: int | None = None) -> PhaseEvent | None:
         """Take results of tools out of the context, the oldest first, and read the rest again.
 
         Only what follows the first of them is computed. A note stands in each one's place, so that
         the model knows.
 
         Args:
-            before: results of messages from this one on stay.
+            before: results of messages from this one on stay; None: from the last question on.
             room: tokens that are to be free then; None takes out all.
 
         Returns what it cost and took out; None when there was nothing to take out.
         """
-        made, dropped = compacted(self.ledger, self._note_of, before, self._missing(room))
+        ledger, session = self.ledger, self.session
+        if before is None:
+            asked = [i for i, one in enumerate(self.messages) if one.role == "user"]
+            before = asked[-1] if asked else len(self.messages)
+        missing = None if room is None else max(0, len(ledger) + room - session.context)
+        made, dropped = compacted(ledger, self.engine.tokenizer.encode, before, missing)
         if not dropped:
             return None
-        first = self.ledger.first_difference(made.ids)
+        first = ledger.first_difference(made.ids)
         assert first is not None, "a note is not what it stands for"
-        self.session.truncate(first.position)
-        self.ledger.ids, self.ledger.spans = made.ids, made.spans
-        phase = self.session.prefill(made.ids[first.position :], purpose="compaction")
+        marks = [(self.current(mark), n) for mark, n in self.checkpoints]
+        self.checkpoints = [
+            (replace(mark, tokens=moved(mark.tokens, ledger.spans, dropped)), n)
+            for mark, n in marks
+        ]
+        session.truncate(first.position)
+        ledger.ids, ledger.spans = made.ids, made.spans
+        phase = session.prefill(made.ids[first.position :], purpose="compaction")
         phase.dropped = [one.as_dict() for one in dropped]
         return phase
 
-    def _missing(self, room: int | None) -> int | None:
-        """Tokens that have to go for that much room."""
-        if room is None:
-            return None
-        return max(0, len(self.ledger) + room - self.session.context)
-
-    def _note_of(self, span: Span) -> list[int]:
-        name = span.label or "the tool"
-        text = f"[dropped to make room: {span.tokens:,} tokens; call {name} again if needed]"
-        return self.engine.tokenizer.encode(text)
-
-    def append(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+    def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         """Prefill the new messages, and nothing else (see `Conversation.append`).
 
         Where that was asked for, a context that is full is compacted first, and it is said.
@@ -236,19 +233,23 @@ class LocalConversation:
             return
         except ContextOverflowError as error:
             full = error
-        phase = run.agent.compact_to_fit(self._wanted) if self.config.compact else None
+        # Within a run the results so far are old too: the model has answered to them.
+        compact = self.config.compact
+        phase = self.compact(len(self.messages), self._wanted) if compact else None
         if phase is None:
             raise full
         yield Notice(f"the context was full: {dropped_text(phase)}")
         yield PhaseFinished(self._record(run, phase, "compaction"))
         yield from self._append(run, new, purpose)
 
-    def _append(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
-        agent, session, ledger, chat = run.agent, self.session, self.ledger, self.chat
-        session.on_progress = agent.on_progress
-        session.label = agent.trace.run or session.label  # none where a recorded step is done again
+    def _append(
+        self, run: RunContext, new: Sequence[Message], purpose: str
+    ) -> Iterator[AgentEvent]:
+        session, ledger, chat = self.session, self.ledger, self.chat
+        session.on_progress = run.on_progress
+        session.label = run.trace.run or session.label  # none where a recorded step is done again
         changed = ledger.first_difference(session.tokens)
-        messages = [*agent.messages, *new]
+        messages = [*self.messages, *new]
         noted = len(chat.notes)
         segments = chat.extend(messages) if len(ledger) else chat.open(messages)
         yield from map(Notice, chat.notes[noted:])
@@ -257,8 +258,9 @@ class LocalConversation:
         start = self._thoughts.drop(messages, chat)
         before = len(ledger)
         for segment, ids in shares:
-            label = _label(segment, messages)
-            ledger.append(ids, segment.origin, message=segment.message, label=label)
+            number = segment.message
+            tool = "" if number is None else messages[number].name
+            ledger.append(ids, segment.origin, message=number, label=tool)
         if not len(ledger):
             raise TemplateError(
                 "the conversation is not one token long: the chat template writes nothing that the "
@@ -279,60 +281,40 @@ class LocalConversation:
         miss = self._miss(changed, start)
         keep = before if miss is None else miss.position
         if not before:
-            keep = _in_common(ledger.ids, session.tokens)  # what `warm` has read
+            keep = common_prefix(ledger.ids, session.tokens)  # what `prefill_system` has read
         try:
+            opens_thinking = chat.opens_thinking(segments)
+            opening = self.grammar.opens_thinking if opens_thinking else None
             if len(session.tokens) > keep:
                 session.truncate(keep)
-            reused = session.n_cached
-            borders = self._borders(chat.opens_thinking(segments))
+            cached = session.n_cached
             phase = session.prefill(
-                ledger.ids[keep:], purpose=purpose, check=run.check_stop, borders=borders
+                ledger.ids[keep:],
+                purpose=purpose,
+                check=run.check_stop,
+                borders=resume_points(ledger, opening),
             )
         except BaseException:
             # The messages were not read: as if they had never been sent.
             self.rewind(Mark(before, len(self._thoughts.cuts)))
             raise
-        agent.messages = messages
-        self._opens_thinking = chat.opens_thinking(segments)
-        run.usage.input_tokens += len(ledger)
-        reused += phase.shared_tokens
-        run.usage.cached_tokens += reused
-        reuse = Reuse(reused, len(ledger))
-        if miss is not None and before > keep:
-            miss, self._why = miss.cost(before - keep, phase), CHANGED_SESSION
-            phase.reread_tokens, phase.miss = miss.tokens, miss.record()
-            reuse = replace(reuse, reread=miss.tokens, reread_s=miss.seconds, miss=miss)
-            run.usage.reread_tokens += miss.tokens
-            run.usage.reread_s += miss.seconds
-            if miss.why != DROPPED_THOUGHTS:
-                yield Notice(str(miss))
-        self._count_states(run, phase, before, reused)
+        self.messages = messages
+        self._opens_thinking = opens_thinking
+        reuse = count_reuse(
+            run.usage,
+            phase,
+            ledger,
+            old=before,
+            kept=keep,
+            cached=cached,
+            miss=miss,
+            recurrent=phase.recomputed_tokens > 0 and session.cache.state is not None,
+        )
+        if reuse.miss is not None:
+            self._why = CHANGED_SESSION
+            if reuse.miss.why != DROPPED_THOUGHTS:
+                yield Notice(str(reuse.miss))
         yield PhaseFinished(self._record(run, phase, purpose), reuse)
-
-    def _count_states(self, run: Run, phase: PhaseEvent, before: int, reused: int) -> None:
-        """Count tokens that were recomputed since the state behind them was not kept."""
-        again = min(phase.recomputed_tokens, before - reused)
-        if again <= 0 or self.session.cache.state is None:
-            return
-        seconds = phase.wall_s * again / max(1, phase.tokens)
-        if phase.miss is None:
-            span = self.ledger.span_at(reused)
-            lost = PrefixMismatch(reused, None, None, span, LOST_STATE, again, seconds)
-            phase.miss = lost.record()
-        phase.reread_tokens += again
-        run.usage.reread_tokens += again
-        run.usage.reread_s += seconds
-
-    def _borders(self, opens_thinking: bool) -> list[int]:
-        """Where the conversation may be gone on from: behind what all of an agent's begin with, and
-        before what the model will think."""
-        ids, opening = self.ledger.ids, self.grammar.opens_thinking
-        near = ids[: -NEAR - 1 : -1]  # from the last one on
-        end = len(ids)
-        if opens_thinking and opening in near:
-            end -= 1 + near.index(opening)
-        question = next((span.start for span in self.ledger.spans if span.origin == "user"), end)
-        return [question, end]
 
     def _miss(self, changed: PrefixMismatch | None, start: int | None) -> PrefixMismatch | None:
         """Why the session is not what the conversation now begins with, if it is not.
@@ -346,10 +328,8 @@ class LocalConversation:
         if start is None:
             return None
         was = self._thoughts.cuts[-1].spans[0]
-        ids, tokens = self.ledger.ids, self.session.tokens
-        expected = ids[start] if start < len(ids) else None
-        found = tokens[start] if start < len(tokens) else None
-        return PrefixMismatch(start, expected, found, was, DROPPED_THOUGHTS)
+        found = self.ledger.mismatch_at(start, self.session.tokens)
+        return replace(found, span=was, why=DROPPED_THOUGHTS)
 
     def _meet_end(self, shares: Sequence[tuple[Segment, list[int]]]) -> tuple[Span, int] | None:
         """Take the end of turn that the model has written itself off the front.
@@ -375,7 +355,7 @@ class LocalConversation:
         ledger.truncate(len(ledger) - 1)
         return span, last
 
-    def generate(self, run: Run) -> Generator[AgentEvent, None, Reply]:
+    def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
         """Decode one turn of the model (see `Conversation.generate`)."""
         session, ledger = self.session, self.ledger
         tokenizer = self.engine.tokenizer
@@ -432,7 +412,7 @@ class LocalConversation:
                 "ended"
             )
         elif not reader.stopped:
-            self._check_whole(ledger.ids[before:], reply, left, room)
+            self._check_whole(run, ledger.ids[before:], reply, left, room)
         return reply
 
     def _given(self) -> list[str]:
@@ -441,12 +421,12 @@ class LocalConversation:
         given = [s for s in self.ledger.spans if s.origin not in ("model", "template")]
         return [self.engine.tokenizer.decode(ids[s.start : s.end]) for s in given]
 
-    def _keep(self, run: Run, before: int, reply: Reply, thought: Sequence[int]) -> None:
+    def _keep(self, run: RunContext, before: int, reply: Reply, thought: Sequence[int]) -> None:
         """Take what was generated into ledger and messages, also when it was cut short."""
         tokenizer, ids = self.engine.tokenizer, self.session.tokens[before:]
         said = ids[:-1] if ids and ids[-1] in tokenizer.stop_ids else ids
         headed = self.chat.form.headers is not None  # headers say nothing without their tags
-        number = len(run.agent.messages)
+        number = len(self.messages)
         self.ledger.append(ids, "model", message=number)
         opening = self.grammar.opens_thinking if self._opens_thinking else None
         self._thoughts.label(before, thought, number, self._opens_thinking, opening)
@@ -464,9 +444,12 @@ class LocalConversation:
         aloud = tokenizer.decode([token for n, token in enumerate(said) if n not in silent])
         if headed:
             aloud = "\n".join(filter(None, (reply.answer, self.chat.form.render(reply.calls))))
-        run.commit_reply(message, reply, len(ids), aloud)
+        self.messages = [*self.messages, message]
+        run.log_reply(reply, aloud, len(ids))
 
-    def _measure(self, run: Run, phase: PhaseEvent, reply: Reply, ttft: float | None) -> None:
+    def _measure(
+        self, run: RunContext, phase: PhaseEvent, reply: Reply, ttft: float | None
+    ) -> None:
         """Put a decode into the sums and the trace."""
         if run.usage.ttft_s is None:
             run.usage.ttft_s = phase.ttft_s = ttft
@@ -476,7 +459,7 @@ class LocalConversation:
         called = reply.calls or reply.cut_call is not None
         self._record(run, phase, "tool_call" if called else "answer")
 
-    def _record(self, run: Run, phase: PhaseEvent, purpose: str) -> PhaseEvent:
+    def _record(self, run: RunContext, phase: PhaseEvent, purpose: str) -> PhaseEvent:
         """Put a phase of the session, its last one, into the trace."""
         return run.log_phase(phase, purpose, self.session.pass_events())
 
@@ -486,10 +469,12 @@ class LocalConversation:
             self._wanted = len(ledger) - before + ANSWER_ROOM
             raise ContextOverflowError(
                 f"{len(ledger) - before:,} new tokens do not fit: "
-                + _how_long(ledger, session.context, before)
+                + what_fills(ledger, session.context, before)
             )
 
-    def _check_whole(self, ids: Sequence[int], reply: Reply, left: int, room: int) -> None:
+    def _check_whole(
+        self, run: RunContext, ids: Sequence[int], reply: Reply, left: int, room: int
+    ) -> None:
         """A turn that was cut is no answer, and a call that was cut never runs."""
         if reply.broken:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
@@ -498,37 +483,12 @@ class LocalConversation:
         if room <= left:
             raise ContextOverflowError(
                 "the context is full before the model had finished: "
-                + _how_long(self.ledger, self.session.context, len(self.ledger))
+                + what_fills(self.ledger, self.session.context, len(self.ledger))
             )
-        most = self.config.max_tokens
-        what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
-        raise LimitReachedError(
-            f"{what} was cut after {counted(most, 'generated token')}; allow more (max_tokens)"
-        )
+        raise run.cut_error(reply)
 
 
 def _delta(piece: tuple[str, str]) -> AgentEvent:
     """A piece of what the model says as an event."""
     mode, text = piece
     return TextDelta(text) if mode == "answer" else ThinkingDelta(text)
-
-
-def _in_common(ids: Sequence[int], tokens: Sequence[int]) -> int:
-    """With how many of the tokens these ids begin, the last id aside: it is always to be read."""
-    pairs = zip(ids[:-1], tokens, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids) - 1, len(tokens)))
-
-
-def _label(segment: Segment, messages: Sequence[Message]) -> str:
-    """The tool that a result came from."""
-    return "" if segment.message is None else messages[segment.message].name
-
-
-def _how_long(ledger: TokenLedger, context: int, before: int) -> str:
-    """What takes up the context, for a person who has to make it shorter."""
-    parts = ", ".join(f"{name} {tokens:,}" for name, tokens in ledger.lengths())
-    return (
-        f"the context holds {context:,} tokens, {context - before:,} of them free, and this is "
-        f"{len(ledger):,}: {parts}. Read less at once (a line range, a narrower search), or load "
-        "the model with a longer context"
-    )

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...tools import ToolSet
+
 SYSTEM_PROMPT = (
     "You answer questions about the files in one folder. "
     "Look with the tools, then answer briefly from what they return."
@@ -12,6 +17,14 @@ WORKING_PROMPT = (
     "Look with the tools, do what is asked with them, then say briefly what you did."
 )
 """For an agent whose tools do more than look."""
+
+
+def system_prompt(tools: ToolSet) -> str:
+    """What the model is told at first, by what the tools can do; nothing where there are none."""
+    if not len(tools):
+        return ""
+    return SYSTEM_PROMPT if all(one.effect == "read" for one in tools) else WORKING_PROMPT
+
 
 DENIED = "not allowed: {reason}. Do not try it again; say what you would have done."
 """What the model is told about a call that the policy denies."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,16 @@ from ...traces.reader import Trace
 from ...traces.writer import new_run_id
 from ..files import make_folder
 from ..hub.progress import size_text
+from .local_conversation import LocalConversation
 
 if TYPE_CHECKING:
+    from ...tools import Policy, ToolSet, Workspace
     from ..inference.engine import Engine
-    from .agent import Agent
+    from .config import AgentConfig
+    from .conversation import Conversation
     from .remote import RemoteEngine
+    from .structured_output import OutputType
+    from .tool_output import ToolOutputStore
 
 _PACKAGES = ("triplepoint", "llvmlite", "numpy", "tokenizers", "llguidance", "jinja2")
 
@@ -62,20 +68,53 @@ def _make_room(folder: Path) -> None:
         )
 
 
-def prepare(agent: Agent[Any]) -> None:
+@dataclass(frozen=True)
+class RunSetup:
+    """What a run is made of, and what its header tells.
+
+    Attributes:
+        engine, conversation: what answers.
+        config: the settings.
+        tools, policy: what the model may call, and which calls run.
+        results: what the tools return, as far as the model is given it.
+        output: the type of the answers; None for text.
+        files: the folder that the file tools look at; None without one.
+    """
+
+    engine: Engine | RemoteEngine
+    conversation: Conversation[Any]
+    config: AgentConfig
+    tools: ToolSet
+    policy: Policy
+    results: ToolOutputStore
+    output: OutputType[Any] | None = None
+    files: Workspace | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What had to be done because the model file or a tool's schema lack something."""
+        notes = list(self.conversation.notes)
+        if refused := self.policy.refused(self.tools):
+            notes.append(
+                f"the policy is {self.policy.mode}, so no call of {', '.join(refused)} will run"
+            )
+        return notes
+
+
+def prepare(setup: RunSetup) -> None:
     """Find out now what a header says and what takes its time: nobody waits for an answer yet."""
-    _ = agent.engine.model.sha256
-    _regime_map(agent)
+    _ = setup.engine.model.sha256
+    _regime_map(setup)
     _versions()
 
 
-def run_start(agent: Agent[Any], task: str) -> RunStart:
+def run_start(setup: RunSetup, task: str) -> RunStart:
     """The header of the conversation that begins with ``task``."""
-    engine, config = agent.engine, agent.config
+    engine, config = setup.engine, setup.config
     model = engine.model
     return RunStart(
         task=task,
-        workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
+        workspace="" if setup.files is None else str(setup.files.root.resolve()),
         model=ModelRecord(
             name=model.name,
             sha256=model.sha256,
@@ -94,28 +133,49 @@ def run_start(agent: Agent[Any], task: str) -> RunStart:
             "timeout": config.timeout,
             "compact": config.compact,
             "repetition_stop": config.repetition_stop,
-            "result_tokens": agent.results.budget,
+            "result_tokens": setup.results.budget,
             "system": config.system,
             "options": dict(config.options),
-            **agent.conversation.settings(),
+            **setup.conversation.settings(),
             "output": config.output,
-            "policy": agent.policy.describe(),
-            "notes": agent.notes,
+            "policy": setup.policy.describe(),
+            "notes": setup.notes,
         },
         versions=versions(),
         tuning=_tuning(engine),
-        tools=agent.tools.schemas(),
-        regime_map=_regime_map(agent),
+        tools=setup.tools.schemas(),
+        regime_map=_regime_map(setup),
     )
 
 
-def _regime_map(agent: Agent) -> dict[str, Any]:
+def write_continuation(
+    trace: Trace, setup: RunSetup, task: str = "", *, parent: str, step: str | None = None
+) -> None:
+    """Begin the trace of a conversation that goes on with another one, which it has whole.
+
+    Args:
+        trace: an empty one.
+        setup: the conversation is in it.
+        task: the first question from now on, where it is known.
+        parent: run of the other one.
+        step: where in it this one goes on, as in "2.1", if not at its end.
+    """
+    start = run_start(setup, task)
+    start.parent, start.parent_step = parent, step
+    trace.write(start)
+    if setup.conversation.messages:
+        trace.write(setup.conversation.history().event())
+
+
+def _regime_map(setup: RunSetup) -> dict[str, Any]:
     """Empty for an engine that has no cost model, such as one on another machine."""
-    if getattr(agent.engine, "cost", None) is None:
+    conversation = setup.conversation
+    modelled = getattr(setup.engine, "cost", None) is not None
+    if not modelled or not isinstance(conversation, LocalConversation):
         return {}
     from ..inference.regime_map import regime_map
 
-    return regime_map(agent.session)
+    return regime_map(conversation.session)
 
 
 def _tuning(engine: Engine | RemoteEngine) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from ..conversation.reasoning_spans import Mark
 from ..inference import kv_snapshot
 from .history import History
 from .local_conversation import LocalConversation
-from .run_metadata import run_start
+from .run_metadata import write_continuation
 
 if TYPE_CHECKING:
     from .agent import Agent
@@ -111,15 +111,10 @@ class SavedSession:
         if isinstance(conversation, LocalConversation) and same and state.ids:
             if not all(0 <= token < conversation.engine.tokenizer.n_vocab for token in state.ids):
                 raise self._refusal("has tokens that the model has not")
-            agent.messages, agent.turn = list(state.messages), state.turn
             return self._go_on(agent, conversation, state)
-        agent.messages = _with_system(state.messages, agent.config.system)
-        agent.turn = state.turn
-        _begin(agent, state)
+        conversation.load_history(_with_system(state.messages, agent.config.system), state.turn)
+        write_continuation(agent.trace, agent.setup, parent=state.run)
         if not isinstance(conversation, LocalConversation):
-            conversation.load_history(
-                [one for one in agent.messages if one.role != "tool" and not one.calls]
-            )
             return [f"session {self.name}: the server is sent questions and answers, not calls"]
         what = "another model" if state.model != agent.engine.model.sha256 else "other tools"
         return [f"session {self.name} was kept with {what}: it is read once more"]
@@ -137,9 +132,10 @@ class SavedSession:
             why = conversation.session.restore_error
         except EngineError as error:
             why = str(error)
-        conversation.restore(state.ids, state.spans, why)
-        agent._checkpoints = list(state.marks)
-        _begin(agent, state)
+        conversation.restore(
+            History(state.turn, state.messages, state.ids, state.spans, state.marks), why
+        )
+        write_continuation(agent.trace, agent.setup, parent=state.run)
         seconds = time.perf_counter() - began
         reused = conversation.session.n_cached
         if reused:
@@ -172,7 +168,7 @@ class SavedSession:
             workspace="" if agent.workspace is None else str(agent.workspace.resolve()),
             model_name=agent.engine.model.name,
             model_path=str(agent.engine.model.path),
-            **vars(History.of(agent)),
+            **vars(conversation.history()),
         )
         try:
             kv_snapshot.make_folder(self.folder)
@@ -337,14 +333,6 @@ def _take(lock: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _begin(agent: Agent[Any], state: State) -> None:
-    """The trace of what follows: whose conversation it is, and what was said in it."""
-    start = run_start(agent, "")
-    start.parent = state.run
-    agent.trace.write(start)
-    agent.trace.write(History.of(agent).event())
 
 
 def _told(agent: Agent[Any]) -> str:

@@ -204,6 +204,10 @@ class TokenLedger:
         both = enumerate(zip(self.ids, tokens, strict=False))
         shorter = min(len(self.ids), len(tokens))
         position = next((i for i, (ours, theirs) in both if ours != theirs), shorter)
+        return self.mismatch_at(position, tokens)
+
+    def mismatch_at(self, position: int, tokens: Sequence[int]) -> PrefixMismatch:
+        """What the ledger and a session's tokens have at a position."""
         return PrefixMismatch(
             position,
             self.ids[position] if position < len(self.ids) else None,

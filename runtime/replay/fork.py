@@ -20,8 +20,8 @@ from ...traces.reader import Trace
 from ..agent.events import AgentEvent, Notice
 from ..agent.history import History
 from ..agent.local_conversation import LocalConversation
-from ..agent.loop import Run
-from ..agent.run_metadata import run_start
+from ..agent.run_context import RunContext
+from ..agent.run_metadata import write_continuation
 from ..conversation.messages import Message
 from ..conversation.toolcalls import ToolCall
 from .dry_run import DryRunSession
@@ -61,18 +61,15 @@ def branch(
     if agent.turn or agent.messages:
         raise ReplayError("the agent has a conversation already; give a new one")
     phase, note = _take_over(past, agent, header, turn, step)
-    start = run_start(agent, past.question(turn) if prompt is None else prompt)
-    start.parent, start.parent_step = header.run, f"{turn}.{step}"
-    agent.trace.write(start)
-    if agent.messages:
-        agent.trace.write(History.of(agent).event())
+    task = past.question(turn) if prompt is None else prompt
+    write_continuation(agent.trace, agent.setup, task, parent=header.run, step=f"{turn}.{step}")
     if phase is not None:
         agent.trace.write(phase)
     if note:
         yield Notice(note)
     yield from map(Notice, _attach_again(past, agent, turn))
     if step == 1:
-        yield from agent.stream(start.task)
+        yield from agent.stream(task)
         return
     new = past.fed(turn, step)
     if prompt is not None:
@@ -234,9 +231,7 @@ def _take_over(
         if not other:
             return phase, ""
     agent.reset()
-    agent.messages = _rendered(past, agent, turn, step)
-    agent.conversation.load_history(agent.messages)
-    agent.turn = turn - 1
+    agent.conversation.load_history(_rendered(past, agent, turn, step), turn - 1)
     if not agent.messages:
         return None, ""
     return None, f"{other}, so the {len(agent.messages)} earlier messages are rendered again"
@@ -268,29 +263,28 @@ def _played(
     assert isinstance(conversation, LocalConversation)
     session = conversation.session
     paper = conversation.session = DryRunSession(session.context)  # pyright: ignore[reportAttributeAccessIssue]
-    agent.use_trace(Trace())  # what happened is in the parent's
+    trace = Trace()  # thrown away: what happened is in the parent's
     start, own = past.start(turn, step), past.before(turn, step)
     try:
-        start.give(agent)
+        conversation.restore(start)
         paper.prefill(start.ids)
-        run: Run | None = None
+        run: RunContext | None = None
         for number, other in own:
             if run is None or run.turn != number:
-                agent.turn = number - 1
-                if agent.messages and agent.messages[-1].role != "assistant":
-                    agent.messages = [*agent.messages, Message("assistant")]
-                # From a later step on, the question was asked and marked before.
-                new = past.fed(number, other) if other > 1 else ()
-                run = Run(agent, past.question(number), new, other)
-            _play_step(run, past, paper, number, other)
+                messages = conversation.messages
+                if messages and messages[-1].role != "assistant":
+                    conversation.messages = [*messages, Message("assistant")]
+                if other == 1:  # else the question was asked and marked before
+                    conversation.checkpoint()
+                run = RunContext(agent.config, trace, number, files=agent.files)
+            _play_step(conversation, run, past, paper, other)
     except TriplepointError as error:
         return None, f"the recorded tokens cannot be taken over ({error})"
     finally:
         conversation.session = session
-        agent.use_trace(None)
     if own and paper.tokens != past.tokens(turn, step):
         return None, "the recorded tokens are not what these messages make now"
-    agent.turn = turn - 1
+    conversation.turn = turn - 1
     if not paper.tokens:
         return None, ""
     phase = session.prefill(paper.tokens, purpose="fork")
@@ -298,9 +292,15 @@ def _played(
     return phase, ""
 
 
-def _play_step(run: Run, past: RecordedHistory, paper: DryRunSession, turn: int, step: int) -> None:
+def _play_step(
+    conversation: LocalConversation,
+    run: RunContext,
+    past: RecordedHistory,
+    paper: DryRunSession,
+    step: int,
+) -> None:
     """Feed what was fed, and have the model say what it said."""
-    conversation = run.agent.conversation
+    turn = run.turn
     run.usage.steps, run.usage.output_tokens = step, 0
     for _ in conversation.append(run, past.fed(turn, step), "prompt"):
         pass

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from ...tools import FindTools
 from ...traces.events import RunStart, ToolEvent
 from ..agent.agent import Agent
-from ..agent.loop import Run
+from ..agent.run_context import CancellationToken
+from ..agent.tool_executor import ToolExecutor
 from ..conversation.toolcalls import ToolCall
 
 if TYPE_CHECKING:
@@ -33,14 +34,16 @@ class LiveTools:
             context=header.config.get("context"),
             trace=False,
         )
-        self._run: tuple[int, Run] | None = None
+        self._executor: tuple[int, ToolExecutor] | None = None
 
     def __call__(self, event: ToolEvent) -> str | None:
         """What the model would be told now; None for a call that is not run again."""
-        known = {tool.name for tool in self._agent.tools}
+        agent = self._agent
+        known = {tool.name for tool in agent.tools}
         if event.decision != "allowed" or event.effect != "read" or event.name not in known:
             return None
-        if self._run is None or self._run[0] != event.turn:  # repeated calls count by question
-            self._run = event.turn, Run(self._agent, "")
+        if self._executor is None or self._executor[0] != event.turn:  # repeats count by question
+            executor = ToolExecutor(agent.tools, agent.policy, agent.results, CancellationToken())
+            self._executor = event.turn, executor
         call = ToolCall(event.name, event.arguments, id=event.call_id)
-        return self._run[1].call(call).result
+        return self._executor[1].run(call).result

@@ -127,7 +127,7 @@ def _made_up(
             phase.turn, phase.step = 1, step
             trace.write(phase)
 
-        trace.write(run_start(agent, "made-up tokens"))
+        trace.write(run_start(agent.setup, "made-up tokens"))
         text = f"({prompt} made-up tokens; nothing in this run means anything but sizes and times)"
         trace.write(MessageEvent(role="user", content=text, turn=1, step=1))
         feed(prompt, "prompt", 1)

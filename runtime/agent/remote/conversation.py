@@ -11,12 +11,13 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ....errors import ContextOverflowError, EngineError, LimitReachedError
+from ....errors import ContextOverflowError, EngineError
 from ....traces.events import PhaseEvent
 from ...conversation.chat import Message
 from ...conversation.ledger import Reuse
 from ...conversation.reply import Reply
 from ...inference.sampling import GREEDY
+from ..conversation import Conversation
 from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
 from ..prompt import counted
 from ..repetition import RepetitionStop, Words
@@ -24,8 +25,8 @@ from .reply import StreamedReply
 from .sse_client import BusyError, Exchange
 
 if TYPE_CHECKING:
-    from ..agent import AgentConfig
-    from ..loop import Run
+    from ..config import AgentConfig
+    from ..run_context import RunContext
     from .engine import RemoteEngine
 
 _NOT_RUN = "error: this call was not run"
@@ -44,7 +45,7 @@ class _Times:
     first_clock: float = 0.0
 
 
-class RemoteConversation:
+class RemoteConversation(Conversation[int]):
     """See `Conversation`.
 
     Attributes:
@@ -54,6 +55,7 @@ class RemoteConversation:
     def __init__(
         self, engine: RemoteEngine, config: AgentConfig, tools: Sequence[Mapping[str, Any]]
     ) -> None:
+        super().__init__()
         self.engine = engine
         self.config = config
         self.wire: list[dict[str, Any]] = []
@@ -78,20 +80,27 @@ class RemoteConversation:
     def stop(self) -> None:
         """Nothing to do: `ask` looks at the run all the time, and closes the connection."""
 
-    def checkpoint(self) -> int:
-        """See `Conversation.checkpoint`."""
+    def position(self) -> int:
+        """See `Conversation.position`."""
         return len(self.wire)
 
-    def rewind(self, mark: int) -> None:
+    def rewind(self, position: int) -> None:
         """See `Conversation.rewind`."""
-        del self.wire[mark:]
+        del self.wire[position:]
 
-    def load_history(self, messages: Sequence[Message]) -> None:
-        """Begin with these messages (see `Conversation.load_history`)."""
-        self.wire = [{"role": one.role, "content": one.content} for one in messages]
+    def load_history(self, messages: Sequence[Message], turn: int = 0) -> None:
+        """Begin with these messages; the server is sent questions and answers of them, not calls.
 
-    def fork_from(self, other: RemoteConversation) -> None:
+        See `Conversation.load_history`.
+        """
+        super().load_history(messages, turn)
+        said = [one for one in messages if one.role != "tool" and not one.calls]
+        self.wire = [{"role": one.role, "content": one.content} for one in said]
+
+    def fork_from(self, other: Conversation[int]) -> None:
         """Take over what was sent so far (see `Conversation.fork_from`)."""
+        assert isinstance(other, RemoteConversation)
+        super().fork_from(other)
         self.wire = [dict(message) for message in other.wire]
 
     def settings(self) -> dict[str, Any]:
@@ -103,7 +112,7 @@ class RemoteConversation:
             "server": self.engine.base_url,
         }
 
-    def append(self, run: Run, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
+    def append(self, run: RunContext, new: Sequence[Message], purpose: str) -> Iterator[AgentEvent]:
         """Queue the messages; `generate` sends them (see `Conversation.append`)."""
         self._settle(new)
         if self.wire and self.wire[-1]["role"] == "user":  # it was stopped before it spoke
@@ -112,11 +121,11 @@ class RemoteConversation:
             run.log_message(message.role, message.content)
             if message.role != "tool":
                 self.wire.append({"role": message.role, "content": message.content})
-        run.agent.messages = [*run.agent.messages, *new]
+        self.messages = [*self.messages, *new]
         self._purpose = purpose
         yield from ()
 
-    def generate(self, run: Run) -> Generator[AgentEvent, None, Reply]:
+    def generate(self, run: RunContext) -> Generator[AgentEvent, None, Reply]:
         """Send the conversation and read what streams back (see `Conversation.generate`)."""
         left = run.tokens_left()
         for attempt in range(1, self.engine.tries + 1):
@@ -132,10 +141,10 @@ class RemoteConversation:
                 _wait(run, wait)
         raise AssertionError("the last attempt returns or raises")
 
-    def _ask_once(self, run: Run, left: int) -> Generator[AgentEvent, None, Reply]:
+    def _ask_once(self, run: RunContext, left: int) -> Generator[AgentEvent, None, Reply]:
         said = StreamedReply()
         times = _Times(time.perf_counter())
-        exchange = Exchange(self.engine, self._body(left))
+        exchange = Exchange(self.engine.server, self._body(left))
         words = Words()
         stop = RepetitionStop(words.decode, self._given)
         try:
@@ -169,7 +178,7 @@ class RemoteConversation:
                 "this was ended"
             )
         else:
-            self._check_whole(said, reply)
+            self._check_whole(run, said, reply)
         return reply
 
     def _given(self) -> list[str]:
@@ -217,7 +226,7 @@ class RemoteConversation:
         return reply
 
     def _keep(
-        self, run: Run, said: StreamedReply, reply: Reply, times: _Times
+        self, run: RunContext, said: StreamedReply, reply: Reply, times: _Times
     ) -> list[PhaseFinished]:
         """Take what was said into the conversation, also when it was cut, and record the phases."""
         if times.first is None:
@@ -248,7 +257,8 @@ class RemoteConversation:
             [said.answer, *(f"\n{call.name} {call.text}" for call in said.tool_calls())]
         )
         made = Message("assistant", shown, calls=tuple(reply.calls), text=reply.answer)
-        run.commit_reply(made, reply, decode.tokens)
+        self.messages = [*self.messages, made]
+        run.log_reply(reply, shown, decode.tokens)
         run.log_phase(prefill, self._purpose)
         run.log_phase(decode, "tool_call" if said.calls else "answer")
         reuse = Reuse(prefill.cached_tokens, prefill.kv_after)
@@ -301,23 +311,20 @@ class RemoteConversation:
         )
         return prefill, decode
 
-    def _check_whole(self, said: StreamedReply, reply: Reply) -> None:
+    def _check_whole(self, run: RunContext, said: StreamedReply, reply: Reply) -> None:
         """A turn that was cut is no answer, and a call that was cut never runs."""
         if not said.finish:
             what = "it ended in the middle" if said.pieces else "nothing came"
             raise EngineError(f"the stream of {self.engine.base_url} broke off: {what}")
         if said.finish != "length":
             return
-        what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
         total = _number(said.usage, "prompt_tokens") + _number(said.usage, "completion_tokens")
         if total >= self.context:
+            what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
             raise ContextOverflowError(
                 f"{what} was cut: the context holds {self.context:,} tokens. Ask for less at once"
             )
-        most = self.config.max_tokens
-        raise LimitReachedError(
-            f"{what} was cut after {counted(most, 'generated token')}; allow more (max_tokens)"
-        )
+        raise run.cut_error(reply)
 
     def _settle(self, new: Sequence[Message]) -> None:
         """Every call gets a result, in order, or the server would refuse what follows."""
@@ -334,7 +341,7 @@ def _number(values: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _wait(run: Run, seconds: float) -> None:
+def _wait(run: RunContext, seconds: float) -> None:
     until = time.perf_counter() + seconds
     while (left := until - time.perf_counter()) > 0:
         run.check_stop()

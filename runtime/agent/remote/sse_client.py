@@ -20,7 +20,7 @@ from ....errors import ContextOverflowError, EngineError
 if TYPE_CHECKING:
     import httpx
 
-    from .engine import RemoteEngine
+    from .server import Server
 
 T = TypeVar("T")
 
@@ -49,8 +49,8 @@ class BusyError(EngineError):
 class Exchange:
     """A streamed request; iterate `chunks`, and `close` it."""
 
-    def __init__(self, engine: RemoteEngine, body: Mapping[str, Any]) -> None:
-        self._engine = engine
+    def __init__(self, server: Server, body: Mapping[str, Any]) -> None:
+        self._server = server
         self._queue: queue.Queue[tuple[float, dict[str, Any] | BaseException | None]] = (
             queue.Queue()
         )
@@ -85,30 +85,28 @@ class Exchange:
 
     async def _read(self, body: Mapping[str, Any]) -> None:
         async with (
-            _told(self._engine),
-            self._engine.client() as client,
-            client.stream(
-                "POST", f"{self._engine.base_url}/chat/completions", json=body
-            ) as response,
+            _told(self._server),
+            self._server.client() as client,
+            client.stream("POST", f"{self._server.url}/chat/completions", json=body) as response,
         ):
             if response.status_code >= 400:
-                raise _refusal(self._engine, response, await _whole(response))
+                raise _refusal(self._server, response, await _whole(response))
             came = False
             try:
                 async for data in _events(response):
-                    chunk = _parsed(self._engine, data)
+                    chunk = _parsed(self._server, data)
                     came = True
                     self._queue.put((time.perf_counter(), chunk))
             except BaseException as error:
                 if came and isinstance(error, Exception) and not isinstance(error, EngineError):
-                    raise _broken(self._engine, str(error) or type(error).__name__) from error
+                    raise _broken(self._server, str(error) or type(error).__name__) from error
                 raise
 
     def _ended(self, error: BaseException | None) -> None:
         self._queue.put((time.perf_counter(), error))
 
 
-def fetch_json(engine: RemoteEngine, path: str, *, timeout: float) -> Any:
+def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
     """What ``GET {base_url}{path}`` answers.
 
     Raises:
@@ -117,17 +115,17 @@ def fetch_json(engine: RemoteEngine, path: str, *, timeout: float) -> Any:
 
     async def get() -> Any:
         async with (
-            _told(engine),
-            engine.client(timeout=timeout) as client,
-            client.stream("GET", f"{engine.base_url}{path}") as response,
+            _told(server),
+            server.client(timeout=timeout) as client,
+            client.stream("GET", f"{server.url}{path}") as response,
         ):
             body = await _whole(response)
             if response.status_code >= 400:
-                raise _refusal(engine, response, body)
+                raise _refusal(server, response, body)
             try:
                 return json.loads(body)
             except ValueError:
-                raise EngineError(f"{engine.base_url}{path} does not answer in JSON") from None
+                raise EngineError(f"{server.url}{path} does not answer in JSON") from None
 
     answers: queue.Queue[Any] = queue.Queue()
 
@@ -180,17 +178,17 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _told(engine: RemoteEngine) -> AsyncIterator[None]:
+async def _told(server: Server) -> AsyncIterator[None]:
     """Failures of the network in our words."""
     import httpx
 
-    url = engine.base_url
+    url = server.url
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         raise BusyError(f"cannot reach {url}: {error or 'no answer'}") from None
     except httpx.TimeoutException:
-        raise EngineError(f"nothing came from {url} for {engine.silence:g} seconds") from None
+        raise EngineError(f"nothing came from {url} for {server.silence:g} seconds") from None
     except httpx.RemoteProtocolError as error:
         raise BusyError(f"{url} broke off before it answered: {error}") from None
     except httpx.HTTPError as error:
@@ -215,7 +213,7 @@ async def _events(response: httpx.Response) -> AsyncIterator[str]:
         yield bytes(held[5:]).decode("utf-8", "replace").strip()
 
 
-def _parsed(engine: RemoteEngine, data: str) -> dict[str, Any]:
+def _parsed(server: Server, data: str) -> dict[str, Any]:
     """A chunk; ``{"done": true}`` for the end.
 
     Raises:
@@ -226,16 +224,16 @@ def _parsed(engine: RemoteEngine, data: str) -> dict[str, Any]:
     try:
         chunk = json.loads(data)
     except (ValueError, RecursionError):
-        raise _broken(engine, f"an event that is not JSON: {data[:80]!r}") from None
+        raise _broken(server, f"an event that is not JSON: {data[:80]!r}") from None
     if not isinstance(chunk, dict):
-        raise _broken(engine, f"an event that is not an object: {data[:80]!r}")
+        raise _broken(server, f"an event that is not an object: {data[:80]!r}")
     if error := chunk.get("error"):
-        raise EngineError(f"{engine.base_url} failed: {_message(error)}")
+        raise EngineError(f"{server.url} failed: {_message(error)}")
     return chunk
 
 
-def _broken(engine: RemoteEngine, what: str) -> EngineError:
-    return EngineError(f"the stream of {engine.base_url} broke off: {what}")
+def _broken(server: Server, what: str) -> EngineError:
+    return EngineError(f"the stream of {server.url} broke off: {what}")
 
 
 async def _whole(response: httpx.Response) -> bytes:
@@ -247,7 +245,7 @@ async def _whole(response: httpx.Response) -> bytes:
     return bytes(body)
 
 
-def _refusal(engine: RemoteEngine, response: httpx.Response, body: bytes) -> EngineError:
+def _refusal(server: Server, response: httpx.Response, body: bytes) -> EngineError:
     """The error that a status and its body tell of."""
     status = response.status_code
     try:
@@ -255,7 +253,7 @@ def _refusal(engine: RemoteEngine, response: httpx.Response, body: bytes) -> Eng
     except (ValueError, RecursionError):
         data = body.decode("utf-8", "replace").strip()
     error = data.get("error", data) if isinstance(data, dict) else data
-    told = f"HTTP {status} from {engine.base_url}: {_message(error)}"
+    told = f"HTTP {status} from {server.url}: {_message(error)}"
     kind = {str(error.get("type")), str(error.get("code"))} if isinstance(error, dict) else set()
     if kind & set(_TOO_LONG):
         return ContextOverflowError(f"{told}. Ask for less, or give the server a longer context")

@@ -1,0 +1,83 @@
+"""How much of a conversation a prefill finds in the KV cache, and why it does not find the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..conversation.ledger import LOST_STATE, PrefixMismatch, Reuse, TokenLedger
+from ..conversation.reasoning_spans import NEAR
+
+if TYPE_CHECKING:
+    from ...traces.events import PhaseEvent
+    from .result import Usage
+
+
+def common_prefix(ids: Sequence[int], tokens: Sequence[int]) -> int:
+    """With how many of the tokens these ids begin, the last id aside: it is always to be read."""
+    pairs = zip(ids[:-1], tokens, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(ids) - 1, len(tokens)))
+
+
+def resume_points(ledger: TokenLedger, opening: int | None) -> list[int]:
+    """Where other conversations and the next turn may go on from.
+
+    That is behind what all conversations of an agent begin with, and before what the model will
+    think.
+
+    Args:
+        ledger: ends with what the model answers to.
+        opening: id of the tag with which the template opens the thinking; None where it does not.
+    """
+    ids = ledger.ids
+    near = ids[: -NEAR - 1 : -1]  # from the last one on
+    end = len(ids)
+    if opening is not None and opening in near:
+        end -= 1 + near.index(opening)
+    question = next((span.start for span in ledger.spans if span.origin == "user"), end)
+    return [question, end]
+
+
+def count_reuse(
+    usage: Usage,
+    phase: PhaseEvent,
+    ledger: TokenLedger,
+    *,
+    old: int,
+    kept: int,
+    cached: int,
+    miss: PrefixMismatch | None,
+    recurrent: bool,
+) -> Reuse:
+    """Put what a prefill did not have to compute, and had to again, into the sums and its phase.
+
+    Args:
+        usage: the sums of the run.
+        phase: the prefill; its misses are named in it.
+        ledger: the conversation, the new tokens included.
+        old: tokens that it had before.
+        kept: those of them that the session still had.
+        cached: those whose keys and values were there.
+        miss: why it had not all of them.
+        recurrent: whether layers have a state that is not kept behind every token.
+    """
+    cached += phase.shared_tokens
+    usage.input_tokens += len(ledger)
+    usage.cached_tokens += cached
+    reuse = Reuse(cached, len(ledger))
+    if miss is not None and old > kept:
+        miss = miss.cost(old - kept, phase)
+        phase.reread_tokens, phase.miss = miss.tokens, miss.record()
+        usage.reread_tokens += miss.tokens
+        usage.reread_s += miss.seconds
+        reuse = replace(reuse, reread=miss.tokens, reread_s=miss.seconds, miss=miss)
+    again = min(phase.recomputed_tokens, old - cached)
+    if recurrent and again > 0:
+        span = ledger.span_at(cached)
+        lost = PrefixMismatch(cached, None, None, span, LOST_STATE).cost(again, phase)
+        phase.miss = phase.miss or lost.record()
+        phase.reread_tokens += again
+        usage.reread_tokens += again
+        usage.reread_s += lost.seconds
+    return reuse

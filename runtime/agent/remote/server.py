@@ -1,0 +1,87 @@
+"""A server that speaks OpenAI's wire format: its address, its key, and clients of it."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
+
+from ....arguments import is_number
+from ....errors import EngineError, SettingError
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+
+SILENCE = 600.0  # seconds without a byte; a long prompt on a slow machine takes minutes
+CONNECT = 10.0  # seconds to get a connection
+
+
+class Server:
+    """Where requests go.
+
+    Args:
+        base_url: address up to and with ``/v1``.
+        api_key: sent as a bearer token.
+        silence: seconds without a byte after which the server is given up.
+
+    Attributes:
+        url: the address, without what is no part of it.
+
+    Raises:
+        SettingError: the address is none, the key cannot be sent, or a number makes no sense.
+        EngineError: a key is in the address.
+    """
+
+    def __init__(self, base_url: str, api_key: str | None, silence: float) -> None:
+        parts = urlsplit(base_url if isinstance(base_url, str) else "")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise SettingError(
+                f"not a server URL: {base_url!r}; give one such as http://localhost:8080/v1"
+            )
+        if not (is_number(silence) and silence > 0):
+            raise SettingError(f"silence must be above 0 seconds, not {silence!r}")
+        if api_key is not None and not (isinstance(api_key, str) and _is_plain(api_key)):
+            # A key is not shown.
+            raise SettingError("api_key must be a text of printable ASCII: it is sent in a header")
+        host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        if parts.username is not None:
+            raise EngineError("give a key as api_key, not in the address")
+        self.url = urlunsplit((parts.scheme, _bracketed(host, parts.hostname), "", "", ""))
+        self.url += parts.path.rstrip("/")
+        self.silence = silence
+        self._key = api_key
+        self._certificates: ssl.SSLContext | None = None
+        self._local = _is_loopback(parts.hostname)
+
+    def client(self, *, timeout: float | None = None) -> httpx.AsyncClient:
+        """A client of this server; a proxy of the environment is not used for this machine."""
+        import httpx
+
+        headers = {"User-Agent": "triplepoint"}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        if self._certificates is None and self.url.startswith("https:"):
+            self._certificates = httpx.create_ssl_context()  # reading them takes a while
+        return httpx.AsyncClient(
+            headers=headers,
+            timeout=httpx.Timeout(timeout or self.silence, connect=CONNECT),
+            trust_env=not self._local,
+            verify=False if self._certificates is None else self._certificates,  # http: none
+        )
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _bracketed(host: str, name: str) -> str:
+    return host.replace(name, f"[{name}]", 1) if ":" in name else host

@@ -1,0 +1,189 @@
+"""One run as its conversation sees it: its limits, what it has cost, and what its trace says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from ...errors import LimitReachedError, PassCancelledError
+from ...traces.events import MessageEvent, PassEvent, PhaseEvent
+from .prompt import LEFT_BY_STOP, LEFT_BY_TIMEOUT, TOOK_LONGER, counted
+from .result import Usage
+
+if TYPE_CHECKING:
+    from ...tools import Workspace
+    from ...tools.timeouts import TimedTask
+    from ...traces.reader import Trace
+    from ..conversation.reply import Reply
+    from .config import AgentConfig
+
+T = TypeVar("T")
+
+Progress = Callable[[int, int, float], None]
+"""Called during a long prefill with tokens done, tokens in all and tokens a second."""
+
+
+class CancellationToken:
+    """Whether a run is to end: it was cancelled, or its time is up.
+
+    Args:
+        timeout: seconds that the run may take; None for as long as it needs.
+
+    Attributes:
+        cancelled, expired: which of the two, set from any thread.
+    """
+
+    def __init__(self, timeout: float | None = None) -> None:
+        self.timeout = timeout
+        self.cancelled = False
+        self.expired = False
+        self._task: TimedTask[str] | None = None
+
+    def cancel(self) -> None:
+        """End the run before its next step, and wait for no tool any longer."""
+        self.cancelled = True
+        self._abandon(LEFT_BY_STOP)
+
+    def expire(self) -> None:
+        """The same because its time is up."""
+        self.expired = True
+        self._abandon(LEFT_BY_TIMEOUT.format(seconds=self.timeout))
+
+    def check(self) -> None:
+        """End the run if it is to end.
+
+        Raises:
+            PassCancelledError: it was cancelled.
+            LimitReachedError: its time is up.
+        """
+        if self.expired:
+            raise self.timeout_error()
+        if self.cancelled:
+            raise PassCancelledError("stopped; the conversation can go on")
+
+    def timeout_error(self) -> LimitReachedError:
+        """What a run ends with whose time is up."""
+        return LimitReachedError(f"no answer within {self.timeout:g} seconds; allow more (timeout)")
+
+    def wait(self, task: TimedTask[str], seconds: float | None) -> str:
+        """What a tool at work gives.
+
+        Args:
+            task: the call.
+            seconds: the tool's own timeout.
+
+        Raises:
+            ToolError: the tool says so, or its time or that of the run was up.
+        """
+        self._task = task
+        try:
+            # Whoever ends the run says so first and looks for the task then.
+            if self.expired:
+                self.expire()
+            elif self.cancelled:
+                self.cancel()
+            return task.wait(seconds, TOOK_LONGER.format(seconds=seconds or 0))
+        finally:
+            self._task = None
+
+    def _abandon(self, why: str) -> None:
+        if (task := self._task) is not None:
+            task.abandon(why)
+
+
+class RunContext:
+    """What a `Conversation` needs of a run.
+
+    Args:
+        config: the agent's settings.
+        trace: what happens is written there.
+        turn: number of the question.
+        files: the folder that the tools look at: what is attached to it is told with the question.
+        cancellation: ends the run.
+        on_progress: see `Progress`.
+
+    Attributes:
+        usage: what the run has cost so far.
+        answer, thinking: what the model said last.
+        began: when the question was asked, by `time.perf_counter`.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        trace: Trace,
+        turn: int,
+        *,
+        files: Workspace | None = None,
+        cancellation: CancellationToken | None = None,
+        on_progress: Progress | None = None,
+    ) -> None:
+        self.trace = trace
+        self.turn = turn
+        self.cancellation = cancellation or CancellationToken()
+        self.on_progress = on_progress
+        self.usage = Usage()
+        self.answer = ""
+        self.thinking = ""
+        self.began = time.perf_counter()
+        self._max_tokens = config.max_tokens
+        self._files = files
+
+    def check_stop(self) -> None:
+        """See `CancellationToken.check`."""
+        self.cancellation.check()
+
+    def tokens_left(self) -> int:
+        """Tokens that may still be generated.
+
+        Raises:
+            LimitReachedError: none.
+        """
+        if self.usage.output_tokens >= self._max_tokens:
+            raise LimitReachedError(
+                f"no answer after {counted(self._max_tokens, 'generated token')}; allow more "
+                "(max_tokens)"
+            )
+        return self._max_tokens - self.usage.output_tokens
+
+    def cut_error(self, reply: Reply) -> LimitReachedError:
+        """What a run ends with whose last reply was cut since there were no tokens left."""
+        what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
+        most = counted(self._max_tokens, "generated token")
+        return LimitReachedError(f"{what} was cut after {most}; allow more (max_tokens)")
+
+    def log_message(self, role: str, content: str, thinking: str = "") -> None:
+        """Put a message into the trace."""
+        step = self.usage.steps
+        event = MessageEvent(role=role, content=content, turn=self.turn, step=step)
+        event.thinking = thinking
+        if role == "user" and self._files is not None:
+            event.attached = dict(self._files.attached)
+        self.trace.write(event)
+
+    def log_phase(
+        self, phase: PhaseEvent, purpose: str, passes: Sequence[PassEvent] = ()
+    ) -> PhaseEvent:
+        """Put a phase into the trace, and those of its passes that others had rows in."""
+        for one in passes:
+            one.turn, one.step = self.turn, self.usage.steps
+            self.trace.write(one)
+        phase.turn, phase.step, phase.purpose = self.turn, self.usage.steps, purpose
+        return self.trace.write(phase)
+
+    def log_reply(self, reply: Reply, said: str, tokens: int) -> None:
+        """Take what the model said into the trace and the sums.
+
+        Args:
+            reply: what it was.
+            said: the same as text, without the thinking.
+            tokens: how many it took, thinking included.
+        """
+        self.log_message("assistant", said, reply.thinking)
+        self.answer, self.thinking = reply.answer, reply.thinking
+        self.usage.output_tokens += tokens
+
+    def call_id(self, number: int) -> str:
+        """The identifier of one of the calls of this step: nine letters, as Mistral wants them."""
+        return f"c{self.turn % 10**4:04}{self.usage.steps % 100:02}{number % 100:02}"

@@ -1,0 +1,97 @@
+"""Calls of tools: validate, decide, run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ToolError
+from ...tools.timeouts import TimedTask
+from .loop_detector import LoopDetector
+from .prompt import DENIED, REPEATED_CALL
+
+if TYPE_CHECKING:
+    from ...tools import Policy, Tool, ToolSet
+    from ...tools.policy import Decision
+    from ..conversation.toolcalls import ToolCall
+    from .run_context import CancellationToken
+    from .tool_output import ToolOutputStore
+
+MAX_ERROR = 300  # characters of an unexpected exception that the model is told
+
+
+@dataclass
+class Outcome:
+    """What came of one call."""
+
+    result: str
+    """The text that the model is given."""
+    error: str | None = None
+    effect: str = ""
+    decision: Decision | None = None
+    """None for a call that never got as far."""
+
+
+class ToolExecutor:
+    """Runs the calls of one question, as far as the policy lets it.
+
+    Args:
+        tools: there are no others.
+        policy: which calls may run.
+        results: keeps what is returned to its budget.
+        cancellation: a tool is not waited for beyond it.
+    """
+
+    def __init__(
+        self,
+        tools: ToolSet,
+        policy: Policy,
+        results: ToolOutputStore,
+        cancellation: CancellationToken,
+    ) -> None:
+        self._tools = tools
+        self._policy = policy
+        self._results = results
+        self._cancellation = cancellation
+        self._loop_detector = LoopDetector()
+
+    def run(self, call: ToolCall) -> Outcome:
+        """What the model is told of a call, and what the trace says of it.
+
+        Raises:
+            LimitReachedError: the model was told that it repeats this call, and goes on.
+        """
+        if self._loop_detector.too_often(call):
+            return Outcome(REPEATED_CALL, REPEATED_CALL.removeprefix("error: "))
+        outcome = Outcome("")
+        try:
+            tool = self._tools.get(call.name)
+            if call.problem:
+                raise ToolError(call.problem)
+            outcome.effect = tool.effect
+            arguments = tool.validate(call.arguments)
+            decision = self._policy.decide(tool, arguments, call.arguments)
+            outcome.decision = decision
+            if decision.allowed:
+                result = self._run_tool(tool, arguments)
+                outcome.result = result if tool.self_truncates else self._results.truncate(result)
+            else:
+                outcome.error = DENIED.format(reason=decision.reason)
+        except ToolError as problem:
+            outcome.error = str(problem)
+        except (
+            Exception,
+            SystemExit,
+        ) as problem:  # a tool's own bug: the model may find another way
+            outcome.error = f"{type(problem).__name__}: {problem}"[:MAX_ERROR]
+        if outcome.error is not None:
+            outcome.result = self._results.truncate(f"error: {outcome.error}")
+        self._loop_detector.record(call, outcome.result)
+        return outcome
+
+    def _run_tool(self, tool: Tool[..., Any], arguments: dict[str, Any]) -> str:
+        """Run a tool; where there is a time limit, in a thread that need not be waited for."""
+        if tool.timeout is None and self._cancellation.timeout is None:
+            return tool.run(arguments)
+        task = TimedTask(lambda: tool.run(arguments), f"tool {tool.name}")
+        return self._cancellation.wait(task, tool.timeout)
