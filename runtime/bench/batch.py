@@ -21,6 +21,7 @@ from ..inference.shared_pass import Forecasts
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
+    from ..inference.sequence import TokenSequence
     from ..inference.session import Session
     from .compare import Baseline
 
@@ -116,7 +117,7 @@ def measure(
             part = sessions[: one.batch]
             for session in part:
                 session.truncate(0)
-            with (one.forecasts if round_ else Forecasts()).watch(engine):
+            with engine.runner.watched((one.forecasts if round_ else Forecasts()).add):
                 began = time.perf_counter()
                 tokens = _prefill(engine, part, prompts)
                 middle = time.perf_counter()
@@ -134,8 +135,8 @@ def measure(
 
 def _prefill(engine: Engine, sessions: Sequence[Session], prompts: list[list[int]]) -> list[int]:
     """Compute the prompts, as many rows a pass as are usual; the first token of each decode."""
-    left = {session: list(ids) for session, ids in zip(sessions, prompts, strict=False)}
-    first: dict[Session, int] = {}
+    left: dict[TokenSequence, list[int]] = dict(zip(sessions, map(list, prompts), strict=False))
+    first: dict[TokenSequence, int] = {}
     while left:
         batch: list[tuple[Rows, int]] = []
         room = engine.tuning.chunk
@@ -148,10 +149,10 @@ def _prefill(engine: Engine, sessions: Sequence[Session], prompts: list[list[int
             room -= count
         _run(engine, batch)
         for rows, count in batch:
-            del left[rows.session][:count]
+            del left[rows.sequence][:count]
             if rows.logits is not None:
-                first[rows.session] = rows.logits.tokens[0]
-                del left[rows.session]
+                first[rows.sequence] = rows.logits.tokens[0]
+                del left[rows.sequence]
     return [first[session] for session in sessions]
 
 

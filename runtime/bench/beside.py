@@ -109,7 +109,7 @@ def _round(engine: Engine, found: Beside, session: Session, ids: Sequence[int]) 
         finally:
             settled.set()
 
-    with found.forecasts.watch(engine), ThreadPoolExecutor(1) as threads:
+    with engine.runner.watched(found.forecasts.add), ThreadPoolExecutor(1) as threads:
         decoding = threads.submit(decode)
         try:
             settled.wait()

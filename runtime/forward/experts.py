@@ -16,7 +16,7 @@ from ...jit.kernels import gemm, gemm_k, moe
 from ...jit.kernels.activations import BLOCK_BYTES
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .descriptor import ONE, TOKENS
 from .graph import CHUNKS, GraphBuilder
 from .tensors import Activation, QuantizedActivation

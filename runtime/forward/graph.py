@@ -31,7 +31,7 @@ from ...jit.kernels import (
 from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
 from ...jit.targets import CpuTarget
-from ..weights.loader import Matrix
+from ..weights.matrix import Matrix
 from .descriptor import OUTPUTS, PANELS, ROTATIONS, TOKENS, PassDescriptor, Tiling
 from .kv import BASE, KVLayout
 from .tensors import (

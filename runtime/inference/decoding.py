@@ -28,7 +28,7 @@ from .sampling import Sampler, Sampling
 from .speculative_config import VERIFY_TOKENS
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .scheduled_sequence import ScheduledSequence
 
 # Share of the output head's panels up to which the wanted ones are computed alone. On Qwen3 0.6B,
 # spread over all: 2.4 ms for all, 2.6 for three quarters, 2.1 for half, 0.6 for a tenth.
@@ -66,60 +66,60 @@ def _given(rows: Rows) -> Logits:
 
 
 class Decoding:
-    """One decode of a session: see `Session.decode`."""
+    """One decode of a sequence: see `Session.decode`."""
 
     def __init__(
         self,
-        session: Session,
+        sequence: ScheduledSequence,
         max_tokens: int,
         stop: Collection[int],
         constraint: Constraint | None,
         sampling: Sampling,
         purpose: str,
     ) -> None:
-        self.session = session
+        self.sequence = sequence
         self.max_tokens = max_tokens
         self.stop = stop
         self.constraint = constraint
         self.sampling = sampling
         self.purpose = purpose
         self._lookahead = constraint if isinstance(constraint, LookaheadConstraint) else None
-        self._jump = session.speculative.jump_forward and self._lookahead is not None
+        self._jump = sequence.speculative.jump_forward and self._lookahead is not None
         if sampling.stop:
             raise EngineError(
                 "a session has tokens, no text: stop texts are an agent's to look for"
             )
         self._sampler = None
         if not sampling.filled().plain:
-            at = len(session.tokens)
-            self._sampler = Sampler(sampling, session.engine.logit_ranker, at, constraint)
+            at = len(sequence.tokens)
+            self._sampler = Sampler(sampling, sequence.engine.logit_ranker, at, constraint)
         self._ids: list[int] = []
         self._wall = 0.0
         self._passes = self._forced = 0
         self._drafter = (
-            Drafter(session, self._escaped) if session.speculative.draft_tokens else None
+            Drafter(sequence, self._escaped) if sequence.speculative.draft_tokens else None
         )
         self._line_end: list[int] = []
         self._cost = PassCost()
         self._steps = 0, 0  # single-token passes that are not yet in `_cost`: from, number
-        self._stepped = session.engine.plans.decode  # what they ran on
+        self._stepped = sequence.engine.plans.decode  # what they ran on
         self._spared = 0.0  # output heads that were not computed
 
     def run(self) -> Iterator[int]:
-        """Yield the tokens; the session's `last_phase` tells of them when this has ended."""
-        session = self.session
-        if not session.has_logits:
-            # After truncate, after another session's pass, or when the last decode's final tokens
+        """Yield the tokens; the sequence's `last_phase` tells of them when this has ended."""
+        sequence = self.sequence
+        if not sequence.has_logits:
+            # After truncate, after another sequence's pass, or when the last decode's final tokens
             # are still to be computed.
-            session.compute("resume", 0)
-        before, ids = session.n_cached, self._ids
-        session.wake()  # beside the choice of the first token, and forced ones
-        with session.phase(decoding=True):
-            session.metrics.reset()
+            sequence.compute("resume", 0)
+        before, ids = sequence.n_cached, self._ids
+        sequence.wake()  # beside the choice of the first token, and forced ones
+        with sequence.phase(decoding=True):
+            sequence.metrics.reset()
             try:
                 started = time.perf_counter()
                 for token in self._tokens():
-                    session.tokens.append(token)
+                    sequence.tokens.append(token)
                     ids.append(token)
                     self._wall += time.perf_counter() - started
                     yield token
@@ -132,8 +132,8 @@ class Decoding:
                 self._finish(before)
 
     def _tokens(self) -> Iterator[int]:
-        """The tokens; the session's own number is up to whoever takes them."""
-        session = self.session
+        """The tokens; the sequence's own number is up to whoever takes them."""
+        sequence = self.sequence
         yield self._accepted(self._first())
         while True:
             forced = self._only() if self._jump else None
@@ -141,8 +141,8 @@ class Decoding:
                 self._forced += 1
                 yield self._accepted(forced)
                 continue
-            at = session.n_cached
-            known = session.tokens[at:]
+            at = sequence.n_cached
+            known = sequence.tokens[at:]
             drafts = self._draft(len(known))
             if len(known) + len(drafts) == 1:
                 token = self._next(at, known)
@@ -163,43 +163,43 @@ class Decoding:
 
     def _check(self) -> None:
         """Whether there may be another token."""
-        session = self.session
-        if len(session.tokens) >= session.context:
+        sequence = self.sequence
+        if len(sequence.tokens) >= sequence.context:
             raise ContextOverflowError(
-                f"the context is full: {len(session.tokens)} tokens; load the model with a "
+                f"the context is full: {len(sequence.tokens)} tokens; load the model with a "
                 f"larger context or ask for less"
             )
-        session.check_stop()
+        sequence.check_stop()
 
     # --- passes
 
     def _first(self) -> int:
         """The token after the logits that are there."""
-        session = self.session
+        sequence = self.sequence
         forced = self._only()
         if forced is not None:
             self._forced += self._jump
             return forced
-        return self._choose(session.last_logits, 0, self._mask())
+        return self._choose(sequence.last_logits, 0, self._mask())
 
     def _next(self, at: int, known: list[int]) -> int | None:
         """The token after the only one that is still to be computed.
 
-        None, here and below, where the session's pages were taken back: all is to be computed then.
+        None, here and below, where its pages were taken back: all is to be computed then.
         """
-        session = self.session
+        sequence = self.sequence
         forced = None if self._jump else self._only()
         mask = self._mask() if forced is None else None
         panels = self._panels(mask)
         began = time.perf_counter()
-        rows = session.ask(at, known, 1, self._masks(mask), panels)
+        rows = sequence.ask(at, known, 1, self._masks(mask), panels)
         if not rows.computed:
             return None
         self._passes += 1
         self._spare(rows, panels)
         if rows.shared is not None:
             self._settle()
-            self._cost += session.metrics.cost(rows, at)
+            self._cost += sequence.metrics.cost(rows, at)
         else:
             self._step(rows, at, time.perf_counter() - began if panels is None else 0.0)
         token = forced
@@ -208,13 +208,13 @@ class Decoding:
             if self._drafter is not None:
                 self._drafter.chosen(token)
         if panels is None:
-            session.keep_logits()
+            sequence.keep_logits()
         return self._accepted(token)
 
     def _step(self, rows: Rows, at: int, seconds: float) -> None:
         """Count a pass of one token; `seconds`: what it took, 0 where that says nothing."""
         if seconds:
-            self.session.engine.pass_latency.step(seconds)
+            self.sequence.engine.pass_latency.step(seconds)
         if rows.plan is not self._stepped:
             self._settle()
             assert rows.plan is not None, "a pass has computed them"
@@ -225,9 +225,9 @@ class Decoding:
     def _verified(self, at: int, known: list[int], drafts: list[int]) -> Iterator[int]:
         """The tokens after those still to be computed: drafts that were right, and one more.
 
-        All are chosen at once: another session's pass may follow before the next is asked for.
+        All are chosen at once: another sequence's pass may follow before the next is asked for.
         """
-        session, mask = self.session, self._mask()
+        sequence, mask = self.sequence, self._mask()
         panels = None if drafts else self._panels(mask)
         # Without a grammar all rows are alike; with one, each mask follows from the token before.
         masks = self._masks(mask)
@@ -255,23 +255,23 @@ class Decoding:
             if not right or token in self.stop:
                 break
         logits.released = True
-        if session.cache.state is not None:  # all of the pass counts, or nothing of it
-            session.count_on(at + len(known), len(chosen) - 1)
+        if sequence.cache.state is not None:  # all of the pass counts, or nothing of it
+            sequence.count_on(at + len(known), len(chosen) - 1)
         for row, token in enumerate(chosen):
-            # Never more than what is sure, whoever looks at the session in between.
-            if session.cache.state is None:
-                session.count_on(at + len(known), row)
+            # Never more than what is sure, whoever looks at the sequence in between.
+            if sequence.cache.state is None:
+                sequence.count_on(at + len(known), row)
             yield token
 
     def _after_many(self, at: int, known: list[int]) -> int:
         """The token after more forced ones than `_verified` takes."""
-        session, mask = self.session, self._mask()
+        sequence, mask = self.sequence, self._mask()
         logits = None
         while logits is None:
             logits = self._compute(at, known, 1, self._masks(mask), None).logits
-            at = session.n_cached
-            known = session.tokens[at:]
-        session.keep_logits()
+            at = sequence.n_cached
+            known = sequence.tokens[at:]
+        sequence.keep_logits()
         return self._accepted(self._choose(logits, 0, mask))
 
     def _compute(
@@ -283,23 +283,23 @@ class Decoding:
         panels: np.ndarray | None,
     ) -> Rows:
         """A pass of several tokens, and its accounts."""
-        session = self.session
-        rows = session.ask(start, ids, outputs, masks, panels)
+        sequence = self.sequence
+        rows = sequence.ask(start, ids, outputs, masks, panels)
         if not rows.computed:
             return rows
         self._passes += 1
         self._spare(rows, panels)
         self._settle()
-        self._cost += session.metrics.cost(rows, start)
+        self._cost += sequence.metrics.cost(rows, start)
         return rows
 
     def _draft(self, known: int) -> list[int]:
         """What may come after the `known` tokens of a pass, if that is worth a draft."""
-        session, drafts = self.session, self._drafter
+        sequence, drafts = self.sequence, self._drafter
         if drafts is None:
             return []
         left = self.max_tokens - len(self._ids)
-        found = drafts.after(known, min(left, session.context - len(session.tokens)) - 1)
+        found = drafts.after(known, min(left, sequence.context - len(sequence.tokens)) - 1)
         if self._lookahead is not None and found:
             found = found[: self._lookahead.allows(found)]
             if not found:
@@ -311,7 +311,7 @@ class Decoding:
         """Whether no line may end here, as in a JSON string: there it is written with letters."""
         if self._lookahead is None:
             return False
-        self._line_end = self._line_end or self.session.engine.tokenizer.encode("\n")[-1:]
+        self._line_end = self._line_end or self.sequence.engine.tokenizer.encode("\n")[-1:]
         return not self._lookahead.allows(self._line_end)
 
     # --- choices
@@ -331,9 +331,9 @@ class Decoding:
         """The output head's panels that hold what may come, if they are few; None: all."""
         if mask is None or not self._jump:
             return None
-        session = self.session
-        most = session.engine.plans.decode.graph.head_panels
-        rows = 2 * session.engine.target.lanes
+        sequence = self.sequence
+        most = sequence.engine.plans.decode.graph.head_panels
+        rows = 2 * sequence.engine.target.lanes
         if count_panels(mask, rows) > FEW * most:
             return None
         return panels_of(mask, rows)
@@ -341,12 +341,12 @@ class Decoding:
     def _spare(self, rows: Rows, panels: np.ndarray | None) -> None:
         """Count what a pass left out of the output head; one that others shared computes it all."""
         if panels is not None and rows.shared is None:
-            most = self.session.engine.plans.decode.graph.head_panels
+            most = self.sequence.engine.plans.decode.graph.head_panels
             self._spared += 1.0 - len(panels) / most
 
     def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The token that was chosen greedily, or one drawn, from a row of logits."""
-        engine = self.session.engine
+        engine = self.sequence.engine
         if self._sampler is not None:
             with engine.lock:
                 return self._sampler.pick(logits.rows[row], mask)
@@ -364,31 +364,31 @@ class Decoding:
 
     def _settle(self) -> None:
         """Count the single-token passes so far."""
-        session, (start, passes) = self.session, self._steps
+        sequence, (start, passes) = self.sequence, self._steps
         if passes:
             barriers = self._stepped.tape.barriers
-            self._cost += decode_cost(session.engine.cost, start, passes, barriers)
-            session.metrics.add_steps(passes)
+            self._cost += decode_cost(sequence.engine.cost, start, passes, barriers)
+            sequence.metrics.add_steps(passes)
         self._steps = 0, 0
 
     def _finish(self, before: int) -> None:
-        session = self.session
-        session.keep_cached(len(session.tokens))  # of drafts nobody has waited for
-        session.keep_prefix()
+        sequence = self.sequence
+        sequence.keep_cached(len(sequence.tokens))  # of drafts nobody has waited for
+        sequence.keep_prefix()
         self._settle()
-        head = session.engine.cost
+        head = sequence.engine.cost
         cost = replace(
             self._cost,
             linear_flops=self._cost.linear_flops - 2.0 * self._spared * head.head_weights,
             weight_bytes=self._cost.weight_bytes - self._spared * head.head_bytes,
         )
-        phase = session.metrics.finish(
+        phase = sequence.metrics.finish(
             "decode",
             self.purpose,
             self._ids,
             before,
             self._wall,
-            session.metrics.spent(),
+            sequence.metrics.spent(),
             cost,
             self._passes,
             "decode",

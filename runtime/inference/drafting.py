@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .draft_sources import Index
-    from .session import Session
+    from .scheduled_sequence import ScheduledSequence
 
 
 COPY_S = 4e-6  # to write a token of a text as it would be copied, and to cut that into tokens
@@ -26,14 +26,14 @@ class Drafter:
         saved_s: seconds that this spared.
     """
 
-    def __init__(self, session: Session, escaped: Callable[[], bool]) -> None:
+    def __init__(self, sequence: ScheduledSequence, escaped: Callable[[], bool]) -> None:
         """`escaped` tells whether what comes next is a part of a JSON string."""
-        self._session, self._escaped = session, escaped
-        self._ngrams, self._length_policy, self._normalized = session.drafting
-        self._ngrams.prefer(session.draft_sources)
+        self._sequence, self._escaped = sequence, escaped
+        self._ngrams, self._length_policy, self._normalized = sequence.drafting
+        self._ngrams.prefer(sequence.draft_sources)
         self._fresh = True
         self._began, self._ready_at = time.perf_counter(), -1.0
-        most = session.speculative.draft_tokens
+        most = sequence.speculative.draft_tokens
         self._measured = most == "auto"
         self._most = VERIFY_ROWS - 1 if most == "auto" else most
         self._match: Match | None = None
@@ -59,10 +59,10 @@ class Drafter:
         return self._where.draft(match, count)
 
     def _find(self) -> Match | None:
-        """The best place for what comes next: in the session, or in a copy of one of its texts."""
-        tokens, match = self._session.tokens, self._ngrams.find()
+        """The best place for what comes next: in the sequence, or in a copy of one of its texts."""
+        tokens, match = self._sequence.tokens, self._ngrams.find()
         self._where = self._ngrams
-        if not self._session.draft_sources:
+        if not self._sequence.draft_sources:
             return match
         if self._fresh and not self._prepare(tokens):
             return match
@@ -78,7 +78,7 @@ class Drafter:
         """Write the texts as they would be copied, once the decode has lasted as long as that."""
         if self._measured and time.perf_counter() < self._ready_at:
             return False
-        texts = [tokens[first:end] for first, end in self._session.draft_sources]
+        texts = [tokens[first:end] for first, end in self._sequence.draft_sources]
         if self._measured and self._ready_at < 0:
             self._ready_at = self._began + COPY_S * self._normalized.missing(texts)
             return self._prepare(tokens)
@@ -98,7 +98,7 @@ class Drafter:
         self.made += drafts
         if seconds is None:
             return
-        self._session.engine.pass_latency.several(known + drafts, seconds)
+        self._sequence.engine.pass_latency.several(known + drafts, seconds)
         self.saved_s += self._length_policy.saved(known, 0, seconds)
 
     def judge(self, number: int, right: bool) -> None:
@@ -107,7 +107,7 @@ class Drafter:
             self._length_policy.compare(self._match.same + number, right)
         if right:
             self.right += 1
-            self.saved_s += self._session.engine.pass_latency.step_s
+            self.saved_s += self._sequence.engine.pass_latency.step_s
 
     def chosen(self, token: int) -> None:
         """This came where nothing had been drafted."""

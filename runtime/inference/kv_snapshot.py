@@ -34,12 +34,13 @@ from ...errors import EngineError
 from ...jit.kernels import cache_q8, conv, kvcache, rope, state_tile
 from ...jit.kernels.kvcache import PAGE
 from .. import files
-from ..forward.state import Checkpoint
+from ..forward.kv import KVCache
+from ..forward.state import Checkpoint, SequenceState
 from ..memory import will_need
 
 if TYPE_CHECKING:
-    from .engine import Engine
-    from .session import Session
+    from .loaded_model import LoadedModel
+    from .sequence import TokenSequence
 
 VERSION = 2
 INDEX = "index.json"
@@ -61,7 +62,22 @@ class Saved:
     seconds: float
 
 
-def save(session: Session, folder: str | Path) -> Saved:
+@dataclass(frozen=True)
+class Restored:
+    """What was read back.
+
+    Attributes:
+        tokens: all of the session; the first `n_cached` of them are in `cache`.
+        error: why not all that was kept could be used; empty otherwise.
+    """
+
+    tokens: list[int]
+    cache: KVCache
+    n_cached: int
+    error: str
+
+
+def save(loaded: LoadedModel, session: TokenSequence, folder: str | Path) -> Saved:
     """Keep a session's tokens and KV cache in a folder; see `Session.save`.
 
     Raises:
@@ -71,10 +87,10 @@ def save(session: Session, folder: str | Path) -> Saved:
     where = as_path(folder, _FOLDER, EngineError)
     try:
         make_folder(where)
-        with session.engine.lock:
+        with loaded.lock:
             tokens = list(session.tokens)
             cached = min(session.n_cached, len(tokens))
-            names = list(page_keys(session.engine, tokens[:cached]))
+            names = list(page_keys(loaded, tokens[:cached]))
             old = _digests(where)
 
             def put(number: int) -> tuple[str, str, int]:
@@ -91,10 +107,10 @@ def save(session: Session, folder: str | Path) -> Saved:
 
             with ThreadPoolExecutor(READERS) as pool:
                 done = list(pool.map(put, range(len(names))))
-            states, bytes_of_states = _save_states(session, where, tokens[:cached])
+            states, bytes_of_states = _save_states(loaded, session.cache, where, tokens[:cached])
         body = {
             "version": VERSION,
-            "of": fingerprint(session.engine),
+            "of": fingerprint(loaded),
             "tokens": tokens,
             "cached": cached,
             "pages": [[name, digest] for name, digest, _ in done],
@@ -109,20 +125,22 @@ def save(session: Session, folder: str | Path) -> Saved:
     return Saved(len(names), written, time.perf_counter() - began)
 
 
-def _save_states(session: Session, where: Path, tokens: list[int]) -> tuple[list[list[Any]], int]:
+def _save_states(
+    loaded: LoadedModel, cache: KVCache, where: Path, tokens: list[int]
+) -> tuple[list[list[Any]], int]:
     """Keep the state behind these tokens, and the copies that a session is likely to go back to.
 
     Their positions, names and SHA-256, and the bytes that were written.
     """
-    if session.cache.state is None or not tokens:
+    if cache.state is None or not tokens:
         return [], 0
-    last, others = session.cache.state.known(len(tokens))
+    last, others = cache.state.known(len(tokens))
     old = _digests(where, "states")
     entries: list[list[Any]] = []
     written = 0
     for one in [*others[:1], *others[1:][-2:], last]:
         if one.position:
-            name = list(page_keys(session.engine, tokens[: one.position]))[-1]
+            name = list(page_keys(loaded, tokens[: one.position]))[-1]
             path, digest = where / f"{name}{STATE_SUFFIX}", old.get(name)
             if digest is None or _size(path) != one.data.nbytes:
                 digest = write_file(path, one.data.view(np.uint8).data)
@@ -131,15 +149,15 @@ def _save_states(session: Session, where: Path, tokens: list[int]) -> tuple[list
     return entries, written
 
 
-def load(engine: Engine, folder: str | Path, context: int | None = None) -> Session:
-    """A session that was kept in a folder; see `Engine.load_session`.
+def load(loaded: LoadedModel, folder: str | Path, context: int) -> Restored:
+    """A session of `context` positions that was kept in a folder; see `Engine.load_session`.
 
     Raises:
         EngineError: there is none, it is damaged, of something else, or too long.
     """
     where = as_path(folder, _FOLDER, EngineError)
     body = _read_index(where)
-    of, here = body["of"], fingerprint(engine)
+    of, here = body["of"], fingerprint(loaded)
     if of != here:
         what = [
             f"{key}: {of.get(key)} there, {here[key]} here"
@@ -147,21 +165,20 @@ def load(engine: Engine, folder: str | Path, context: int | None = None) -> Sess
             if of.get(key) != here[key]
         ]
         raise EngineError(f"the session in {where} is of something else ({'; '.join(what)})")
-    session = engine.session(context)
-    tokens, cached = body["tokens"], body["cached"]
-    if len(tokens) > session.context:
+    tokens, cached, cache = body["tokens"], body["cached"], KVCache(loaded.layout, context)
+    if len(tokens) > context:
         raise EngineError(
             f"the session in {where} has {len(tokens)} tokens, but the context holds "
-            f"{session.context}; load the model with a larger context"
+            f"{context}; load the model with a larger context"
         )
-    session.adopt_tokens(tokens)
-    names = list(page_keys(engine, tokens[:cached]))
+    loaded.check_ids(tokens)
+    names = list(page_keys(loaded, tokens[:cached]))
     digests = dict(body["pages"])
 
     def get(number: int) -> np.ndarray | str:
-        name, size = names[number], session.cache.page_bytes
+        name, size = names[number], cache.page_bytes
         if name not in digests and name + FAR in digests:
-            name, size = name + FAR, engine.layout.far_bytes
+            name, size = name + FAR, loaded.layout.far_bytes
         path = where / f"{name}{SUFFIX}"
         try:
             return map_page(path, size, digests.get(name, ""))
@@ -170,51 +187,58 @@ def load(engine: Engine, folder: str | Path, context: int | None = None) -> Sess
                 path.unlink()
             return str(error)
 
+    known, wrong = cached, ""
     with ThreadPoolExecutor(READERS) as pool:
         for number, page in enumerate(pool.map(get, range(len(names)))):
             if isinstance(page, str):  # what follows it is of no use: this has to be read first
-                session.restore_error = f"page {number + 1} of {len(names)} on disk {page}"
+                known = number * PAGE
+                wrong = f"page {number + 1} of {len(names)} on disk {page}"
                 break
-            session.cache.append(page)
-            session.n_cached = min(cached, (number + 1) * PAGE)
-    if session.cache.state is not None:
-        _load_states(session, where, body.get("states", []))
-    if not session.cache.goes_on(session.n_cached):
-        session.keep_cached(0)  # what its windows would see there was let go of
-    session.cache.slide(session.n_cached)
-    return session
+            cache.append(page)
+    if cache.state is not None:
+        state = _load_states(loaded, cache.state, where, body.get("states", []), tokens[:known])
+        if cache.state.position < known:
+            known, wrong = cache.state.position, wrong or state
+            if not known:
+                cache.clear()
+    if not cache.goes_on(known):
+        known = cache.seek(0)  # what its windows would see there was let go of
+        cache.slide_back(known)
+    cache.slide(known)
+    return Restored(tokens, cache, known, wrong)
 
 
-def _load_states(session: Session, where: Path, entries: list[list[Any]]) -> None:
-    """Go on behind the last state that is whole and within the pages that are."""
-    state, found, wrong = session.cache.state, list[Checkpoint](), ""
-    assert state is not None, "of a model with recurrent layers"
+def _load_states(
+    loaded: LoadedModel,
+    state: SequenceState,
+    where: Path,
+    entries: list[list[Any]],
+    tokens: list[int],
+) -> str:
+    """Go on behind the last state that is whole and within these tokens; why not behind others."""
+    found, wrong = list[Checkpoint](), ""
     for position, _, digest in entries:
-        name = list(page_keys(session.engine, session.tokens[:position]))[-1]
+        if position > len(tokens):
+            continue
+        name = list(page_keys(loaded, tokens[:position]))[-1]
         path = where / f"{name}{STATE_SUFFIX}"
-        if position <= session.n_cached:
-            try:
-                data = map_page(path, state.layout.nbytes, digest)
-                found.append(Checkpoint(position, data.view(np.float32)))
-            except ValueError as error:
-                wrong = f"the state behind {position} tokens on disk {error}"
-                with contextlib.suppress(OSError):
-                    path.unlink()
+        try:
+            data = map_page(path, state.layout.nbytes, digest)
+            found.append(Checkpoint(position, data.view(np.float32)))
+        except ValueError as error:
+            wrong = f"the state behind {position} tokens on disk {error}"
+            with contextlib.suppress(OSError):
+                path.unlink()
     if found:
         last = max(found, key=lambda one: one.position)
         state.adopt(last, [one for one in found if one is not last])
-    known = state.position if found else 0
-    if known < session.n_cached:
-        session.restore_error = session.restore_error or wrong
-        session.n_cached = known
-        if not known:
-            session.cache.clear()
+    return wrong
 
 
-def fingerprint(engine: Engine) -> dict[str, Any]:
+def fingerprint(loaded: LoadedModel) -> dict[str, Any]:
     """What the bytes of a page depend on, tokens aside."""
     rotary = hashlib.sha256()
-    for pair in engine.rotary:
+    for pair in loaded.rotary:
         for table in pair:
             rotary.update(table[:PAGE].tobytes())
     code = hashlib.sha256()
@@ -222,14 +246,14 @@ def fingerprint(engine: Engine) -> dict[str, Any]:
     for module in (kvcache, cache_q8, rope, state_tile, conv):
         code.update(Path(module.__file__ or "").read_bytes())
     return {
-        "model": engine.model.sha256,
-        "kv": engine.kv,
-        "target": str(engine.target),
+        "model": loaded.model.sha256,
+        "kv": loaded.kv,
+        "target": str(loaded.target),
         "shape": [
             PAGE,
-            *([h.kv_heads, h.head_dim, h.out_dim] if h else [] for h in engine.layout.shapes),
+            *([h.kv_heads, h.head_dim, h.out_dim] if h else [] for h in loaded.layout.shapes),
         ],
-        "windows": list(engine.layout.windows),
+        "windows": list(loaded.layout.windows),
         "rotary": rotary.hexdigest(),
         "layout": code.hexdigest(),
     }
@@ -385,9 +409,9 @@ def _digests(folder: Path, what: str = "pages") -> dict[str, str]:
         return {}
 
 
-def page_keys(engine: Engine, tokens: list[int]) -> Iterator[str]:
+def page_keys(loaded: LoadedModel, tokens: list[int]) -> Iterator[str]:
     """The key of each page of these tokens."""
-    running = hashlib.sha256(json.dumps(fingerprint(engine), sort_keys=True).encode())
+    running = hashlib.sha256(json.dumps(fingerprint(loaded), sort_keys=True).encode())
     for at in range(0, len(tokens), PAGE):
         running.update(np.array(tokens[at : at + PAGE], np.int64).tobytes())
         yield running.hexdigest()

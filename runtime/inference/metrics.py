@@ -13,8 +13,9 @@ from .layer_profile import layer_times
 
 if TYPE_CHECKING:
     from ..physics.machine import MachineProfile
+    from .loaded_model import LoadedModel
     from .runner import Rows
-    from .session import Session
+    from .sequence import TokenSequence
     from .shared_pass import SharedPass
 
 
@@ -35,27 +36,27 @@ class Spent:
 
 
 class PhaseMetrics:
-    """The accounts of one session's phases; `reset` begins one, `finish` ends it."""
+    """The accounts of one sequence's phases; `reset` begins one, `finish` ends it."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self._shared: list[tuple[int, SharedPass]] = []  # and this session's place in each
+    def __init__(self, loaded: LoadedModel, sequence: TokenSequence) -> None:
+        self._loaded, self._sequence = loaded, sequence
+        self._shared: list[tuple[int, SharedPass]] = []  # and this sequence's place in each
         self._part = PassCost()  # of these
         self._touched: list[float] = []  # experts that each layer's passes took since `reset`
 
     def reset(self) -> None:
         """Start the sums anew."""
-        for times in self._session.measured.values():
+        for times in self._sequence.measured.values():
             times.reset()
         self._shared, self._part = [], PassCost()
-        cost = self._session.engine.cost
+        cost = self._loaded.cost
         self._touched = [0] * cost.sparse_layers
 
     def spent(self) -> Spent:
         """What passes took since `reset`: of those that others shared, by its number of rows."""
         kernel = elementwise = inside = active = 0.0
         passes = len(self._shared)
-        for plan, times in self._session.measured.items():
+        for plan, times in self._sequence.measured.items():
             if times.passes:
                 seconds = plan.seconds(times)
                 kernel += seconds[0]
@@ -64,7 +65,7 @@ class PhaseMetrics:
                 passes += times.passes
                 active += times.active_threads
         active += sum(shared.threads for _, shared in self._shared)
-        threads = active / passes if passes else float(self._session.engine.pool.active)
+        threads = active / passes if passes else float(self._loaded.pool.active)
         kernel, elementwise, inside = kernel / threads, elementwise / threads, inside / threads
         for place, shared in self._shared:
             share = shared.share(place)
@@ -80,12 +81,12 @@ class PhaseMetrics:
     def cost(self, rows: Rows, start: int) -> PassCost:
         """Counts of a pass that computed `rows` from position `start` on.
 
-        Of one that other sessions shared, this session's part: see `part_cost`.
+        Of one that other sequences shared, this sequence's part: see `part_cost`.
         """
-        engine, plan = self._session.engine, rows.plan
+        loaded, plan = self._loaded, rows.plan
         assert plan is not None, "a pass has computed them"
-        tile = token_tile(engine.network.config.heads.group)
-        model, read = engine.cost, None
+        tile = token_tile(loaded.network.config.heads.group)
+        model, read = loaded.cost, None
         tokens, outputs = rows.computed, rows.outputs if rows.logits is not None else 0
         if rows.shared is not None:
             share = rows.shared.share(rows.place)
@@ -105,18 +106,18 @@ class PhaseMetrics:
 
     def _experts(self, cost: PassCost, passes: int) -> float | None:
         """Distinct experts that a layer touched in a pass, on average."""
-        model = self._session.engine.cost
+        model = self._loaded.cost
         if not model.experts or not passes:
             return None
         return round(cost.experts_read / (passes * model.sparse_layers), 2)
 
     def add_steps(self, passes: int) -> None:
         """Count what passes of one token took."""
-        used = self._session.engine.cost.experts_used
+        used = self._loaded.cost.experts_used
         self._touched = [count + passes * used for count in self._touched]
 
     def _company(self) -> ShareRecord | None:
-        """What the phase had of passes that other sessions shared."""
+        """What the phase had of passes that other sequences shared."""
         if not self._shared:
             return None
         passes = len(self._shared)
@@ -145,17 +146,16 @@ class PhaseMetrics:
         plan: str,
         adopted: int = 0,
     ) -> PhaseEvent:
-        """The event of a phase that has ended; it is the session's last one.
+        """The event of a phase that has ended; it is the sequence's last one.
 
         spent: what `spent` told at its end. adopted: of `ids`, the first ones, which another
-        session had computed.
+        sequence had computed.
         """
-        session = self._session
-        engine = session.engine
-        known = engine.calibration
-        machine, reached = engine.attained
-        prediction = predict(cost, engine.cost, machine, passes)
-        rates = attainable(cost, engine.cost, machine, reached, passes)
+        loaded, sequence = self._loaded, self._sequence
+        known = loaded.calibration
+        machine, reached = loaded.attained
+        prediction = predict(cost, loaded.cost, machine, passes)
+        rates = attainable(cost, loaded.cost, machine, reached, passes)
         # Of passes that others shared its part counts, not the time that it waited for theirs.
         inside = spent.inside_s if self._shared else wall
         seen = observe(prediction, inside, spent.kernel_s, rates, spent.elementwise_s)
@@ -171,11 +171,11 @@ class PhaseMetrics:
             observed=seen.bound,
             tokens=len(ids),
             kv_before=before,
-            kv_after=session.n_cached,
+            kv_after=sequence.n_cached,
             cached_tokens=start,
             shared_tokens=adopted,
-            recomputed_tokens=session.recomputed,
-            recalled_bytes=session.recalled,
+            recomputed_tokens=sequence.recomputed,
+            recalled_bytes=sequence.recalled,
             shared=self._company(),
             wall_s=wall,
             flops=cost.flops,
@@ -194,12 +194,12 @@ class PhaseMetrics:
             predicted_s=prediction.as_dict(),
             bound_shares={str(name): share for name, share in shares.items()},
         )
-        session.recomputed = session.recalled = 0
-        event.tuning = engine.tuning.phase(phase == "decode", computed, start, passes, wall)
-        if session.profile:
-            event.layers = layer_times(session.measured)
+        sequence.recomputed = sequence.recalled = 0
+        event.tuning = loaded.tuning.phase(phase == "decode", computed, start, passes, wall)
+        if sequence.profile:
+            event.layers = layer_times(sequence.measured)
             self._judge_layers(event, cost, machine, reached)
-        session.last_phase = event
+        sequence.last_phase = event
         return event
 
     def _expected(
@@ -209,22 +209,22 @@ class PhaseMetrics:
 
         Without a calibration that is the roofline's: a least time, not a likely one.
         """
-        engine = self._session.engine
-        known = engine.calibration
+        loaded = self._loaded
+        known = loaded.calibration
         if known is None:
             return least.bound, least.limit_s
         if phase == "prefill":
-            expected = known.estimate(engine.cost, max(1, tokens), start)
+            expected = known.estimate(loaded.cost, max(1, tokens), start)
             return expected.seen.bound, expected.seconds
         # Time grows with the cache in a straight line: the pass in the middle stands for all.
-        expected = known.estimate(engine.cost, 1, start + passes // 2)
+        expected = known.estimate(loaded.cost, 1, start + passes // 2)
         return expected.seen.bound, passes * expected.seconds
 
     def _judge_layers(
         self, event: PhaseEvent, total: PassCost, machine: MachineProfile, reached: Efficiency
     ) -> None:
         """Say of each layer what was reached of the limits, and what it was bound by."""
-        model, passes = self._session.engine.cost, event.passes
+        model, passes = self._loaded.cost, event.passes
         for record in event.layers:
             if record.layer is None:
                 continue

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..forward.batch import Span
-    from .engine import Engine
+    from .loaded_model import LoadedModel
 
 _HEAVY = ("gemm", "attention", "stream")
 G = TypeVar("G", bound=GraphBuilder)
@@ -30,22 +30,22 @@ G = TypeVar("G", bound=GraphBuilder)
 class Plan(Generic[G]):
     """A graph, its native tape and what it is good for."""
 
-    def __init__(self, engine: Engine, name: str, most_tokens: int, kind: type[G]) -> None:
-        network, choice = engine.network, engine.outputs
+    def __init__(self, loaded: LoadedModel, name: str, most_tokens: int, kind: type[G]) -> None:
+        network, choice = loaded.network, loaded.outputs
         self.graph = kind(
             name,
-            engine.target,
-            engine.threads,
+            loaded.target,
+            loaded.threads,
             most_tokens,
-            engine.buffers,
+            loaded.buffers,
             network.config.heads,
-            engine.layout,
+            loaded.layout,
         )
-        self.graph.register_tiles = engine.tuning.tiles
+        self.graph.register_tiles = loaded.tuning.tiles
         network.forward(self.graph, choice.logits)
         if most_tokens == 1:
             argmax_ops(self.graph.tape, choice)
-        self.tape: CompiledTape = self.graph.tape.finish(engine.library, engine.pool)
+        self.tape: CompiledTape = self.graph.tape.finish(loaded.library, loaded.pool)
         self.name = name
         self.most_tokens = most_tokens
         kernels = [op.kernel.source.name for op in self.graph.tape.ops]
@@ -67,8 +67,8 @@ class Plans:
     another one for it; the old one stays for who goes back.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
         self._built: dict[tuple[object, ...], Plan] = {}
         # The last ones, since they are asked for at every token.
         self._decode: Plan[GraphBuilder] | None = None
@@ -78,14 +78,14 @@ class Plans:
     def decode(self) -> Plan[GraphBuilder]:
         """One row: each thread prepares the inputs for itself, and the greedy choice follows."""
         found = self._decode
-        if found is None or found.graph.register_tiles is not self._engine.tuning.tiles:
+        if found is None or found.graph.register_tiles is not self._loaded.tuning.tiles:
             found = self._decode = self._plan("decode", 1, GraphBuilder)
         return found
 
     @property
     def prefill(self) -> Plan[GraphBuilder]:
         """Up to a chunk of rows, and `choice.ROWS` of logits."""
-        tuning, found = self._engine.tuning, self._prefill
+        tuning, found = self._loaded.tuning, self._prefill
         if found is None or found[0] != tuning.chunk or found[1] is not tuning.tiles:
             plan = self._plan("prefill", self._most, GraphBuilder)
             found = self._prefill = tuning.chunk, tuning.tiles, plan
@@ -106,22 +106,22 @@ class Plans:
     @cached_property
     def choose(self) -> CompiledTape:
         """The greedy choice in the rows that `choice.rows` names."""
-        engine, tape = self._engine, Tape("choose", self._engine.threads)
-        with engine.lock:
-            argmax_rows_ops(tape, engine.outputs)
-            return tape.finish(engine.library, engine.pool)
+        loaded, tape = self._loaded, Tape("choose", self._loaded.threads)
+        with loaded.lock:
+            argmax_rows_ops(tape, loaded.outputs)
+            return tape.finish(loaded.library, loaded.pool)
 
     @property
     def _most(self) -> int:
-        return max(ROWS, min(self._engine.tuning.chunk, self._engine.context))
+        return max(ROWS, min(self._loaded.tuning.chunk, self._loaded.context))
 
     def _plan(self, key: str, most: int, kind: type[G], name: str = "") -> Plan[G]:
-        where = key, most, *self._engine.tuning.tiles.items()
+        where = key, most, *self._loaded.tuning.tiles.items()
         found = self._built.get(where)
         if found is None:
             # Plans share buffers: two that were built at once would have each other's.
-            with self._engine.lock:
+            with self._loaded.lock:
                 found = self._built.get(where)
                 if found is None:
-                    found = self._built[where] = Plan(self._engine, name or key, most, kind)
+                    found = self._built[where] = Plan(self._loaded, name or key, most, kind)
         return found

@@ -10,11 +10,13 @@ from ..physics.costs import pass_cost, predict
 
 if TYPE_CHECKING:
     from ..physics.calibration import Calibration
-    from .engine import Engine
+    from .engine_core import EngineCore
     from .session import Session
 
 _STEP = 2**0.5  # between neighboring lengths
-_known: WeakKeyDictionary[Engine, tuple[Calibration | None, dict[str, Any]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[EngineCore, tuple[Calibration | None, dict[str, Any]]] = (
+    WeakKeyDictionary()
+)
 
 
 def regime_map(session: Session) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Runs a pass: rows of one session, or of several, on the plan that fits their number."""
+"""Runs a pass: rows of one sequence, or of several, on the plan that fits their number."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .shared_pass import SharedPass
 if TYPE_CHECKING:
     from ...jit.tape import CompiledTape, TapeTimes
     from ..forward.logits import OutputBuffers
-    from .engine import Engine
-    from .plan import Plan
-    from .session import Session
-
+    from .loaded_model import LoadedModel
+    from .plan import Plan, Plans
+    from .prefix_cache import PrefixCache
+    from .sequence import TokenSequence
 
 _UNCHANGED = nullcontext()
 ASIDE_S = 1e-4  # between looks whether logits were copied
 
 
 class Logits:
-    """Logits that a pass gave to one session.
+    """Logits that a pass gave to one sequence.
 
     They lie where every pass of the engine leaves its own. Before another one needs that place they
     are copied, unless nobody wants them any more.
@@ -57,7 +57,7 @@ class Logits:
         return self._choice.logits[self.first : self.first + self.count, : self._choice.n_vocab]
 
     def copy(self) -> Logits:
-        """The last row, for another session."""
+        """The last row, for another sequence."""
         made = Logits(self._choice, -1, 1, [])
         made._copy = self.rows[-1:].copy()
         return made
@@ -68,37 +68,37 @@ class Logits:
 
 
 class Rows:
-    """What a session wants computed next, and what became of it.
+    """What a sequence wants computed next, and what became of it.
 
     Attributes:
         start: tokens that it had in its KV cache when it asked; ids: those that follow.
         outputs: how many of the last of them want logits.
         masks: for the first of these, the tokens that a greedy choice may take, as uint32 bits, or
             None for all; empty where nothing is to be chosen.
-        panels: of the output head, those that are wanted; None: all. For passes of this session
+        panels: of the output head, those that are wanted; None: all. For passes of this sequence
             alone: others get every row's logits whole.
         computed: how many of `ids` the pass took; none, where its KV cache is not as it was when
             they were asked for: pages were taken over, or taken back.
         logits: of the last ones, if it took all.
-        plan: what ran; shared: the pass, if other sessions had rows in it; place: this one's in it.
+        plan: what ran; shared: the pass, if others had rows in it; place: this one's in it.
         experts: distinct ones that each layer of a mixture took, in a pass of several rows.
     """
 
     __slots__ = (
         "computed", "experts", "ids", "logits", "masks", "outputs", "panels", "place", "plan",
-        "session", "shared", "start",
+        "sequence", "shared", "start",
     )  # fmt: skip
 
     def __init__(
         self,
-        session: Session,
+        sequence: TokenSequence,
         start: int,
         ids: Sequence[int],
         outputs: int = 0,
         masks: Sequence[np.ndarray | None] = (),
         panels: np.ndarray | None = None,
     ) -> None:
-        self.session, self.start, self.ids, self.outputs = session, start, ids, outputs
+        self.sequence, self.start, self.ids, self.outputs = sequence, start, ids, outputs
         self.masks, self.panels = masks, panels
         self.computed = 0
         self.logits: Logits | None = None
@@ -112,21 +112,30 @@ class Runner:
     """Runs the passes of one engine, one at a time.
 
     Attributes:
-        shared: passes so far that had rows of several sessions.
+        shared: passes so far that had rows of several sequences.
         on_shared: called after each of them, if set: to watch, not to change.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, loaded: LoadedModel, plans: Plans, prefix_cache: PrefixCache) -> None:
+        self._loaded, self._plans, self._prefix_cache = loaded, plans, prefix_cache
         self.shared = 0
         self.on_shared: Callable[[SharedPass], None] | None = None
         self._given: list[Logits] = []  # by the last pass
         self._times: dict[Plan, TapeTimes] = {}  # of the last shared pass on each
         self._state = threading.RLock()  # reentrant: see `Scheduler`
-        self._running: Sequence[Session] = ()  # whose pass it is
+        self._running: Sequence[TokenSequence] = ()  # whose pass it is
+
+    @contextmanager
+    def watched(self, told: Callable[[SharedPass], None]) -> Iterator[None]:
+        """Tell of passes that several sequences share meanwhile, instead of who else is told."""
+        before, self.on_shared = self.on_shared, told
+        try:
+            yield
+        finally:
+            self.on_shared = before
 
     def run(self, rows: Rows, count: int, plan: Plan | None = None) -> None:
-        """Compute the first `count` rows of one session; the caller has the engine's lock.
+        """Compute the first `count` rows of one sequence; the caller has the engine's lock.
 
         plan: another one than usual.
 
@@ -134,33 +143,33 @@ class Runner:
             PassCancelledError: `cancel` ended the pass; nothing was computed.
             ModelError: the model's file was changed while in use.
         """
-        with self._changing([rows.session]):
+        with self._changing([rows.sequence]):
             self._run(rows, count, plan)
 
     def _run(self, rows: Rows, count: int, plan: Plan | None) -> None:
-        engine, tuning, session = self._engine, self._engine.tuning, rows.session
-        choice, start = engine.outputs, rows.start
-        engine.check_files()
-        session.cache.make_writable(start, start + count, undo=rows.outputs > 1)
+        loaded, tuning, sequence = self._loaded, self._loaded.tuning, rows.sequence
+        choice, start = loaded.outputs, rows.start
+        loaded.check_files()
+        sequence.cache.make_writable(start, start + count, undo=rows.outputs > 1)
         tuning.before(count, start)
         whole = count == len(rows.ids)
         outputs = rows.outputs if whole else 0
         spans = (
-            Span(session.cache.table, start, rows.ids if whole else rows.ids[:count], outputs),
+            Span(sequence.cache.table, start, rows.ids if whole else rows.ids[:count], outputs),
         )
         if plan is None:
-            plan = engine.plans.decode if count == 1 else engine.plans.prefill
+            plan = self._plans.decode if count == 1 else self._plans.prefill
         if count <= SPLIT_TOKENS and tuning.split(count, start):
-            plan = engine.plans.split(plan, spans)
+            plan = self._plans.split(plan, spans)
         if self._given:
             self._make_room()
         plan.graph.set_pass(spans, rows.panels)
         choice.set_mask(0, rows.masks[0] if rows.masks else None)
-        times = session.measured.get(plan)
+        times = sequence.measured.get(plan)
         if times is None:
-            times = session.measured[plan] = plan.tape.account()
-        self._play_for((session,), plan.tape, times)
-        engine.check_files()  # what was read of a file that was cut meanwhile are zeros
+            times = sequence.measured[plan] = plan.tape.account()
+        self._play_for((sequence,), plan.tape, times)
+        loaded.check_files()  # what was read of a file that was cut meanwhile are zeros
         tuning.after()
         rows.plan = plan
         if plan.graph.experts_hit:
@@ -174,7 +183,7 @@ class Runner:
         self._computed(rows, count)
 
     def run_shared(self, batch: Sequence[tuple[Rows, int]], why: str = "all") -> None:
-        """Compute the first so many rows of each of several sessions in one pass.
+        """Compute the first so many rows of each of several sequences in one pass.
 
         why: it has so many rows: see `PassEvent.why`.
 
@@ -182,22 +191,22 @@ class Runner:
             PassCancelledError: all of them were stopped; nothing was computed.
             ModelError: the model's file was changed while in use.
         """
-        with self._changing([rows.session for rows, _ in batch]):
+        with self._changing([rows.sequence for rows, _ in batch]):
             self._run_shared(batch, why)
 
     def _run_shared(self, batch: Sequence[tuple[Rows, int]], why: str) -> None:
-        engine, tuning = self._engine, self._engine.tuning
-        engine.check_files()
+        loaded, tuning = self._loaded, self._loaded.tuning
+        loaded.check_files()
         spans: list[Span] = []
         parts: list[Part] = []
         masks: list[np.ndarray | None] = []
         total = behind = wanted = 0
         for rows, count in batch:
-            session, start = rows.session, rows.start
-            session.cache.make_writable(start, start + count, undo=rows.outputs > 1)
+            sequence, start = rows.sequence, rows.start
+            sequence.cache.make_writable(start, start + count, undo=rows.outputs > 1)
             outputs = rows.outputs if count == len(rows.ids) else 0
             ids = rows.ids if count == len(rows.ids) else rows.ids[:count]
-            spans.append(Span(session.cache.table, start, ids, outputs))
+            spans.append(Span(sequence.cache.table, start, ids, outputs))
             parts.append(Part(count, start, outputs))
             if outputs:
                 masks += rows.masks
@@ -208,9 +217,9 @@ class Runner:
         behind //= total
         expected, expected_s = tuning.expect_mixed(parts)
         tuning.before(total, behind)
-        plan: Plan = engine.plans.prefill
+        plan: Plan = self._plans.prefill
         if total <= SPLIT_TOKENS and tuning.split(total, behind):
-            plan = engine.plans.split(plan, spans)
+            plan = self._plans.split(plan, spans)
         self._make_room()
         plan.graph.set_pass(spans)
         began = time.perf_counter()
@@ -218,19 +227,19 @@ class Runner:
         if times is None:
             times = self._times[plan] = plan.tape.account()
         times.reset()
-        self._play_for([rows.session for rows, _ in batch], plan.tape, times)
-        engine.check_files()
+        self._play_for([rows.sequence for rows, _ in batch], plan.tape, times)
+        loaded.check_files()
         tuning.after()
         seconds = time.perf_counter() - began
         tuning.observe_mixed(expected, seconds)
-        threads = engine.pool.active
-        engine.pass_latency.several(total, seconds)
+        threads = loaded.pool.active
+        loaded.pass_latency.several(total, seconds)
         kernel, elementwise, _ = plan.seconds(times)
         self.shared += 1
         done = SharedPass(
-            engine=engine,
+            loaded=loaded,
             number=self.shared,
-            labels=[rows.session.label for rows, _ in batch],
+            labels=[rows.sequence.label for rows, _ in batch],
             parts=parts,
             why=why,
             plan=plan,
@@ -256,7 +265,7 @@ class Runner:
 
     def choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The greedy choice in one row; where a pass of others runs, it is not waited for."""
-        lock = self._engine.lock
+        lock = self._loaded.lock
         while not lock.acquire(timeout=ASIDE_S):
             if logits.first < 0:  # that pass has copied them
                 return greedy(logits.rows[row], mask)
@@ -264,46 +273,46 @@ class Runner:
             if logits.first < 0:
                 return greedy(logits.rows[row], mask)
             at = logits.first + row
-            self._engine.outputs.set_mask(at, mask)
+            self._loaded.outputs.set_mask(at, mask)
             return self._run_choice(at, 1, 1)[0]
         finally:
             lock.release()
 
-    def cancel(self, session: Session) -> None:
-        """End the running pass, from any thread, if no other session waits for it."""
+    def cancel(self, sequence: TokenSequence) -> None:
+        """End the running pass, from any thread, if no other sequence waits for it."""
         with self._state:
-            if session in self._running and all(one.stopped for one in self._running):
-                self._engine.pool.stop()
+            if sequence in self._running and all(one.stopped for one in self._running):
+                self._loaded.pool.stop()
 
     # --- how it is done
 
-    def _changing(self, sessions: Sequence[Session]) -> AbstractContextManager[None]:
+    def _changing(self, sequences: Sequence[TokenSequence]) -> AbstractContextManager[None]:
         """What undoes a pass that ends early: of KV caches nothing has to be, of states it has."""
-        return _UNCHANGED if self._engine.layout.states is None else self._undone(sessions)
+        return _UNCHANGED if self._loaded.layout.states is None else self._undone(sequences)
 
     @contextmanager
-    def _undone(self, sessions: Sequence[Session]) -> Iterator[None]:
-        """A pass of these sessions: if it ends early, states go back to where they are known."""
+    def _undone(self, sequences: Sequence[TokenSequence]) -> Iterator[None]:
+        """A pass of these sequences: if it ends early, states go back to where they are known."""
         try:
             yield
         except BaseException:
-            for session in sessions:
-                session.n_cached = session.cache.seek(session.n_cached)
+            for sequence in sequences:
+                sequence.n_cached = sequence.cache.seek(sequence.n_cached)
             raise
 
     def _computed(self, rows: Rows, count: int) -> None:
         # In this order: Ctrl-C in between costs that the rows are computed again.
-        session, rows.computed = rows.session, count
-        session.cache.computed(rows.start + count)
-        end = session.n_cached = rows.start + count
+        sequence, rows.computed = rows.sequence, count
+        sequence.cache.computed(rows.start + count)
+        end = sequence.n_cached = rows.start + count
         # A page that is full is kept before its windows are let go of.
-        if session.shares and (count > 1 or end % PAGE == 0):
-            self._engine.prefix_cache.add(session.cache, session.tokens, end)
-        if self._engine.layout.window:
-            session.cache.slide(end)
+        if sequence.shares and (count > 1 or end % PAGE == 0):
+            self._prefix_cache.add(sequence.cache, sequence.tokens, end)
+        if self._loaded.layout.window:
+            sequence.cache.slide(end)
 
     def _give(self, rows: Rows, first: int, chosen: list[int]) -> None:
-        rows.logits = Logits(self._engine.outputs, first, rows.outputs, chosen)
+        rows.logits = Logits(self._loaded.outputs, first, rows.outputs, chosen)
         self._given.append(rows.logits)
 
     def _make_room(self) -> None:
@@ -315,13 +324,13 @@ class Runner:
     def _choose(self, masks: Sequence[np.ndarray | None], threads: int) -> list[int]:
         """The greedy choice in the first rows of the last pass."""
         for row, mask in enumerate(masks):
-            self._engine.outputs.set_mask(row, mask)
+            self._loaded.outputs.set_mask(row, mask)
         return self._run_choice(0, len(masks), threads)
 
     def _run_choice(self, first: int, count: int, threads: int) -> list[int]:
-        engine, pool = self._engine, self._engine.pool
-        engine.outputs.rows(first, count)
-        active, tape = pool.active, engine.plans.choose
+        loaded, pool = self._loaded, self._loaded.pool
+        loaded.outputs.rows(first, count)
+        active, tape = pool.active, self._plans.choose
         if active != threads:  # to wake a thread for one row would take longer
             pool.active = threads
         try:
@@ -329,22 +338,24 @@ class Runner:
         finally:
             if active != threads:
                 pool.active = active
-        return engine.outputs.tokens[first : first + count].tolist()
+        return loaded.outputs.tokens[first : first + count].tolist()
 
-    def _play_for(self, sessions: Sequence[Session], tape: CompiledTape, times: TapeTimes) -> None:
-        """Run a tape that these sessions wait for."""
+    def _play_for(
+        self, sequences: Sequence[TokenSequence], tape: CompiledTape, times: TapeTimes
+    ) -> None:
+        """Run a tape that these sequences wait for."""
         with self._state:
-            self._running = sessions
+            self._running = sequences
         try:
             self._play(tape, times)
         finally:
             with self._state:
                 self._running = ()
-                self._engine.pool.clear_stop()  # one that came too late is not the next one's
+                self._loaded.pool.clear_stop()  # one that came too late is not the next one's
 
     def _play(self, tape: CompiledTape, times: TapeTimes) -> None:
         """Run a tape to its end, with a breath for Python's signal handlers now and then."""
-        pool, at, end = self._engine.pool, 0, len(tape)
+        pool, at, end = self._loaded.pool, 0, len(tape)
         while True:
             at = tape.run(at, times)
             if at == end:
@@ -352,5 +363,5 @@ class Runner:
             if pool.stopped:
                 pool.clear_stop()
                 raise PassCancelledError(
-                    "the pass was stopped; the session keeps what it had before"
+                    "the pass was stopped; the sequence keeps what it had before"
                 )

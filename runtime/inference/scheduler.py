@@ -1,4 +1,4 @@
-"""Who is in the next pass: rows of every session that waits, as many as the deadline allows.
+"""Who is in the next pass: rows of every sequence that waits, as many as the deadline allows.
 
 Sessions live in threads of their own. One that wants rows computed asks for them and waits; the
 first one that does so leads: it runs passes for everybody who waits until its own rows are there,
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -23,9 +24,11 @@ from .speculative_config import VERIFY_TOKENS
 
 if TYPE_CHECKING:
     from ...traces.events import PassEnd
-    from .engine import Engine
-    from .runner import Rows
-    from .session import Session
+    from .loaded_model import LoadedModel
+    from .plan import Plans
+    from .prefix_cache import PrefixCache
+    from .runner import Rows, Runner
+    from .sequence import TokenSequence
 
 DEADLINE_S = 0.1  # between two tokens of a session beside another one's prefill
 HEADROOM = 0.8  # of the deadline, up to which a pass is filled: predictions err
@@ -58,15 +61,20 @@ class Scheduler:
     """Puts rows into passes.
 
     Attributes:
-        deadline_s: the longest gap between two tokens of a session that passes aim at while they
+        deadline_s: the longest gap between two tokens of a sequence that passes aim at while they
             compute prompts beside it.
-        passes, shared: passes that were run, and those of them with rows of several sessions.
-        preempted: how often a session's pages were taken back.
-        mutex: while a session has it, its pages are not taken back. Never held during a pass.
+        passes, shared: passes that were run, and those of them with rows of several sequences.
+        sequences: those that there are.
+        preempted: how often a sequence's pages were taken back.
+        mutex: while a sequence has it, its pages are not taken back. Never held during a pass.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self, loaded: LoadedModel, plans: Plans, runner: Runner, prefix_cache: PrefixCache
+    ) -> None:
+        self._loaded, self._plans, self._runner = loaded, plans, runner
+        self._prefix_cache = prefix_cache
+        self.sequences: weakref.WeakSet[TokenSequence] = weakref.WeakSet()
         self.deadline_s = DEADLINE_S
         self.passes = self.shared = self.preempted = 0
         self._preempted: list[Ticket] = []  # while passes are put together
@@ -75,30 +83,35 @@ class Scheduler:
         self._arrived = threading.Condition(self.mutex)
         self._waiting: list[Ticket] = []
         self._leading = False
-        self._active: dict[Session, float] = {}  # in a phase: seconds that it thinks between rows
-        self._left: dict[Session, float] = {}  # when it got its last rows
+        self._active: dict[TokenSequence, float] = {}  # in a phase: seconds between rows
+        self._left: dict[TokenSequence, float] = {}  # when it got its last rows
         self._last_s = 0.0  # of the last pass
         self._last = 1, 1  # its sequences and rows
 
+    def register(self, sequence: TokenSequence) -> None:
+        """From now on its pages may be taken back for others."""
+        with self.mutex:  # not while somebody looks through them all
+            self.sequences.add(sequence)
+
     @contextmanager
-    def phase(self, session: Session) -> Iterator[None]:
-        """The session asks for rows again and again: passes may wait a moment for it."""
+    def phase(self, sequence: TokenSequence) -> Iterator[None]:
+        """The sequence asks for rows again and again: passes may wait a moment for it."""
         with self.mutex:
-            self._active[session] = 0.0
+            self._active[sequence] = 0.0
         try:
             yield
         finally:
             with self.mutex:
-                self._active.pop(session, None)
-                self._left.pop(session, None)
+                self._active.pop(sequence, None)
+                self._left.pop(sequence, None)
 
     def compute(self, rows: Rows) -> None:
         """Have rows computed: all of them, or the first ones of a prompt; `rows` tells what came.
 
-        None are where another session has just computed the same: they can be taken over.
+        None are where another sequence has just computed the same: they can be taken over.
 
         Raises:
-            PassCancelledError: the session was stopped.
+            PassCancelledError: the sequence was stopped.
             ModelError: the model's file was changed while in use.
         """
         with self.mutex:
@@ -114,21 +127,21 @@ class Scheduler:
         self._compute(rows)
 
     def _run_alone(self, rows: Rows) -> bool:
-        """Run rows of the only session that wants any; False: it needs others' memory."""
-        engine, session, count = self._engine, rows.session, len(rows.ids)
+        """Run rows of the only sequence that wants any; False: it needs others' memory."""
+        loaded, sequence, count = self._loaded, rows.sequence, len(rows.ids)
         if count > VERIFY_TOKENS:
-            count = self._part(rows, engine.tuning.chunk)
-        with engine.lock:
-            start, cache = rows.start, session.cache
-            if start != session.n_cached:
+            count = self._part(rows, loaded.tuning.chunk)
+        with loaded.lock:
+            start, cache = rows.start, sequence.cache
+            if start != sequence.n_cached:
                 return True
-            if not cache.ready(start, start + count) and engine.layout.memory.lacks(
+            if not cache.ready(start, start + count) and loaded.layout.memory.lacks(
                 cache.wants(start, start + count)
             ):
                 return False
             self.passes += 1
             self._last = 1, count
-            engine.runner.run(rows, count)
+            self._runner.run(rows, count)
         return True
 
     @property
@@ -140,18 +153,18 @@ class Scheduler:
         sequences, rows = self._last
         return rows - rows // sequences
 
-    def withdraw(self, session: Session) -> None:
-        """Take back the rows of a stopped session that wait for a pass, from any thread."""
+    def withdraw(self, sequence: TokenSequence) -> None:
+        """Take back the rows of a stopped sequence that wait for a pass, from any thread."""
         with self.mutex:
             for ticket in self._waiting:
-                if ticket.rows.session is session and not ticket.taken:
+                if ticket.rows.sequence is sequence and not ticket.taken:
                     self._done(ticket)
                     return
 
     def _compute(self, rows: Rows) -> None:
         ticket = Ticket(rows)
         with self.mutex:
-            if rows.session.stopped:  # since it asked
+            if rows.sequence.stopped:  # since it asked
                 return
             self._arrive(ticket)
             if self._leading:
@@ -169,11 +182,11 @@ class Scheduler:
     # --- waiting and leading
 
     def _arrive(self, ticket: Ticket) -> None:
-        session = ticket.rows.session
-        left = self._left.pop(session, None)
-        if left is not None and session in self._active:
+        sequence = ticket.rows.sequence
+        left = self._left.pop(sequence, None)
+        if left is not None and sequence in self._active:
             thought = ticket.since - left
-            self._active[session] += 0.3 * (thought - self._active[session])
+            self._active[sequence] += 0.3 * (thought - self._active[sequence])
         self._waiting.append(ticket)
 
     def _wait(self, ticket: Ticket) -> None:
@@ -221,15 +234,15 @@ class Scheduler:
         why: PassEnd = "all"
         began, error = time.perf_counter(), None
         try:
-            with self._engine.lock:
+            with self._loaded.lock:
                 with self.mutex:
                     picked, changed, why = self._pick()
                     for ticket, _ in picked:
                         ticket.taken = True
                 if len(picked) == 1:
-                    self._engine.runner.run(picked[0][0].rows, picked[0][1])
+                    self._runner.run(picked[0][0].rows, picked[0][1])
                 elif picked:
-                    self._engine.runner.run_shared([(t.rows, n) for t, n in picked], why)
+                    self._runner.run_shared([(t.rows, n) for t, n in picked], why)
         except Exception as raised:
             if not picked:
                 raise
@@ -259,8 +272,8 @@ class Scheduler:
         if not ticket.rows.computed and error is None and not again:
             return  # Ctrl-C in the thread that led: another pass will take it
         ticket.error = error
-        if ticket.rows.session in self._active:
-            self._left[ticket.rows.session] = now
+        if ticket.rows.sequence in self._active:
+            self._left[ticket.rows.sequence] = now
         self._done(ticket)
 
     def _done(self, ticket: Ticket) -> None:
@@ -271,7 +284,7 @@ class Scheduler:
             ticket.flag.release()
 
     def _gather(self) -> None:
-        """Wait a moment for sessions that are about to ask for their next rows."""
+        """Wait a moment for sequences that are about to ask for their next rows."""
         if len(self._active) < 2:
             return
         limit = min(GATHER_S, GATHER_SHARE * self._last_s)
@@ -280,9 +293,9 @@ class Scheduler:
             while self._left:
                 now = time.perf_counter()
                 soon = (  # of those that have not asked since
-                    session
-                    for session, since in self._left.items()
-                    if max(self._active[session], now - since) < limit
+                    sequence
+                    for sequence, since in self._left.items()
+                    if max(self._active[sequence], now - since) < limit
                 )
                 left = until - now
                 if next(soon, None) is None or left <= 0:
@@ -295,19 +308,19 @@ class Scheduler:
         prompts: list[Ticket] = []
         picked: list[tuple[Ticket, int]] = []
         outputs = taken = promised = 0
-        most = self._engine.plans.prefill.most_tokens
+        most = self._plans.prefill.most_tokens
         why: PassEnd = "all"
         for ticket in self._waiting:
             rows = ticket.rows
             start, count, wanted = rows.start, len(rows.ids), rows.outputs
-            if start != rows.session.n_cached:
+            if start != rows.sequence.n_cached:
                 changed.append(ticket)
             elif not ticket.decodes:
                 prompts.append(ticket)
             elif outputs + wanted > ROWS or taken + count > most:
                 why = "limit"
             else:
-                if not rows.session.cache.ready(start, start + count):
+                if not rows.sequence.cache.ready(start, start + count):
                     needed = self._needed(ticket, count, promised, picked)
                     if needed is None:
                         why = "memory"
@@ -346,84 +359,84 @@ class Scheduler:
     ) -> int | None:
         """Bytes of pages that a ticket's rows need, once there is room; None: it has to wait.
 
-        Room is made of what nobody has, then of sessions that rest, then of those that got theirs
+        Room is made of what nobody has, then of sequences that rest, then of those that got theirs
         later. So who was first goes on to its end, and nobody computes again by turns. `promised`:
         bytes for others of this pass.
         """
-        session = ticket.rows.session
-        needed = session.cache.wants(session.n_cached, session.n_cached + count)
-        memory = self._engine.layout.memory
+        sequence = ticket.rows.sequence
+        needed = sequence.cache.wants(sequence.n_cached, sequence.n_cached + count)
+        memory = self._loaded.layout.memory
         if not needed or not memory.lacks(promised + needed):
-            session.admitted = session.admitted or time.monotonic()
+            sequence.admitted = sequence.admitted or time.monotonic()
             return needed
-        self._engine.prefix_cache.evict(memory.lacks(promised + needed))
-        here = {other.rows.session for other, _ in picked} | {session}
+        self._prefix_cache.evict(memory.lacks(promised + needed))
+        here = {other.rows.sequence for other, _ in picked} | {sequence}
         for victim in self._victims(ticket):
             if not memory.lacks(promised + needed):
                 break
             if victim not in here:
                 self._take_back(victim)
-                self._engine.prefix_cache.evict(memory.lacks(promised + needed))
+                self._prefix_cache.evict(memory.lacks(promised + needed))
         if not memory.lacks(promised + needed):
-            session.admitted = session.admitted or time.monotonic()
+            sequence.admitted = sequence.admitted or time.monotonic()
             return needed
-        others = [s for s in list(self._engine.sessions) if s.cache.held and s is not session]
+        others = [s for s in list(self.sequences) if s.cache.held and s is not sequence]
         mine = _seniority(ticket)
         if picked or others or any(_seniority(other) < mine for other in self._waiting):
             return None
-        whole = session.cache.wants(0, session.n_cached + count) + memory.used
+        whole = sequence.cache.wants(0, sequence.n_cached + count) + memory.used
         ticket.error = ContextOverflowError(
-            f"{session.n_cached + count} tokens need {whole:,} bytes of KV cache, but there are "
+            f"{sequence.n_cached + count} tokens need {whole:,} bytes of KV cache, but there are "
             f"{memory.budget:,} for all; load the model with more kv_memory, or a smaller context"
         )
         self._preempted.append(ticket)
         return None
 
-    def _victims(self, ticket: Ticket) -> list[Session]:
+    def _victims(self, ticket: Ticket) -> list[TokenSequence]:
         """Whose pages may be taken back for a ticket: who rests first, then who came last."""
-        waiting = {other.rows.session: other for other in self._waiting}
+        waiting = {other.rows.sequence: other for other in self._waiting}
         now, mine = time.monotonic(), _seniority(ticket)
         resting = [
-            session
-            for session in list(self._engine.sessions)
-            if session.cache.held
-            and session not in waiting
-            and (session not in self._active or now - session.used > REST_S)
+            sequence
+            for sequence in list(self.sequences)
+            if sequence.cache.held
+            and sequence not in waiting
+            and (sequence not in self._active or now - sequence.used > REST_S)
         ]
-        # Between two of its phases a session is not at rest yet, unless it is all there is.
-        fresh = {session for session in resting if now - session.used <= REST_S}
+        # Between two of its phases a sequence is not at rest yet, unless it is all there is.
+        fresh = {sequence for sequence in resting if now - sequence.used <= REST_S}
         if len(self._active) > 1:
-            resting = [session for session in resting if session not in fresh]
-        resting.sort(key=lambda session: session.used)
+            resting = [sequence for sequence in resting if sequence not in fresh]
+        resting.sort(key=lambda sequence: sequence.used)
         later = [o for s, o in waiting.items() if s.cache.held and _seniority(o) > mine]
         later.sort(key=_seniority, reverse=True)
-        return [*resting, *(other.rows.session for other in later)]
+        return [*resting, *(other.rows.sequence for other in later)]
 
-    def _take_back(self, session: Session) -> None:
-        """Preempt a session: it computes its tokens again when it goes on."""
-        session.give_back()
+    def _take_back(self, sequence: TokenSequence) -> None:
+        """Preempt a sequence: it computes its tokens again when it goes on."""
+        sequence.give_back()
         self.preempted += 1
         for ticket in self._waiting:
-            if ticket.rows.session is session:
+            if ticket.rows.sequence is sequence:
                 self._preempted.append(ticket)
 
     def _known(self, rows: Rows) -> bool:
-        """Whether another session has computed the next rows since they were asked for."""
-        session, cache = rows.session, self._engine.prefix_cache
-        if not session.shares:
+        """Whether another sequence has computed the next rows since they were asked for."""
+        sequence, cache = rows.sequence, self._prefix_cache
+        if not sequence.shares:
             return False
-        following = session.tokens[: session.n_cached + SAME]
-        return len(following) == session.n_cached + SAME and cache.knows(session.cache, following)
+        following = sequence.tokens[: sequence.n_cached + SAME]
+        return len(following) == sequence.n_cached + SAME and cache.knows(sequence.cache, following)
 
     def _part(self, rows: Rows, room: int) -> int:
         """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""
-        most = min(room, rows.session.most_tokens)
-        return self._engine.tuning.next_chunk(len(rows.ids), most) if most > 0 else 0
+        most = min(room, rows.sequence.context)
+        return self._loaded.tuning.next_chunk(len(rows.ids), most) if most > 0 else 0
 
     def _urgency(self, ticket: Ticket) -> float:
         """Short prompts first, but nobody for ever: seconds of work, less those of waiting."""
         rows = ticket.rows
-        work = self._engine.tuning.pass_s(len(rows.ids), rows.session.n_cached)
+        work = self._loaded.tuning.pass_s(len(rows.ids), rows.sequence.n_cached)
         return work - AGING * (time.perf_counter() - ticket.since)
 
     def _room(
@@ -434,10 +447,10 @@ class Scheduler:
         Beside those who decode, the most with which it is predicted to end by the deadline: as if
         all were the first prompt's.
         """
-        tuning = self._engine.tuning
+        tuning = self._loaded.tuning
         high = min(tuning.chunk, left)
         end: PassEnd = "chunk" if tuning.chunk <= left else "limit"
-        if not picked and not any(session.decoding for session in self._active):
+        if not picked and not any(sequence.decoding for sequence in self._active):
             return high, end
         others = [Part(n, t.rows.start, t.rows.outputs) for t, n in picked]
         start = prompts[0].rows.start
@@ -460,13 +473,13 @@ class Scheduler:
 
 def _seniority(ticket: Ticket) -> tuple[bool, float]:
     """Who got memory first comes first; then who waits for longest."""
-    admitted = ticket.rows.session.admitted
+    admitted = ticket.rows.sequence.admitted
     return (False, admitted) if admitted else (True, ticket.since)
 
 
 def _twins(rows: Rows, other: Rows) -> bool:
-    """Whether two sessions that share prefixes are about to compute the same."""
-    one, two = rows.session, other.session
+    """Whether two sequences that share prefixes are about to compute the same."""
+    one, two = rows.sequence, other.sequence
     return (
         one.shares
         and two.shares

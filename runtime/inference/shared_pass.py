@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +16,7 @@ from ..physics.latency_model import LatencyEstimate, attainable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .engine import Engine
+    from .loaded_model import LoadedModel
     from .plan import Plan
 
 GOAL = 0.15  # error of a prediction that is good enough
@@ -40,7 +38,7 @@ class SharedPass:
         experts: distinct ones that each layer of a mixture took.
     """
 
-    engine: Engine = field(repr=False)
+    loaded: LoadedModel = field(repr=False)
     number: int
     labels: Sequence[str]
     parts: Sequence[Part]
@@ -71,8 +69,8 @@ class SharedPass:
 
     def cost(self, place: int) -> PassCost:
         """One sequence's part of its counts; those of all make up the pass."""
-        engine, model = self.engine, self.engine.cost
-        tile = token_tile(engine.network.config.heads.group)
+        loaded, model = self.loaded, self.loaded.cost
+        tile = token_tile(loaded.network.config.heads.group)
         read = float(sum(self.experts)) if model.experts else None
         return part_cost(model, self.parts, place, self.plan.tape.barriers, tile, read)
 
@@ -91,15 +89,15 @@ class SharedPass:
     @cached_property
     def _common(self) -> dict[str, Any]:
         """What the traces of all sequences say alike."""
-        engine, total = self.engine, PassCost()
+        loaded, total = self.loaded, PassCost()
         for place in range(self.sequences):
             total += self.cost(place)
-        machine, reached = engine.attained
+        machine, reached = loaded.attained
         seen = observe(
-            predict(total, engine.cost, machine),
+            predict(total, loaded.cost, machine),
             self.seconds,
             self.kernel_s,
-            attainable(total, engine.cost, machine, reached),
+            attainable(total, loaded.cost, machine, reached),
             self.elementwise_s,
         )
         return {
@@ -129,16 +127,8 @@ class Forecasts:
     def __init__(self) -> None:
         self.ratios: list[float] = []
 
-    @contextmanager
-    def watch(self, engine: Engine) -> Iterator[None]:
-        """Take in the shared passes of an engine meanwhile."""
-        before, engine.runner.on_shared = engine.runner.on_shared, self._add
-        try:
-            yield
-        finally:
-            engine.runner.on_shared = before
-
-    def _add(self, done: SharedPass) -> None:
+    def add(self, done: SharedPass) -> None:
+        """Take in a pass: see `Runner.watched`."""
         self.ratios.append(done.seconds / done.expected_s)
 
     def within(self, error: float) -> float:

@@ -26,13 +26,13 @@ from ...errors import EngineError
 from ...jit.kernels.kvcache import PAGE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from concurrent.futures import ThreadPoolExecutor
 
     import numpy as np
 
     from ..forward.kv import Page
-    from .engine import Engine
-    from .session import Session
+    from .loaded_model import LoadedModel
 
 MOST_BYTES = 4 << 30
 FREE_SHARE = 0.1  # of the disk's free space, at most
@@ -66,11 +66,11 @@ class Spill:
         written, recalled: bytes so far.
     """
 
-    def __init__(self, engine: Engine, most_bytes: int | None) -> None:
+    def __init__(self, loaded: LoadedModel, most_bytes: int | None) -> None:
         self.most_bytes = MOST_BYTES if most_bytes is None else most_bytes
         self.rate = READ_RATE
         self.written = self.recalled = 0
-        self._engine = weakref.ref(engine)
+        self._loaded = weakref.ref(loaded)
         self._lock = threading.Lock()
         self._files: dict[str, _File] | None = None  # by key, once somebody asked
         self._writer: ThreadPoolExecutor | None = None
@@ -82,12 +82,12 @@ class Spill:
 
     def offer(self, ids: list[int], page: Page) -> None:
         """Keep the last page of `ids`, of which memory lets go, if that pays; written beside."""
-        engine = self._engine()
-        if engine is None or engine.layout.states is not None:  # a page alone is of no use
+        loaded = self._loaded()
+        if loaded is None or loaded.layout.states is not None:  # a page alone is of no use
             return
         if not self.most_bytes or not page.whole or len(ids) % PAGE:
             return
-        seconds = engine.tuning.pass_s(PAGE, len(ids) - PAGE)
+        seconds = loaded.tuning.pass_s(PAGE, len(ids) - PAGE)
         if not self.pays(seconds, len(page.data)):
             return
         with self._lock:
@@ -111,35 +111,35 @@ class Spill:
         if self._writer is not None:
             self._writer.shutdown()
 
-    def recall(self, session: Session, most: int) -> int:
-        """Read pages of a session's first `most` tokens that it lacks; so many bytes."""
-        engine, done = session.engine, 0
-        if not self.most_bytes or not self._known():
-            return 0
+    def recall(self, tokens: list[int], first: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Read pages of `tokens`, from the one with the number `first` on, while that pays.
+
+        Yields each page's number and bytes; whoever could not use one asks for no more.
+        """
+        loaded = self._loaded()
+        if loaded is None or not self.most_bytes or not self._known():
+            return
         from .kv_snapshot import map_page, page_keys
 
-        keys = list(page_keys(engine, session.tokens[: most // PAGE * PAGE]))
-        for number in range(session.n_cached // PAGE, len(keys)):
+        keys = list(page_keys(loaded, tokens[: len(tokens) // PAGE * PAGE]))
+        for number in range(first, len(keys)):
             file = self._known().get(keys[number])
-            seconds = engine.tuning.pass_s(PAGE, number * PAGE)
+            seconds = loaded.tuning.pass_s(PAGE, number * PAGE)
             if file is None or not self.pays(seconds, file.nbytes):
-                break
+                return
             began = time.perf_counter()
             try:
-                data = map_page(file.path, engine.layout.page_bytes, file.digest)
+                data = map_page(file.path, loaded.layout.page_bytes, file.digest)
             except ValueError:  # damaged, or another process has removed it
                 self._forget(keys[number], file)
-                break
+                return
             took = time.perf_counter() - began
             self.rate += WEIGHT * (file.nbytes / took - self.rate)
-            if not session.take_in(number, data):
-                break
-            done += file.nbytes
+            yield number, data
+            self.recalled += file.nbytes
             file.used = time.time()
             with contextlib.suppress(OSError):
                 os.utime(file.path)
-        self.recalled += done
-        return done
 
     # --- how it is done
 
@@ -147,10 +147,10 @@ class Spill:
         from .kv_snapshot import make_folder, page_keys, write_file
 
         try:
-            engine = self._engine()
-            if engine is None:
+            loaded = self._loaded()
+            if loaded is None:
                 return
-            *_, key = page_keys(engine, ids)
+            *_, key = page_keys(loaded, ids)
             if key in self._known():
                 return
             where = folder()

@@ -39,7 +39,7 @@ class TeacherForcedDecode(Decoding):
         for _ in self.run():
             if on_token is not None:
                 on_token()
-        phase = self.session.last_phase
+        phase = self.sequence.last_phase
         assert phase is not None, "a decode that has ended gives its phase"
         phase.stop = self._stop
         return phase
@@ -111,7 +111,7 @@ def decode_teacher_forced(
         PassCancelledError: stop() was called; the session keeps what it has.
     """
     ids = [int(i) for i in ids]
-    session.check_ids(ids)
+    session.engine.check_ids(ids)
     if not session.tokens or not ids:
         raise EngineError("a decode needs tokens before it and one of its own at least")
     if len(session.tokens) + len(ids) > session.context:

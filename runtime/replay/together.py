@@ -104,7 +104,7 @@ def measure(engine: Engine, traces: Sequence[Trace], agents: int, repeat: int = 
         began = time.perf_counter()
         alone.jobs += [_job(engine, trace) for trace in chosen]
         alone.seconds.append(time.perf_counter() - began)
-        with together.forecasts.watch(engine), ThreadPoolExecutor(agents) as threads:
+        with engine.runner.watched(together.forecasts.add), ThreadPoolExecutor(agents) as threads:
             ready = threading.Barrier(agents + 1)
             jobs = [threads.submit(_job, engine, trace, ready) for trace in chosen]
             ready.wait()

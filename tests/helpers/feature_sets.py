@@ -2,7 +2,8 @@
 
 A kernel asks a feature set for little. Those that differ in nothing that it asks for get the same
 IR (`tests/jit/test_targets.py` compares it), so the most capable one stands for all of them. A test
-file says in `ASKS` what its kernels ask for besides `COMMON`; without it every feature set is run."""
+file says in `ASKS` what its kernels ask for besides `COMMON`; without it every feature set is run.
+"""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Company:
                 runner.run_shared([(rows, len(rows.ids)) for _, rows in batch])
         compared = 0
         for n, rows in batch:
-            session = rows.session
+            session = rows.sequence
             assert session.n_cached == len(session.tokens)
             if rows.logits is None:
                 continue

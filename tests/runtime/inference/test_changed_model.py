@@ -18,7 +18,8 @@ from triplepoint import Agent, Engine, Trace
 from triplepoint.errors import ModelError
 from triplepoint.runtime.agent.events import TextDelta
 from triplepoint.runtime.gguf.open import open_gguf
-from triplepoint.runtime.inference.engine import LOOK_S, NANO
+from triplepoint.runtime.inference.engine import NANO
+from triplepoint.runtime.inference.loaded_model import LOOK_S
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.runtime.weights.packed_cache import default_folder
 from triplepoint.traces.events import RunEnd

@@ -8,14 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from triplepoint.runtime.inference.draft_length import (
-    MOST_ROWS,
-    PATIENCE_MOST,
-    DraftLengthPolicy,
-    PassLatency,
-)
+from triplepoint.runtime.inference.draft_length import PATIENCE_MOST, DraftLengthPolicy
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.inference.pass_latency import MOST_ROWS, PassLatency
 
 
 @pytest.fixture(scope="module")
@@ -29,14 +24,13 @@ def _length_policy(
     engine: Engine, ratios: dict[int, float], step_s: float = 0.010
 ) -> DraftLengthPolicy:
     """A pace on a machine on which passes take so much longer by their number of tokens."""
-    session: Session = engine.session(context=64)
     engine.pass_latency = PassLatency()
     for _ in range(10):
         engine.pass_latency.step(step_s)
     for tokens, ratio in ratios.items():
         for _ in range(40):
             engine.pass_latency.several(tokens, ratio * step_s)
-    return DraftLengthPolicy(session)
+    return DraftLengthPolicy(engine, [])
 
 
 FLAT = {n: 1.0 + 0.02 * n for n in range(2, 18)}  # memory bounds a pass
@@ -73,12 +67,12 @@ def test_company_makes_drafts_dear(engine: Engine, monkeypatch: pytest.MonkeyPat
 
 def test_rows_beyond_what_is_known_cost_as_much_as_the_last(engine: Engine) -> None:
     """A pass of so many rows is bound by arithmetic."""
-    _length_policy(engine, {})
-    session, times = engine.session(context=64), engine.pass_latency
-    most = times.ratio(session, MOST_ROWS)
-    assert times.ratio(session, 2 * MOST_ROWS) == pytest.approx(2 * most)
+    _length_policy(engine, {}).count(32, 1, 16)  # from the machine's limits
+    times = engine.pass_latency
+    most = times.ratio(MOST_ROWS)
+    assert times.ratio(2 * MOST_ROWS) == pytest.approx(2 * most)
     times.several(2 * MOST_ROWS, 1.0)
-    assert times.ratio(session, MOST_ROWS) == most
+    assert times.ratio(MOST_ROWS) == most
 
 
 def test_wrong_drafts_end_drafting(engine: Engine) -> None:
@@ -106,7 +100,7 @@ def test_steps_that_take_no_time_are_left_alone(
             engine, "machine", dataclasses.replace(engine.machine, read_gbps=rates, barrier_s=1e-7)
         )
         engine.pass_latency = PassLatency()
-        assert DraftLengthPolicy(engine.session(context=64)).cheap == cheap
+        assert DraftLengthPolicy(engine, []).cheap == cheap
 
 
 def test_a_cost_is_tried_again_ever_more_seldom(engine: Engine) -> None:

@@ -71,7 +71,7 @@ class Passes:
         run = Runner.run_shared
 
         def watched(runner: Runner, batch: Any, why: Any) -> None:
-            self.seen.append([(rows.session, count) for rows, count in batch])
+            self.seen.append([(rows.sequence, count) for rows, count in batch])
             run(runner, batch, why)
 
         monkeypatch.setattr(Runner, "run_shared", watched)
@@ -176,7 +176,7 @@ class Held:
         run = Runner.run
 
         def held(runner: Runner, rows: Any, count: int, plan: Any = None) -> None:
-            if rows.session is session and not self.begun.is_set():
+            if rows.sequence is session and not self.begun.is_set():
                 self.begun.set()
                 assert self.go_on.wait(60)
             run(runner, rows, count, plan)
@@ -231,7 +231,7 @@ def test_the_lead_is_handed_on_by_who_was_stopped(
     def and_stop() -> None:
         with scheduler.mutex:
             hand_over()
-            if any(t.leads and t.rows.session is stopped for t in scheduler._waiting):
+            if any(t.leads and t.rows.sequence is stopped for t in scheduler._waiting):
                 stopped.stop()
 
     monkeypatch.setattr(scheduler, "_hand_over", and_stop)

@@ -1,0 +1,39 @@
+"""All of an engine but its sessions: the loaded model, and what computes rows on it."""
+
+from __future__ import annotations
+
+from ...jit.compile import Library
+from ...jit.pool import Pool
+from ..gguf.file import GGUFFile
+from .loaded_model import LoadedModel, LoadOptions
+from .plan import Plans
+from .prefix_cache import PrefixCache
+from .runner import Runner
+from .scheduler import Scheduler
+from .spill import Spill
+
+
+class EngineCore(LoadedModel):
+    """See above.
+
+    Attributes:
+        plans: its passes, as they were built; runner: runs them.
+        scheduler: puts rows of sequences into passes.
+        prefix_cache: beginnings of texts that were computed, for those that share them.
+        spill: those of them that are on disk.
+        speculative: how new sessions need fewer passes than tokens.
+    """
+
+    def __init__(self, gguf: GGUFFile, library: Library, pool: Pool, options: LoadOptions) -> None:
+        super().__init__(gguf, library, pool, options)
+        self.speculative = options.speculative
+        self.plans = Plans(self)
+        self.spill = Spill(self, options.spill)
+        self.prefix_cache = PrefixCache(self.layout, self.spill.offer)
+        self.runner = Runner(self, self.plans, self.prefix_cache)
+        self.scheduler = Scheduler(self, self.plans, self.runner, self.prefix_cache)
+
+    def close(self) -> None:
+        """End the threads; the engine runs no more passes."""
+        self.spill.close()
+        self.pool.close()

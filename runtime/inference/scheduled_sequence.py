@@ -1,0 +1,284 @@
+"""A sequence that has its rows computed: prompts in chunks, and what a decode asks for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ...errors import EngineError, PassCancelledError
+from ...jit.kernels.kvcache import PAGE
+from ..forward.state import EVERY
+from ..physics.costs import PassCost
+from .draft_length import DraftLengthPolicy
+from .draft_sources import NormalizedSources
+from .metrics import PhaseMetrics
+from .ngram_index import NgramIndex
+from .runner import Logits, Rows
+from .sequence import TokenSequence
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...traces.events import PhaseEvent
+    from ..forward.kv import KVCache
+    from .engine_core import EngineCore
+    from .plan import Plan
+
+
+class ScheduledSequence(TokenSequence):
+    """See above.
+
+    Attributes:
+        on_progress: called between the chunks of a prefill with (done, total, tokens/s).
+        metrics: what its phases did.
+        speculative: how decodes need fewer passes than tokens; the engine's, if not set.
+        draft_sources: ranges of positions, first and end, that are likely to be quoted.
+    """
+
+    def __init__(
+        self,
+        engine: EngineCore,
+        cache: KVCache,
+        context: int,
+        tokens: Sequence[int] = (),
+        n_cached: int = 0,
+    ) -> None:
+        """cache: holds the first `n_cached` of `tokens`."""
+        super().__init__(cache, context, tokens, n_cached)
+        self.engine = engine
+        self.metrics = PhaseMetrics(engine, self)
+        self.on_progress: Callable[[int, int, float], None] | None = None
+        self.speculative = engine.speculative
+        self.draft_sources: Sequence[tuple[int, int]] = ()
+        self._drafting: tuple[NgramIndex, DraftLengthPolicy, NormalizedSources] | None = None
+        self._adopted = 0  # tokens of this phase that another sequence had computed
+        self._logits: Logits | None = None
+        self._logits_at = -1  # number of tokens whose last one they belong to
+        engine.scheduler.register(self)  # last: it is whole now
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of a prefill's pass at most."""
+        return min(self.engine.tuning.chunk, self.context)
+
+    @property
+    def drafting(self) -> tuple[NgramIndex, DraftLengthPolicy, NormalizedSources]:
+        """Where tokens stood before, how many are worth a draft, and how texts are copied."""
+        if self._drafting is None or self._drafting[0].tokens is not self.tokens:
+            policy = DraftLengthPolicy(self.engine, self.tokens)
+            copies = NormalizedSources(self.engine.tokenizer)
+            self._drafting = NgramIndex(self.tokens), policy, copies
+        return self._drafting
+
+    def wake(self) -> None:
+        """A prefill will soon come: threads that sleep may as well wake up meanwhile."""
+        # Not in the midst of another session's pass, which would lose its active threads.
+        if self.engine.lock.acquire(blocking=False):
+            try:
+                self.engine.pool.wake()
+            finally:
+                self.engine.lock.release()
+
+    # --- logits
+
+    @property
+    def last_logits(self) -> Logits:
+        """The same as the pass left them."""
+        if self._logits is None or not self.has_logits:
+            raise EngineError(
+                "the last token has not been computed: prefill([]) computes what is left"
+            )
+        return self._logits
+
+    @property
+    def has_logits(self) -> bool:
+        """Whether there are logits after the last token."""
+        return self._logits_at == len(self.tokens)
+
+    def keep_logits(self) -> None:
+        """The logits of the last pass are those after the last token."""
+        self._logits_at = len(self.tokens)
+
+    # --- phases
+
+    @contextmanager
+    def phase(self, *, decoding: bool = False) -> Iterator[None]:
+        """Rows will be asked for again and again; a stop that came before it is forgotten."""
+        self.stopped, self.decoding = False, decoding
+        with self.engine.scheduler.phase(self):
+            try:
+                yield
+            finally:
+                self.decoding = False
+
+    def check_stop(self) -> None:
+        """Raise PassCancelledError if `stop` was called in this phase."""
+        if self.stopped:
+            self.stopped = False
+            raise PassCancelledError("stopped; the session keeps what it has")
+
+    def compute(
+        self,
+        purpose: str,
+        new: int,
+        check: Callable[[], None] | None = None,
+        borders: Sequence[int] = (),
+    ) -> PhaseEvent:
+        """Prefill tokens[n_cached:] in chunks, logits for the last one."""
+        engine, metrics = self.engine, self.metrics
+        cost, passes, plan_name = PassCost(), 0, engine.plans.prefill.name
+        if self.tokens and not self.has_logits:
+            # They come with the last token: it is computed again where all is cached.
+            self.keep_cached(len(self.tokens) - 1)
+        before, total = self.n_cached, len(self.tokens)
+        with self.phase():
+            if check is not None:
+                check()
+            metrics.reset()
+            started = time.perf_counter()
+            self._adopted = 0
+            if self.shares:
+                self._adopt(total)
+                if self.cache.state is None:  # no page is of use without a state behind it
+                    self._recall(total)
+            while self.n_cached < total:
+                if self.shares:
+                    self._adopt(total)
+                at = self.n_cached
+                end = self._pass_end(at, total, borders)
+                rows = self.ask(at, self.tokens[at:end], int(end == total))
+                if not rows.computed:
+                    continue
+                self._keep_state(borders or (total,))
+                cost += metrics.cost(rows, at)
+                if passes == 0 and rows.plan is not None:
+                    # One token is not worth its own plan name unless it is all there was.
+                    plan_name = rows.plan.name
+                passes += 1
+                if self.on_progress and self.n_cached < total:
+                    done = self.n_cached - before
+                    rate = done / (time.perf_counter() - started)
+                    self.on_progress(done, total - before, rate)
+            wall = time.perf_counter() - started
+            self._logits_at = total or -1
+            spent = metrics.spent()
+        ids, adopted = self.tokens[before:total], self._adopted
+        return metrics.finish(
+            "prefill", purpose, ids, before, wall, spent, cost, passes, plan_name, adopted
+        )
+
+    def _pass_end(self, at: int, total: int, borders: Sequence[int]) -> int:
+        """Where passes from position `at` on have to end at the latest."""
+        if self.cache.state is None:
+            return total
+        return min((n for n in borders if at < n < total), default=total)
+
+    def _keep_state(self, borders: Sequence[int]) -> None:
+        """Keep a copy of the state where a text is likely to be gone on from."""
+        state, at = self.cache.state, self.n_cached
+        if state is None:
+            return
+        last = state.checkpoints[-1].position if state.checkpoints else 0
+        if at not in borders and at - last < EVERY:
+            return
+        with self.engine.lock:
+            if state.position == at:  # pages may be taken back meanwhile
+                state.keep()
+                self.keep_prefix()
+
+    def _adopt(self, total: int) -> None:
+        """Take over what is known of the tokens that follow; the last one is computed here."""
+        cache, ids = self.engine.prefix_cache, self.tokens[: total - 1]
+        with self.engine.scheduler.mutex:
+            known = cache.adopt(self.cache, ids, self.n_cached)
+            self._adopted += known - self.n_cached
+            self.n_cached = known
+
+    def _recall(self, total: int) -> None:
+        """Read back what is on disk of the tokens that follow; the last one is computed here."""
+        before, self.recalled = self.n_cached, 0
+        for number, data in self.engine.spill.recall(self.tokens[: total - 1], before // PAGE):
+            if not self._take_in(number, data):
+                break
+            self.recalled += len(data)
+        self._adopted += self.n_cached - before
+
+    def _take_in(self, number: int, data: np.ndarray) -> bool:
+        """Go on behind the page with this number, as it was read from disk, if there is room."""
+        engine, memory = self.engine, self.engine.layout.memory
+        with engine.scheduler.mutex:
+            if lacks := memory.lacks(len(data)):
+                engine.prefix_cache.evict(lacks)
+            if self.n_cached // PAGE != number or memory.lacks(len(data)):
+                return False
+            if not self.cache.goes_on(number * PAGE):
+                return False
+            self.cache.clear(number)
+            self.cache.append(data)
+            self.n_cached = (number + 1) * PAGE
+            self.admitted = self.admitted or time.monotonic()
+        return True
+
+    def keep_cached(self, n: int) -> None:
+        """Count on no more than the first `n` positions of the KV cache."""
+        with self.engine.scheduler.mutex:
+            self.go_back(n)
+
+    def count_on(self, known: int, drafted: int) -> None:
+        """Of a pass that computed a draft behind `known` positions, count on so many tokens of it.
+
+        Not where the pages were taken back since.
+        """
+        with self.engine.scheduler.mutex:
+            if self.n_cached >= known:
+                self.n_cached = self.cache.seek(known + drafted)
+
+    def keep_prefix(self) -> None:
+        """Let others find what it has computed, if it shares."""
+        if self.shares:
+            with self.engine.scheduler.mutex:  # pages may be taken back meanwhile
+                if self.n_cached:
+                    self.engine.prefix_cache.add(self.cache, self.tokens, self.n_cached)
+
+    # --- passes
+
+    def ask(
+        self,
+        start: int,
+        ids: Sequence[int],
+        outputs: int,
+        masks: Sequence[np.ndarray | None] = (),
+        panels: np.ndarray | None = None,
+    ) -> Rows:
+        """Have the next rows computed, by a pass that other sequences may share.
+
+        ids: tokens that follow the first `start`, which are cached; of many a pass may take the
+        first ones only, and of any none: see `Rows.computed`.
+        """
+        if self.stopped:
+            self.check_stop()
+        if self._logits is not None:
+            self._logits.released = True
+            self._logits = None
+        self._logits_at = -1
+        rows = Rows(self, start, ids, outputs, masks, panels)
+        self.engine.scheduler.compute(rows)
+        self.used = time.monotonic()
+        self._logits = rows.logits
+        if self.stopped:
+            self.check_stop()
+        return rows
+
+    def run_pass(self, plan: Plan, part: Sequence[int], outputs: int) -> Rows:
+        """One pass of `part`, which follows what is cached, on a plan of its own."""
+        if self._logits is not None:
+            self._logits.released = True
+        self._logits, self._logits_at = None, -1
+        rows = Rows(self, self.n_cached, part, outputs)
+        with self.engine.lock:
+            self.engine.runner.run(rows, len(part), plan)
+        self.used = time.monotonic()
+        self._logits = rows.logits
+        return rows
