@@ -163,6 +163,7 @@ FLOORS = (
     "replay",
     "regimes",
     "nano",
+    "serve",
     "cli",
 )
 

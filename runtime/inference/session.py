@@ -469,6 +469,13 @@ class Session:
             self.admitted = self.admitted or time.monotonic()
         return True
 
+    def close(self) -> None:
+        """Forget the tokens and let go of the pages now: a dropped session waits for Python's
+        garbage collection to do so."""
+        with self.engine.scheduler.mutex:
+            self.truncate(0)
+            self.cache.clear()
+
     def give_back(self) -> None:
         """Let go of all pages; the tokens stay, to be computed again. The caller has the mutex."""
         self.recomputed += self.n_cached
