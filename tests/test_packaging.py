@@ -166,6 +166,7 @@ FLOORS = (
     "replay",
     "regimes",
     "nano",
+    "serve",
     "cli",
 )
 

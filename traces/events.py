@@ -219,6 +219,8 @@ class PhaseEvent(Event):
     """Share of the time that follows each bound, together 1; the largest is `observed`."""
     layers: list[LayerRecord] = field(default_factory=list)
     """Time by layer, where it was asked for."""
+    server_timings: dict[str, Any] = field(default_factory=dict)
+    """What another server says of its own times, of `source` ``remote``."""
 
     COMPUTED: ClassVar[tuple[str, ...]] = ("tokens_per_s", "regime", "predicted_regime")
     """Lines hold them for other programs; here they are computed again."""

@@ -25,6 +25,8 @@ target."""
 VERBS = {
     "run": "answer one question about the files in a folder",
     "chat": "ask several questions in a row; /help lists the commands",
+    "serve": "answer clients of OpenAI's format over HTTP",
+    "ps": "what a running server does: its models and requests",
     "replay": "show, verify, time or continue a recorded run",
     "trace": "list, show, compare, export, view and query recorded runs; needs no model",
     "session": "list, show and remove conversations that --session has kept; needs no model",
@@ -59,11 +61,11 @@ OTHER_NAMES = {
     "inspect": "show",
     "ask": "run",
     "prompt": "run",
+    "server": "serve",
     "benchmark": "bench",
     "quantize": "quantize",
 }
 """What other programs call the verbs."""
-_NO_SERVER = "triplepoint has no server; -m http://HOST:PORT/v1 asks the model of another one"
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -143,8 +145,6 @@ class OneLineParser(argparse.ArgumentParser):
         if not isinstance(action, Commands) or value in action.choices:
             super()._check_value(action, value)
             return
-        if value in ("serve", "server", "ps"):
-            raise argparse.ArgumentError(None, _NO_SERVER)
         known = list(action.choices)
         near = [OTHER_NAMES[value]] if OTHER_NAMES.get(value) in known else []
         close = get_close_matches(value, known, n=2)

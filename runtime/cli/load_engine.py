@@ -24,15 +24,21 @@ DEFAULT_MODEL = "what `triplepoint use` set, else nano"
 
 
 def add_engine_options(
-    verb: argparse.ArgumentParser, *, model: str = DEFAULT_MODEL, context: bool = True
+    verb: argparse.ArgumentParser,
+    *,
+    model: str = DEFAULT_MODEL,
+    context: bool = True,
+    several: bool = False,
 ) -> None:
     """The model and how it is run.
 
     Args:
         model: which one is taken where none is named.
+        several: whether there may be several.
         context: whether the length of the context may be chosen, and how it is decoded.
     """
-    verb.add_argument("-m", "--model", metavar="MODEL", help=f"{MODEL} ({model})")
+    action = "append" if several else "store"
+    verb.add_argument("-m", "--model", metavar="MODEL", action=action, help=f"{MODEL} ({model})")
     add_pass_options(verb)
     verb.add_argument(
         "--tune",

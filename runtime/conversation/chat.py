@@ -217,6 +217,11 @@ class Chat:
             shares[0][1].insert(0, bos)
         return shares
 
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names that the template reads and that `options` may give."""
+        return self._template.variables
+
     def keeps_thoughts(self, *, old: bool) -> bool:
         """Whether the template leaves in the history what the assistant thought.
 

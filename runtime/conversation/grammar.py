@@ -16,7 +16,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ..tokens.tokenizer import Tokenizer
 
 Mask: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint32]]"
+
+CallChoice = Literal["auto", "required", "none"]
 
 _BACKGROUND = 20_000  # tokens from which building the matcher's tables takes long enough to notice
 _TEXT = r"/(?s:.*)/"
@@ -72,6 +74,7 @@ class CallGrammar:
         form: how calls are written, or the name of a known format.
         output: JSON schema that an answer must fit, in place of free text.
         thinking: the tags around the model's thinking.
+        calls: whether a turn may be calls (``auto``), must be (``required``) or must not.
 
     Raises:
         GrammarError: a schema cannot be made into a grammar; names the tool.
@@ -84,13 +87,15 @@ class CallGrammar:
         form: ToolFormat | str = "hermes",
         output: Mapping[str, Any] | None = None,
         thinking: Thinking | None = None,
+        calls: CallChoice = "auto",
     ) -> None:
         self.form = FORMATS[form] if isinstance(form, str) else form
         self.tokenizer = tokenizer
         self.notes: list[str] = []
         """What the grammar could not hold the model to."""
         thinking = thinking or thinking_of("", tokenizer)
-        self._tools = list(tools)
+        self._tools = list(tools) if calls != "none" else []
+        self._choice: CallChoice = calls if tools else "auto"
         self._output = output
         self._tags = tag_ids(tokenizer, (*self.form.tags, *thinking.tags))
         self._opening_ids = frozenset(
@@ -127,8 +132,9 @@ class CallGrammar:
     def watches(self) -> bool:
         """Whether a matcher reads along from the start: for an answer, headers, or calls in
         letters."""
-        letters = bool(self._tools and self._letters)
-        return self._output is not None or self.form.headers is not None or letters
+        letters = bool((self._tools or self._choice == "none") and self._letters)
+        held = self._output is not None or self._choice == "required"
+        return held or self.form.headers is not None or letters
 
     def opens(self, token: int) -> bool:
         """Whether a token opens calls."""
@@ -228,11 +234,14 @@ class CallGrammar:
     def _turn(self, calls: bool) -> str:
         if self.form.headers is not None:
             return self._headed(calls)
-        return self._watch() if self._output is None else self._answer(self._output, calls)
+        if self._output is None and self._choice != "required":
+            return self._watch()
+        return self._answer(self._output, calls)
 
-    def _answer(self, output: Mapping[str, Any], calls: bool) -> str:
+    def _answer(self, output: Mapping[str, Any] | None, calls: bool) -> str:
         """The rules of a turn that is an answer of a schema, or calls."""
-        choices = ["answer"]
+        must_call = calls and self._choice == "required"
+        choices = [] if must_call else ["answer"]
         kept = iter(range(len(self.form.openings)))
         for opening in self.form.openings if calls else ():
             rest = f"kept_{next(kept)}" if opening.kept else "calls"
@@ -240,11 +249,13 @@ class CallGrammar:
             choices.append(f"{word} {rest}")
         blank = r"BLANK: /\n{1,2}/"
         rules = [f"start: BLANK? ({' | '.join(choices)})", blank]
-        return "\n".join([*rules, f"answer: {json_rule(strict(output))}"])
+        answer = [] if must_call or output is None else [json_rule(strict(output))]
+        return "\n".join([*rules, *(f"answer: {rule}" for rule in answer)])
 
     def _headed(self, calls: bool) -> str:
         """The rules of a turn that is made of messages with headers."""
-        turn = self.form.turn(self._tag, calls=calls, answer="answer")
+        must_call = calls and self._choice == "required"
+        turn = self.form.turn(self._tag, calls=calls, answer=None if must_call else "answer")
         output = None if self._output is None else strict(self._output)
         answer = "TEXT?" if output is None else json_rule(output)
         return "\n".join([turn, f"answer: {answer}", f"TEXT: {_TEXT}"])
@@ -267,12 +278,13 @@ class CallGrammar:
         kept = [opening for opening in self.form.openings if opening.kept]
         for i, opening in enumerate(self._letters):
             rest = f"kept_{kept.index(opening)}" if opening.kept else "calls"
-            choices.append(f"opened_{i} {rest}")
+            choices += [f"opened_{i} {rest}"] * bool(self._tools)
             head = f"/{heads[opening.place]}/"
-            opened.append(f"opened_{i}[lazy]: {head} {quoted(opening.text)}")
+            opened += [f"opened_{i}[lazy]: {head} {quoted(opening.text)}"] * bool(self._tools)
             none_of.append(f"~({head} {quoted(opening.text)} {_TEXT})")
         # A token that opens calls ends the text, which no letters say.
-        choices += [f"TEXT? <[{token}]> calls" for token in sorted(self._opening_ids)]
+        opening_ids = sorted(self._opening_ids) if self._tools else ()
+        choices += [f"TEXT? <[{token}]> calls" for token in opening_ids]
         text = f"TEXT: {' & '.join([_TEXT, *none_of])}"
         return "\n".join([f"start: {' | '.join(choices)}", *opened, text])
 

@@ -122,6 +122,16 @@ class ReplyReader:
         return self._stop_texts.found is not None
 
     @property
+    def stop_text(self) -> str | None:
+        """Which of them it was."""
+        return self._stop_texts.found
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The calls that were read so far; `finish` may find more."""
+        return self._reply.calls
+
+    @property
     def thought(self) -> list[int]:
         """Which tokens were thinking, by number: its tags and the blank space after it included.
 

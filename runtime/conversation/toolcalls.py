@@ -6,6 +6,7 @@ between them, and how that is read back. The known ones are in `formats`.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from abc import ABC, abstractmethod
@@ -135,13 +136,13 @@ class ToolFormat(ABC):
             lenient: names of the tools whose schemas hold what a grammar cannot express.
         """
 
-    def turn(self, tag: Tag, *, calls: bool, answer: str) -> str:
+    def turn(self, tag: Tag, *, calls: bool, answer: str | None) -> str:
         """Lark rules of a whole turn, for a format with `headers`.
 
         Args:
             tag: gives the grammar's word for a tag.
             calls: whether there are tools; then what `grammar` gives stands beside these rules.
-            answer: the grammar's expression of an answer.
+            answer: the grammar's expression of an answer; None where only calls may come.
         """
         raise NotImplementedError(f"{self.name} is about calls alone")
 
@@ -160,6 +161,18 @@ class ToolFormat(ABC):
     @abstractmethod
     def render(self, calls: Sequence[ToolCall]) -> str:
         """The calls as the model writes them, tags included."""
+
+    def one_call(self) -> ToolFormat:
+        """The same format, with one call a turn at most."""
+        form = copy.copy(self)
+        form.single = True
+        return form
+
+    def without_calls(self) -> ToolFormat:
+        """The same format for a reader of turns in which nothing is a call."""
+        form = copy.copy(self)
+        form.openings, form.closing, form.inner = (), "", ()
+        return form
 
     def many(self, item: str, separator: str) -> str:
         """A grammar's expression of one item, or as many as a turn may have."""

@@ -193,6 +193,13 @@ class Session(ScheduledSequence):
         self.engine.scheduler.withdraw(self)
         self.engine.runner.cancel(self)
 
+    def close(self) -> None:
+        """Forget the tokens and let go of the pages now: a dropped session waits for Python's
+        garbage collection to do so."""
+        with self.engine.scheduler.mutex:
+            self.truncate(0)
+            self.cache.clear()
+
     @property
     def logits(self) -> np.ndarray:
         """Logits after the last token: float32 [n_vocab], valid until the engine's next pass."""

@@ -76,12 +76,12 @@ class Harmony(ToolFormat):
             rules.append(f"aside_{i}: {name} {channel} ({channels}) {kind} arguments_{i}")
         return "\n".join([*rules, *arguments_rules(tools, lenient)])
 
-    def turn(self, tag: Tag, *, calls: bool, answer: str) -> str:
+    def turn(self, tag: Tag, *, calls: bool, answer: str | None) -> str:
         """See `ToolFormat.turn`."""
         channel, message, end = map(tag, ("<|channel|>", "<|message|>", "<|end|>"))
         heads = {name: f"{channel} {quoted(name)}" for name in (*_CHANNELS, "final")}
         before = " | ".join(f"{heads[name]} {message}" for name in _CHANNELS)
-        last = [f"{heads['final']} {message} {answer}"]
+        last = [] if answer is None else [f"{heads['final']} {message} {answer}"]
         if calls:
             starts = [*(heads[name] for name in _CHANNELS), ""]
             last += [f'{head} " to=functions." kept_{i}' for i, head in enumerate(starts)]

@@ -151,7 +151,7 @@ def test_wrong_usage_is_status_2(args: list[str], capfd: pytest.CaptureFixture[s
         ("chat hello", "triplepoint chat: error: one argument too many: hello"),
         ("rum hi", "no such verb: 'rum'; did you mean run or rm?"),
         ("list", "no such verb: 'list'; did you mean ls?"),
-        ("serve", "triplepoint has no server; -m http://HOST:PORT/v1 asks"),
+        ("server", "no such verb: 'server'; did you mean serve?"),
         ("trace lst", "triplepoint trace: error: no such command: 'lst'; did you mean ls?"),
         ("fly", "no such verb: 'fly'; there are run, chat, "),
         ("run x -t 9999", "-t: 9,999 threads on "),

@@ -45,6 +45,19 @@ def agent_on(url: str, folder: Path, **more: Any) -> Agent:
     return Agent(engine, workspace=folder, **{"trace": False, **more})
 
 
+def test_times_that_the_server_tells(folder: Path, tmp_path: Path) -> None:
+    """llama-server and ours send what they took: it stands in the trace, beside what we saw."""
+    timings = {"prompt_n": 20, "prompt_ms": 4.5, "predicted_n": 1, "predicted_ms": 2.0}
+    *chunks, last, counted, done = text("Two lines.")
+    path = tmp_path / "run.jsonl"
+    with openai_server([*chunks, {**last, "timings": timings}, counted, done]) as server:
+        agent = agent_on(server.url, folder, trace=path)
+        agent.run(QUESTION)
+        agent.close()
+
+    assert [phase.server_timings for phase in Trace.load(path).phases] == [timings] * 2
+
+
 def test_the_same_loop_tools_and_trace(folder: Path, tmp_path: Path) -> None:
     """Calls run in order, results go back by their ids, the trace tells all of it."""
     both = calls(("list_dir", {}), ("read_file", {"path": "a.txt"}))

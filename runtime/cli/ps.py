@@ -1,0 +1,87 @@
+"""``triplepoint ps``: what a running server does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from ...errors import EngineError
+from .exit_codes import Exit
+from .output import Output
+
+_WAIT_S = 10.0
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """Which server."""
+    verb.add_argument(
+        "--url",
+        help="address of the server; TRIPLEPOINT_API_KEY is its key (http://127.0.0.1:11435)",
+    )
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Ask it and print."""
+    from ...traces.timeline import duration
+    from ..serve.settings import PORT
+
+    status = _ask((args.url or f"http://127.0.0.1:{PORT}").rstrip("/").removesuffix("/v1"))
+    output.line(
+        f"triplepoint {status['version']}, process {status['pid']}, up "
+        f"{duration(status['uptime_s'])}: {status['running']} running, {status['waiting']} waiting"
+    )
+    rows = [_row(model) for model in status["models"]]
+    widths = [max(map(len, column)) for column in zip(_HEAD, *rows, strict=True)]
+    for row in (_HEAD, *rows):
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        output.line("  ".join(cells).rstrip())
+    output.json(status)
+    return Exit.OK
+
+
+_HEAD = ("MODEL", "STATE", "SIZE", "KV CACHE", "CONTEXT", "REQUESTS", "UNTIL")
+
+
+def _row(model: dict[str, Any]) -> tuple[str, ...]:
+    from ...traces.timeline import duration
+    from ..hub.progress import size_text
+
+    if "size" not in model:
+        return (model["name"], model["state"], "", "", "", str(model["users"]), "")
+    kv = f"{size_text(model['kv_used'])} of {size_text(model['kv_budget'])}"
+    until = "in use" if model["users"] else "forever"
+    if not model["users"] and model["kept_s"] is not None:
+        until = f"in {duration(max(0.0, model['kept_s'] - model['idle_s']))}"
+    return (
+        *(model["name"], model["state"], size_text(model["size"]), kv),
+        *(f"{model['context']:,}", str(model["users"]), until),
+    )
+
+
+def _ask(url: str) -> dict[str, Any]:
+    """What the server says.
+
+    Raises:
+        EngineError: it cannot be reached, or refuses.
+    """
+    import httpx
+
+    key = os.environ.get("TRIPLEPOINT_API_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        with httpx.Client(trust_env=False, timeout=_WAIT_S) as client:
+            answer = client.get(f"{url}/ps", headers=headers)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise EngineError(
+            f"no server answers at {url}: {error or type(error).__name__}; start one with "
+            "`triplepoint serve`"
+        ) from None
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if answer.status_code != 200 or not isinstance(found, dict) or "models" not in found:
+        said = found.get("error", {}).get("message") if isinstance(found, dict) else None
+        raise EngineError(f"{url} is no triplepoint server: {said or f'HTTP {answer.status_code}'}")
+    return found

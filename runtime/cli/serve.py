@@ -1,0 +1,133 @@
+"""``triplepoint serve``: models behind HTTP, for clients that speak OpenAI's format."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import SettingError
+from .arguments import positive
+from .exit_codes import Exit
+from .load_engine import DEFAULT_MODEL, add_engine_options, load_engine, model_path, nbytes
+from .output import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..inference.engine import Engine
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """The options of a server."""
+    add_engine_options(verb, model=f"{DEFAULT_MODEL}; repeatable, as NAME=MODEL too", several=True)
+    verb.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    verb.add_argument("--port", type=_port, metavar="N", help="port to listen on (11435)")
+    verb.add_argument(
+        "--api-key", action="append", metavar="KEY", help="a key that opens the server; repeatable"
+    )
+    verb.add_argument(
+        "--api-key-file", metavar="FILE", help="keys, one a line; no other process sees them there"
+    )
+    verb.add_argument(
+        "--allow-host", action="append", metavar="NAME", help="a further name of this machine"
+    )
+    verb.add_argument(
+        "--allow-origin", action="append", metavar="URL", help="let web pages of this address ask"
+    )
+    verb.add_argument(
+        "--keep-alive",
+        metavar="TIME",
+        help="let go of a model after this time without a request: 30m, 2h, forever (30m)",
+    )
+    verb.add_argument(
+        "--memory",
+        type=nbytes,
+        metavar="SIZE",
+        help="memory of all models together (what is free at the start)",
+    )
+    verb.add_argument(
+        "--parallel", type=positive, default=32, metavar="N", help="requests at once (32)"
+    )
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Serve until a signal comes."""
+    from ..serve.run import serve
+    from ..serve.settings import KEEP_ALIVE_S, PORT, Limits, ServerSettings, parse_keep_alive
+
+    settings = ServerSettings(
+        models=_models(args.model, output),
+        host=args.host,
+        port=PORT if args.port is None else args.port,
+        keys=_keys(args),
+        hosts=tuple(args.allow_host or ()),
+        origins=tuple(args.allow_origin or ()),
+        keep_alive_s=parse_keep_alive(args.keep_alive) if args.keep_alive else KEEP_ALIVE_S,
+        memory=args.memory,
+        limits=Limits(parallel=args.parallel),
+    )
+
+    def load(source: str) -> Engine:
+        from ..bench.calibration import quick_calibrate
+
+        own = copy.copy(args)
+        own.model = source
+        engine = load_engine(own, output)
+        quick_calibrate(engine)  # the scheduler's clock
+        return engine
+
+    def started(address: str) -> None:
+        output.aside.line(f"serving {', '.join(settings.models)} at {address}/v1")
+        output.json({"url": f"{address}/v1", "models": list(settings.models)})
+
+    serve(settings, load, started)
+    return Exit.OK
+
+
+def _models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
+    """Name and file of each model; those that are not there are told of now.
+
+    Raises:
+        SettingError: two have the same name.
+        ModelError: there is no such model.
+    """
+    from ..config import default_model
+
+    models: dict[str, str] = {}
+    for text in given or [default_model().value]:
+        found = re.fullmatch(r"([\w.:-]+)=(.+)", text)
+        source = found[2] if found else text
+        path = str(model_path(source, output))
+        name = found[1] if found else _name_of(source)
+        if name in models:
+            raise SettingError(
+                f"two models are called {name}; give one another name: NAME={source}"
+            )
+        models[name] = path
+    return models
+
+
+def _name_of(source: str) -> str:
+    """What clients call a model that was given no name: its own, or that of its file."""
+    return Path(source).stem if source.endswith(".gguf") else source
+
+
+def _keys(args: argparse.Namespace) -> tuple[str, ...]:
+    """The keys that open the server."""
+    keys = list(args.api_key or ())
+    if args.api_key_file is not None:
+        text = Path(args.api_key_file).read_text(encoding="utf-8")
+        found = [line.strip() for line in text.splitlines() if line.strip()]
+        if not found:
+            raise SettingError(f"{args.api_key_file} holds no key")
+        keys += found
+    return tuple(keys)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 2**16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)

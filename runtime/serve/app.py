@@ -1,0 +1,117 @@
+"""The server as an ASGI application: its routes, and what lives as long as it does."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route
+
+from .api_error import APIError, as_api_error
+from .chat_completions import chat_completions
+from .completions import completions
+from .guard import Guard
+from .models import Load, Models
+from .service import Service
+from .settings import ServerSettings
+from .status_routes import health, list_models, ps, show_model
+from .text_routes import apply_template, detokenize, tokenize
+from .wire import error_response
+
+LOOK_S = 5.0  # between looks for models that nobody uses
+
+
+def build_app(settings: ServerSettings, load: Load) -> Starlette:
+    """The application; its `state.service` is there while it runs.
+
+    Args:
+        settings: of the server.
+        load: loads a model by what `ServerSettings.models` says of it.
+    """
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        models = Models(settings, load)
+        app.state.service = service = Service(settings, models)
+        # The first model is loaded beside the first requests, which wait for it.
+        first = threading.Thread(target=_load_first, args=(models,), name="load", daemon=True)
+        first.start()
+        looking = asyncio.create_task(_let_go_idle(models))
+        try:
+            yield
+        finally:
+            looking.cancel()
+            await asyncio.to_thread(service.close)
+
+    middleware = [Middleware(Guard, settings=settings)]
+    if settings.origins:
+        allowed = {"allow_origins": settings.origins, "allow_methods": ["*"]}
+        middleware.append(Middleware(CORSMiddleware, **allowed, allow_headers=["*"]))
+    return Starlette(
+        routes=routes(),
+        middleware=middleware,
+        lifespan=lifespan,
+        exception_handlers={
+            APIError: _api_error,
+            HTTPException: _http_exception,
+            Exception: _any_error,
+        },
+    )
+
+
+def routes() -> list[BaseRoute]:
+    """Every path that is answered; those of llama-server without ``/v1`` too."""
+    post, get = ["POST"], ["GET"]
+    return [
+        Route("/v1/chat/completions", chat_completions, methods=post),
+        Route("/chat/completions", chat_completions, methods=post),
+        Route("/v1/completions", completions, methods=post),
+        Route("/v1/models", list_models, methods=get),
+        Route("/models", list_models, methods=get),
+        Route("/v1/models/{name:path}", show_model, methods=get),
+        Route("/health", health, methods=get),
+        Route("/v1/health", health, methods=get),
+        Route("/ps", ps, methods=get),
+        Route("/tokenize", tokenize, methods=post),
+        Route("/detokenize", detokenize, methods=post),
+        Route("/apply-template", apply_template, methods=post),
+    ]
+
+
+def _load_first(models: Models) -> None:
+    with contextlib.suppress(APIError), models.use(None):  # it is logged, and shows in ps
+        pass
+
+
+async def _let_go_idle(models: Models) -> None:
+    while True:
+        await asyncio.sleep(LOOK_S)
+        await asyncio.to_thread(models.let_go_idle)
+
+
+async def _api_error(_: Request, error: Exception) -> JSONResponse:
+    return error_response(as_api_error(error))
+
+
+async def _http_exception(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    message = error.detail
+    if error.status_code == 404:
+        message = f"there is no {request.url.path[:200]}"
+    elif error.status_code == 405:
+        message = f"{request.method} is not for {request.url.path[:200]}"
+    code = "not_found" if error.status_code == 404 else None
+    headers = dict(error.headers or {})
+    return error_response(APIError(message, status=error.status_code, code=code, headers=headers))
+
+
+async def _any_error(_: Request, error: Exception) -> JSONResponse:
+    return error_response(as_api_error(error))

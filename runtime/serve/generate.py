@@ -1,0 +1,342 @@
+"""A request on an engine: a prompt is read, answers are written, and events tell of it.
+
+This is the one form in which the server knows a request. Every wire format makes a
+`GenerationRequest`, and makes its answer of the events.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ...errors import GrammarError, PassCancelledError
+from ..conversation.reply import Reply
+from ..conversation.stop_strings import StopTexts
+from ..inference.sampling import Sampling
+from ..inference.speculative_config import SpeculativeConfig
+from .api_error import APIError, as_api_error, too_long
+from .logprobs import LogprobRecorder, TokenLogprob
+from .prompts import Prompt
+
+if TYPE_CHECKING:
+    from ..conversation.toolcalls import ToolCall
+    from ..inference.decoding import Constraint
+    from ..inference.engine import Engine
+    from ..inference.session import Session
+    from ..tokens.tokenizer import Tokenizer
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """What is asked of a model.
+
+    Attributes:
+        max_tokens: of each answer; None: as many as fit.
+        stops: texts that end an answer.
+        choices: how many answers; each has a seed of its own.
+        logprobs: likeliest tokens to be told beside each token; None: no probabilities are told.
+    """
+
+    prompt: Prompt
+    sampling: Sampling
+    max_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+    choices: int = 1
+    logprobs: int | None = None
+
+
+@dataclass(slots=True)
+class PromptRead:
+    """The prompt is in the cache; what follows are answers."""
+
+    tokens: int
+    cached: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class Text:
+    """A piece of an answer."""
+
+    choice: int
+    text: str
+    logprobs: list[TokenLogprob] | None = None
+
+
+@dataclass(slots=True)
+class Thought:
+    """A piece of what the model thinks."""
+
+    choice: int
+    text: str
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call, whole. `arguments` is JSON."""
+
+    choice: int
+    index: int
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(slots=True)
+class Done:
+    """An answer has ended."""
+
+    choice: int
+    reason: FinishReason
+    tokens: int
+    reasoning_tokens: int
+    seconds: float
+    stop: str | None = None
+    """The text that ended it, if one of `stops` did."""
+
+
+@dataclass(slots=True)
+class Failed:
+    """The request has failed; nothing follows."""
+
+    error: APIError
+
+
+@dataclass(slots=True)
+class Closed:
+    """All answers have ended, or the request was cancelled; nothing follows."""
+
+
+@dataclass(slots=True)
+class Silence:
+    """Nothing has come for a while."""
+
+
+Event: TypeAlias = Silence | PromptRead | Text | Thought | Call | Done | Failed | Closed
+
+
+class Generation:
+    """One request while it runs, in the thread that calls `run`.
+
+    Args:
+        emit: is given the events, from the threads that make them.
+    """
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._cancelled = False
+        self._why: APIError | None = None
+        self._sessions: list[Session] = []
+        self._lock = threading.Lock()
+
+    def cancel(self, why: APIError | None = None) -> None:
+        """End it, from any thread: its rows are taken back before the next pass.
+
+        Its last event is `Closed`, or where it is told `why`, `Failed`.
+        """
+        with self._lock:
+            self._cancelled, self._why = True, self._why or why
+            for session in self._sessions:
+                session.stop()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancelled
+
+    @property
+    def last_event(self) -> Event:
+        """What tells that it was cancelled."""
+        return Closed() if self._why is None else Failed(self._why)
+
+    def run(self, engine: Engine, request: GenerationRequest) -> None:
+        """Read the prompt and write the answers; the last event tells how it ended."""
+        try:
+            self._run(engine, request)
+        except BaseException as error:
+            if self._cancelled and isinstance(error, PassCancelledError):
+                self._emit(self.last_event)
+            else:
+                self._emit(Failed(as_api_error(error)))
+        else:
+            self._emit(Closed())
+        finally:
+            with self._lock:
+                sessions, self._sessions = self._sessions, []
+            for session in sessions:
+                session.close()
+
+    def _run(self, engine: Engine, request: GenerationRequest) -> None:
+        ids, context = request.prompt.ids, engine.context
+        if len(ids) + 1 > context:
+            raise too_long(len(ids), context)
+        request.sampling.check(engine.tokenizer.n_vocab)
+        session = self._opened(engine.session())
+        session.shares = True
+        phase = session.prefill(ids, check=self._check, borders=request.prompt.borders)
+        self._emit(PromptRead(len(ids), phase.shared_tokens, phase.wall_s))
+        if request.choices == 1:
+            self._answer(engine, session, request, 0)
+            return
+        others = [self._opened(session.fork()) for _ in range(1, request.choices)]
+        failures: list[BaseException] = []
+
+        def answer(choice: int, own: Session) -> None:
+            try:
+                self._answer(engine, own, request, choice)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [
+            threading.Thread(target=answer, args=(n, own), name=f"choice {n}", daemon=True)
+            for n, own in enumerate(others, 1)
+        ]
+        for thread in threads:
+            thread.start()
+        answer(0, session)
+        for thread in threads:
+            thread.join()
+        if failures:
+            raise failures[0]
+
+    def _opened(self, session: Session) -> Session:
+        with self._lock:
+            self._sessions.append(session)
+        return session
+
+    def _check(self) -> None:
+        if self._cancelled:
+            raise PassCancelledError("the client is gone")
+
+    def _answer(
+        self, engine: Engine, session: Session, request: GenerationRequest, choice: int
+    ) -> None:
+        """Write one answer."""
+        tokenizer, turn, emit = engine.tokenizer, request.prompt.turn, self._emit
+        began = time.perf_counter()
+        room = session.context - len(session.tokens)
+        constraint: Constraint | None = turn.constraint() if turn is not None else None
+        reader = (
+            turn.reader(tokenizer, request.stops)
+            if turn is not None
+            else PlainReader(tokenizer, request.stops)
+        )
+        recorder = None
+        if request.logprobs is not None:
+            constraint = recorder = LogprobRecorder(session, constraint, request.logprobs)
+            session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+        tokens = session.decode(
+            max_tokens=min(request.max_tokens or room, room),
+            stop=tokenizer.stop_ids,
+            constraint=constraint,
+            sampling=_seeded(request.sampling.over(engine.sampling), choice),
+        )
+        count, told, token = 0, 0, -1
+        try:
+            for token in tokens:
+                count += 1
+                self._check()
+                self._tell(reader.push(token), choice, recorder)
+                if len(reader.calls) > told:
+                    told = self._tell_calls(reader.calls, choice, told)
+                if reader.stopped:
+                    break
+        finally:
+            if isinstance(tokens, Generator):
+                tokens.close()
+        reply = reader.finish()
+        if reply.broken:
+            raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
+        self._tell(reader.rest, choice, recorder)
+        told = self._tell_calls(reply.calls, choice, told)
+        stop = reader.stop_text
+        reason: FinishReason = "stop" if token in tokenizer.stop_ids or stop else "length"
+        if told and reason == "stop":
+            reason = "tool_calls"
+        seconds = time.perf_counter() - began
+        emit(Done(choice, reason, count, len(reader.thought), seconds, stop))
+
+    def _tell(
+        self,
+        pieces: Iterable[tuple[str, str]],
+        choice: int,
+        recorder: LogprobRecorder | None,
+    ) -> None:
+        """Tell of pieces of text."""
+        for mode, text in pieces:
+            noted = recorder.take() if recorder is not None else None
+            self._emit(Text(choice, text, noted) if mode == "answer" else Thought(choice, text))
+
+    def _tell_calls(self, calls: Sequence[ToolCall], choice: int, told: int) -> int:
+        """Tell of the calls from this number on; how many there are."""
+        for index, call in enumerate(calls[told:], told):
+            arguments = json.dumps(call.arguments, ensure_ascii=False)
+            self._emit(Call(choice, index, call.id or new_call_id(), call.name, arguments))
+        return len(calls)
+
+
+class PlainReader:
+    """Reads a text that only goes on, where `ReplyReader` reads a turn."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
+        self._stream, self._ends = tokenizer.stream(), tokenizer.stop_ids
+        self._stops = StopTexts(stops)
+        self.rest: list[tuple[str, str]] = []
+        self.calls: list[ToolCall] = []
+        self.thought: list[int] = []
+
+    @property
+    def stopped(self) -> bool:
+        """Whether one of the texts that end the answer was met."""
+        return self._stops.found is not None
+
+    @property
+    def stop_text(self) -> str | None:
+        """Which of them it was."""
+        return self._stops.found
+
+    def push(self, token: int) -> list[tuple[str, str]]:
+        """The piece of text that a token completes."""
+        text = self._stops.push(self._stream.push(token)) if token not in self._ends else ""
+        return [("answer", text)] if text else []
+
+    def finish(self) -> Reply:
+        """Let go of what was held back, into `rest`."""
+        text = self._stops.push(self._stream.flush()) + self._stops.flush()
+        self.rest = [("answer", text)] if text else []
+        return Reply()
+
+
+def new_call_id() -> str:
+    """An identifier of a call: nine letters, as Mistral's templates want them."""
+    return f"c{secrets.token_hex(4)}"
+
+
+def timings(read: PromptRead, done: Done) -> dict[str, float]:
+    """What llama-server calls ``timings``."""
+    computed, milliseconds = read.tokens - read.cached, 1e3 * read.seconds
+    written, spent = done.tokens, 1e3 * done.seconds
+    return {
+        "cache_n": read.cached,
+        "prompt_n": computed,
+        "prompt_ms": round(milliseconds, 3),
+        "prompt_per_token_ms": round(milliseconds / max(computed, 1), 3),
+        "prompt_per_second": round(1e3 * computed / max(milliseconds, 1e-6), 3),
+        "predicted_n": written,
+        "predicted_ms": round(spent, 3),
+        "predicted_per_token_ms": round(spent / max(written, 1), 3),
+        "predicted_per_second": round(1e3 * written / max(spent, 1e-6), 3),
+    }
+
+
+def _seeded(sampling: Sampling, choice: int) -> Sampling:
+    """With a seed of this choice's own."""
+    seed = sampling.seed if sampling.seed is not None else secrets.randbits(63)
+    return replace(sampling, seed=(seed + choice) % 2**64)

@@ -1,0 +1,115 @@
+"""Who may ask: the right key, by the right name, and no web page that nobody let in.
+
+A server on loopback is reached by every web page that its user's browser shows: one that names this
+machine by a name of its own (DNS rebinding), or one that just posts. So ``Host`` has to be a name
+of this machine, and a request with an ``Origin`` has to come from a page of ours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .api_error import APIError
+from .settings import ServerSettings
+from .wire import error_response
+
+OPEN = frozenset({"/health", "/v1/health"})
+"""Paths that need no key: they tell nothing but whether the server is up."""
+
+
+class Guard:
+    """Lets requests through to an application, or refuses them (ASGI)."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._keys = [_digest(key) for key in settings.keys]
+        self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
+        self._hosts |= {host.lower() for host in settings.hosts}
+        self._origins = {origin.rstrip("/").lower() for origin in settings.origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] == "http":
+            try:
+                self._check(Headers(scope=scope), scope["path"], scope["method"])
+            except APIError as error:
+                await error_response(error)(scope, receive, send)
+                return
+        elif scope["type"] == "websocket":
+            return
+        await self._app(scope, receive, send)
+
+    def _check(self, headers: Headers, path: str, method: str) -> None:
+        """Refuse what may not be.
+
+        Raises:
+            APIError: see above.
+        """
+        host = headers.get("host", "")
+        if not self._known(host):
+            raise APIError(
+                f"this server does not answer to the name {host[:100]!r} (--allow-host)",
+                status=403,
+                code="host_not_allowed",
+                type="permission_error",
+            )
+        origin = headers.get("origin")
+        if origin is not None and not self._from_here(origin.lower(), host.lower()):
+            raise APIError(
+                f"pages of {origin[:100]!r} may not ask this server (--allow-origin)",
+                status=403,
+                code="origin_not_allowed",
+                type="permission_error",
+            )
+        preflight = method == "OPTIONS" and origin is not None
+        if self._keys and path not in OPEN and not preflight:
+            self._check_key(headers)
+
+    def _check_key(self, headers: Headers) -> None:
+        scheme, _, given = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not given:
+            given = headers.get("x-api-key", "")
+        mine = _digest(given.strip())
+        # All are compared, so that the time does not tell which one is near.
+        if not sum(hmac.compare_digest(mine, key) for key in self._keys):
+            raise APIError(
+                "Incorrect API key provided." if given else "No API key was provided.",
+                status=401,
+                code="invalid_api_key",
+                type="authentication_error",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+
+    def _known(self, host: str) -> bool:
+        """Whether a name is one of this machine; an address is: nobody can redirect it."""
+        name = _hostname(host)
+        if name in self._hosts or name.endswith(".localhost"):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _from_here(self, origin: str, host: str) -> bool:
+        return origin in self._origins or (
+            urlsplit(origin).scheme in ("http", "https") and origin.partition("://")[2] == host
+        )
+
+
+def _hostname(host: str) -> str:
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,305 @@
+"""Messages and tools as OpenAI's chat format has them, and what they are here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+
+from ..conversation.chat import Message
+from ..conversation.toolcalls import ToolCall
+from .api_error import APIError
+from .settings import Limits
+from .wire import Body
+
+
+class _Lenient(BaseModel):
+    """A part of a message: what clients send back of an answer may hold more than is looked at."""
+
+    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+
+
+class TextPart(_Lenient):
+    """A piece of a content."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: str
+
+
+class RefusalPart(_Lenient):
+    """What a model would not answer."""
+
+    type: Literal["refusal"]
+    refusal: str
+
+
+class OtherPart(_Lenient):
+    """An image, a sound or a file: refused by `_text_of`."""
+
+    type: str
+
+
+def _kind_of_part(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else getattr(part, "type", None)
+    known = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+    return known.get(kind, "other") if isinstance(kind, str) else "other"
+
+
+Part = Annotated[
+    Annotated[TextPart, Tag("text")]
+    | Annotated[RefusalPart, Tag("refusal")]
+    | Annotated[OtherPart, Tag("other")],
+    Discriminator(_kind_of_part),
+]
+Content = str | list[Part]
+
+
+class CalledFunction(_Lenient):
+    """The function of a call."""
+
+    name: str
+    arguments: str | dict[str, Any] = "{}"
+
+
+class CallItem(_Lenient):
+    """A call that the model has made."""
+
+    id: str = ""
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class SystemMessage(_Lenient):
+    """Instructions."""
+
+    role: Literal["system", "developer"]
+    content: Content
+
+
+class UserMessage(_Lenient):
+    """What the user says."""
+
+    role: Literal["user"]
+    content: Content
+
+
+class AssistantMessage(_Lenient):
+    """What the model has said."""
+
+    role: Literal["assistant"]
+    content: Content | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[CallItem] | None = None
+
+
+class ToolMessage(_Lenient):
+    """The result of a call."""
+
+    role: Literal["tool"]
+    content: Content
+    tool_call_id: str = ""
+    name: str | None = None
+
+
+AnyMessage = Annotated[
+    SystemMessage | UserMessage | AssistantMessage | ToolMessage, Field(discriminator="role")
+]
+
+
+class Function(_Lenient):
+    """A function that the model may call."""
+
+    name: str = Field(min_length=1, max_length=256)
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class ToolItem(_Lenient):
+    """A tool that the model may use."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class NamedFunction(_Lenient):
+    """The function that the model must call."""
+
+    name: str
+
+
+class NamedTool(_Lenient):
+    """The tool that the model must use."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
+
+
+class SchemaFormat(_Lenient):
+    """A schema of answers."""
+
+    name: str = ""
+    description: str | None = None
+    schema_: dict[str, Any] = Field(default_factory=dict, alias="schema")
+    strict: bool | None = None
+
+
+class TextFormat(_Lenient):
+    """Answers are free."""
+
+    type: Literal["text"]
+
+
+class ObjectFormat(_Lenient):
+    """Answers are JSON objects."""
+
+    type: Literal["json_object"]
+
+
+class JsonFormat(_Lenient):
+    """Answers fit a schema."""
+
+    type: Literal["json_schema"]
+    json_schema: SchemaFormat
+
+
+ResponseFormat = Annotated[TextFormat | ObjectFormat | JsonFormat, Field(discriminator="type")]
+
+
+class Talk(Body):
+    """The part of a request that says what a model is asked; others have more."""
+
+    messages: list[AnyMessage] = Field(min_length=1)
+    tools: list[ToolItem] = Field(default_factory=list)
+    chat_template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
+
+    @field_validator("tools")
+    @classmethod
+    def _names_differ(cls, tools: list[ToolItem]) -> list[ToolItem]:
+        names = [tool.function.name for tool in tools]
+        if len(set(names)) < len(names):
+            raise ValueError("two tools have the same name")
+        return tools
+
+
+def messages_of(messages: Sequence[AnyMessage], limits: Limits) -> list[Message]:
+    """A conversation as templates take it.
+
+    Calls get identifiers by their place: so what clients, or we, chose at random is no part of a
+    prompt that begins as the one before.
+
+    Raises:
+        APIError: a content is of a kind that no model here takes, or there are too many messages.
+    """
+    if len(messages) > limits.messages:
+        raise APIError(f"there are more than {limits.messages:,} messages", param="messages")
+    made: list[Message] = []
+    names: dict[str, tuple[str, str]] = {}  # of calls: name and identifier here
+    turns = 0
+    for number, message in enumerate(messages):
+        where = f"messages[{number}].content"
+        if isinstance(message, SystemMessage):
+            made.append(Message("system", text_of(message.content, where)))
+        elif isinstance(message, UserMessage):
+            made.append(Message("user", text_of(message.content, where)))
+        elif isinstance(message, ToolMessage):
+            name, own = names.get(message.tool_call_id, (message.name or "", message.tool_call_id))
+            made.append(Message("tool", text_of(message.content, where), name, own))
+        else:
+            calls: list[ToolCall] = []
+            for place, item in enumerate(message.tool_calls or ()):
+                own = f"c{turns % 10**4:04}{place % 10**4:04}"
+                names[item.id] = (item.function.name, own)
+                calls.append(ToolCall(item.function.name, _arguments(item.function), id=own))
+            turns += bool(calls)
+            text = text_of(message.content or "", where)
+            thinking = message.reasoning_content or message.reasoning or ""
+            made.append(
+                Message("assistant", text, calls=tuple(calls), text=text, thinking=thinking)
+            )
+    return made
+
+
+def text_of(content: Content, where: str) -> str:
+    """The text of a content.
+
+    Raises:
+        APIError: it holds something else; names where.
+    """
+    if isinstance(content, str):
+        return content
+    texts: list[str] = []
+    for number, part in enumerate(content):
+        if isinstance(part, TextPart):
+            texts.append(part.text)
+        elif isinstance(part, RefusalPart):
+            texts.append(part.refusal)
+        else:
+            raise APIError(
+                f"content of type {part.type!r:.50} is not supported: models here take text",
+                param=f"{where}[{number}].type",
+                code="unsupported_content",
+            )
+    return "".join(texts)
+
+
+def _arguments(function: CalledFunction) -> dict[str, Any]:
+    """The arguments of a call in a history; what is not JSON is shown to the model as it is."""
+    if isinstance(function.arguments, dict):
+        return function.arguments
+    try:
+        arguments = json.loads(function.arguments or "{}")
+    except (ValueError, RecursionError):
+        return {"arguments": function.arguments}
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def tools_of(tools: Sequence[ToolItem], limits: Limits) -> list[dict[str, Any]]:
+    """The schemas of tools as templates and grammars take them.
+
+    Raises:
+        APIError: there are too many, or they are too large.
+    """
+    if len(tools) > limits.tools:
+        raise APIError(f"there are more than {limits.tools} tools", param="tools")
+    made: list[dict[str, Any]] = []
+    for number, tool in enumerate(tools):
+        function = tool.function
+        shown: dict[str, Any] = {"name": function.name}
+        if function.description is not None:
+            shown["description"] = function.description
+        shown["parameters"] = function.parameters or {"type": "object", "properties": {}}
+        made.append({"type": "function", "function": shown})
+        _check_size(shown["parameters"], f"tools[{number}].function.parameters", limits)
+    _check_size(made, "tools", limits)
+    return made
+
+
+def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | None:
+    """The schema that an answer must fit.
+
+    Raises:
+        APIError: it is too large.
+    """
+    if form is None or isinstance(form, TextFormat):
+        return None
+    if isinstance(form, ObjectFormat):
+        return {"type": "object"}
+    schema = form.json_schema.schema_ or {"type": "object"}
+    _check_size(schema, "response_format.json_schema.schema", limits)
+    return schema
+
+
+def _check_size(schema: Any, where: str, limits: Limits) -> None:
+    size = len(json.dumps(schema))
+    if size > limits.schema:
+        raise APIError(
+            f"the schema has {size:,} characters; {limits.schema:,} is the most that is accepted",
+            param=where,
+        )

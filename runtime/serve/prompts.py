@@ -1,0 +1,230 @@
+"""Conversations of requests as prompts of one model: rendered, tokenized, with their grammars.
+
+A server is sent the same tools and schemas again and again, so templates that were probed for them
+and grammars that were compiled are kept.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from ..conversation.chat import Chat, Message
+from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
+from ..conversation.reasoning_spans import NEAR
+from ..conversation.reply import ReplyReader
+from ..tokens.tokenizer import Tokenizer
+from .api_error import APIError
+
+T = TypeVar("T")
+
+MOST_KEPT = 32  # templates, and grammars, of as many sets of tools
+_KEEPS = {"keep_past_thinking", "clear_thinking", "truncate_history_thinking"}
+_NAMES = {
+    "enable_thinking": {"enable_thinking", "thinking"},
+    "preserve_thinking": {"preserve_thinking", *_KEEPS},
+}
+"""What some options may be called in a template; `Chat` gives them that name."""
+SWITCHES = frozenset({"thinking", "reasoning_effort", *_NAMES, *_KEEPS})
+"""Variables of templates that requests may set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a model is asked, in whatever wire format it came.
+
+    Attributes:
+        messages: in order.
+        tools: OpenAI-style schemas.
+        calls: whether the answer may be, must be or must not be calls.
+        call_of: the one tool that may be called, where it must be that.
+        one_call: whether there may be one call at most.
+        output: JSON schema of the answer.
+        options: variables of the template, of `SWITCHES`.
+        effort: how much to think, as OpenAI says it; None leaves it to the template.
+    """
+
+    messages: Sequence[Message]
+    tools: Sequence[Mapping[str, Any]] = ()
+    calls: CallChoice = "auto"
+    call_of: str | None = None
+    one_call: bool = False
+    output: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    effort: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How the model's turn is held to a form, and read."""
+
+    chat: Chat
+    grammar: CallGrammar
+    tools: Sequence[Mapping[str, Any]]
+    """Those that may be called."""
+    opens_thinking: bool
+
+    def constraint(self) -> TurnConstraint:
+        """For one decode."""
+        return self.grammar.constraint(thinking=self.opens_thinking)
+
+    def reader(self, tokenizer: Tokenizer, stops: Sequence[str]) -> ReplyReader:
+        """For one decode."""
+        form = self.chat.form
+        return ReplyReader(
+            tokenizer,
+            form if self.tools else form.without_calls(),
+            thinking=self.opens_thinking,
+            tools=self.tools,
+            tags=self.chat.thinking,
+            stops=stops,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Tokens to be read, and what comes then.
+
+    Attributes:
+        borders: numbers of tokens with which other prompts are likely to begin.
+        turn: None where the model goes on with plain text.
+    """
+
+    ids: list[int]
+    borders: Sequence[int] = ()
+    turn: Turn | None = None
+
+
+class Prompts:
+    """Makes the prompts of one model. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._chats: Kept[Chat] = Kept()
+        self._grammars: Kept[CallGrammar] = Kept()
+
+    def render(self, asked: Conversation) -> str:
+        """The text that the template makes of a conversation."""
+        return "".join(segment.text for segment in self._chat(asked).open(asked.messages))
+
+    def prompt(self, asked: Conversation) -> Prompt:
+        """The conversation as tokens.
+
+        Raises:
+            APIError: an option is not there in this model's template.
+            TemplateError: the template refuses the conversation.
+            GrammarError: no grammar can be made of a schema.
+        """
+        chat = self._chat(asked)
+        segments = chat.open(asked.messages)
+        ids: list[int] = []
+        question: int | None = None
+        for segment, part in chat.encode(segments, first=True):
+            if question is None and segment.origin == "user":
+                question = len(ids)
+            ids += part
+        if not ids:
+            raise APIError(
+                "the conversation is empty: the chat template makes no token of it",
+                param="messages",
+            )
+        grammar, tools = self._grammar(asked, chat)
+        turn = Turn(chat, grammar, tools, chat.opens_thinking(segments))
+        end = len(ids)
+        near = ids[: -NEAR - 1 : -1]  # from the last one on
+        if turn.opens_thinking and grammar.opens_thinking in near:
+            end -= 1 + near.index(grammar.opens_thinking)
+        return Prompt(ids, [end if question is None else question, end], turn)
+
+    def _chat(self, asked: Conversation) -> Chat:
+        options = dict(asked.options)
+        for name in options:
+            if name not in SWITCHES:
+                raise APIError(
+                    f"chat_template_kwargs.{name} cannot be set by a request; "
+                    f"there are {', '.join(sorted(SWITCHES))}",
+                    param=f"chat_template_kwargs.{name}",
+                    code="unsupported_parameter",
+                )
+        known = self._made_chat((), {}).variables
+        if asked.effort is not None:
+            options = {**_effort(asked.effort, known), **options}
+        for name in options:
+            if not known & _NAMES.get(name, {name}):
+                raise APIError(
+                    f"this model's chat template does not read {name}",
+                    param=f"chat_template_kwargs.{name}",
+                    code="unsupported_parameter",
+                )
+        return self._made_chat(asked.tools, options)
+
+    def _made_chat(self, tools: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Chat:
+        now = datetime.now()
+        key = (now.date(), _text(list(tools)), _text(dict(options)))  # templates write the date
+        return self._chats.get(
+            key, lambda: Chat(self.tokenizer, tools=tools, options=options, now=now)
+        )
+
+    def _grammar(
+        self, asked: Conversation, chat: Chat
+    ) -> tuple[CallGrammar, Sequence[Mapping[str, Any]]]:
+        tools, calls = list(asked.tools), asked.calls
+        if asked.call_of is not None:
+            tools = [tool for tool in tools if tool["function"]["name"] == asked.call_of]
+            calls = "required"
+        form = chat.form.one_call() if asked.one_call else chat.form
+        key = (_text(tools), calls, form.name, form.single, _text(asked.output))
+        made = self._grammars.get(
+            key,
+            lambda: CallGrammar(
+                self.tokenizer, tools, form, asked.output, chat.thinking, calls=calls
+            ),
+        )
+        return made, tools if calls != "none" else ()
+
+
+def _effort(effort: str, known: frozenset[str]) -> dict[str, Any]:
+    """How the template is told how much to think.
+
+    Raises:
+        APIError: it cannot be told.
+    """
+    if "reasoning_effort" in known and effort not in ("none", "minimal"):
+        return {"reasoning_effort": effort}
+    if {"enable_thinking", "thinking"} & known:
+        return {"enable_thinking": effort not in ("none", "minimal")}
+    raise APIError(
+        "this model's chat template has no switch for thinking",
+        param="reasoning_effort",
+        code="unsupported_parameter",
+    )
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+class Kept(OrderedDict[Hashable, T]):
+    """The last things that were made, by what they were made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """What was made of this before, else a new one."""
+        with self._lock:
+            if key in self:
+                self.move_to_end(key)
+                return self[key]
+        made = make()  # two that want the same may both make it; that is rare
+        with self._lock:
+            self[key] = made
+            while len(self) > MOST_KEPT:
+                self.popitem(last=False)
+        return made

@@ -1,0 +1,96 @@
+"""A server from its start to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+from ...errors import EngineError, SettingError
+from .models import Load
+from .settings import ServerSettings
+
+MISSING = "a server needs starlette and uvicorn: pip install 'triplepoint[serve]'"
+
+
+def serve(
+    settings: ServerSettings, load: Load, started: Callable[[str], None] | None = None
+) -> None:
+    """Serve until a signal comes: the first lets requests end, the second ends them.
+
+    Args:
+        settings: of the server.
+        load: loads a model by what `ServerSettings.models` says of it.
+        started: hears the address once the port is open.
+
+    Raises:
+        SettingError: the extra ``serve`` is not installed.
+        EngineError: the address cannot be listened on.
+    """
+    try:
+        import uvicorn
+
+        from .app import build_app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("uvicorn", "starlette", "anyio"):
+            raise
+        raise SettingError(MISSING) from None
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+            """Any second signal ends what still runs; uvicorn's own takes Ctrl-C alone for one."""
+            if self.should_exit:
+                self.force_exit = True
+            app.state.service.running = False
+            self.should_exit = True
+
+    app = build_app(settings, load)
+    bound = bound_socket(settings)
+    with contextlib.closing(bound):
+        if started is not None:
+            started(address_of(bound))
+        config = uvicorn.Config(
+            app,
+            http="auto",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            server_header=False,
+            timeout_keep_alive=75,
+        )
+        server = Server(config)
+        try:
+            server.run(sockets=[bound])
+        finally:
+            if (service := getattr(app.state, "service", None)) is not None:
+                service.close()  # where it was ended by force, nothing of it has been yet
+
+
+def bound_socket(settings: ServerSettings) -> socket.socket:
+    """The address of the settings, listened on.
+
+    Raises:
+        EngineError: it cannot be.
+    """
+    host = settings.host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((host, settings.port))
+        made.listen(1024)
+    except (OSError, UnicodeError) as error:
+        made.close()
+        raise EngineError(
+            f"cannot listen on {settings.host}:{settings.port}: {error}; "
+            "is a server running already (triplepoint ps)? --port takes another one"
+        ) from None
+    return made
+
+
+def address_of(bound: socket.socket) -> str:
+    """The URL of a listening socket, without a path."""
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,115 @@
+"""The settings of a server, with their defaults and what they may be."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...arguments import check_whole, is_number
+from ...errors import SettingError
+
+PORT = 11435
+KEEP_ALIVE_S = 30 * 60.0
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one request, and all of them, may ask for.
+
+    Attributes:
+        parallel: requests that are worked on at once; further ones wait.
+        queue: requests that may wait; those after them get 429.
+        body: bytes of a request.
+        choices: answers to one request (``n``).
+        logprobs: likeliest tokens that are told for each.
+        stops: texts that end an answer.
+        schema: characters of all JSON schemas of a request.
+        tools: that a request may bring.
+        messages: of a conversation.
+    """
+
+    parallel: int = 32
+    queue: int = 256
+    body: int = 16 << 20
+    choices: int = 16
+    logprobs: int = 20
+    stops: int = 16
+    schema: int = 256 << 10
+    tools: int = 256
+    messages: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How a server runs.
+
+    Attributes:
+        models: name of each model, and what `Engine.load` finds it by; the first is loaded at once.
+        host, port: where it listens; port 0 takes a free one.
+        keys: any of them opens the server; none: it is open, and must listen on loopback.
+        hosts: further names that requests may call this machine by (header ``Host``).
+        origins: web pages that may ask from a browser (header ``Origin``); none by default.
+        keep_alive_s: a model that nobody has used for so long is let go; inf: never.
+        memory: bytes that all models together may take; None: what is free at the start.
+        ping_s: silence of a stream after which a comment is sent.
+
+    Raises:
+        SettingError: a setting makes no sense; names it.
+    """
+
+    models: Mapping[str, str]
+    host: str = "127.0.0.1"
+    port: int = PORT
+    keys: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    keep_alive_s: float = KEEP_ALIVE_S
+    memory: int | None = None
+    ping_s: float = 15.0
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise SettingError("a server needs a model; name one")
+        check_whole(self.port, "port", SettingError, 0)
+        if self.port > 65535:
+            raise SettingError(f"port must be at most 65535, not {self.port}")
+        for name in ("keep_alive_s", "ping_s"):
+            value = getattr(self, name)
+            if not is_number(value) or not value > 0:
+                raise SettingError(f"{name} must be above 0 seconds, not {value!r}")
+        for key in self.keys:
+            if not (key and key.isascii() and key.isprintable() and " " not in key):
+                raise SettingError("a key must be printable ASCII without spaces")
+        if not self.keys and not is_loopback(self.host):
+            raise SettingError(
+                f"on {self.host} others can reach the server, so it needs a key (--api-key); "
+                "without one it listens on 127.0.0.1"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def parse_keep_alive(text: str) -> float:
+    """Seconds of a time such as ``30m``, ``2h``, ``90s`` or ``90``; ``forever`` and -1 never end.
+
+    Raises:
+        SettingError: it is none.
+    """
+    if text in ("forever", "-1"):
+        return math.inf
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([smh]?)", text)
+    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    if not seconds:
+        raise SettingError(f"{text!r} is not a time such as 30m, 2h or forever")
+    return seconds

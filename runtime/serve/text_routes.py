@@ -1,0 +1,95 @@
+"""What llama-server's users ask about text: ``/tokenize``, ``/detokenize``, ``/apply-template``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from .api_error import APIError
+from .models import LoadedModel
+from .openai_messages import Talk, messages_of, tools_of
+from .prompts import Conversation
+from .wire import Body, read_body
+
+
+class TokenizeBody(Body):
+    """A text to be cut into tokens."""
+
+    content: str
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+    model: str | None = None
+
+
+class DetokenizeBody(Body):
+    """Tokens to be made a text."""
+
+    tokens: list[int]
+    model: str | None = None
+
+
+class TemplateBody(Talk):
+    """A conversation to be rendered."""
+
+    model: str | None = None
+
+
+async def tokenize(request: Request) -> JSONResponse:
+    """The tokens of a text."""
+    body = await read_body(request, TokenizeBody)
+
+    def work(model: LoadedModel) -> list[Any]:
+        tokenizer = model.engine.tokenizer
+        ids = tokenizer.encode(body.content, special=body.parse_special)
+        if body.add_special and tokenizer.add_bos and tokenizer.bos is not None:
+            ids.insert(0, tokenizer.bos)
+        if not body.with_pieces:
+            return ids
+        return [{"id": token, "piece": _piece(tokenizer.token_bytes(token))} for token in ids]
+
+    service = request.app.state.service
+    return JSONResponse({"tokens": await service.with_model(body.model, work)})
+
+
+async def detokenize(request: Request) -> JSONResponse:
+    """The text of tokens."""
+    body = await read_body(request, DetokenizeBody)
+
+    def work(model: LoadedModel) -> str:
+        most = model.engine.tokenizer.n_vocab
+        for number, token in enumerate(body.tokens):
+            if not 0 <= token < most:
+                raise APIError(
+                    f"{token} is not in the vocabulary of {most}", param=f"tokens[{number}]"
+                )
+        return model.engine.tokenizer.decode(body.tokens, special=True)
+
+    service = request.app.state.service
+    return JSONResponse({"content": await service.with_model(body.model, work)})
+
+
+async def apply_template(request: Request) -> JSONResponse:
+    """The prompt that a conversation makes."""
+    body = await read_body(request, TemplateBody)
+    service = request.app.state.service
+    limits = service.settings.limits
+
+    def work(model: LoadedModel) -> str:
+        asked = Conversation(
+            messages_of(body.messages, limits),
+            tools_of(body.tools, limits),
+            options=body.chat_template_kwargs,
+        )
+        return model.prompts.render(asked)
+
+    return JSONResponse({"prompt": await service.with_model(body.model, work)})
+
+
+def _piece(raw: bytes) -> str | list[int]:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return list(raw)

@@ -1,0 +1,91 @@
+"""Who may ask a server, and who may not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from helpers.serving import Server
+
+from triplepoint.errors import SettingError
+from triplepoint.runtime.serve.settings import ServerSettings
+
+
+@pytest.mark.parametrize(
+    ("host", "allowed"),
+    [
+        ("127.0.0.1:8080", True),
+        ("localhost", True),
+        ("LOCALHOST:1", True),
+        ("models.localhost", True),
+        ("[::1]:80", True),
+        ("192.168.1.5", True),
+        ("evil.example", False),
+        ("evil.example:11435", False),
+        ("localhost.evil.example", False),
+        ("", False),
+        ("[", False),
+    ],
+)
+def test_the_name_of_the_host(server: Server, host: str, allowed: bool) -> None:
+    """A page that resolves a name of its own to this machine is refused: DNS rebinding."""
+    answer = server.client.get("/v1/models", headers={"Host": host})
+
+    assert answer.status_code == (200 if allowed else 403)
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "file://"])
+def test_pages_of_others(server: Server, origin: str) -> None:
+    """A browser says where a request is from; pages of others get nothing, and no CORS headers."""
+    answer = server.chat_from(origin)
+
+    assert answer.status_code == 403
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+def test_pages_of_the_server_itself(server: Server) -> None:
+    """What the server shows may ask it."""
+    assert server.chat_from(server.url).status_code == 200
+
+
+def test_pages_that_were_let_in(start: Any) -> None:
+    """They get the headers that a browser wants, and nobody else does."""
+    server = start(origins=("https://chat.example",))
+    server.wait()
+    answer = server.chat_from("https://chat.example")
+
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == "https://chat.example"
+    asks = {"Origin": "https://chat.example", "Access-Control-Request-Method": "POST"}
+    assert server.client.options("/v1/chat/completions", headers=asks).status_code == 200
+    assert server.chat_from("https://evil.example").status_code == 403
+
+
+def test_keys(start: Any) -> None:
+    """Each of several keys opens it, as a bearer or as Anthropic's clients send it; /health is
+    open."""
+    server = start(keys=("first", "second"), hosts=("models.example",))
+    server.wait()
+
+    def get(**headers: str) -> httpx.Response:
+        return server.client.get("/v1/models", headers=headers)
+
+    for key in ("first", "second"):
+        assert get(Authorization=f"Bearer {key}").status_code == 200
+        assert get(**{"x-api-key": key}).status_code == 200
+    for headers in ({}, {"Authorization": "Bearer firs"}, {"Authorization": "Basic first"}):
+        refused = get(**headers)
+        assert refused.status_code == 401
+        assert refused.json()["error"]["code"] == "invalid_api_key"
+    for path in ("/ps", "/v1/chat/completions", "/nothing"):
+        assert server.client.post(path).status_code == 401
+    assert get(Host="models.example", Authorization="Bearer first").status_code == 200
+
+
+def test_others_need_a_key() -> None:
+    """A server that others can reach without a key does not start."""
+    for host in ("0.0.0.0", "192.168.1.5", "::"):
+        with pytest.raises(SettingError, match="--api-key"):
+            ServerSettings({"nano": "nano"}, host=host)
+        ServerSettings({"nano": "nano"}, host=host, keys=("k",))

@@ -1,0 +1,146 @@
+"""Many requests at once, and clients that go."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+from helpers.serving import Server
+
+from triplepoint import Engine
+from triplepoint.runtime.serve.settings import Limits
+
+
+def sessions(server: Server) -> list[Any]:
+    """Sessions that hold pages."""
+    engine = server.service.models.loaded()[0].engine
+    return [session for session in list(engine.sessions) if session.cache.held]
+
+
+def test_requests_at_once_get_what_they_get_alone(server: Server) -> None:
+    """Their passes are shared, and each answer is the one of a server that does nothing else."""
+    texts = [f"Say {word}" for word in ("one", "two", "three", "four")]
+
+    def ask(text: str) -> str:
+        return server.chat(text, max_tokens=60).json()["choices"][0]["message"]["content"]
+
+    alone = [ask(text) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(ask, texts))
+
+    assert together == alone
+    server.idle()
+    assert sessions(server) == []
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes(server: Server, stream: bool) -> None:
+    """Its request ends, and neither pages nor threads of it are left."""
+    body = {"messages": [{"role": "user", "content": "hello"}], "stream": stream}
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        if stream:
+            with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+                lines = answer.iter_lines()
+                while "content" not in next(lines):
+                    pass
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                client.post("/v1/chat/completions", json=body, timeout=0.3)
+    began = time.monotonic()
+    server.idle()
+
+    assert time.monotonic() - began < 10
+    assert sessions(server) == []
+    assert server.chat().status_code == 200
+
+
+def test_neighbours_of_a_client_that_goes(server: Server) -> None:
+    """They go on, and get what they would have got."""
+    expected = server.chat(max_tokens=200).json()["choices"][0]["message"]["content"]
+    body = {"messages": [{"role": "user", "content": "hi there"}], "stream": True}
+
+    def leave() -> None:
+        with httpx.Client(base_url=server.url, trust_env=False) as client:
+            for _ in range(5):
+                with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+                    next(answer.iter_lines())
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    answers = [server.chat(max_tokens=200) for _ in range(3)]
+    leaving.join()
+
+    for answer in answers:
+        assert answer.json()["choices"][0]["message"]["content"] == expected
+    server.idle()
+
+
+def test_more_requests_than_may_wait(start: Any) -> None:
+    """They are told to come back, in the words that clients obey; those that wait are answered."""
+    server = start(limits=Limits(parallel=1, queue=1))
+    server.wait()
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: server.chat(max_tokens=1500), range(6)))
+    refused = [answer for answer in answers if answer.status_code == 429]
+
+    assert {answer.status_code for answer in answers} == {200, 429}
+    for answer in refused:
+        assert 1 <= int(answer.headers["retry-after"]) <= 120
+        assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+
+
+def test_a_silent_stream_gets_comments(start: Any) -> None:
+    """While nothing comes a proxy would close the connection."""
+    slow = threading.Event()
+
+    def load(source: str) -> Engine:
+        slow.wait(1.0)
+        return Engine.load(source)
+
+    server = start(load)
+    server.wait("/v1/models")
+    answer = server.chat(stream=True)
+
+    assert answer.text.startswith(": ping\n\n")
+    assert answer.text.endswith("data: [DONE]\n\n")
+
+
+def test_health_while_a_model_is_loaded(start: Any) -> None:
+    """503 until it is there; requests wait for it, and a second one does not load it again."""
+    go, loads = threading.Event(), list[str]()
+
+    def load(source: str) -> Engine:
+        loads.append(source)
+        go.wait(30)
+        return Engine.load(source)
+
+    server = start(load)
+    server.wait("/v1/models")
+    health = server.client.get("/health")
+    assert (health.status_code, health.json()["error"]["message"]) == (503, "Loading model")
+    assert server.client.get("/ps").json()["models"][0]["state"] == "loading"
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(server.chat) for _ in range(2)]
+        go.set()
+        assert [one.result().status_code for one in waiting] == [200, 200]
+    server.wait()
+    assert loads == ["nano"]
+
+
+def test_an_end_in_the_midst(start: Any) -> None:
+    """A server that is ended tells streams so, in an error that is no end of an answer."""
+    server = start()
+    server.wait()
+    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
+    with server.client.stream("POST", "/v1/chat/completions", json=body) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        server.service.close()
+        last = [line for line in lines if line.startswith("data: {")][-1]
+
+    assert json.loads(last.removeprefix("data: "))["error"]["message"].endswith("shutting down")
