@@ -116,17 +116,13 @@ class Engine(EngineCore):
 
     def session(self, context: int | None = None) -> Session:
         """A new conversation with an empty KV cache of `context` positions."""
-        size = self._session_size(context)
-        self.plans.build()
-        return Session(self, KVCache(self.layout, size), size)
-
-    def _session_size(self, context: int | None) -> int:
         size = self.context if context is None else context
         if not (isinstance(size, int) and 1 <= size <= self.context):
             raise SettingError(
                 f"a session of {size!r} tokens does not fit a context of {self.context}"
             )
-        return size
+        self.plans.build()
+        return Session(self, KVCache(self.layout, size), size)
 
     def load_session(self, folder: str | Path, context: int | None = None) -> Session:
         """The conversation that `Session.save` kept in a folder, with its KV cache.
@@ -141,11 +137,8 @@ class Engine(EngineCore):
         """
         from .kv_snapshot import load
 
-        size = self._session_size(context)
-        found = load(self, folder, size)
-        self.plans.build()
-        session = Session(self, found.cache, size, found.tokens, found.n_cached)
-        session.restore_error = found.error
+        session = self.session(context)
+        session.restore_error = load(self, session, folder, self.scheduler.mutex)
         return session
 
     def __enter__(self) -> Engine:

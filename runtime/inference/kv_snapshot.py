@@ -23,6 +23,7 @@ import stat
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,11 +35,11 @@ from ...errors import EngineError
 from ...jit.kernels import cache_q8, conv, kvcache, rope, state_tile
 from ...jit.kernels.kvcache import PAGE
 from .. import files
-from ..forward.kv import KVCache
-from ..forward.state import Checkpoint, SequenceState
+from ..forward.state import Checkpoint
 from ..memory import will_need
 
 if TYPE_CHECKING:
+    from ..forward.kv import KVCache
     from .loaded_model import LoadedModel
     from .sequence import TokenSequence
 
@@ -60,21 +61,6 @@ class Saved:
     written: int
     """Bytes of those that had not been there."""
     seconds: float
-
-
-@dataclass(frozen=True)
-class Restored:
-    """What was read back.
-
-    Attributes:
-        tokens: all of the session; the first `n_cached` of them are in `cache`.
-        error: why not all that was kept could be used; empty otherwise.
-    """
-
-    tokens: list[int]
-    cache: KVCache
-    n_cached: int
-    error: str
 
 
 def save(loaded: LoadedModel, session: TokenSequence, folder: str | Path) -> Saved:
@@ -149,8 +135,17 @@ def _save_states(
     return entries, written
 
 
-def load(loaded: LoadedModel, folder: str | Path, context: int) -> Restored:
-    """A session of `context` positions that was kept in a folder; see `Engine.load_session`.
+def load(
+    loaded: LoadedModel,
+    session: TokenSequence,
+    folder: str | Path,
+    mutex: AbstractContextManager[object],
+) -> str:
+    """Fill a new session with what was kept in a folder; see `Engine.load_session`.
+
+    mutex: the scheduler's, which may take the pages back at any time, as it does of others.
+
+    Returns why not all that was kept could be used; an empty text otherwise.
 
     Raises:
         EngineError: there is none, it is damaged, of something else, or too long.
@@ -165,13 +160,14 @@ def load(loaded: LoadedModel, folder: str | Path, context: int) -> Restored:
             if of.get(key) != here[key]
         ]
         raise EngineError(f"the session in {where} is of something else ({'; '.join(what)})")
-    tokens, cached, cache = body["tokens"], body["cached"], KVCache(loaded.layout, context)
-    if len(tokens) > context:
+    tokens, cached, cache = body["tokens"], body["cached"], session.cache
+    if len(tokens) > session.context:
         raise EngineError(
             f"the session in {where} has {len(tokens)} tokens, but the context holds "
-            f"{context}; load the model with a larger context"
+            f"{session.context}; load the model with a larger context"
         )
     loaded.check_ids(tokens)
+    session.tokens = list(tokens)
     names = list(page_keys(loaded, tokens[:cached]))
     digests = dict(body["pages"])
 
@@ -187,40 +183,42 @@ def load(loaded: LoadedModel, folder: str | Path, context: int) -> Restored:
                 path.unlink()
             return str(error)
 
-    known, wrong = cached, ""
+    wrong = ""
     with ThreadPoolExecutor(READERS) as pool:
         for number, page in enumerate(pool.map(get, range(len(names)))):
             if isinstance(page, str):  # what follows it is of no use: this has to be read first
-                known = number * PAGE
                 wrong = f"page {number + 1} of {len(names)} on disk {page}"
                 break
-            cache.append(page)
-    if cache.state is not None:
-        state = _load_states(loaded, cache.state, where, body.get("states", []), tokens[:known])
-        if cache.state.position < known:
-            known, wrong = cache.state.position, wrong or state
-            if not known:
-                cache.clear()
-    if not cache.goes_on(known):
-        known = cache.seek(0)  # what its windows would see there was let go of
-        cache.slide_back(known)
-    cache.slide(known)
-    return Restored(tokens, cache, known, wrong)
+            with mutex:
+                if session.n_cached != number * PAGE:  # taken back meanwhile
+                    break
+                cache.append(page)
+                session.n_cached = min(cached, (number + 1) * PAGE)
+                session.used = time.monotonic()
+    with mutex:
+        if cache.state is not None:
+            state = _load_states(loaded, session, where, body.get("states", []))
+            if cache.state.position < session.n_cached:
+                wrong = wrong or state
+                session.n_cached = cache.state.position
+                if not session.n_cached:
+                    cache.clear()
+        if not cache.goes_on(session.n_cached):
+            session.go_back(0)  # what its windows would see there was let go of
+        cache.slide(session.n_cached)
+    return wrong
 
 
 def _load_states(
-    loaded: LoadedModel,
-    state: SequenceState,
-    where: Path,
-    entries: list[list[Any]],
-    tokens: list[int],
+    loaded: LoadedModel, session: TokenSequence, where: Path, entries: list[list[Any]]
 ) -> str:
-    """Go on behind the last state that is whole and within these tokens; why not behind others."""
-    found, wrong = list[Checkpoint](), ""
+    """Go on behind the last state that is whole and within the pages; why not behind others."""
+    state, found, wrong = session.cache.state, list[Checkpoint](), ""
+    assert state is not None, "of a model with recurrent layers"
     for position, _, digest in entries:
-        if position > len(tokens):
+        if position > session.n_cached:
             continue
-        name = list(page_keys(loaded, tokens[:position]))[-1]
+        name = list(page_keys(loaded, session.tokens[:position]))[-1]
         path = where / f"{name}{STATE_SUFFIX}"
         try:
             data = map_page(path, state.layout.nbytes, digest)

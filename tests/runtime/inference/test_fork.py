@@ -31,9 +31,9 @@ def _read(engine: Engine, ids: list[int]) -> Session:
     return session
 
 
-def _same_as_alone(session: Session) -> None:
+def _same_as_alone(engine: Engine, session: Session) -> None:
     """Its next logits and tokens are those of a session that reads all of it anew."""
-    alone = _read(session.engine, list(session.tokens))
+    alone = _read(engine, list(session.tokens))
     expected = alone.logits.copy()
     said = list(alone.decode(max_tokens=4))
     session.prefill([])
@@ -51,8 +51,8 @@ def test_both_sides_are_as_if_alone(engine: Engine, at: int) -> None:
 
     other.prefill(RIGHT)
     session.prefill(LEFT)
-    _same_as_alone(other)
-    _same_as_alone(session)
+    _same_as_alone(engine, other)
+    _same_as_alone(engine, session)
     assert session.tokens[:640] == IDS[:640]
     assert other.tokens[: at + 60] == IDS[:at] + RIGHT
 
@@ -82,7 +82,7 @@ def test_truncate_and_write_on_either_side(engine: Engine) -> None:
     list(first.decode(max_tokens=5))
 
     for one in (session, first, second):
-        _same_as_alone(one)
+        _same_as_alone(engine, one)
     assert second.tokens[:600] == IDS[:600]
 
 
@@ -149,4 +149,4 @@ def test_forks_of_nothing(engine: Engine) -> None:
     """A fork of an empty session is an empty one."""
     other = engine.session().fork()
     other.prefill(IDS[:20])
-    _same_as_alone(other)
+    _same_as_alone(engine, other)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from triplepoint.errors import ContextOverflowError, SettingError
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.forward.kv import Page
+from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.memory import HUGE_PAGE
@@ -143,6 +146,56 @@ def test_saved_and_loaded_under_pressure(engine: Engine, tmp_path: Path) -> None
         other.prefill(prompt)
     again = engine.load_session(tmp_path)
     assert list(again.decode(max_tokens=10)) == want
+
+
+def test_memory_is_wanted_while_a_session_is_read_from_disk(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its pages may be taken back in the midst of that: then it is computed again, and right."""
+    first = engine.session()
+    first.prefill(PROMPTS[0])
+    first.save(tmp_path)
+    want = list(first.decode(max_tokens=5))
+    del first
+    gc.collect()
+    map_page, others = kv_snapshot.map_page, list[Session]()
+    large = CHANCE.integers(0, 2000, PAGES * PAGE - 40).tolist()
+
+    def wanted_meanwhile(path: Path, size: int, digest: str) -> np.ndarray:
+        page = map_page(path, size, digest)
+        if path == last:
+            started = time.monotonic()
+            while sum(len(one.cache.held) for one in engine.scheduler.sequences) < 2:
+                assert time.monotonic() - started < 60, "the pages before it come first"
+                time.sleep(0.001)
+            others.append(engine.session())
+            others[0].prefill(large)
+        return page
+
+    index = json.loads(kv_snapshot.read_sealed(tmp_path / kv_snapshot.INDEX))
+    last = tmp_path / f"{index['pages'][-1][0]}{kv_snapshot.SUFFIX}"
+    monkeypatch.setattr(kv_snapshot, "map_page", wanted_meanwhile)
+    before = engine.scheduler.preempted
+    session = engine.load_session(tmp_path)
+
+    assert engine.scheduler.preempted > before
+    assert others[0].n_cached == len(large)
+    others.clear()
+    assert (session.tokens, session.n_cached) == (PROMPTS[0], 0)
+    session.prefill([])
+    assert list(session.decode(max_tokens=5)) == want
+
+
+def test_a_session_is_made_between_two_looks_at_all(engine: Engine) -> None:
+    """Whoever looks for pages to be taken back, with the mutex, has the same sessions before it."""
+    with ThreadPoolExecutor(1) as threads:
+        with engine.scheduler.mutex:
+            before = len(engine.scheduler.sequences)
+            made = threads.submit(engine.session)
+            with pytest.raises(TimeoutError):
+                made.result(0.1)
+            assert len(engine.scheduler.sequences) == before
+        assert made.result(60) in engine.scheduler.sequences
 
 
 def test_a_budget_that_makes_no_sense() -> None:

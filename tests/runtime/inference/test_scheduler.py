@@ -1,8 +1,7 @@
-"""Many sessions on one engine: they share passes, wait for each other, and stop one by one."""
+"""Many sessions on one engine: they share passes and wait for each other."""
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from helpers.threads import frequent_switches, together
 
 from triplepoint import Agent, tool
-from triplepoint.errors import ModelError, PassCancelledError
+from triplepoint.errors import ModelError
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.runner import Rows, Runner
+from triplepoint.runtime.inference.runner import Runner
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
@@ -32,11 +32,8 @@ SAMPLED = Sampling(temperature=0.9, top_k=40, seed=7)
 
 @pytest.fixture(autouse=True)
 def often() -> Iterator[None]:
-    """Threads alternate often: what one writes takes less than Python's switch interval."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(5e-5)
-    yield
-    sys.setswitchinterval(interval)
+    with frequent_switches():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +46,6 @@ def _run(engine: Engine, prompt: list[int], steps: int = STEPS, **options: Any) 
     session = engine.session()
     session.prefill(prompt)
     return list(session.decode(max_tokens=steps, **options))
-
-
-def _together(work: Callable[[int], Any], count: int) -> list[Any]:
-    """What so many threads return that begin at once."""
-    ready = threading.Barrier(count)
-
-    def begin(n: int) -> Any:
-        ready.wait()
-        return work(n)
-
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(begin, range(count)))
 
 
 class Passes:
@@ -78,19 +63,19 @@ class Passes:
 
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=0.0), SAMPLED], ids=["greedy", "drawn"])
-def test_the_same_texts_together(
+def test_the_same_textstogether(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, sampling: Sampling
 ) -> None:
     """Eight sessions in eight threads write what each writes alone, and share passes."""
     want = [_run(engine, prompt, sampling=sampling) for prompt in PROMPTS]
     passes = Passes(monkeypatch)
-    got = _together(lambda n: _run(engine, PROMPTS[n], sampling=sampling), len(PROMPTS))
+    got = together(lambda n: _run(engine, PROMPTS[n], sampling=sampling), len(PROMPTS))
 
     assert got == want
     assert max(len(batch) for batch in passes.seen) > 2, "nobody shared"
 
 
-def test_drafts_together(engine: Engine) -> None:
+def test_draftstogether(engine: Engine) -> None:
     """Sessions that verify drafts share passes with others; nothing changes what they write."""
     text = [5, 6, 7, 8, 9] * 8
     want = [_run(engine, [*text, n]) for n in range(6)]
@@ -104,7 +89,7 @@ def test_drafts_together(engine: Engine) -> None:
         assert session.last_phase is not None
         return ids, session.last_phase.drafted_tokens
 
-    got = _together(work, 6)
+    got = together(work, 6)
     assert [ids for ids, _ in got] == want
     assert sum(drafted for _, drafted in got) > 0
     assert engine.scheduler.shared > before
@@ -141,115 +126,6 @@ def test_a_long_prompt_beside_a_decode(engine: Engine, monkeypatch: pytest.Monke
     assert max(beside) < engine.tuning.chunk
 
 
-def test_stop_ends_its_own_session(engine: Engine) -> None:
-    """A session that is stopped ends; its neighbors write to their ends."""
-    want = [_run(engine, PROMPTS[n], 120) for n in range(4)]
-    sessions = [engine.session() for _ in range(4)]
-
-    def work(n: int) -> list[int]:
-        ids: list[int] = []
-        try:
-            sessions[n].prefill(PROMPTS[n])
-            for token in sessions[n].decode(max_tokens=120):
-                ids.append(token)
-                if n == 0 and len(ids) == 10:
-                    sessions[1].stop()
-                if n == 2 and len(ids) == 20:
-                    sessions[2].stop()
-        except PassCancelledError:
-            ids.append(-1)
-        return ids
-
-    got = _together(work, 4)
-    assert got[0] == want[0]
-    assert got[3] == want[3]
-    assert got[2] == [*want[2][:20], -1]
-    # The one that another thread stopped kept what it had; it may just have been done.
-    assert got[1][:-1] == want[1][: len(got[1]) - 1]
-
-
-class Held:
-    """Holds up the first pass of one session until it is let go."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, session: Session) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
-        run = Runner.run
-
-        def held(runner: Runner, rows: Any, count: int, plan: Any = None) -> None:
-            if rows.sequence is session and not self.begun.is_set():
-                self.begun.set()
-                assert self.go_on.wait(60)
-            run(runner, rows, count, plan)
-
-        monkeypatch.setattr(Runner, "run", held)
-
-
-def _until(fact: Callable[[], bool]) -> None:
-    started = time.monotonic()
-    while not fact():
-        assert time.monotonic() - started < 60
-        time.sleep(0.001)
-
-
-def _prefill(session: Session, prompt: list[int]) -> str:
-    try:
-        session.prefill(prompt)
-    except PassCancelledError:
-        return "stopped"
-    return "done"
-
-
-def test_stop_takes_back_rows_that_wait(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session that waits for its turn ends when it is stopped, not after its pass."""
-    busy, waits = engine.session(), engine.session()
-    held = Held(monkeypatch, busy)
-    with ThreadPoolExecutor(2) as threads:
-        first = threads.submit(_prefill, busy, PROMPTS[3])
-        try:
-            assert held.begun.wait(60)
-            second = threads.submit(_prefill, waits, PROMPTS[4])
-            _until(lambda: bool(engine.scheduler._waiting))
-            waits.stop()
-            assert second.result(60) == "stopped"
-            assert not first.done()
-        finally:
-            held.go_on.set()
-        assert first.result(60) == "done"
-    assert waits.n_cached == 0
-    assert _prefill(waits, []) == "done"
-
-
-def test_the_lead_is_handed_on_by_who_was_stopped(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who is stopped in the moment in which it is to lead does not leave the others waiting."""
-    busy, stopped, last = (engine.session() for _ in range(3))
-    held = Held(monkeypatch, busy)
-    scheduler = engine.scheduler
-    hand_over = scheduler._hand_over
-
-    def and_stop() -> None:
-        with scheduler.mutex:
-            hand_over()
-            if any(t.leads and t.rows.sequence is stopped for t in scheduler._waiting):
-                stopped.stop()
-
-    monkeypatch.setattr(scheduler, "_hand_over", and_stop)
-    with ThreadPoolExecutor(3) as threads:
-        first = threads.submit(_prefill, busy, PROMPTS[3])
-        others = []
-        try:
-            assert held.begun.wait(60)
-            for n, session in enumerate((stopped, last), 1):
-                others.append(threads.submit(_prefill, session, PROMPTS[n]))
-                _until(lambda n=n: len(scheduler._waiting) == n)
-        finally:
-            held.go_on.set()
-        assert first.result(60) == "done"
-        assert [one.result(60) for one in others] == ["stopped", "done"]
-    assert not scheduler._leading
-
-
 def test_a_choice_does_not_wait_for_a_pass(engine: Engine) -> None:
     """Tokens under a mask that was not known before are chosen beside another session's pass."""
     session = engine.session()
@@ -273,32 +149,6 @@ def test_a_choice_does_not_wait_for_a_pass(engine: Engine) -> None:
         finally:
             go_on.set()
         other.result(60)
-
-
-def test_a_shared_pass_ends_when_nobody_waits_for_it(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of two in a pass the first that is stopped leaves it to the other; the second ends it."""
-    pair = [engine.session() for _ in range(2)]
-    for session, prompt in zip(pair, PROMPTS, strict=False):
-        session.prefill(prompt)
-        session.tokens.append(1)
-    play = Runner._play
-
-    def stopped_meanwhile(runner: Runner, tape: Any, times: Any) -> None:
-        pair[0].stop()
-        assert not engine.pool.stopped
-        pair[1].stop()
-        assert engine.pool.stopped
-        play(runner, tape, times)
-
-    with pair[0].phase(), pair[1].phase():
-        batch = [(Rows(session, session.n_cached, [1], 1), 1) for session in pair]
-        monkeypatch.setattr(Runner, "_play", stopped_meanwhile)
-        with engine.lock, pytest.raises(PassCancelledError):
-            engine.runner.run_shared(batch)
-    assert not engine.pool.stopped
-    assert [session.n_cached for session in pair] == [len(prompt) for prompt in PROMPTS[:2]]
 
 
 @pytest.mark.parametrize("where", ["mask", "advance", "tool", "text"])
@@ -357,31 +207,8 @@ def test_nobody_waits_for_a_neighbor_that_thinks(
         finally:
             others.release()
 
-    assert _together(work, 4) == ["answered"] * 4
+    assert together(work, 4) == ["answered"] * 4
     assert thought.is_set() or where == "tool"
-
-
-def test_stopping_an_idle_session_ends_nobody(engine: Engine) -> None:
-    """`stop` of a session that does nothing leaves the one that works alone."""
-    idle, busy = engine.session(), engine.session()
-    idle.prefill(PROMPTS[0])
-    want = _run(engine, PROMPTS[4], 60)
-    over = threading.Event()
-
-    def stop_again_and_again() -> None:
-        while not over.is_set():
-            idle.stop()
-
-    thread = threading.Thread(target=stop_again_and_again)
-    thread.start()
-    try:
-        for _ in range(5):
-            busy.truncate(0)
-            busy.prefill(PROMPTS[4])
-            assert list(busy.decode(max_tokens=60)) == want
-    finally:
-        over.set()
-        thread.join()
 
 
 def test_a_failed_pass_is_told_to_all_in_it(
@@ -413,7 +240,7 @@ def test_a_failed_pass_is_told_to_all_in_it(
         return session
 
     started = time.monotonic()
-    assert set(_together(work, 4)) == {"the file is gone"}
+    assert set(together(work, 4)) == {"the file is gone"}
     assert time.monotonic() - started < 60
     broken.clear()
     assert len(_run(engine, PROMPTS[0], 5)) == 5
@@ -439,7 +266,7 @@ def test_logits_stay_with_their_session(engine: Engine) -> None:
     session = engine.session()
     session.prefill(PROMPTS[3])
     want = session.logits.copy()
-    _together(lambda n: _run(engine, PROMPTS[n], 10), 4)
+    together(lambda n: _run(engine, PROMPTS[n], 10), 4)
 
     assert np.array_equal(session.logits, want)
     assert list(session.decode(max_tokens=10)) == _run(engine, PROMPTS[3], 10)
@@ -452,7 +279,7 @@ def test_everybody_gets_on(engine: Engine) -> None:
         prompt = CHANCE.integers(0, 2000, 1500 if n % 5 == 0 else 20 + n).tolist()
         return len(_run(engine, prompt, 30))
 
-    assert _together(work, 24) == [30] * 24
+    assert together(work, 24) == [30] * 24
 
 
 def test_phases_of_shared_passes_add_up(engine: Engine) -> None:
@@ -465,7 +292,7 @@ def test_phases_of_shared_passes_add_up(engine: Engine) -> None:
         return session.last_phase, session
 
     alone, _ = work(1)
-    phases = [phase for phase, _ in _together(work, 6)]
+    phases = [phase for phase, _ in together(work, 6)]
     for n, phase in enumerate(phases):
         assert phase.tokens == STEPS
         assert phase.kv_after == len(PROMPTS[n]) + STEPS - 1
@@ -506,7 +333,7 @@ def test_a_prompt_in_common_is_computed_once(
         return list(session.decode(max_tokens=5)), phase.shared_tokens
 
     try:
-        got = _together(work, 4)
+        got = together(work, 4)
     finally:
         engine.prefix_cache.clear()
     assert [ids for ids, _ in got] == want
@@ -543,7 +370,7 @@ def test_the_first_sessions_may_come_at_once() -> None:
             forward(g, out)
 
         engine.network.forward = slowly
-        got = _together(lambda n: _run(engine, PROMPTS[n], 5), 4)
+        got = together(lambda n: _run(engine, PROMPTS[n], 5), 4)
 
     assert got == want
     assert len(built) == len(set(built))

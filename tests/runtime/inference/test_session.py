@@ -276,7 +276,7 @@ def test_the_mask_picks_the_best_allowed(session: Session) -> None:
     assert chosen == ids[int(logits[ids].argmax())]
 
 
-def test_a_mask_that_changes(session: Session) -> None:
+def test_a_mask_that_changes(engine: Engine, session: Session) -> None:
     """The mask is asked for anew at every step; None allows everything."""
 
     class Turns(Allowed):
@@ -290,7 +290,7 @@ def test_a_mask_that_changes(session: Session) -> None:
 
     assert [ids[0], ids[1], ids[3]] == [10, 11, 13]
     # The third is free: what the same text would be followed by.
-    assert ids[2] == _alone(session.engine, PROMPT + ids[:2], 1)[0]
+    assert ids[2] == _alone(engine, PROMPT + ids[:2], 1)[0]
 
 
 def test_a_mask_does_not_outlive_its_decode(engine: Engine, session: Session) -> None:
