@@ -115,7 +115,7 @@ class SavedSession:
         conversation.load_history(_with_system(state.messages, agent.config.system), state.turn)
         write_continuation(agent.trace, agent.setup, parent=state.run)
         if not isinstance(conversation, LocalConversation):
-            return [f"session {self.name}: the server is sent questions and answers, not calls"]
+            return [f"session {self.name} continues: the server is sent all of it"]
         what = "another model" if state.model != agent.engine.model.sha256 else "other tools"
         return [f"session {self.name} was kept with {what}: it is read once more"]
 
