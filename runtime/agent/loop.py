@@ -28,7 +28,7 @@ from .events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from .prompt import MISFIT, REPEATS_ITSELF, counted
+from .prompt import MISFIT, REPEATS_ITSELF, counted, cut_part
 from .result import RunResult, Status
 from .run_metadata import run_start
 from .tool_executor import ToolExecutor
@@ -169,7 +169,7 @@ class Run:
             if not self._told_of_repetition:
                 self._told_of_repetition = True
                 return [Message("user", REPEATS_ITSELF)]
-            what = "a tool call, which was not run,"
+            what = cut_part(reply)
         elif self._context.answer and self._setup.output is None:
             return []
         else:

@@ -20,7 +20,7 @@ from ...conversation.reply import Reply
 from ...inference.sampling import GREEDY
 from ..conversation import Conversation
 from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
-from ..prompt import counted
+from ..prompt import counted, cut_part
 from ..repetition import RepetitionStop, Words
 from .reply import StreamedReply
 from .sse_client import BusyError, Exchange
@@ -320,9 +320,9 @@ class RemoteConversation(Conversation[int]):
             return
         total = _number(said.usage, "prompt_tokens") + _number(said.usage, "completion_tokens")
         if total >= self.context:
-            what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
             raise ContextOverflowError(
-                f"{what} was cut: the context holds {self.context:,} tokens. Ask for less at once"
+                f"{cut_part(reply)} was cut: the context holds {self.context:,} tokens. Ask for "
+                "less at once"
             )
         raise run.cut_error(reply)
 
