@@ -1,8 +1,8 @@
 """One run of an agent: ask the model, run the tools it calls, until it answers.
 
-    feed the question ─► ask ─► no call: that is the answer
-                          ▲        │ calls
-                          └─ feed ◄┴─ act: validate, decide, run
+    append the question ─► generate ─► no call: that is the answer
+                              ▲           │ calls
+                              └─ append ◄─┴─ act: validate, decide, run
 
 A `Conversation` appends and generates: a local engine or another server. A run that ends
 early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.

@@ -1,7 +1,7 @@
 """Conversations with a name, kept on disk: `--session NAME`, `--continue`.
 
     STATE/sessions/NAME/conversation.json   messages, the ledger, where questions began
-    STATE/sessions/NAME/index.json, *.kv    the KV cache (`inference/snapshot.py`)
+    STATE/sessions/NAME/index.json, *.kv    the KV cache (`inference/kv_snapshot.py`)
 
 The conversation is what counts: with it alone everything is as before, only that it has to be read
 again. So a KV cache that is damaged, of another format or gone costs time and nothing else.
