@@ -292,12 +292,13 @@ class Agent(Generic[Output]):
         self._running = True
         self._cancellation = CancellationToken(self.config.timeout)
         try:
+            trace = self.trace  # where it cannot be written, nothing was asked
             if not new:  # else the question was asked before
                 self.conversation.checkpoint()
             self.conversation.turn += 1
             context = RunContext(
                 self.config,
-                self.trace,
+                trace,
                 self.turn,
                 files=self.files,
                 cancellation=self._cancellation,

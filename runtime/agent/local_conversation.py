@@ -88,7 +88,7 @@ class LocalConversation(Conversation[Mark]):
         self._stops = self.sampling.filled().stop
         self._tools = tools
         self._opens_thinking = False
-        self._wanted = 0  # tokens of room that were missing, when some were
+        self._missing_room = 0  # tokens of room that were missing, when some were
         self._thoughts = Thoughts(self.ledger)
         self._why = CHANGED_SESSION
 
@@ -235,7 +235,7 @@ class LocalConversation(Conversation[Mark]):
             full = error
         # Within a run the results so far are old too: the model has answered to them.
         compact = self.config.compact
-        phase = self.compact(len(self.messages), self._wanted) if compact else None
+        phase = self.compact(len(self.messages), self._missing_room) if compact else None
         if phase is None:
             raise full
         yield Notice(f"the context was full: {dropped_text(phase)}")
@@ -254,7 +254,7 @@ class LocalConversation(Conversation[Mark]):
         segments = chat.extend(messages) if len(ledger) else chat.open(messages)
         yield from map(Notice, chat.notes[noted:])
         shares = chat.encode(segments, first=not len(ledger))
-        ended = self._meet_end(shares)
+        ended = self._merge_end_of_turn(shares)
         start = self._thoughts.drop(messages, chat)
         before = len(ledger)
         for segment, ids in shares:
@@ -331,7 +331,9 @@ class LocalConversation(Conversation[Mark]):
         found = self.ledger.mismatch_at(start, self.session.tokens)
         return replace(found, span=was, why=DROPPED_THOUGHTS)
 
-    def _meet_end(self, shares: Sequence[tuple[Segment, list[int]]]) -> tuple[Span, int] | None:
+    def _merge_end_of_turn(
+        self, shares: Sequence[tuple[Segment, list[int]]]
+    ) -> tuple[Span, int] | None:
         """Take the end of turn that the model has written itself off the front.
 
         Where the template ends turns in another way than the model did, its way stays and the
@@ -466,7 +468,7 @@ class LocalConversation(Conversation[Mark]):
     def _check_room(self, before: int) -> None:
         session, ledger = self.session, self.ledger
         if len(ledger) + 1 > session.context:
-            self._wanted = len(ledger) - before + ANSWER_ROOM
+            self._missing_room = len(ledger) - before + ANSWER_ROOM
             raise ContextOverflowError(
                 f"{len(ledger) - before:,} new tokens do not fit: "
                 + what_fills(ledger, session.context, before)

@@ -1,8 +1,8 @@
 """One run of an agent: ask the model, run the tools it calls, until it answers.
 
-    feed the question ─► ask ─► no call: that is the answer
-                          ▲        │ calls
-                          └─ feed ◄┴─ act: validate, decide, run
+    append the question ─► generate ─► no call: that is the answer
+                              ▲           │ calls
+                              └─ append ◄─┴─ act: validate, decide, run
 
 A `Conversation` appends and generates: a local engine or another server. A run that ends
 early, by a limit, an error or Ctrl-C, leaves a conversation that the next one can go on with.
@@ -28,7 +28,7 @@ from .events import (
     ToolCallFinished,
     ToolCallStarted,
 )
-from .prompt import MISFIT, REPEATS_ITSELF, counted
+from .prompt import MISFIT, REPEATS_ITSELF, counted, cut_part
 from .result import RunResult, Status
 from .run_metadata import run_start
 from .tool_executor import ToolExecutor
@@ -169,7 +169,7 @@ class Run:
             if not self._told_of_repetition:
                 self._told_of_repetition = True
                 return [Message("user", REPEATS_ITSELF)]
-            what = "a tool call, which was not run,"
+            what = cut_part(reply)
         elif self._context.answer and self._setup.output is None:
             return []
         else:

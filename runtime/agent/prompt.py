@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...tools import ToolSet
+    from ..conversation.reply import Reply
 
 SYSTEM_PROMPT = (
     "You answer questions about the files in one folder. "
@@ -55,3 +56,8 @@ REPEATED_CALL = (
 def counted(number: int, what: str) -> str:
     """A number and a noun, as in "1 step" and "1,024 steps"."""
     return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def cut_part(reply: Reply) -> str:
+    """What of a reply was cut, for a person."""
+    return "the answer" if reply.cut_call is None else "a tool call, which was not run,"

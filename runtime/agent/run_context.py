@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import LimitReachedError, PassCancelledError
 from ...traces.events import MessageEvent, PassEvent, PhaseEvent
-from .prompt import LEFT_BY_STOP, LEFT_BY_TIMEOUT, TOOK_LONGER, counted
+from .prompt import LEFT_BY_STOP, LEFT_BY_TIMEOUT, TOOK_LONGER, counted, cut_part
 from .result import Usage
 
 if TYPE_CHECKING:
@@ -149,9 +149,8 @@ class RunContext:
 
     def cut_error(self, reply: Reply) -> LimitReachedError:
         """What a run ends with whose last reply was cut since there were no tokens left."""
-        what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
         most = counted(self._max_tokens, "generated token")
-        return LimitReachedError(f"{what} was cut after {most}; allow more (max_tokens)")
+        return LimitReachedError(f"{cut_part(reply)} was cut after {most}; allow more (max_tokens)")
 
     def log_message(self, role: str, content: str, thinking: str = "") -> None:
         """Put a message into the trace."""

@@ -1,7 +1,7 @@
 """Conversations with a name, kept on disk: `--session NAME`, `--continue`.
 
     STATE/sessions/NAME/conversation.json   messages, the ledger, where questions began
-    STATE/sessions/NAME/index.json, *.kv    the KV cache (`inference/snapshot.py`)
+    STATE/sessions/NAME/index.json, *.kv    the KV cache (`inference/kv_snapshot.py`)
 
 The conversation is what counts: with it alone everything is as before, only that it has to be read
 again. So a KV cache that is damaged, of another format or gone costs time and nothing else.
@@ -115,7 +115,7 @@ class SavedSession:
         conversation.load_history(_with_system(state.messages, agent.config.system), state.turn)
         write_continuation(agent.trace, agent.setup, parent=state.run)
         if not isinstance(conversation, LocalConversation):
-            return [f"session {self.name}: the server is sent questions and answers, not calls"]
+            return [f"session {self.name} continues: the server is sent all of it"]
         what = "another model" if state.model != agent.engine.model.sha256 else "other tools"
         return [f"session {self.name} was kept with {what}: it is read once more"]
 

@@ -6,6 +6,7 @@ its own cache of it. What time it takes is measured from here.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ...conversation.reply import Reply
 from ...inference.sampling import GREEDY
 from ..conversation import Conversation
 from ..events import AgentEvent, Notice, PhaseFinished, TextDelta, ThinkingDelta
-from ..prompt import counted
+from ..prompt import counted, cut_part
 from ..repetition import RepetitionStop, Words
 from .reply import StreamedReply
 from .sse_client import BusyError, Exchange
@@ -89,13 +90,24 @@ class RemoteConversation(Conversation[int]):
         del self.wire[position:]
 
     def load_history(self, messages: Sequence[Message], turn: int = 0) -> None:
-        """Begin with these messages; the server is sent questions and answers of them, not calls.
-
-        See `Conversation.load_history`.
-        """
+        """Begin with these messages (see `Conversation.load_history`)."""
         super().load_history(messages, turn)
-        said = [one for one in messages if one.role != "tool" and not one.calls]
-        self.wire = [{"role": one.role, "content": one.content} for one in said]
+        self.wire = []
+        results: list[Message] = []
+        for message in messages:
+            if message.role == "tool":
+                results.append(message)
+                continue
+            self._settle(results)
+            results = []
+            said = message.content if message.text is None else message.text
+            calls = [
+                (call.name, json.dumps(call.arguments, ensure_ascii=False))
+                for call in message.calls
+            ]
+            self._write(message.role, said, calls)
+        if results:  # else calls at the end get theirs with the next message
+            self._settle(results)
 
     def fork_from(self, other: Conversation[int]) -> None:
         """Take over what was sent so far (see `Conversation.fork_from`)."""
@@ -116,11 +128,11 @@ class RemoteConversation(Conversation[int]):
         """Queue the messages; `generate` sends them (see `Conversation.append`)."""
         self._settle(new)
         if self.wire and self.wire[-1]["role"] == "user":  # it was stopped before it spoke
-            self.wire.append({"role": "assistant", "content": _SILENT})
+            self._write("assistant", _SILENT)
         for message in new:
             run.log_message(message.role, message.content)
             if message.role != "tool":
-                self.wire.append({"role": message.role, "content": message.content})
+                self._write(message.role, message.content)
         self.messages = [*self.messages, *new]
         self._purpose = purpose
         yield from ()
@@ -231,20 +243,8 @@ class RemoteConversation(Conversation[int]):
         """Take what was said into the conversation, also when it was cut, and record the phases."""
         if times.first is None:
             return []
-        message: dict[str, Any] = {"role": "assistant", "content": said.answer}
-        if reply.calls:
-            message["tool_calls"] = [
-                {
-                    "id": f"call_{len(self.wire)}_{number}",
-                    "type": "function",
-                    "function": {
-                        "name": call.name,
-                        "arguments": "{}" if call.problem else call.text,
-                    },
-                }
-                for number, call in enumerate(reply.calls)
-            ]
-        self.wire.append(message)
+        calls = [(call.name, "{}" if call.problem else call.text) for call in reply.calls]
+        self._write("assistant", said.answer, calls)
         phases = self._phases(said, reply, times)
         prefill, decode = phases
         decode.finish_reason = "repetition" if reply.repeated else ""
@@ -320,11 +320,25 @@ class RemoteConversation(Conversation[int]):
             return
         total = _number(said.usage, "prompt_tokens") + _number(said.usage, "completion_tokens")
         if total >= self.context:
-            what = "the answer" if reply.cut_call is None else "a tool call, which was not run,"
             raise ContextOverflowError(
-                f"{what} was cut: the context holds {self.context:,} tokens. Ask for less at once"
+                f"{cut_part(reply)} was cut: the context holds {self.context:,} tokens. Ask for "
+                "less at once"
             )
         raise run.cut_error(reply)
+
+    def _write(self, role: str, content: str, calls: Sequence[tuple[str, str]] = ()) -> None:
+        """Put a message on the wire; `calls` are names with arguments in JSON."""
+        message: dict[str, Any] = {"role": role, "content": content}
+        if calls:
+            message["tool_calls"] = [
+                {
+                    "id": f"call_{len(self.wire)}_{number}",
+                    "type": "function",
+                    "function": {"name": name, "arguments": arguments},
+                }
+                for number, (name, arguments) in enumerate(calls)
+            ]
+        self.wire.append(message)
 
     def _settle(self, new: Sequence[Message]) -> None:
         """Every call gets a result, in order, or the server would refuse what follows."""

@@ -30,7 +30,7 @@ MAX_ANSWER = 4 * 2**20  # bytes of an answer that is no stream
 MAX_WAIT = 30.0  # seconds that a server may tell us to wait before the next try
 
 _BUSY = (429, 502, 503, 504)
-_LOOK = 0.05  # seconds between two looks at whether to stop
+_POLL_S = 0.05  # seconds between two checks whether to stop
 _TOO_LONG = ("context_length_exceeded", "exceed_context_size_error")
 
 
@@ -70,7 +70,7 @@ class Exchange:
         while True:
             check()
             try:
-                at, item = self._queue.get(timeout=_LOOK)
+                at, item = self._queue.get(timeout=_POLL_S)
             except queue.Empty:
                 continue
             if item is None:
@@ -85,12 +85,12 @@ class Exchange:
 
     async def _read(self, body: Mapping[str, Any]) -> None:
         async with (
-            _told(self._server),
+            _network_errors(self._server),
             self._server.client() as client,
             client.stream("POST", f"{self._server.url}/chat/completions", json=body) as response,
         ):
             if response.status_code >= 400:
-                raise _refusal(self._server, response, await _whole(response))
+                raise _status_error(self._server, response, await _read_body(response))
             came = False
             try:
                 async for data in _events(response):
@@ -115,13 +115,13 @@ def fetch_json(server: Server, path: str, *, timeout: float) -> Any:
 
     async def get() -> Any:
         async with (
-            _told(server),
+            _network_errors(server),
             server.client(timeout=timeout) as client,
             client.stream("GET", f"{server.url}{path}") as response,
         ):
-            body = await _whole(response)
+            body = await _read_body(response)
             if response.status_code >= 400:
-                raise _refusal(server, response, body)
+                raise _status_error(server, response, body)
             try:
                 return json.loads(body)
             except ValueError:
@@ -178,7 +178,7 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _told(server: Server) -> AsyncIterator[None]:
+async def _network_errors(server: Server) -> AsyncIterator[None]:
     """Failures of the network in our words."""
     import httpx
 
@@ -236,7 +236,7 @@ def _broken(server: Server, what: str) -> EngineError:
     return EngineError(f"the stream of {server.url} broke off: {what}")
 
 
-async def _whole(response: httpx.Response) -> bytes:
+async def _read_body(response: httpx.Response) -> bytes:
     body = bytearray()
     async for piece in response.aiter_bytes():
         body += piece
@@ -245,7 +245,7 @@ async def _whole(response: httpx.Response) -> bytes:
     return bytes(body)
 
 
-def _refusal(server: Server, response: httpx.Response, body: bytes) -> EngineError:
+def _status_error(server: Server, response: httpx.Response, body: bytes) -> EngineError:
     """The error that a status and its body tell of."""
     status = response.status_code
     try:
@@ -258,7 +258,7 @@ def _refusal(server: Server, response: httpx.Response, body: bytes) -> EngineErr
     if kind & set(_TOO_LONG):
         return ContextOverflowError(f"{told}. Ask for less, or give the server a longer context")
     if status in _BUSY:
-        return BusyError(told, _seconds(response.headers.get("retry-after", "")))
+        return BusyError(told, _retry_after(response.headers.get("retry-after", "")))
     if status in (401, 403):
         return EngineError(f"{told}. Does the key fit (api_key)?")
     return EngineError(told)
@@ -269,7 +269,7 @@ def _message(error: object) -> str:
     return " ".join(str(text).split())[:300] or "no reason given"
 
 
-def _seconds(text: str) -> float | None:
+def _retry_after(text: str) -> float | None:
     try:
         return min(MAX_WAIT, max(0.0, float(text)))
     except ValueError:

@@ -10,9 +10,11 @@ import pytest
 from helpers.agents import END, MakeEngine, call, run_all
 
 from triplepoint.errors import (
+    AgentError,
     ContextOverflowError,
     LimitReachedError,
     PassCancelledError,
+    TraceError,
 )
 from triplepoint.runtime.agent.agent import Agent
 from triplepoint.runtime.agent.events import (
@@ -258,3 +260,17 @@ def test_stop_between_phases(scripted: MakeEngine) -> None:
     assert end.status == "cancelled"
     assert len(agent.trace.tools) == 1
     assert agent.run("Still there?").answer == "Yes."
+
+
+def test_a_trace_that_cannot_be_written_leaves_nothing(
+    scripted: MakeEngine, tmp_path: Path
+) -> None:
+    """The question was never asked: it does not count, and cannot be taken back."""
+    agent = Agent(scripted("Hi." + END), trace=tmp_path)  # a folder
+
+    with pytest.raises(TraceError):
+        agent.run("Hello")
+
+    assert (agent.turn, agent.messages) == (0, [])
+    with pytest.raises(AgentError, match="no question to take back"):
+        agent.undo()

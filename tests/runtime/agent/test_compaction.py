@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from helpers import agents
 
-from triplepoint import Agent, AgentError, ContextOverflowError, Engine, PhaseFinished
+from triplepoint import (
+    Agent,
+    AgentError,
+    ContextOverflowError,
+    Engine,
+    PassCancelledError,
+    PhaseFinished,
+)
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.replay.replay import verify
 
@@ -107,3 +114,25 @@ def test_a_compacted_run_replays(folder: Path) -> None:
 
     assert report.ok
     assert sum(len(p.dropped) for p in agent.trace.phases) >= 1
+
+
+def test_a_compaction_that_was_stopped_keeps_the_questions(
+    scripted: MakeEngine, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last question can still be taken back, just as it was asked."""
+    agent = Agent(scripted(*replies()), workspace=folder, trace=False)
+    for name in "ab":
+        agent.run(f"Read {name}.txt")
+
+    def cancelled(ids: Any, **_: Any) -> None:
+        raise PassCancelledError("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(agent.session, "prefill", cancelled)
+        with pytest.raises(PassCancelledError):
+            agent.compact()
+
+    assert agent.undo() == "Read b.txt"
+    left = agent.grammar.tokenizer.decode(agent.ledger.ids, special=True)
+    assert left.endswith("Read.<|im_end|>")
+    assert "dropped to make room" in left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from pathlib import Path
@@ -25,6 +26,8 @@ from triplepoint import (
     TextDelta,
     ThinkingDelta,
     Trace,
+    open_session,
+    replay,
 )
 from triplepoint.runtime.agent.events import Notice
 from triplepoint.runtime.replay.replay import check_replayable
@@ -440,3 +443,59 @@ def test_a_reply_that_repeats_itself_is_ended(folder: Path) -> None:
         assert [p.finish_reason for p in decodes] == ["repetition", "repetition", ""]
         assert agent.trace.tools == []
         assert "repeated itself" in server.requests[-1]["messages"][-1]["content"]
+
+
+def test_a_recorded_run_goes_on_here_with_its_calls(folder: Path, tmp_path: Path) -> None:
+    """The server is sent each call with an id and its result, also those of the step before."""
+    path = tmp_path / "run.jsonl"
+    answers = calls(("list_dir", {})), text("One."), calls(("read_file", {"path": "a.txt"}))
+    with openai_server(*answers, text("Two."), text("So, two.")) as server:
+        with agent_on(server.url, folder, trace=path) as agent:
+            agent.run(QUESTION)
+            agent.run("And how many lines?")
+        sent = [one["messages"] for one in server.requests]
+        other = agent_on(server.url, folder)
+        list(replay.branch(Trace.load(path), other, 2, 2))
+        again = server.requests[-1]["messages"]
+
+    assert [m["role"] for m in again] == [m["role"] for m in sent[3]]
+    assert [m["content"] for m in again] == [m["content"] for m in sent[3]]
+    asked = [call for m in again for call in m.get("tool_calls", [])]
+    assert [json.loads(call["function"]["arguments"]) for call in asked] == [{}, {"path": "a.txt"}]
+    results = [m["tool_call_id"] for m in again if m["role"] == "tool"]
+    assert results == [call["id"] for call in asked]
+
+
+def test_a_kept_session_goes_on_with_its_calls(folder: Path, tmp_path: Path) -> None:
+    """What is sent is what was sent before, and the next question."""
+    with openai_server(calls(("list_dir", {})), text("One file."), text("Yes.")) as server:
+        agent = agent_on(server.url, folder)
+        agent.run(QUESTION)
+        with open_session("s", tmp_path) as kept:
+            kept.save(agent)
+        other = agent_on(server.url, folder)
+        with open_session("s", tmp_path) as kept:
+            assert len(kept.resume(other)) == 1
+        other.run("Sure?")
+        before, after = (one["messages"] for one in server.requests[-2:])
+
+    assert [m["role"] for m in after[:-2]] == [m["role"] for m in before]
+    assert after[3]["tool_call_id"] == after[2]["tool_calls"][0]["id"]
+    assert [m["content"] for m in after[-2:]] == ["One file.", "Sure?"]
+
+
+def test_a_tool_given_late_leaves_the_past(folder: Path) -> None:
+    """Messages of another conversation are still sent when a tool is added behind them."""
+    with openai_server(text("Yes.")) as server:
+        agent = agent_on(server.url, folder)
+        agent.load_history([("Is it Monday?", "No.")])
+
+        @agent.tool
+        def today() -> str:
+            """Tell the day."""
+            return "Tuesday"
+
+        agent.run("Tuesday, then?")
+        contents = [m["content"] for m in server.requests[-1]["messages"][1:]]
+
+    assert contents == ["Is it Monday?", "No.", "Tuesday, then?"]
