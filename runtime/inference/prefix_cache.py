@@ -198,7 +198,9 @@ class PrefixCache:
         """Keep what a cache holds of the first `count` tokens `ids`.
 
         A page that is not full yet is known by what is on it so far; it grows as the cache does.
+        Drafts that follow `ids` in the cache, and may yet be refused, are not kept.
         """
+        count = min(count, len(ids))
         with self._lock:
             self._clock += 1
             if cache.state is not None:

@@ -154,3 +154,16 @@ def test_random_texts(engine: Engine) -> None:
             engine.prefix_cache.evict(chance.choice((1, 1 << 22)))
             continue
         assert np.array_equal(session.logits, _logits(engine, list(session.tokens)))
+
+
+def test_drafts_are_not_kept(engine: Engine) -> None:
+    """A text that ends with its page has drafts on the next one: that is nobody's beginning yet."""
+    first = _sharing(engine)
+    first.prefill(IDS[:PAGE])
+    first.cache.make_writable(PAGE, PAGE + 4)
+    engine.prefix_cache.add(first.cache, first.tokens, PAGE + 4)
+    engine.prefix_cache.add(first.cache, first.tokens, PAGE + 4)
+    second = _sharing(engine)
+
+    assert second.prefill(IDS).shared_tokens == PAGE
+    assert np.array_equal(second.logits, _logits(engine, IDS))
