@@ -95,12 +95,13 @@ def _models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
         ModelError: there is no such model.
     """
     from ..config import default_model
+    from ..inference.engine import resolve_model
 
     models: dict[str, str] = {}
     for text in given or [default_model().value]:
         found = re.fullmatch(r"([\w.:-]+)=(.+)", text)
         source = found[2] if found else text
-        path = str(model_path(source, output))
+        path = str(resolve_model(model_path(source, output)))
         name = found[1] if found else _name_of(source)
         if name in models:
             raise SettingError(

@@ -12,8 +12,15 @@ import pytest
 from pydantic import BaseModel, Field
 
 from triplepoint.errors import GrammarError, ToolError
-from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint, matcher_tables
+from triplepoint.runtime.conversation.formats import FORMATS
+from triplepoint.runtime.conversation.grammar import (
+    CallChoice,
+    CallGrammar,
+    TurnConstraint,
+    matcher_tables,
+)
 from triplepoint.runtime.conversation.reply import Reply, ReplyReader
+from triplepoint.runtime.conversation.toolcalls import ToolCall
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
 from triplepoint.tools import Tool, ToolSet, tool
 
@@ -353,3 +360,25 @@ def test_tools_refuse_what_the_grammar_let_pass() -> None:
     """The tools check again: the grammar is not the only wall."""
     with pytest.raises(ToolError):
         TOOLS.get("many").validate({"text": "x"})
+
+
+@pytest.mark.parametrize("form", ["hermes", "llama", "json"])
+def test_calls_that_must_or_must_not_be(tokenizer: Tokenizer, form: str) -> None:
+    """`required` lets no answer begin, `none` no call; `auto` takes both."""
+    known = FORMATS[form]
+    text = known.render([ToolCall("read_file", {"path": "a"})])
+    call = tokenizer.encode(text, special=True)
+    answer = tokenizer.encode("The disk is full.")
+
+    def taken(ids: list[int], calls: CallChoice) -> bool:
+        tools = ToolSet([read_file]).schemas()
+        constraint = CallGrammar(tokenizer, tools, known, calls=calls).constraint()
+        for token in ids:
+            if not constraint.allows([token]):
+                return False
+            constraint.advance(token)
+        return True
+
+    choices: list[CallChoice] = ["auto", "required", "none"]
+    assert [taken(call, choice) for choice in choices] == [True, True, False]
+    assert [taken(answer, choice) for choice in choices] == [True, False, True]

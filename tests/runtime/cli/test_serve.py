@@ -1,0 +1,105 @@
+"""``triplepoint serve`` and ``ps``, as processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+COMMAND = [sys.executable, "-m", "triplepoint", "serve", "--port", "0", "--json"]
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+pytest.importorskip("uvicorn", reason="the server needs pip install 'triplepoint[serve]'")
+
+
+@contextmanager
+def serving(env: dict[str, str], *args: str) -> Iterator[tuple[subprocess.Popen[str], Any]]:
+    """A server, and what it says at its start."""
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([*COMMAND, *args], env=env, **pipes)
+    assert process.stdout is not None
+    try:
+        said = ""
+        for line in process.stdout:
+            said += line
+            if line == "}\n":
+                break
+        yield process, json.loads(said)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_from_start_to_end(env: dict[str, str], triplepoint: Run) -> None:
+    """It says where it listens, answers, shows in ps, and ends quietly with a signal."""
+    with serving(env, "-m", "small=nano") as (process, said):
+        assert said["models"] == ["small"]
+        body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
+        answer = httpx.post(f"{said['url']}/chat/completions", json=body, timeout=60)
+        assert answer.json()["model"] == "small"
+        shown = triplepoint("ps", "--url", said["url"])
+        assert shown.returncode == 0, shown.stderr
+        assert "small  ready" in shown.stdout
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+
+    assert (process.returncode, "Traceback" in errors) == (0, False)
+
+
+def test_signals_while_a_request_runs(env: dict[str, str]) -> None:
+    """The first lets it end and takes no new one; the second ends it."""
+    body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
+    with (
+        serving(env) as (process, said),
+        httpx.stream("POST", f"{said['url']}/chat/completions", json=body, timeout=60) as answer,
+    ):
+        lines = answer.iter_lines()
+        next(lines)
+        process.send_signal(signal.SIGTERM)
+        for _ in range(50):
+            next(lines)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+def test_what_does_not_start(triplepoint: Run, env: dict[str, str], tmp_path: Path) -> None:
+    """A missing model, a name twice, an open address without a key, a port that is taken."""
+    for args, status, says in (
+        (("-m", "no/such.gguf"), 3, "no/such.gguf"),
+        (("-m", "nano", "-m", "nano"), 2, "two models are called nano"),
+        (("--host", "0.0.0.0"), 2, "--api-key"),
+        (("--keep-alive", "soon"), 2, "'soon' is not a time"),
+    ):
+        done = triplepoint("serve", "--port", "0", *args)
+        assert (done.returncode, says in done.stderr) == (status, True), done.stderr
+    with serving(env) as (_, said):
+        port = said["url"].rpartition(":")[2].partition("/")[0]
+        done = triplepoint("serve", "--port", port)
+        assert (done.returncode, "is a server running already" in done.stderr) == (1, True)
+
+
+def test_no_server_to_ask(triplepoint: Run) -> None:
+    """It says how one is started."""
+    done = triplepoint("ps", "--url", "http://127.0.0.1:9")
+
+    assert (done.returncode, "triplepoint serve" in done.stderr) == (1, True)
+
+
+def test_without_the_extra(env: dict[str, str], tmp_path: Path) -> None:
+    """The error says what to install."""
+    (tmp_path / "uvicorn.py").write_text("raise ModuleNotFoundError('none', name='uvicorn')\n")
+    path = os.pathsep.join([str(tmp_path), *env.get("PYTHONPATH", "").split(os.pathsep)])
+    done = subprocess.run(
+        COMMAND, env=env | {"PYTHONPATH": path}, capture_output=True, text=True, timeout=60
+    )
+
+    assert (done.returncode, "pip install 'triplepoint[serve]'" in done.stderr) == (2, True)

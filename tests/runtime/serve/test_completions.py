@@ -1,0 +1,97 @@
+"""Texts that go on, and llama-server's routes about text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.serving import Server, events
+
+
+def complete(server: Server, prompt: Any = "The disk is", **more: Any) -> Any:
+    """The body of an answer."""
+    body = {"prompt": prompt, "max_tokens": 6, **more}
+    return server.post("/v1/completions", body).json()
+
+
+def test_a_text_goes_on(server: Server) -> None:
+    """As a text, as token ids, streamed and whole: the same tokens."""
+    whole = complete(server)
+    (choice,) = whole["choices"]
+    ids = server.post("/tokenize", {"content": "The disk is"}).json()["tokens"]
+    streamed = server.post(
+        "/v1/completions", {"prompt": "The disk is", "max_tokens": 6, "stream": True}
+    )
+    *chunks, done = events(streamed.text)
+
+    assert whole["object"] == "text_completion"
+    assert (choice["finish_reason"], whole["usage"]["completion_tokens"]) == ("length", 6)
+    assert complete(server, ids)["choices"][0]["text"] == choice["text"]
+    assert complete(server, ["The disk is"])["choices"][0]["text"] == choice["text"]
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == choice["text"]
+    assert (chunks[-1]["choices"][0]["finish_reason"], done) == ("length", "[DONE]")
+
+
+def test_echo_and_logprobs(server: Server) -> None:
+    """The prompt stands before the text; probabilities have the first format's shape."""
+    plain = complete(server)["choices"][0]["text"]
+    told = complete(server, logprobs=2)["choices"][0]["logprobs"]
+
+    assert complete(server, echo=True)["choices"][0]["text"] == f"The disk is{plain}"
+    assert "".join(told["tokens"]) == plain
+    assert len(told["token_logprobs"]) == len(told["text_offset"]) == 6
+    assert all(len(top) == 2 for top in told["top_logprobs"])
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": [10**9]}, "prompt"),
+        ({"suffix": "x"}, "suffix"),
+        ({"best_of": 3}, "best_of"),
+        ({"logprobs": 1000}, "logprobs"),
+        ({"grammar": "x"}, "grammar"),
+    ],
+)
+def test_what_is_refused(server: Server, more: dict[str, Any], param: str) -> None:
+    """The error names the parameter."""
+    assert complete(server, **more)["error"]["param"] == param
+
+
+def test_tokens_there_and_back(server: Server) -> None:
+    """A text comes back from its tokens; pieces are texts, or bytes where they are none."""
+    text = "Grüße, <|im_end|> 世界"
+    ids = server.post("/tokenize", {"content": text}).json()["tokens"]
+    plain = server.post("/tokenize", {"content": text, "parse_special": False}).json()["tokens"]
+    pieces = server.post("/tokenize", {"content": text, "with_pieces": True}).json()["tokens"]
+    raw = b"".join(
+        p["piece"].encode() if isinstance(p["piece"], str) else bytes(p["piece"]) for p in pieces
+    )
+
+    assert server.post("/detokenize", {"tokens": ids}).json() == {"content": text}
+    assert len(plain) > len(ids)
+    assert (raw.decode(), [p["id"] for p in pieces]) == (text, ids)
+    refused = server.post("/detokenize", {"tokens": [0, 10**9]}).json()
+    assert refused["error"]["param"] == "tokens[1]"
+
+
+def test_a_template(server: Server) -> None:
+    """The prompt of a conversation is what the model is given."""
+    messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "hello"}]
+    prompt = server.post("/apply-template", {"messages": messages}).json()["prompt"]
+    ids = server.post("/tokenize", {"content": prompt}).json()["tokens"]
+    used = server.chat(messages=messages).json()["usage"]["prompt_tokens"]
+
+    assert prompt.startswith("<|im_start|>system\nBe kind.")
+    assert len(ids) == used
+
+
+def test_paths_and_methods_that_are_none(server: Server) -> None:
+    """The error object, as everywhere."""
+    missing = server.client.get("/v1/nothing")
+    wrong = server.client.get("/v1/chat/completions")
+
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
+    assert (wrong.status_code, "error" in wrong.json()) == (405, True)
