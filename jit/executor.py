@@ -175,9 +175,10 @@ class _Builder:
         fn, b = self.function("barrier", i64, [ptr])
         (pool,) = fn.args
         gen = self.slot(b, pool, GEN)
-        old = self.atomic_load(b, gen)
+        # Before it arrives: from then on the pass may end, and the next one have fewer threads.
+        old, others = self.atomic_load(b, gen), b.sub(self.get(b, pool, ACTIVE), i64(1))
         arrived = b.atomic_rmw("add", self.slot(b, pool, COUNT), i64(1), "seq_cst")
-        last = b.icmp_signed("==", arrived, b.sub(self.get(b, pool, ACTIVE), i64(1)))
+        last = b.icmp_signed("==", arrived, others)
         with b.if_else(last) as (then, otherwise):
             with then:
                 b.store(i64(0), self.slot(b, pool, COUNT))
@@ -189,7 +190,11 @@ class _Builder:
                 last_block = b.block
             with otherwise:
                 seen = b.call(await_change, [pool, gen, old, self.get(b, pool, SPIN_BARRIER)])
-                told = b.and_(seen, i64(1))
+                # Another generation than the next one is of a later pass without this thread, whose
+                # own ended here before it looked: the tape may be freed by now.
+                following = b.add(b.and_(old, i64(-2)), i64(2))
+                later = b.icmp_signed("!=", b.and_(seen, i64(-2)), following)
+                told = b.or_(b.and_(seen, i64(1)), b.zext(later, i64))
                 other_block = b.block
         result = b.phi(i64)
         result.add_incoming(leave, last_block)

@@ -34,6 +34,8 @@ class EngineCore(LoadedModel):
         self.scheduler = Scheduler(self, self.plans, self.runner, self.prefix_cache)
 
     def close(self) -> None:
-        """End the threads; the engine runs no more passes."""
+        """End the threads; the engine runs no more passes, and one that runs ends in an error."""
         self.spill.close()
-        self.pool.close()
+        self.pool.closed = True  # the next pass is refused, and the next slice of one that runs
+        with self.lock:  # whoever runs one would wait for workers that are gone, for ever
+            self.pool.close()

@@ -91,7 +91,8 @@ def as_api_error(error: BaseException) -> APIError:
     if isinstance(error, TemplateError):
         return APIError(str(error), param="messages")
     if isinstance(error, GrammarError):
-        return APIError(str(error), param="response_format" if "answer" in str(error) else "tools")
+        text = str(error).replace("simplify output_type", "simplify it")
+        return APIError(text, param="response_format" if "the answer" in text else "tools")
     if isinstance(error, SettingError):
         return APIError(str(error))
     if isinstance(error, PassCancelledError):

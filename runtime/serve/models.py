@@ -90,10 +90,10 @@ class Models:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing is being loaded, and the first model was loaded once."""
+        """Whether nothing is being loaded, and the first model could be loaded once."""
         states = [entry.state for entry in self._entries.values()]
         first = next(iter(self._entries.values()))
-        return "loading" not in states and (first.state != "unloaded" or first.used > 0)
+        return "loading" not in states and first.state != "failed" and first.used > 0
 
     def check(self, name: str | None) -> str:
         """The name of the model that a request means.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from triplepoint.runtime.agent.agent import Agent
@@ -11,6 +12,7 @@ from triplepoint.runtime.agent.events import (
     AgentEvent,
     RunFinished,
 )
+from triplepoint.runtime.agent.remote.engine import RemoteEngine
 from triplepoint.runtime.agent.result import RunResult
 
 MakeEngine = Callable[..., Any]
@@ -29,3 +31,9 @@ def run_all(agent: Agent, task: str) -> tuple[list[AgentEvent], RunResult]:
     events = list(agent.stream(task))
     assert isinstance(events[-1], RunFinished)
     return events, events[-1].result
+
+
+def agent_on(url: str, folder: Path, **more: Any) -> Agent:
+    """An agent whose model is on a server."""
+    engine = RemoteEngine(url, model="m", **{k: more.pop(k) for k in ("silence",) if k in more})
+    return Agent(engine, workspace=folder, **{"trace": False, **more})

@@ -1,9 +1,8 @@
 """For which feature sets a kernel is tested, and in which forms.
 
 A kernel asks a feature set for little. Those that differ in nothing that it asks for get the same
-IR (`tests/jit/test_targets.py` compares it), so the most capable one stands for all of them. A test
-file says in `ASKS` what its kernels ask for besides `COMMON`; without it every feature set is run.
-"""
+IR (`tests/jit/test_targets.py` compares it): the most capable one stands for all of them. A test
+file says in `ASKS` what its kernels ask for besides `COMMON`; without it they run on all."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 import time
@@ -18,6 +19,7 @@ from helpers.native_ops import (
 )
 
 from triplepoint.errors import EngineError
+from triplepoint.jit import executor
 from triplepoint.jit.compile import Library
 from triplepoint.jit.pool import Pool, aligned
 from triplepoint.jit.tape import DYNAMIC, REPLICATED, STATIC, CompiledTape, PerThread, Tape
@@ -318,6 +320,43 @@ def test_stop_from_another_thread(library: Library, make_pool: MakePool, threads
     start[:] = np.arange(9)
     _play(ring)
     assert np.array_equal(end, neighbors_reference(np.arange(9), 11))
+
+
+def test_who_wakes_late_from_a_stopped_pass(library: Library, make_pool: MakePool) -> None:
+    """A worker that slept through the next pass, too, does no more of the one that was stopped."""
+    pool, ops = make_pool(2), 4
+    pool.set_spin(0.0, 60.0)  # at a barrier it sleeps at once
+    asleep, wake_up = threading.Event(), threading.Event()
+
+    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    def sleep_on(_: int, mutex: int) -> int:
+        pool._c.pthread_mutex_unlock(ctypes.c_void_p(mutex))
+        asleep.set()
+        wake_up.wait(60)
+        return pool._c.pthread_mutex_lock(ctypes.c_void_p(mutex))
+
+    usual = pool._block[executor.WAIT_FN]
+    pool._block[executor.WAIT_FN] = ctypes.cast(sleep_on, ctypes.c_void_p).value
+    two, loops = np.full(1, 2, np.int64), [np.full(1, n, np.int64) for n in (300_000_000, 1)]
+    sinks, mine = ([np.zeros(8, np.int64) for _ in range(2)] for _ in range(2))
+    stopped, alone = Tape("stopped", 2), Tape("alone", 2)
+    stopped.op("spin", SPIN, [PerThread(loops), PerThread(sinks)], two)  # the caller comes last
+    for n in range(ops):
+        stopped.op(f"count {n}", COUNT, [PerThread(mine)], two)
+        alone.op(f"spin {n}", SPIN, [loops[1], sinks[0]], two)
+    first, following = (tape.finish(library, pool) for tape in (stopped, alone))
+
+    pool.stop()
+    assert first.run() == 1
+    assert asleep.wait(60), "the worker came to the barrier before the caller"
+    pool.clear_stop()
+    pool.active = 1
+    assert following.run() == ops
+    pool._block[executor.WAIT_FN] = usual
+    wake_up.set()
+    pool.active = 2
+    assert following.run() == ops
+    assert not np.array(mine).any()
 
 
 def test_stop_before_a_pass(library: Library, make_pool: MakePool) -> None:

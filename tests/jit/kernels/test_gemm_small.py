@@ -215,7 +215,7 @@ def test_each_value_has_its_place(runner: Runner, rng: np.random.Generator, fmt:
     assert np.array_equal(few, got[: len(few)])
 
 
-@pytest.mark.parametrize("fmt", SMALL)
+@pytest.mark.parametrize("fmt", quick(SMALL, "q3_k", "iq3_s"))  # one for each code of a tile
 def test_best_target(rng: np.random.Generator, fmt: str, best: Native) -> None:
     """A fused pair gives silu(gate x) * (up x), and experts get their own tokens' rows."""
     gate, up = (random_small(rng, 21, DEPTH, fmt, 0.005) for _ in range(2))

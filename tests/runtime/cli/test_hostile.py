@@ -24,14 +24,22 @@ from triplepoint.runtime.cli.exit_codes import Exit
 
 RUNNER = """
 import json, os, signal, sys, tempfile
-import numpy, pydantic, triplepoint
+import llguidance, llvmlite.binding, numpy.ctypeslib, platformdirs, pydantic, tokenizers, tomllib
+import triplepoint
 from triplepoint.runtime.cli import main
 from triplepoint.runtime.cli.arguments import build_parser
-from triplepoint.runtime.cli import conversation, disk_usage, replay_verify, slash_commands
-from triplepoint.runtime.bench import compare, kernels, reach, runner
+from triplepoint.runtime.cli import conversation, disk_usage, line_input, replay_verify
+from triplepoint.runtime.cli import attaching, slash_commands
+from triplepoint.runtime.agent.remote import engine
+from triplepoint.runtime.bench import calibration, causal_profile, compare, kernels, predictions
+from triplepoint.runtime.bench import reach, runner, scenario, speculation
 from triplepoint.runtime.evaluate import imatrix
 from triplepoint.runtime.hub import find, pull
+from triplepoint.runtime.models import qwen3
 from triplepoint.runtime.quantize import quantize
+from triplepoint.runtime.regimes import diagram
+from triplepoint.runtime.replay import examples
+from triplepoint.traces import diff, export_tables
 from triplepoint import Agent, Engine, Trace
 build_parser(whole=True)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from helpers import tiny_models, tiny_qwen3moe
 from helpers.schedules import Company, Go, Pass, schedules
+from helpers.tiers import quick
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis.errors import NoSuchExample
 
@@ -52,7 +53,13 @@ def _load(path: str, **options: Any) -> Engine:
     return Engine.load(path, context=max(context, 384), **options)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+# Windows, sinks and experts, layers that share keys, heads of two shapes, latent attention, the
+# delta rule, short convolutions.
+QUICK = ("nano", "qwen3moe", "gemma3", "gpt-oss", "gemma4", "laguna", "glm4-flash")
+QUICK += ("qwen35", "lfm2")
+
+
+@pytest.fixture(scope="module", params=quick(MODELS, *QUICK))
 def company(request: pytest.FixtureRequest, model: MakeModel) -> Iterator[Company]:
     """Each model on two threads."""
     if request.param in tiny_models.CONTEXTS:

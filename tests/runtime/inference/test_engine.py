@@ -7,6 +7,7 @@ import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,21 @@ def test_a_closed_engine_runs_no_pass(tiny_model: MakeModel) -> None:
         session.prefill([4])
     with pytest.raises(EngineError, match="closed"):
         list(session.decode(max_tokens=1))
+
+
+def test_closing_waits_for_a_pass(tiny_model: MakeModel) -> None:
+    """Its workers would leave, and the thread that runs it would wait for them for ever."""
+    with ThreadPoolExecutor(1) as threads, Engine.load(tiny_model("q8_0"), threads=2) as engine:
+        session = engine.session()
+        with engine.lock:  # as a pass of this thread has it
+            closing = threads.submit(engine.close)
+            with pytest.raises(TimeoutError):
+                closing.result(0.2)
+            assert all(worker.is_alive() for worker in engine.pool._workers)
+            with pytest.raises(EngineError, match="closed"):
+                session.prefill([1, 2, 3])
+        closing.result(60)
+        assert not any(worker.is_alive() for worker in engine.pool._workers)
 
 
 def test_with_closes(tiny_model: MakeModel) -> None:

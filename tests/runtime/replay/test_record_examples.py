@@ -23,9 +23,16 @@ def engine_of(trace: Trace) -> Engine:
     return Engine.load(model, target=header.target, kv="bf16", context=header.config["context"])
 
 
+_RECORDED = {"seed": pytest.mark.slow, "edit": pytest.mark.exhaustive}
+
+
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n in HEAVY else []) for n in record_examples.RUNS],
+    [
+        # Both are recorded in the same way; "edit" has many more tokens.
+        pytest.param(n, marks=_RECORDED.get(n, ()))
+        for n in record_examples.RUNS
+    ],
 )
 def test_what_is_recorded_verifies(name: str, tmp_path: Path) -> None:
     """Recorded now on this machine, each run gives the same tokens again, and names no folder."""

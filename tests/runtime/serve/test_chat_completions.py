@@ -25,6 +25,8 @@ READ = {
         },
     },
 }
+NO_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "frob"}}}
+NO_TOOL = {"name": "x", "parameters": {"type": "frob"}}
 LIST = {
     "type": "function",
     "function": {"name": "list_dir", "parameters": {"type": "object", "properties": {}}},
@@ -264,6 +266,8 @@ def test_sampling_settings(server: Server) -> None:
             "tool_choice",
         ),
         ({"response_format": {"type": "yaml"}}, "response_format"),
+        ({"response_format": NO_SCHEMA}, "response_format"),
+        ({"tools": [{"type": "function", "function": NO_TOOL}]}, "tools"),
         ({"chat_template_kwargs": {"messages": "x"}}, "chat_template_kwargs.messages"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"store": True}, "store"),

@@ -79,9 +79,9 @@ def test_a_model_that_cannot_be_loaded(load: Load) -> None:
     models = Models(ServerSettings({"a": "nano"}), once)
     with pytest.raises(APIError, match="the file is damaged"), models.use("a"):
         pass
-    assert states(models) == ["failed"]
+    assert (states(models), models.ready) == (["failed"], False)
     with models.use("a"):
-        assert states(models) == ["ready"]
+        assert (states(models), models.ready) == (["ready"], True)
     models.close()
 
 

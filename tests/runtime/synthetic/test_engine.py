@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,17 @@ SHAPE = Shape(2, 256, 512, heads=4, kv_heads=2, tied=True, head_dim=64)
 HEADS = {"heads": 4, "kv_heads": 2, "head_dim": 64}
 
 
+@functools.cache
+def _few_tokens() -> tuple[list[str], list[int], list[str]]:
+    tokens, types, merges = synthetic.made_up_vocabulary()
+    known = set(tokens[:1024])
+    return tokens[:1024], types[:1024], [m for m in merges if m.replace(" ", "") in known]
+
+
 @pytest.fixture
 def few_tokens(monkeypatch: pytest.MonkeyPatch) -> int:
     """Models of 1,024 tokens: the made-up vocabulary of Qwen3's size costs more than the rest."""
-    tokens, types, merges = synthetic.made_up_vocabulary()
-    few = (tokens[:1024], types[:1024], [m for m in merges if m.replace(" ", "") in tokens[:1024]])
+    few = _few_tokens()
     for name, value in (("N_VOCAB", 1024), ("ENDOFTEXT", 1022), ("IM_END", 1023)):
         monkeypatch.setattr(synthetic, name, value)
     monkeypatch.setattr(synthetic, "made_up_vocabulary", lambda: few)

@@ -1,0 +1,180 @@
+"""An agent on a server that is busy, broken, silent or gone, or that is told to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.agents import agent_on
+from helpers.openai_server import DROP, calls, delta, openai_server, text, usage
+
+from triplepoint import (
+    Agent,
+    ContextOverflowError,
+    EngineError,
+    LimitReachedError,
+    ModelError,
+    PassCancelledError,
+    RemoteEngine,
+)
+from triplepoint.runtime.agent.events import Notice
+
+QUESTION = "What is in a.txt?"
+
+
+def test_a_busy_server_is_asked_again(folder: Path) -> None:
+    """429 and 503 are waited for, as long as the server says, and the user is told."""
+    with openai_server(429, 503, text("At last.")) as server:
+        server.headers = {"Retry-After": "0.05"}
+        agent = agent_on(server.url, folder)
+        events = list(agent.stream("Hi"))
+
+    notices = [e.message for e in events if isinstance(e, Notice)]
+    assert notices[0] == f"HTTP 429 from {server.url}: busy; trying again in 0.05 s"
+    assert len(server.requests) == 3
+    assert agent.last_result is not None
+    assert agent.last_result.answer == "At last."
+
+
+def test_a_server_that_stays_busy(folder: Path) -> None:
+    """After the last try the run ends with what the server said."""
+    with openai_server(429, 429) as server:
+        server.headers = {"Retry-After": "0"}
+        agent = Agent(RemoteEngine(server.url, tries=2), workspace=folder, trace=False)
+        with pytest.raises(EngineError, match=r"HTTP 429 .*: busy \(tried 2 times\)"):
+            agent.run("Hi")
+        assert agent.run("Again").answer == "nothing left"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ([delta(content="half of"), DROP], "broke off: it ended in the middle"),
+        ([b"data: {not json\n\n"], "broke off: an event that is not JSON"),
+        ([b"data: [1, 2]\n\n"], "broke off: an event that is not an object"),
+        ([b"event: x\n\n", "[DONE]"], "broke off: nothing came"),
+        ([delta(content="a"), {"error": {"message": "out of memory"}}], "failed: out of memory"),
+        (400, "HTTP 400 from .*: refused"),
+        (401, "HTTP 401 from .*: refused. Does the key fit"),
+        ((500, "plain text"), "HTTP 500 from .*: plain text"),
+        ([b"data: " + b"x" * 5_000_000], "longer than any answer"),
+    ],
+)
+def test_a_broken_answer_ends_the_run(folder: Path, answer: Any, message: str) -> None:
+    """Each kind of failure is named, what came before it is kept, and the next question works."""
+    with openai_server(answer, text("Fine.")) as server:
+        agent = agent_on(server.url, folder)
+        with pytest.raises(EngineError, match=message):
+            agent.run("Hi")
+        assert agent.last_result is not None
+        assert agent.last_result.status == "error"
+        assert agent.run("Again").answer == "Fine."
+        roles = [m["role"] for m in server.requests[-1]["messages"]]
+
+    assert roles == ["system", "user", "assistant", "user"]
+
+
+def test_a_dropped_connection_is_tried_again(folder: Path) -> None:
+    """Closed before a word came: nothing is lost by asking again."""
+    with openai_server(DROP, text("Fine.")) as server:
+        assert agent_on(server.url, folder).run("Hi").answer == "Fine."
+
+
+def test_a_silent_server_is_given_up_and_not_asked_again(folder: Path) -> None:
+    """Sending a long prompt again would make it worse."""
+    stuck = threading.Event()
+
+    class Stuck(list):
+        def __iter__(self) -> Any:
+            stuck.wait(5)
+            return iter(())
+
+    with openai_server(Stuck([1])) as server:
+        agent = agent_on(server.url, folder, silence=0.2)
+        with pytest.raises(EngineError, match=r"nothing came from .* for 0\.2 seconds"):
+            agent.run("Hi")
+        stuck.set()
+
+    assert len(server.requests) == 1
+
+
+def test_a_conversation_that_is_too_long(folder: Path) -> None:
+    """What servers say of their context becomes our error for it."""
+    error = {"message": "request (9000 tokens) exceeds", "type": "exceed_context_size_error"}
+    with openai_server((400, {"error": error})) as server:
+        agent = agent_on(server.url, folder)
+        with pytest.raises(ContextOverflowError, match="9000 tokens"):
+            agent.run("Hi")
+
+
+def test_an_answer_that_is_cut(folder: Path) -> None:
+    """A cut answer is a limit; a cut call never runs."""
+    half = [*calls(("read_file", {"path": "a.txt"}))[:2], delta("length"), usage(5, 4), "[DONE]"]
+    with openai_server([delta(content="long"), delta("length"), "[DONE]"], half) as server:
+        agent = agent_on(server.url, folder)
+        with pytest.raises(LimitReachedError, match="the answer was cut after 1,024"):
+            agent.run("Hi")
+        with pytest.raises(LimitReachedError, match="a tool call, which was not run, was cut"):
+            agent.run("Hi")
+
+    assert agent.trace.tools == []
+
+
+def test_stop_closes_the_connection(folder: Path) -> None:
+    """Also while the server is silent; the conversation goes on from there."""
+    with openai_server([delta(content="a"), 30.0], text("Fine.")) as server:
+        agent = agent_on(server.url, folder)
+        threading.Timer(0.1, agent.stop).start()
+        began = time.monotonic()
+        with pytest.raises(PassCancelledError):
+            agent.run("Hi")
+        assert time.monotonic() - began < 10
+        assert server.gone.wait(5)
+        assert agent.run("Again").answer == "Fine."
+
+
+def test_time_runs_out(folder: Path) -> None:
+    """The time limit of a run holds while a server thinks."""
+    with openai_server([30.0]) as server:
+        agent = agent_on(server.url, folder, timeout=0.15)
+        with pytest.raises(LimitReachedError, match=r"no answer within 0\.15 seconds"):
+            agent.run("Hi")
+        assert server.gone.wait(5)
+
+
+def test_calls_that_were_not_run_get_a_result(folder: Path) -> None:
+    """After a limit the history is still one that a server takes."""
+    asks = calls(("list_dir", {}), ("list_dir", {"path": "x"}))
+    with openai_server(asks, text("Fine.")) as server:
+        agent = agent_on(server.url, folder, max_steps=1)
+        with pytest.raises(LimitReachedError, match="no answer after 1 step"):
+            agent.run(QUESTION)
+        agent.run("And now?")
+
+    told = [m["content"] for m in server.requests[-1]["messages"] if m["role"] == "tool"]
+    assert told == ["error: this call was not run"] * 2
+
+
+# What is not there.
+
+
+def test_no_server(folder: Path) -> None:
+    """Nobody listens: said at once when the model has to be found out, else after some tries."""
+    with openai_server() as server:
+        url = server.url
+    with pytest.raises(ModelError, match=r"cannot reach .* is the server running"):
+        RemoteEngine(url)
+    with openai_server() as server:
+        server.models = {"data": []}
+        with pytest.raises(ModelError, match="lists no model"):
+            RemoteEngine(server.url)
+
+
+@pytest.mark.parametrize("url", ["localhost:8080", "ftp://x/v1", "http://", "http://me:pw@x/v1"])
+def test_what_is_no_address(url: str) -> None:
+    """Said before anything is sent."""
+    with pytest.raises(EngineError, match=r"not a server URL|not in the address"):
+        RemoteEngine(url)
