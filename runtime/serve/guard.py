@@ -40,7 +40,7 @@ class Guard:
             try:
                 self._check(Headers(scope=scope), scope["path"], scope["method"])
             except APIError as error:
-                await error_response(error)(scope, receive, send)
+                await error_response(error, scope["path"])(scope, receive, send)
                 return
         elif scope["type"] == "websocket":
             return

@@ -141,6 +141,10 @@ class Prompts:
             end -= 1 + near.index(grammar.opens_thinking)
         return Prompt(ids, [end if question is None else question, end], turn)
 
+    def reads(self, option: str) -> bool:
+        """Whether the model's template reads an option of `SWITCHES`."""
+        return bool(self._made_chat((), {}).variables & _NAMES.get(option, {option}))
+
     def _chat(self, asked: Conversation) -> Chat:
         options = dict(asked.options)
         for name in options:
@@ -155,7 +159,7 @@ class Prompts:
         if asked.effort is not None:
             options = {**_effort(asked.effort, known), **options}
         for name in options:
-            if not known & _NAMES.get(name, {name}):
+            if not self.reads(name):
                 raise APIError(
                     f"this model's chat template does not read {name}",
                     param=f"chat_template_kwargs.{name}",

@@ -150,7 +150,7 @@ class Answer(Response):
                 await (self._stream if self._streamed else self._whole)(job, scope, receive, send)
         except APIError as error:
             if not self._begun:
-                await error_response(error)(scope, receive, send)
+                await error_response(error, scope["path"])(scope, receive, send)
             else:
                 await _send(send, self._writer.failed(error), more=False)
 
@@ -223,6 +223,6 @@ async def _watched(receive: Receive, job: Job) -> AsyncIterator[None]:
             await task
 
 
-def error_response(error: APIError) -> JSONResponse:
-    """An error as an answer of its own."""
-    return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
+def error_response(error: APIError, path: str = "") -> JSONResponse:
+    """An error as an answer of its own, in the wire format of a path."""
+    return JSONResponse(error.body_at(path), status_code=error.status, headers=error.headers)
