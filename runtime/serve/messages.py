@@ -31,7 +31,8 @@ from .settings import Limits
 from .turns import check_size
 from .wire import Answer, Body, read_body
 
-VERSION = "2023-06-01"
+VERSIONS = ("2023-06-01", "2026-10-21")
+"""The later one takes no settings of sampling; here both do."""
 _EFFORTS = {"xhigh": "high", "max": "high"}  # templates know up to high
 _CALLS: dict[str, CallChoice] = {
     "auto": "auto", "any": "required", "tool": "required", "none": "none",
@@ -41,7 +42,7 @@ _CALLS: dict[str, CallChoice] = {
 class ThinkingSetting(Lenient):
     """Whether to think; a budget is a wish."""
 
-    type: Literal["enabled", "adaptive", "disabled"]
+    type: Literal["enabled", "adaptive", "between_tools", "disabled"]
     budget_tokens: int | None = Field(default=None, ge=1)
 
 
@@ -188,10 +189,10 @@ async def count_tokens(request: Request) -> JSONResponse:
 
 
 def _check_version(request: Request) -> None:
-    version = request.headers.get("anthropic-version", VERSION)
-    if version != VERSION:
+    version = request.headers.get("anthropic-version", VERSIONS[0])
+    if version not in VERSIONS:
         raise APIError(
-            f"anthropic-version {version:.50} is not known; there is {VERSION}",
+            f"anthropic-version {version:.50} is not known; there are {', '.join(VERSIONS)}",
             param="anthropic-version",
         )
 

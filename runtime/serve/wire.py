@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -65,10 +65,14 @@ def checked(kind: type[B], value: Mapping[str, Any]) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise _refusal(error.errors(include_url=False)[0], value) from None
+        raise _refusal(error.errors(include_url=False), value) from None
 
 
-def _refusal(found: ErrorDetails, value: Any) -> APIError:
+def _refusal(errors: Sequence[ErrorDetails], value: Any) -> APIError:
+    # Of a union, each member has errors: those of the one that was meant are found deeper.
+    first = _path(errors[0], value)
+    near = [error for error in errors if _path(error, value).startswith(first)]
+    found = max(near, key=lambda error: len(error["loc"]))
     param = _path(found, value)
     if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
         message = f"Unsupported parameter: '{param}' is not supported by this server."

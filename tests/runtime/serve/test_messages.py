@@ -340,6 +340,7 @@ def test_what_claude_code_always_sends(server: Server) -> None:
     assert ask(server, **more)["type"] == "message"
 
 
+@pytest.mark.slow  # to import it takes seconds
 def test_anthropic_python(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The official client: an answer, a stream, a call, a count and an error."""
     anthropic = pytest.importorskip("anthropic", reason="pip install anthropic")

@@ -299,6 +299,7 @@ def test_what_codex_always_sends(server: Server) -> None:
         store=False,
         prompt_cache_key="x",
         client_metadata={"x": "y"},
+        max_output_tokens=200,
     )
 
     assert body["tools"] == [READ]
@@ -310,14 +311,13 @@ def test_openai_python(server: Server) -> None:
     openai = pytest.importorskip("openai", reason="pip install openai")
     http = httpx.Client(trust_env=False)
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="x", http_client=http) as client:
-        asked: dict[str, Any] = {"model": "nano", "max_output_tokens": 8}
-        whole = client.responses.create(**asked, input="hello")
-        with client.responses.stream(**asked, input="hello") as events:
-            kinds = [event.type for event in events]
-            last = events.get_final_response()
-        assert last.output_text == whole.output_text
+        asked: dict[str, Any] = {"model": "nano", "max_output_tokens": 8, "input": "hello"}
+        whole = client.responses.create(**asked)
+        with client.responses.stream(**asked) as events:
+            last = list(events)[-1]
+        assert (last.type, whole.status) == ("response.incomplete", "incomplete")
+        assert last.response.output_text == whole.output_text
         assert whole.output_text
-        assert kinds[-1] == "response.incomplete"
         asked = {"model": "nano", "input": [QUESTION], "tools": [READ], "tool_choice": "required"}
         with client.responses.stream(**asked, max_output_tokens=200) as events:
             called = events.get_final_response().output[-1]
