@@ -152,6 +152,10 @@ class Prompts:
         prompt = self.prompt(Conversation([Message("system", system), Message("user", "?")]))
         return prompt.ids[: prompt.borders[0]]
 
+    def reads(self, option: str) -> bool:
+        """Whether the model's template reads an option of `SWITCHES`."""
+        return bool(self._made_chat((), {}).variables & _NAMES.get(option, {option}))
+
     def _chat(self, asked: Conversation) -> Chat:
         options = dict(asked.options)
         for name in options:
@@ -166,7 +170,7 @@ class Prompts:
         if asked.effort is not None:
             options = {**_effort(asked.effort, known), **options}
         for name in options:
-            if not known & _NAMES.get(name, {name}):
+            if not self.reads(name):
                 raise APIError(
                     f"this model's chat template does not read {name}",
                     param=f"chat_template_kwargs.{name}",
