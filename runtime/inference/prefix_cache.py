@@ -127,6 +127,7 @@ class PrefixCache:
 
     Attributes:
         nbytes: memory of the pages that it holds, those that sessions have too among them.
+        evicted_pages: of which memory let go so far.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class PrefixCache:
         self._lock = threading.RLock()
         self._states = KnownStates()
         self._clock = 0
+        self.evicted_pages = 0
 
     @property
     def nbytes(self) -> int:
@@ -273,6 +275,7 @@ class PrefixCache:
         if self._evicted is not None:
             self._evicted(node.text(), node.page)
         node.leave()
+        self.evicted_pages += 1
         return freed
 
     def _nodes(self) -> Iterator[Node]:

@@ -19,6 +19,7 @@ from .api_error import APIError, as_api_error
 from .chat_completions import chat_completions
 from .completions import completions
 from .guard import Guard
+from .metrics import Metrics, metrics
 from .models import Load, Models
 from .service import Service
 from .settings import ServerSettings
@@ -39,8 +40,9 @@ def build_app(settings: ServerSettings, load: Load) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        models = Models(settings, load)
-        app.state.service = service = Service(settings, models)
+        counts = Metrics()
+        models = Models(settings, counts.watching(load, settings.models))
+        app.state.service = service = Service(settings, models, counts)
         # The first model is loaded beside the first requests, which wait for it.
         first = threading.Thread(target=_load_first, args=(models,), name="load", daemon=True)
         first.start()
@@ -80,6 +82,7 @@ def routes() -> list[BaseRoute]:
         Route("/health", health, methods=get),
         Route("/v1/health", health, methods=get),
         Route("/ps", ps, methods=get),
+        Route("/metrics", metrics, methods=get),
         Route("/tokenize", tokenize, methods=post),
         Route("/detokenize", detokenize, methods=post),
         Route("/apply-template", apply_template, methods=post),

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from ...errors import GrammarError, PassCancelledError
 from ..conversation.reply import Reply
@@ -122,15 +122,26 @@ class Silence:
 Event: TypeAlias = Silence | PromptRead | Text | Thought | Call | Done | Failed | Closed
 
 
+class Recorder(Protocol):
+    """Hears of the phases of a request."""
+
+    id: str
+
+    def phase_ended(self, session: Session, choice: int) -> None:
+        """See `Session.last_phase`."""
+        ...
+
+
 class Generation:
     """One request while it runs, in the thread that calls `run`.
 
     Args:
         emit: is given the events, from the threads that make them.
+        record: is told of the phases.
     """
 
-    def __init__(self, emit: Callable[[Event], None]) -> None:
-        self._emit = emit
+    def __init__(self, emit: Callable[[Event], None], record: Recorder | None = None) -> None:
+        self._emit, self._record = emit, record
         self._cancelled = False
         self._why: APIError | None = None
         self._sessions: list[Session] = []
@@ -180,7 +191,10 @@ class Generation:
         request.sampling.check(engine.tokenizer.n_vocab)
         session = self._opened(engine.session())
         session.shares = True
+        if self._record is not None:
+            session.label = self._record.id
         phase = session.prefill(ids, check=self._check, borders=request.prompt.borders)
+        self._note(session, 0)
         self._emit(PromptRead(len(ids), phase.shared_tokens, phase.wall_s))
         if request.choices == 1:
             self._answer(engine, session, request, 0)
@@ -210,6 +224,10 @@ class Generation:
         with self._lock:
             self._sessions.append(session)
         return session
+
+    def _note(self, session: Session, choice: int) -> None:
+        if self._record is not None:
+            self._record.phase_ended(session, choice)
 
     def _check(self) -> None:
         if self._cancelled:
@@ -251,6 +269,8 @@ class Generation:
         finally:
             if isinstance(tokens, Generator):
                 tokens.close()
+            if count:
+                self._note(session, choice)
         reply = reader.finish()
         if reply.broken:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")

@@ -14,7 +14,9 @@ import anyio.to_thread
 from .api_error import APIError, as_api_error, busy
 from .generate import Event, Failed, Generation, GenerationRequest
 from .mailbox import Channel, Mailbox
+from .metrics import Metrics
 from .models import LoadedModel, Models
+from .request_record import RequestRecord
 from .settings import ServerSettings
 
 T = TypeVar("T")
@@ -27,13 +29,15 @@ class Job:
 
     Attributes:
         channel: where its events arrive.
+        record: what is known of it.
         fingerprint: of the model as it runs here, once that is loaded.
     """
 
     def __init__(self, service: Service, name: str | None, prepare: Prepare) -> None:
         self.channel: Channel[Event] = Channel(service.mailbox)
         self._service, self._name, self._prepare = service, name, prepare
-        self._generation = Generation(self.channel.post)
+        self.record = RequestRecord(service.models.known(name))
+        self._generation = Generation(self._emit, self.record)
         self._future: Future[None] | None = None
         self.arrived = time.perf_counter()
 
@@ -51,16 +55,22 @@ class Job:
     def _run(self) -> None:
         try:
             if self._generation.cancelled:
-                self.channel.post(self._generation.last_event)
+                self._emit(self._generation.last_event)
                 return
             with self._service.models.use(self._name) as model:
-                self._generation.run(model.engine, self._prepare(model))
+                self.record.started = time.perf_counter()
+                self.record.request = request = self._prepare(model)
+                self._generation.run(model.engine, request)
         except BaseException as error:  # of loading and preparing; `run` tells of its own
-            self.channel.post(Failed(as_api_error(error)))
+            self._emit(Failed(as_api_error(error)))
+
+    def _emit(self, event: Event) -> None:
+        self.record.heard(event)
+        self.channel.post(event)
 
     def _ended(self, future: Future[None]) -> None:
         if future.cancelled():
-            self.channel.post(self._generation.last_event)
+            self._emit(self._generation.last_event)
         self._service.forget(self)
 
 
@@ -71,8 +81,8 @@ class Service:
         running: whether new requests are taken.
     """
 
-    def __init__(self, settings: ServerSettings, models: Models) -> None:
-        self.settings, self.models = settings, models
+    def __init__(self, settings: ServerSettings, models: Models, metrics: Metrics) -> None:
+        self.settings, self.models, self.metrics = settings, models, metrics
         self.mailbox = Mailbox()
         self.running = True
         self.began = time.time()
@@ -99,6 +109,7 @@ class Service:
         if len(self._jobs) >= limits.parallel + limits.queue:
             raise busy(f"{limits.queue} requests are waiting already; try again later", status=429)
         job = Job(self, name, prepare)
+        self.metrics.arrived(job.record)
         with self._lock:
             self._jobs.add(job)
         job.start(self._pool)
@@ -109,6 +120,7 @@ class Service:
 
     def forget(self, job: Job) -> None:
         """It has ended."""
+        self.metrics.ended(job.record)
         with self._lock:
             self._jobs.discard(job)
 
