@@ -52,6 +52,21 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "--parallel", type=positive, default=32, metavar="N", help="requests at once (32)"
     )
 
+    verb.add_argument(
+        "--trace",
+        choices=("off", "errors", "all"),
+        default="errors",
+        help="requests that leave a trace: off, errors (the default), all",
+    )
+    verb.add_argument("--trace-folder", metavar="FOLDER", help="where (in the user's state folder)")
+    verb.add_argument(
+        "--trace-limit",
+        type=nbytes,
+        default=10**9,
+        metavar="SIZE",
+        help="size of that folder, from which on the oldest traces go (1GB)",
+    )
+
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Serve until a signal comes."""
@@ -67,6 +82,9 @@ def run(args: argparse.Namespace, output: Output) -> int:
         origins=tuple(args.allow_origin or ()),
         keep_alive_s=parse_keep_alive(args.keep_alive) if args.keep_alive else KEEP_ALIVE_S,
         memory=args.memory,
+        trace=args.trace,
+        trace_folder=None if args.trace_folder is None else Path(args.trace_folder),
+        trace_bytes=args.trace_limit,
         limits=Limits(parallel=args.parallel),
     )
 

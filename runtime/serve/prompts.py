@@ -93,11 +93,13 @@ class Prompt:
     Attributes:
         borders: numbers of tokens with which other prompts are likely to begin.
         turn: None where the model goes on with plain text.
+        asked: what it was made of, where that was a conversation.
     """
 
     ids: list[int]
     borders: Sequence[int] = ()
     turn: Turn | None = None
+    asked: Conversation | None = None
 
 
 class Prompts:
@@ -139,7 +141,7 @@ class Prompts:
         near = ids[: -NEAR - 1 : -1]  # from the last one on
         if turn.opens_thinking and grammar.opens_thinking in near:
             end -= 1 + near.index(grammar.opens_thinking)
-        return Prompt(ids, [end if question is None else question, end], turn)
+        return Prompt(ids, [end if question is None else question, end], turn, asked)
 
     def _chat(self, asked: Conversation) -> Chat:
         options = dict(asked.options)

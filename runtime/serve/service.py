@@ -17,6 +17,7 @@ from .mailbox import Channel, Mailbox
 from .metrics import Metrics
 from .models import LoadedModel, Models
 from .request_record import RequestRecord
+from .request_traces import RequestTraces
 from .settings import ServerSettings
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ class Job:
                 self.record.started = time.perf_counter()
                 self.record.request = request = self._prepare(model)
                 self._generation.run(model.engine, request)
+                self._service.traces.keep(self.record, model)
         except BaseException as error:  # of loading and preparing; `run` tells of its own
             self._emit(Failed(as_api_error(error)))
 
@@ -83,6 +85,7 @@ class Service:
 
     def __init__(self, settings: ServerSettings, models: Models, metrics: Metrics) -> None:
         self.settings, self.models, self.metrics = settings, models, metrics
+        self.traces = RequestTraces(settings.trace, settings.trace_folder, settings.trace_bytes)
         self.mailbox = Mailbox()
         self.running = True
         self.began = time.time()
