@@ -23,6 +23,7 @@ from .metrics import Metrics, metrics
 from .models import Load, Models
 from .service import Service
 from .settings import ServerSettings
+from .status_page import status, status_page
 from .status_routes import health, list_models, ps, show_model
 from .text_routes import apply_template, detokenize, tokenize
 from .wire import error_response
@@ -82,6 +83,8 @@ def routes() -> list[BaseRoute]:
         Route("/health", health, methods=get),
         Route("/v1/health", health, methods=get),
         Route("/ps", ps, methods=get),
+        Route("/", status_page, methods=get),
+        Route("/status.json", status, methods=get),
         Route("/metrics", metrics, methods=get),
         Route("/tokenize", tokenize, methods=post),
         Route("/detokenize", detokenize, methods=post),

@@ -46,6 +46,7 @@ class Span:
 
     choice: int
     regime: str
+    bound: str
     ended: float
     seconds: float
     tokens: int
@@ -130,7 +131,9 @@ class RequestRecord:
         self.context, self.speculative = session.context, session.speculative.as_dict()
         shared, event = session.metrics.shared_passes(), session.last_phase
         self.phases.append(RecordedPhase(choice, event, time.time(), shared))
-        self.spans.append(Span(choice, event.regime, time.time(), event.wall_s, event.tokens))
+        self.spans.append(
+            Span(choice, event.regime, event.observed, time.time(), event.wall_s, event.tokens)
+        )
 
     def slim(self) -> None:
         """Keep no more than what is shown of it: it has ended, and was counted."""
