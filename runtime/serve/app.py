@@ -21,6 +21,7 @@ from .completions import completions
 from .guard import Guard
 from .metrics import Metrics, metrics
 from .models import Load, Models
+from .openapi import openapi
 from .service import Service
 from .settings import ServerSettings
 from .status_page import status, status_page
@@ -85,6 +86,7 @@ def routes() -> list[BaseRoute]:
         Route("/ps", ps, methods=get),
         Route("/", status_page, methods=get),
         Route("/status.json", status, methods=get),
+        Route("/openapi.json", openapi, methods=get),
         Route("/metrics", metrics, methods=get),
         Route("/tokenize", tokenize, methods=post),
         Route("/detokenize", detokenize, methods=post),
