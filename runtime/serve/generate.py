@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
 
 from ...errors import GrammarError, PassCancelledError
 from ..conversation.reply import Reply
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..inference.session import Session
     from ..tokens.tokenizer import Tokenizer
 
+Work: TypeAlias = "Callable[[Generation, Engine], None]"
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 
@@ -42,6 +43,7 @@ class GenerationRequest:
         stops: texts that end an answer.
         choices: how many answers; each has a seed of its own.
         logprobs: likeliest tokens to be told beside each token; None: no probabilities are told.
+        by: what answers in place of the bare model; told of by the same events.
     """
 
     prompt: Prompt
@@ -50,6 +52,7 @@ class GenerationRequest:
     stops: tuple[str, ...] = ()
     choices: int = 1
     logprobs: int | None = None
+    by: Work | None = None
 
 
 @dataclass(slots=True)
@@ -122,6 +125,21 @@ class Silence:
 Event: TypeAlias = Silence | PromptRead | Text | Thought | Call | Done | Failed | Closed
 
 
+class Stoppable(Protocol):
+    """Something that computes; see `Session`."""
+
+    def stop(self) -> None:
+        """End what it does, from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+S = TypeVar("S", bound=Stoppable)
+
+
 class Recorder(Protocol):
     """Hears of the phases of a request."""
 
@@ -144,7 +162,7 @@ class Generation:
         self._emit, self._record = emit, record
         self._cancelled = False
         self._why: APIError | None = None
-        self._sessions: list[Session] = []
+        self._sessions: list[Stoppable] = []
         self._lock = threading.Lock()
 
     def cancel(self, why: APIError | None = None) -> None:
@@ -185,21 +203,24 @@ class Generation:
                 session.close()
 
     def _run(self, engine: Engine, request: GenerationRequest) -> None:
+        if request.by is not None:
+            request.by(self, engine)
+            return
         ids, context = request.prompt.ids, engine.context
         if len(ids) + 1 > context:
             raise too_long(len(ids), context)
         request.sampling.check(engine.tokenizer.n_vocab)
-        session = self._opened(engine.session())
+        session = self.opened(engine.session())
         session.shares = True
         if self._record is not None:
             session.label = self._record.id
-        phase = session.prefill(ids, check=self._check, borders=request.prompt.borders)
-        self._note(session, 0)
+        phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
+        self.note(session, 0)
         self._emit(PromptRead(len(ids), phase.shared_tokens, phase.wall_s))
         if request.choices == 1:
             self._answer(engine, session, request, 0)
             return
-        others = [self._opened(session.fork()) for _ in range(1, request.choices)]
+        others = [self.opened(session.fork()) for _ in range(1, request.choices)]
         failures: list[BaseException] = []
 
         def answer(choice: int, own: Session) -> None:
@@ -220,16 +241,27 @@ class Generation:
         if failures:
             raise failures[0]
 
-    def _opened(self, session: Session) -> Session:
+    def opened(self, one: S) -> S:
+        """What is to be stopped with the request, and closed at its end."""
         with self._lock:
-            self._sessions.append(session)
-        return session
+            self._sessions.append(one)
+        return one
 
-    def _note(self, session: Session, choice: int) -> None:
+    def emit(self, event: Event) -> None:
+        """Tell of something."""
+        self._emit(event)
+
+    def note(self, session: Session, choice: int) -> None:
+        """A phase of a session has ended."""
         if self._record is not None:
             self._record.phase_ended(session, choice)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Whether anybody still waits for it.
+
+        Raises:
+            PassCancelledError: nobody does.
+        """
         if self._cancelled:
             raise PassCancelledError("the client is gone")
 
@@ -260,7 +292,7 @@ class Generation:
         try:
             for token in tokens:
                 count += 1
-                self._check()
+                self.check()
                 self._tell(reader.push(token), choice, recorder)
                 if len(reader.calls) > told:
                     told = self._tell_calls(reader.calls, choice, told)
@@ -270,7 +302,7 @@ class Generation:
             if isinstance(tokens, Generator):
                 tokens.close()
             if count:
-                self._note(session, choice)
+                self.note(session, choice)
         reply = reader.finish()
         if reply.broken:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")

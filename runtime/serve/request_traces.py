@@ -56,6 +56,8 @@ class RequestTraces:
 
         One that cannot be written is told in the log: the request itself went well.
         """
+        if record.request is not None and record.request.by is not None:
+            return  # it writes its own
         failed = record.error is not None
         if not (self.which == "all" or (self.which == "errors" and failed)):
             return

@@ -59,6 +59,7 @@ class ServerSettings:
         keep_alive_s: a model that nobody has used for so long is let go; inf: never.
         memory: bytes that all models together may take; None: what is free at the start.
         ping_s: silence of a stream after which a comment is sent.
+        agents: folders by the names of the agents that answer about them: see `agent_models`.
         trace: which requests leave a trace: see `TRACES`.
         trace_folder: where; None: in the user's state folder.
         trace_bytes: that the traces there may take together; the oldest go first.
@@ -76,6 +77,7 @@ class ServerSettings:
     keep_alive_s: float = KEEP_ALIVE_S
     memory: int | None = None
     ping_s: float = 15.0
+    agents: Mapping[str, Path] = field(default_factory=dict)
     trace: str = "errors"
     trace_folder: Path | None = None
     trace_bytes: int = 10**9
@@ -93,6 +95,9 @@ class ServerSettings:
                 raise SettingError(f"{name} must be above 0 seconds, not {value!r}")
         if self.trace not in TRACES:
             raise SettingError(f"trace must be one of {', '.join(TRACES)}, not {self.trace!r}")
+        for name, folder in self.agents.items():
+            if not folder.is_dir():
+                raise SettingError(f"the folder of {name}, {folder}, does not exist")
         check_whole(self.trace_bytes, "trace_bytes", SettingError, 1)
         for key in self.keys:
             if not (key and key.isascii() and key.isprintable() and " " not in key):
