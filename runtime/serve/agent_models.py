@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ...traces.events import PhaseEvent
 from ...traces.writer import new_run_id
 from ..agent.agent import Agent
+from ..agent.config import MAX_TOKENS
 from ..agent.events import (
     Notice,
     PhaseFinished,
@@ -81,7 +82,6 @@ def agent_request(
         if traces.which == "all":
             make_folder(traces.folder)
             trace = traces.folder / f"{new_run_id()}.jsonl"
-        more = {} if max_tokens is None else {"max_tokens": max_tokens}
         agent = Agent(
             engine,
             workspace=folder,
@@ -89,7 +89,7 @@ def agent_request(
             sampling=sampling,
             trace=trace,
             compact=True,
-            **more,
+            max_tokens=max_tokens or MAX_TOKENS,
         )
         if history:
             agent.conversation.load_history([*agent.messages, *history], len(history) // 2)
