@@ -21,8 +21,8 @@ from .api_error import APIError
 from .settings import ServerSettings
 from .wire import error_response
 
-OPEN = frozenset({"/health", "/v1/health"})
-"""Paths that need no key: they tell nothing but whether the server is up."""
+OPEN = frozenset({"/health", "/v1/health", "/"})
+"""Paths that need no key: they tell nothing but whether the server is up, and what it is."""
 
 
 class Guard:

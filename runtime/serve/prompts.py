@@ -95,12 +95,14 @@ class Prompt:
         borders: numbers of tokens with which other prompts are likely to begin.
         turn: None where the model goes on with plain text.
         notes: what was normalized; see `programs.py`.
+        asked: what it was made of, where that was a conversation.
     """
 
     ids: list[int]
     borders: Sequence[int] = ()
     turn: Turn | None = None
     notes: tuple[str, ...] = ()
+    asked: Conversation | None = None
 
 
 class Prompts:
@@ -145,7 +147,7 @@ class Prompts:
         near = ids[: -NEAR - 1 : -1]  # from the last one on
         if turn.opens_thinking and grammar.opens_thinking in near:
             end -= 1 + near.index(grammar.opens_thinking)
-        return Prompt(ids, [end if question is None else question, end], turn, notes)
+        return Prompt(ids, [end if question is None else question, end], turn, notes, asked)
 
     def beginning(self, system: str) -> list[int]:
         """The tokens with which every conversation with this system prompt begins."""
