@@ -69,6 +69,9 @@ class Caller:
         return cls(namespace, session_of(headers), seconds)
 
 
+ANYBODY = Caller()
+
+
 @dataclass(eq=False, slots=True)
 class Place:
     """A request in the line.
