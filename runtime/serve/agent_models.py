@@ -93,6 +93,7 @@ def agent_request(
         )
         if history:
             agent.conversation.load_history([*agent.messages, *history], len(history) // 2)
+        agent.conversation.session.namespace = generation.namespace  # pyright: ignore[reportAttributeAccessIssue]
         generation.opened(_Running(agent))
         _tell(agent, question.content, generation)
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from ...errors import GrammarError, PassCancelledError
 from ..conversation.reply import Reply
@@ -62,6 +62,8 @@ class PromptRead:
     tokens: int
     cached: int
     seconds: float
+    notes: tuple[str, ...] = ()
+    """What was changed in it so that it begins as those before; see `programs.normalize`."""
 
 
 @dataclass(slots=True)
@@ -155,11 +157,19 @@ class Generation:
 
     Args:
         emit: is given the events, from the threads that make them.
+        namespace: with whom it shares prefixes; see `PrefixCache`.
+        paused: hears of answers that end with calls, before the event that tells so.
         record: is told of the phases.
     """
 
-    def __init__(self, emit: Callable[[Event], None], record: Recorder | None = None) -> None:
-        self._emit, self._record = emit, record
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        namespace: str = "",
+        paused: Callable[[Session], None] = lambda _: None,
+        record: Recorder | None = None,
+    ) -> None:
+        self._emit, self.namespace, self._paused, self._record = emit, namespace, paused, record
         self._cancelled = False
         self._why: APIError | None = None
         self._sessions: list[Stoppable] = []
@@ -211,12 +221,13 @@ class Generation:
             raise too_long(len(ids), context)
         request.sampling.check(engine.tokenizer.n_vocab)
         session = self.opened(engine.session())
-        session.shares = True
+        session.shares, session.namespace = True, self.namespace
         if self._record is not None:
             session.label = self._record.id
         phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
         self.note(session, 0)
-        self._emit(PromptRead(len(ids), phase.shared_tokens, phase.wall_s))
+        read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
+        self._emit(read)
         if request.choices == 1:
             self._answer(engine, session, request, 0)
             return
@@ -312,6 +323,7 @@ class Generation:
         reason: FinishReason = "stop" if token in tokenizer.stop_ids or stop else "length"
         if told and reason == "stop":
             reason = "tool_calls"
+            self._paused(session)
         seconds = time.perf_counter() - began
         emit(Done(choice, reason, count, len(reader.thought), seconds, stop))
 
@@ -371,8 +383,8 @@ def new_call_id() -> str:
     return f"c{secrets.token_hex(4)}"
 
 
-def timings(read: PromptRead, done: Done) -> dict[str, float]:
-    """What llama-server calls ``timings``."""
+def timings(read: PromptRead, done: Done) -> dict[str, Any]:
+    """What llama-server calls ``timings``; and what was normalized in the prompt, if anything."""
     computed, milliseconds = read.tokens - read.cached, 1e3 * read.seconds
     written, spent = done.tokens, 1e3 * done.seconds
     return {
@@ -385,6 +397,7 @@ def timings(read: PromptRead, done: Done) -> dict[str, float]:
         "predicted_ms": round(spent, 3),
         "predicted_per_token_ms": round(spent / max(written, 1), 3),
         "predicted_per_second": round(1e3 * written / max(spent, 1e-6), 3),
+        **({"normalized": list(read.notes)} if read.notes else {}),
     }
 
 

@@ -17,6 +17,7 @@ from ...traces import log
 from .. import memory
 from ..inference.engine import Engine, resolve_model
 from .api_error import APIError, busy
+from .programs import read_public
 from .prompts import Prompts
 from .settings import ServerSettings
 
@@ -150,6 +151,8 @@ class Models:
                 engine = self._load(entry.source)
                 with contextlib.closing(engine.session()) as session:
                     session.warmup()
+                model = LoadedModel(entry.name, engine)
+                read_public(engine, map(model.prompts.beginning, self._settings.public))
             except (TriplepointError, MemoryError, OSError) as error:
                 entry.state, entry.error = "failed", str(error)
                 log.warning("a model could not be loaded", model=entry.name, error=entry.error)
@@ -167,7 +170,7 @@ class Models:
                 entry.state = "failed"
                 raise
             entry.nbytes = engine.model.nbytes
-            entry.model = LoadedModel(entry.name, engine)
+            entry.model = model
             entry.load_s = time.perf_counter() - began
             entry.used = time.monotonic()
             entry.state = "ready"

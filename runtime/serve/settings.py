@@ -53,7 +53,10 @@ class ServerSettings:
     Attributes:
         models: name of each model, and what `Engine.load` finds it by; the first is loaded at once.
         host, port: where it listens; port 0 takes a free one.
-        keys: any of them opens the server; none: it is open, and must listen on loopback.
+        keys: any of them opens the server; none: it is open, and must listen on loopback. What is
+            computed with one cannot be observed with another.
+        key_names: of keys; keys of the same name share what they compute.
+        public: system prompts whose computed beginnings all keys share.
         hosts: further names that requests may call this machine by (header ``Host``).
         origins: web pages that may ask from a browser (header ``Origin``); none by default.
         keep_alive_s: a model that nobody has used for so long is let go; inf: never.
@@ -71,7 +74,9 @@ class ServerSettings:
     models: Mapping[str, str]
     host: str = "127.0.0.1"
     port: int = PORT
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] = field(default=(), repr=False)
+    key_names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    public: tuple[str, ...] = field(default=(), repr=False)
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     keep_alive_s: float = KEEP_ALIVE_S
@@ -102,6 +107,9 @@ class ServerSettings:
         for key in self.keys:
             if not (key and key.isascii() and key.isprintable() and " " not in key):
                 raise SettingError("a key must be printable ASCII without spaces")
+        for name in self.key_names.values():
+            if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+                raise SettingError("a key's name is of up to 64 letters, digits, '_', '.' and '-'")
         if not self.keys and not is_loopback(self.host):
             raise SettingError(
                 f"on {self.host} others can reach the server, so it needs a key (--api-key); "

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from .admission import NAMESPACE, Caller
 from .api_error import APIError
 from .generate import Closed, Event, Failed, Silence
 from .service import Job, Prepare, Service
@@ -65,10 +67,14 @@ def checked(kind: type[B], value: Mapping[str, Any]) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise _refusal(error.errors(include_url=False)[0], value) from None
+        raise _refusal(error.errors(include_url=False), value) from None
 
 
-def _refusal(found: ErrorDetails, value: Any) -> APIError:
+def _refusal(errors: Sequence[ErrorDetails], value: Any) -> APIError:
+    # Of a union, each member has errors: those of the one that was meant are found deeper.
+    first = _path(errors[0], value)
+    near = [error for error in errors if _path(error, value).startswith(first)]
+    found = max(near, key=lambda error: len(error["loc"]))
     param = _path(found, value)
     if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
         message = f"Unsupported parameter: '{param}' is not supported by this server."
@@ -143,14 +149,15 @@ class Answer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run it (ASGI)."""
         try:
+            caller = Caller.of(Headers(scope=scope), scope.get(NAMESPACE, ""))
             async with (
-                self._service.job(self._model, self._prepare) as job,
+                self._service.job(self._model, self._prepare, caller) as job,
                 _watched(receive, job),
             ):
                 await (self._stream if self._streamed else self._whole)(job, scope, receive, send)
         except APIError as error:
             if not self._begun:
-                await error_response(error)(scope, receive, send)
+                await error_response(error, scope["path"])(scope, receive, send)
             else:
                 await _send(send, self._writer.failed(error), more=False)
 
@@ -223,6 +230,6 @@ async def _watched(receive: Receive, job: Job) -> AsyncIterator[None]:
             await task
 
 
-def error_response(error: APIError) -> JSONResponse:
-    """An error as an answer of its own."""
-    return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
+def error_response(error: APIError, path: str = "") -> JSONResponse:
+    """An error as an answer of its own, in the wire format of a path."""
+    return JSONResponse(error.body_at(path), status_code=error.status, headers=error.headers)
