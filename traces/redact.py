@@ -48,6 +48,7 @@ KEPT: dict[str, set[str]] = {
             "mfu",
             "mbu",
             "dispatch_share",
+            "server_timings",
         ),
         *("limit_share", "threads", "plan", "memory_level", "experts", "sampling", "max_tokens"),
         *("experts_by_layer", "tuning"),

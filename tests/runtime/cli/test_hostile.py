@@ -137,6 +137,8 @@ GOOD: dict[str, list[bytes]] = {
     "bench scenario": [b"-m", b"text.txt"],
     "bench kernels": [b"butter"],
     "regimes": [b"text.txt"],
+    "serve": [b"-m", b"text.txt"],
+    "ps": [b"--url", b"http://127.0.0.1:9"],
     "pull": [b"text.txt"],
     "models": [],
     "use": [b"text.txt"],
