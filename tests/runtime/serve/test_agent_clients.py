@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -58,12 +59,7 @@ def run(program: Path, arguments: list[str], folder: Path, **variables: str) -> 
     """What a client writes that knows nothing of this user."""
     home = folder.parent / "home"
     home.mkdir(exist_ok=True)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "NO_PROXY": "127.0.0.1",
-        **variables,
-    }
+    own = {"PATH": os.environ["PATH"], "HOME": str(home), "NO_PROXY": "127.0.0.1"}
     done = subprocess.run(
         [str(program), *arguments],
         cwd=folder, env={**own, **variables}, capture_output=True, text=True, timeout=120,
@@ -151,11 +147,14 @@ def test_openai_agents(server: Server, folder: Path, monkeypatch: pytest.MonkeyP
         return (folder / Path(path).name).read_text()
 
     agents.set_tracing_disabled(True)
-    client = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x")
-    model = agents.OpenAIResponsesModel(model="nano", openai_client=client)
-    agent = agents.Agent(name="a", model=model, tools=[agents.function_tool(read_file)])
-    result = agents.Runner.run_sync(agent, QUESTION)
 
+    async def ask() -> Any:
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+            model = agents.OpenAIResponsesModel(model="nano", openai_client=client)
+            agent = agents.Agent(name="a", model=model, tools=[agents.function_tool(read_file)])
+            return await agents.Runner.run(agent, QUESTION)
+
+    result = asyncio.run(ask())
     assert result.final_output
     kinds = [item.type for item in result.new_items]
     assert kinds == ["tool_call_item", "tool_call_output_item", "message_output_item"]
