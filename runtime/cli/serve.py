@@ -29,7 +29,15 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "--api-key", action="append", metavar="KEY", help="a key that opens the server; repeatable"
     )
     verb.add_argument(
-        "--api-key-file", metavar="FILE", help="keys, one a line; no other process sees them there"
+        "--api-key-file",
+        metavar="FILE",
+        help="keys, one a line, each as KEY or NAME KEY; no other process sees them there",
+    )
+    verb.add_argument(
+        "--public-prefix",
+        action="append",
+        metavar="FILE",
+        help="a system prompt whose computed beginning all keys share; repeatable",
     )
     verb.add_argument(
         "--allow-host", action="append", metavar="NAME", help="a further name of this machine"
@@ -51,6 +59,31 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--parallel", type=positive, default=32, metavar="N", help="requests at once (32)"
     )
+    verb.add_argument(
+        "--queue", type=positive, default=256, metavar="N", help="requests that may wait (256)"
+    )
+
+    verb.add_argument(
+        "--agents",
+        nargs="+",
+        metavar="DIR",
+        default=(),
+        help="offer an agent that reads files of each folder, as the model agent:NAME",
+    )
+    verb.add_argument(
+        "--trace",
+        choices=("off", "errors", "all"),
+        default="errors",
+        help="requests that leave a trace: off, errors (the default), all",
+    )
+    verb.add_argument("--trace-folder", metavar="FOLDER", help="where (in the user's state folder)")
+    verb.add_argument(
+        "--trace-limit",
+        type=nbytes,
+        default=10**9,
+        metavar="SIZE",
+        help="size of that folder, from which on the oldest traces go (1GB)",
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:
@@ -58,16 +91,23 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from ..serve.run import serve
     from ..serve.settings import KEEP_ALIVE_S, PORT, Limits, ServerSettings, parse_keep_alive
 
+    keys = _keys(args)
     settings = ServerSettings(
         models=_models(args.model, output),
         host=args.host,
         port=PORT if args.port is None else args.port,
-        keys=_keys(args),
+        keys=tuple(keys),
+        key_names={key: name for key, name in keys.items() if name},
+        public=tuple(Path(f).read_text(encoding="utf-8") for f in args.public_prefix or ()),
         hosts=tuple(args.allow_host or ()),
         origins=tuple(args.allow_origin or ()),
         keep_alive_s=parse_keep_alive(args.keep_alive) if args.keep_alive else KEEP_ALIVE_S,
         memory=args.memory,
-        limits=Limits(parallel=args.parallel),
+        agents=_agents(args.agents),
+        trace=args.trace,
+        trace_folder=None if args.trace_folder is None else Path(args.trace_folder),
+        trace_bytes=args.trace_limit,
+        limits=Limits(parallel=args.parallel, queue=args.queue),
     )
 
     def load(source: str) -> Engine:
@@ -111,21 +151,44 @@ def _models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
     return models
 
 
+def _agents(folders: Sequence[str]) -> dict[str, Path]:
+    """Name and folder of each agent.
+
+    Raises:
+        SettingError: two have the same name.
+    """
+    agents: dict[str, Path] = {}
+    for folder in folders:
+        path = Path(folder).resolve()
+        name = f"agent:{path.name}"
+        if name in agents:
+            raise SettingError(f"two agents would be called {name}: {agents[name]} and {path}")
+        agents[name] = path
+    return agents
+
+
 def _name_of(source: str) -> str:
     """What clients call a model that was given no name: its own, or that of its file."""
     return Path(source).stem if source.endswith(".gguf") else source
 
 
-def _keys(args: argparse.Namespace) -> tuple[str, ...]:
-    """The keys that open the server."""
-    keys = list(args.api_key or ())
+def _keys(args: argparse.Namespace) -> dict[str, str]:
+    """The keys that open the server, and their names; "" where one has none.
+
+    Raises:
+        SettingError: the file holds none, or a line that is no key.
+    """
+    keys: dict[str, str] = {key: "" for key in args.api_key or ()}
     if args.api_key_file is not None:
         text = Path(args.api_key_file).read_text(encoding="utf-8")
-        found = [line.strip() for line in text.splitlines() if line.strip()]
+        found = [(n, line.split()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+        for number, parts in found:
+            if len(parts) > 2:
+                raise SettingError(f"{args.api_key_file}:{number}: give NAME KEY, or a key alone")
+            keys[parts[-1]] = parts[0] if len(parts) == 2 else ""
         if not found:
             raise SettingError(f"{args.api_key_file} holds no key")
-        keys += found
-    return tuple(keys)
+    return keys
 
 
 def _port(text: str) -> int:

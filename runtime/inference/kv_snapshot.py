@@ -407,9 +407,11 @@ def _digests(folder: Path, what: str = "pages") -> dict[str, str]:
         return {}
 
 
-def page_keys(loaded: LoadedModel, tokens: list[int]) -> Iterator[str]:
-    """The key of each page of these tokens."""
+def page_keys(loaded: LoadedModel, tokens: list[int], namespace: str = "") -> Iterator[str]:
+    """The key of each page of these tokens; pages of different namespaces have different ones."""
     running = hashlib.sha256(json.dumps(fingerprint(loaded), sort_keys=True).encode())
+    if namespace:
+        running.update(hashlib.sha256(namespace.encode()).digest())
     for at in range(0, len(tokens), PAGE):
         running.update(np.array(tokens[at : at + PAGE], np.int64).tobytes())
         yield running.hexdigest()

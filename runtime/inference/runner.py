@@ -307,7 +307,7 @@ class Runner:
         end = sequence.n_cached = rows.start + count
         # A page that is full is kept before its windows are let go of.
         if sequence.shares and (count > 1 or end % PAGE == 0):
-            self._prefix_cache.add(sequence.cache, sequence.tokens, end)
+            self._prefix_cache.add(sequence.cache, sequence.tokens, end, sequence.namespace)
         if self._loaded.layout.window:
             sequence.cache.slide(end)
 

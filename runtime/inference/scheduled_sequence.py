@@ -192,14 +192,15 @@ class ScheduledSequence(TokenSequence):
         """Take over what is known of the tokens that follow; the last one is computed here."""
         cache, ids = self.engine.prefix_cache, self.tokens[: total - 1]
         with self.engine.scheduler.mutex:
-            known = cache.adopt(self.cache, ids, self.n_cached)
+            known = cache.adopt(self.cache, ids, self.n_cached, self.namespace)
             self._adopted += known - self.n_cached
             self.n_cached = known
 
     def _recall(self, total: int) -> None:
         """Read back what is on disk of the tokens that follow; the last one is computed here."""
         before, self.recalled = self.n_cached, 0
-        for number, data in self.engine.spill.recall(self.tokens[: total - 1], before // PAGE):
+        spill, ids = self.engine.spill, self.tokens[: total - 1]
+        for number, data in spill.recall(ids, before // PAGE, self.namespace):
             if not self._take_in(number, data):
                 break
             self.recalled += len(data)
@@ -240,7 +241,8 @@ class ScheduledSequence(TokenSequence):
         if self.shares:
             with self.engine.scheduler.mutex:  # pages may be taken back meanwhile
                 if self.n_cached:
-                    self.engine.prefix_cache.add(self.cache, self.tokens, self.n_cached)
+                    known = self.engine.prefix_cache
+                    known.add(self.cache, self.tokens, self.n_cached, self.namespace)
 
     # --- passes
 

@@ -360,8 +360,9 @@ class Scheduler:
         """Bytes of pages that a ticket's rows need, once there is room; None: it has to wait.
 
         Room is made of what nobody has, then of sequences that rest, then of those that got theirs
-        later. So who was first goes on to its end, and nobody computes again by turns. `promised`:
-        bytes for others of this pass.
+        later. What is kept until a time is let go of before a sequence that has pages takes those
+        of others, or where nobody could go on else; a new one waits. So who was first goes on to
+        its end, and nobody computes again by turns. `promised`: bytes for others of this pass.
         """
         sequence = ticket.rows.sequence
         needed = sequence.cache.wants(sequence.n_cached, sequence.n_cached + count)
@@ -369,7 +370,8 @@ class Scheduler:
         if not needed or not memory.lacks(promised + needed):
             sequence.admitted = sequence.admitted or time.monotonic()
             return needed
-        self._prefix_cache.evict(memory.lacks(promised + needed))
+        kept = bool(sequence.admitted)
+        self._prefix_cache.evict(memory.lacks(promised + needed), kept=kept)
         here = {other.rows.sequence for other, _ in picked} | {sequence}
         for victim in self._victims(ticket):
             if not memory.lacks(promised + needed):
@@ -377,12 +379,15 @@ class Scheduler:
             if victim not in here:
                 self._take_back(victim)
                 self._prefix_cache.evict(memory.lacks(promised + needed))
+        others = [s for s in list(self.sequences) if s.cache.held and s is not sequence]
+        mine = _seniority(ticket)
+        alone = not (picked or others or any(_seniority(other) < mine for other in self._waiting))
+        if alone:
+            self._prefix_cache.evict(memory.lacks(promised + needed), kept=True)
         if not memory.lacks(promised + needed):
             sequence.admitted = sequence.admitted or time.monotonic()
             return needed
-        others = [s for s in list(self.sequences) if s.cache.held and s is not sequence]
-        mine = _seniority(ticket)
-        if picked or others or any(_seniority(other) < mine for other in self._waiting):
+        if not alone:
             return None
         whole = sequence.cache.wants(0, sequence.n_cached + count) + memory.used
         ticket.error = ContextOverflowError(
@@ -426,7 +431,9 @@ class Scheduler:
         if not sequence.shares:
             return False
         following = sequence.tokens[: sequence.n_cached + SAME]
-        return len(following) == sequence.n_cached + SAME and cache.knows(sequence.cache, following)
+        return len(following) == sequence.n_cached + SAME and cache.knows(
+            sequence.cache, following, sequence.namespace
+        )
 
     def _part(self, rows: Rows, room: int) -> int:
         """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""
@@ -483,6 +490,7 @@ def _twins(rows: Rows, other: Rows) -> bool:
     return (
         one.shares
         and two.shares
+        and one.namespace == two.namespace
         and len(other.ids) > VERIFY_TOKENS
         and one.n_cached == two.n_cached
         and rows.ids[:SAME] == other.ids[:SAME]

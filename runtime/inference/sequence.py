@@ -27,6 +27,7 @@ class TokenSequence:
         label: what traces of others call it, where they share passes: its run, if it has one.
         shares: whether what it computes is kept for others that begin alike, and what they have
             computed is taken over; see `prefix_cache.py`.
+        namespace: with whom it shares; "": with all that have none, and they with everybody.
         decoding: whether somebody waits for one token after the other.
         stopped: whether its phase is to end.
         used: when it last had rows computed, in seconds of `time.monotonic`.
@@ -46,6 +47,7 @@ class TokenSequence:
         self.context = context
         self.tokens, self.n_cached = list(tokens), n_cached
         self.label = f"session {next(_NUMBERS)}"
+        self.namespace = ""
         self.shares = self.decoding = self.stopped = self.profile = False
         self.used = time.monotonic()
         self.admitted = 0.0

@@ -149,7 +149,7 @@ class Session(ScheduledSequence):
                 # To compute the last token again would need the state before it.
                 other._logits, other._logits_at = self.last_logits.copy(), n
             other.profile, other.speculative = self.profile, self.speculative
-            other.shares = self.shares
+            other.shares, other.namespace = self.shares, self.namespace
         return other
 
     def save(self, folder: str | Path) -> Saved:

@@ -2,11 +2,11 @@
 
     FOLDER/<key>-<SHA-256>-<milliseconds>.kv   the bytes of a page, and what computing it would take
 
-A page's key follows from the model, the layout and all tokens up to its end (`kv_snapshot.py`), so
-a page of anything else is never found. Its bytes are compared with their SHA-256 before they are
-used; one that is damaged is removed and computed. Files are for this user alone. When they grow too
-many, those go first that would be quickest to compute again by their size and by the time since
-they were last used.
+A page's key follows from the model, the layout, the namespace and all tokens up to its end
+(`kv_snapshot.py`), so a page of anything else, or of anybody else, is never found. Its bytes are
+compared with their SHA-256 before they are used; one that is damaged is removed and computed. Files
+are for this user alone. When they grow too many, those go first that would be quickest to compute
+again by their size and by the time since they were last used.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Spill:
         """Whether reading so many bytes takes less time than computing them."""
         return nbytes / self.rate < seconds
 
-    def offer(self, ids: list[int], page: Page) -> None:
+    def offer(self, ids: list[int], page: Page, namespace: str = "") -> None:
         """Keep the last page of `ids`, of which memory lets go, if that pays; written beside."""
         loaded = self._loaded()
         if loaded is None or loaded.layout.states is not None:  # a page alone is of no use
@@ -98,7 +98,7 @@ class Spill:
                 from concurrent.futures import ThreadPoolExecutor
 
                 self._writer = ThreadPoolExecutor(1, "triplepoint-spill")
-        self._writer.submit(self._write, ids, page.data, seconds)
+        self._writer.submit(self._write, ids, page.data, seconds, namespace)
 
     def flush(self) -> None:
         """Wait until everything that was offered is written."""
@@ -111,7 +111,9 @@ class Spill:
         if self._writer is not None:
             self._writer.shutdown()
 
-    def recall(self, tokens: list[int], first: int) -> Iterator[tuple[int, np.ndarray]]:
+    def recall(
+        self, tokens: list[int], first: int, namespace: str = ""
+    ) -> Iterator[tuple[int, np.ndarray]]:
         """Read pages of `tokens`, from the one with the number `first` on, while that pays.
 
         Yields each page's number and bytes; whoever could not use one asks for no more.
@@ -121,7 +123,7 @@ class Spill:
             return
         from .kv_snapshot import map_page, page_keys
 
-        keys = list(page_keys(loaded, tokens[: len(tokens) // PAGE * PAGE]))
+        keys = list(page_keys(loaded, tokens[: len(tokens) // PAGE * PAGE], namespace))
         for number in range(first, len(keys)):
             file = self._known().get(keys[number])
             seconds = loaded.tuning.pass_s(PAGE, number * PAGE)
@@ -143,14 +145,14 @@ class Spill:
 
     # --- how it is done
 
-    def _write(self, ids: list[int], data: np.ndarray, seconds: float) -> None:
+    def _write(self, ids: list[int], data: np.ndarray, seconds: float, namespace: str) -> None:
         from .kv_snapshot import make_folder, page_keys, write_file
 
         try:
             loaded = self._loaded()
             if loaded is None:
                 return
-            *_, key = page_keys(loaded, ids)
+            *_, key = page_keys(loaded, ids, namespace)
             if key in self._known():
                 return
             where = folder()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -103,7 +104,8 @@ def busy(message: str, *, status: int = 503, wait_s: float = 1.0) -> APIError:
         if status == 429
         else ("server_error", "unavailable")
     )
-    headers = {"Retry-After": str(max(1, round(wait_s)))}
+    # Clients of OpenAI's give up where they are to wait for longer than two minutes.
+    headers = {"Retry-After": str(min(120, max(1, math.ceil(wait_s))))}
     return APIError(message, status=status, code=code, type=kind, headers=headers)
 
 

@@ -20,10 +20,13 @@ from .chat_completions import chat_completions
 from .completions import completions
 from .guard import Guard
 from .messages import count_tokens, messages
+from .metrics import Metrics, metrics
 from .models import Load, Models
+from .openapi import openapi
 from .responses import responses
 from .service import Service
 from .settings import ServerSettings
+from .status_page import status, status_page
 from .status_routes import health, list_models, ps, show_model
 from .text_routes import apply_template, detokenize, tokenize
 from .wire import error_response
@@ -41,8 +44,9 @@ def build_app(settings: ServerSettings, load: Load) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        models = Models(settings, load)
-        app.state.service = service = Service(settings, models)
+        counts = Metrics()
+        models = Models(settings, counts.watching(load, settings.models))
+        app.state.service = service = Service(settings, models, counts)
         # The first model is loaded beside the first requests, which wait for it.
         first = threading.Thread(target=_load_first, args=(models,), name="load", daemon=True)
         first.start()
@@ -85,6 +89,10 @@ def routes() -> list[BaseRoute]:
         Route("/health", health, methods=get),
         Route("/v1/health", health, methods=get),
         Route("/ps", ps, methods=get),
+        Route("/", status_page, methods=get),
+        Route("/status.json", status, methods=get),
+        Route("/openapi.json", openapi, methods=get),
+        Route("/metrics", metrics, methods=get),
         Route("/tokenize", tokenize, methods=post),
         Route("/detokenize", detokenize, methods=post),
         Route("/apply-template", apply_template, methods=post),

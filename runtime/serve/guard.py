@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from .admission import NAMESPACE
 from .api_error import APIError
 from .settings import ServerSettings
 from .wire import error_response
 
-OPEN = frozenset({"/health", "/v1/health"})
-"""Paths that need no key: they tell nothing but whether the server is up."""
+OPEN = frozenset({"/health", "/v1/health", "/"})
+"""Paths that need no key: they tell nothing but whether the server is up, and what it is."""
 
 
 class Guard:
@@ -30,6 +31,7 @@ class Guard:
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
         self._keys = [_digest(key) for key in settings.keys]
+        self._namespaces = [settings.key_names.get(k) or _unnamed(k) for k in settings.keys]
         self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
         self._hosts |= {host.lower() for host in settings.hosts}
         self._origins = {origin.rstrip("/").lower() for origin in settings.origins}
@@ -38,7 +40,8 @@ class Guard:
         """Handle a request."""
         if scope["type"] == "http":
             try:
-                self._check(Headers(scope=scope), scope["path"], scope["method"])
+                own = self._check(Headers(scope=scope), scope["path"], scope["method"])
+                scope[NAMESPACE] = own
             except APIError as error:
                 await error_response(error, scope["path"])(scope, receive, send)
                 return
@@ -46,8 +49,8 @@ class Guard:
             return
         await self._app(scope, receive, send)
 
-    def _check(self, headers: Headers, path: str, method: str) -> None:
-        """Refuse what may not be.
+    def _check(self, headers: Headers, path: str, method: str) -> str:
+        """Refuse what may not be; the namespace of its key, "" without one.
 
         Raises:
             APIError: see above.
@@ -70,15 +73,17 @@ class Guard:
             )
         preflight = method == "OPTIONS" and origin is not None
         if self._keys and path not in OPEN and not preflight:
-            self._check_key(headers)
+            return self._check_key(headers)
+        return ""
 
-    def _check_key(self, headers: Headers) -> None:
+    def _check_key(self, headers: Headers) -> str:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not given:
             given = headers.get("x-api-key", "")
         mine = _digest(given.strip())
         # All are compared, so that the time does not tell which one is near.
-        if not sum(hmac.compare_digest(mine, key) for key in self._keys):
+        same = [hmac.compare_digest(mine, key) for key in self._keys]
+        if not any(same):
             raise APIError(
                 "Incorrect API key provided." if given else "No API key was provided.",
                 status=401,
@@ -86,6 +91,7 @@ class Guard:
                 type="authentication_error",
                 headers={"WWW-Authenticate": "Bearer"},
             )
+        return self._namespaces[same.index(True)]
 
     def _known(self, host: str) -> bool:
         """Whether a name is one of this machine; an address is: nobody can redirect it."""
@@ -109,6 +115,11 @@ def _hostname(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
         return ""
+
+
+def _unnamed(key: str) -> str:
+    """The namespace of a key without a name, from which nobody learns the key."""
+    return "#" + hashlib.sha256(b"namespace" + _digest(key)).hexdigest()[:24]
 
 
 def _digest(key: str) -> bytes:

@@ -17,6 +17,7 @@ from ...traces import log
 from .. import memory
 from ..inference.engine import Engine, resolve_model
 from .api_error import APIError, busy
+from .programs import read_public
 from .prompts import Prompts
 from .settings import ServerSettings
 
@@ -113,6 +114,11 @@ class Models:
             )
         return name
 
+    def known(self, name: str | None) -> str:
+        """The name of the model that a request means; empty where there is none."""
+        name = next(iter(self._entries)) if name is None else name
+        return name if name in self._entries else ""
+
     @contextlib.contextmanager
     def use(self, name: str | None) -> Iterator[LoadedModel]:
         """Have a model, loaded if need be; it stays as long as it is used.
@@ -145,6 +151,8 @@ class Models:
                 engine = self._load(entry.source)
                 with contextlib.closing(engine.session()) as session:
                     session.warmup()
+                model = LoadedModel(entry.name, engine)
+                read_public(engine, map(model.prompts.beginning, self._settings.public))
             except (TriplepointError, MemoryError, OSError) as error:
                 entry.state, entry.error = "failed", str(error)
                 log.warning("a model could not be loaded", model=entry.name, error=entry.error)
@@ -162,7 +170,7 @@ class Models:
                 entry.state = "failed"
                 raise
             entry.nbytes = engine.model.nbytes
-            entry.model = LoadedModel(entry.name, engine)
+            entry.model = model
             entry.load_s = time.perf_counter() - began
             entry.used = time.monotonic()
             entry.state = "ready"

@@ -20,6 +20,7 @@ from ..conversation.reasoning_spans import NEAR
 from ..conversation.reply import ReplyReader
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
+from .programs import normalize
 
 T = TypeVar("T")
 
@@ -93,11 +94,15 @@ class Prompt:
     Attributes:
         borders: numbers of tokens with which other prompts are likely to begin.
         turn: None where the model goes on with plain text.
+        notes: what was normalized; see `programs.py`.
+        asked: what it was made of, where that was a conversation.
     """
 
     ids: list[int]
     borders: Sequence[int] = ()
     turn: Turn | None = None
+    notes: tuple[str, ...] = ()
+    asked: Conversation | None = None
 
 
 class Prompts:
@@ -110,7 +115,9 @@ class Prompts:
 
     def render(self, asked: Conversation) -> str:
         """The text that the template makes of a conversation."""
-        return "".join(segment.text for segment in self._chat(asked).open(asked.messages))
+        return "".join(
+            segment.text for segment in self._chat(asked).open(normalize(asked.messages)[0])
+        )
 
     def prompt(self, asked: Conversation) -> Prompt:
         """The conversation as tokens.
@@ -121,7 +128,8 @@ class Prompts:
             GrammarError: no grammar can be made of a schema.
         """
         chat = self._chat(asked)
-        segments = chat.open(asked.messages)
+        messages, notes = normalize(asked.messages)
+        segments = chat.open(messages)
         ids: list[int] = []
         question: int | None = None
         for segment, part in chat.encode(segments, first=True):
@@ -139,7 +147,12 @@ class Prompts:
         near = ids[: -NEAR - 1 : -1]  # from the last one on
         if turn.opens_thinking and grammar.opens_thinking in near:
             end -= 1 + near.index(grammar.opens_thinking)
-        return Prompt(ids, [end if question is None else question, end], turn)
+        return Prompt(ids, [end if question is None else question, end], turn, notes, asked)
+
+    def beginning(self, system: str) -> list[int]:
+        """The tokens with which every conversation with this system prompt begins."""
+        prompt = self.prompt(Conversation([Message("system", system), Message("user", "?")]))
+        return prompt.ids[: prompt.borders[0]]
 
     def reads(self, option: str) -> bool:
         """Whether the model's template reads an option of `SWITCHES`."""

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio.to_thread
 
+from .admission import ANYBODY, Caller, Line, Place, prefill_s
 from .api_error import APIError, as_api_error, busy
-from .generate import Event, Failed, Generation, GenerationRequest
+from .generate import Call, Done, Event, Failed, Generation, GenerationRequest, PromptRead
 from .mailbox import Channel, Mailbox
+from .metrics import Metrics
 from .models import LoadedModel, Models
+from .programs import Programs
+from .request_record import RequestRecord
+from .request_traces import RequestTraces
 from .settings import ServerSettings
+
+if TYPE_CHECKING:
+    from ..inference.session import Session
 
 T = TypeVar("T")
 
@@ -25,42 +34,134 @@ Prepare = Callable[[LoadedModel], GenerationRequest]
 class Job:
     """One request, from its arrival to its last event.
 
+    Its prompt is made, then it waits for its turn, then it runs.
+
     Attributes:
         channel: where its events arrive.
-        fingerprint: of the model as it runs here, once that is loaded.
+        arrived: when it did, by `time.perf_counter`.
+        record: what is known of it.
     """
 
-    def __init__(self, service: Service, name: str | None, prepare: Prepare) -> None:
+    def __init__(
+        self, service: Service, name: str | None, prepare: Prepare, caller: Caller
+    ) -> None:
         self.channel: Channel[Event] = Channel(service.mailbox)
         self._service, self._name, self._prepare = service, name, prepare
-        self._generation = Generation(self.channel.post)
+        self._caller = caller
+        self.record = RequestRecord(service.models.known(name))
+        self._generation = Generation(self._post, caller.namespace, self._paused, self.record)
         self._future: Future[None] | None = None
+        self._place = Place(self._go, caller.namespace)
+        self._model: LoadedModel | None = None
+        self._request: GenerationRequest | None = None
+        self._has = contextlib.ExitStack()  # the model, as long as it is used
+        self._called: list[str] = []
         self.arrived = time.perf_counter()
 
-    def start(self, pool: ThreadPoolExecutor) -> None:
+    def start(self) -> None:
         """Begin, or wait for a thread."""
-        self._future = pool.submit(self._run)
-        self._future.add_done_callback(self._ended)
+        self._submit(self._service.readers, self._begin)
 
     def cancel(self, why: APIError | None = None) -> None:
         """Nobody wants it any more; from any thread. Its last event comes in any case."""
         self._generation.cancel(why)
         if self._future is not None:
             self._future.cancel()
+        if self._service.line.leave(self._place):
+            self._end(self._generation.last_event)
 
-    def _run(self) -> None:
+    def _submit(self, pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+        try:
+            self._future = pool.submit(work)
+        except RuntimeError:  # it was closed meanwhile
+            self._end(Failed(busy("the server is shutting down")))
+        else:
+            self._future.add_done_callback(self._dropped)
+
+    def _dropped(self, future: Future[None]) -> None:
+        """Its thread is done; or it got none before it was cancelled."""
+        if future.cancelled():
+            self._end(self._generation.last_event)
+
+    def _begin(self) -> None:
+        """Make the prompt and join those who wait."""
+        service, place = self._service, self._place
         try:
             if self._generation.cancelled:
-                self.channel.post(self._generation.last_event)
+                self._end(self._generation.last_event)
                 return
-            with self._service.models.use(self._name) as model:
-                self._generation.run(model.engine, self._prepare(model))
+            self._model = model = self._has.enter_context(service.models.use(self._name))
+            self.record.started = time.perf_counter()
+            self._request = self.record.request = request = self._prepare(model)
+            self._expect(model, request)
+            deadline = self._caller.deadline_s
+            left = None if deadline is None else deadline + self.arrived - time.perf_counter()
+            service.line.join(place, left)
         except BaseException as error:  # of loading and preparing; `run` tells of its own
-            self.channel.post(Failed(as_api_error(error)))
+            self._end(Failed(as_api_error(error)))
+            return
+        if self._generation.cancelled and service.line.leave(place):
+            self._end(self._generation.last_event)
 
-    def _ended(self, future: Future[None]) -> None:
-        if future.cancelled():
-            self.channel.post(self._generation.last_event)
+    def _expect(self, model: LoadedModel, request: GenerationRequest) -> None:
+        """What it will take, and whether it goes on with a conversation."""
+        ids, engine, place = request.prompt.ids, model.engine, self._place
+        namespace = self._caller.namespace
+        place.returning = self._service.programs.returns(
+            namespace, model.name, self._caller.session, ids
+        )
+        if 0 < len(ids) < engine.context:  # else it fails at once, or is an agent's work
+            cached = engine.prefix_cache.count(ids, namespace)
+            place.prefill_s = prefill_s(engine, len(ids), cached)
+            place.token_s = engine.tuning.pass_s(1, len(ids))
+        if request.max_tokens is not None:
+            place.most_tokens = request.max_tokens * request.choices
+
+    def _go(self) -> None:
+        """Its turn has come."""
+        self._submit(self._service.workers, self._run)
+
+    def _run(self) -> None:
+        assert self._model is not None
+        assert self._request is not None
+        try:
+            if self._generation.cancelled:
+                self._post(self._generation.last_event)
+            else:
+                self._generation.run(self._model.engine, self._request)
+                self._service.traces.keep(self.record, self._model)
+        finally:
+            self._end(None)
+
+    def _post(self, event: Event) -> None:
+        self.record.heard(event)
+        if isinstance(event, PromptRead):
+            self._service.line.prompt_read(self._place)
+        elif isinstance(event, Call):
+            self._called.append(event.name)
+        elif isinstance(event, Done):
+            self._place.written += event.tokens
+        self.channel.post(event)
+
+    def _paused(self, session: Session) -> None:
+        """An answer ends with calls: what was computed is kept for about as long as they take."""
+        assert self._model is not None
+        assert self._request is not None
+        prompt, caller = self._request.prompt, self._caller
+        read = prompt.ids[: prompt.borders[-1]] if prompt.borders else prompt.ids
+        ttl = self._service.programs.paused(
+            caller.namespace, self._model.name, caller.session, read, self._called
+        )
+        until = time.monotonic() + ttl
+        session.engine.prefix_cache.keep(list(session.tokens), until, caller.namespace)
+
+    def _end(self, event: Event | None) -> None:
+        """It is over: with this last event, unless that was posted."""
+        self._has.close()
+        self._service.line.ended(self._place)
+        if event is not None:
+            self.record.heard(event)
+            self.channel.post(event)
         self._service.forget(self)
 
 
@@ -69,14 +170,22 @@ class Service:
 
     Attributes:
         running: whether new requests are taken.
+        readers, workers: threads that make prompts, and that run requests.
+        line: whose turn it is.
+        programs: conversations that pause for tools.
     """
 
-    def __init__(self, settings: ServerSettings, models: Models) -> None:
-        self.settings, self.models = settings, models
+    def __init__(self, settings: ServerSettings, models: Models, metrics: Metrics) -> None:
+        self.settings, self.models, self.metrics = settings, models, metrics
+        self.traces = RequestTraces(settings.trace, settings.trace_folder, settings.trace_bytes)
         self.mailbox = Mailbox()
         self.running = True
         self.began = time.time()
-        self._pool = ThreadPoolExecutor(settings.limits.parallel, thread_name_prefix="request")
+        parallel = settings.limits.parallel
+        self.readers = ThreadPoolExecutor(parallel, thread_name_prefix="prompt")
+        self.workers = ThreadPoolExecutor(parallel, thread_name_prefix="request")
+        self.line = Line(parallel)
+        self.programs = Programs()
         self._jobs: set[Job] = set()
         self._lock = threading.Lock()
 
@@ -87,7 +196,9 @@ class Service:
         return min(count, most), max(0, count - most)
 
     @asynccontextmanager
-    async def job(self, name: str | None, prepare: Prepare) -> AsyncIterator[Job]:
+    async def job(
+        self, name: str | None, prepare: Prepare, caller: Caller = ANYBODY
+    ) -> AsyncIterator[Job]:
         """A request that runs as long as the context is open.
 
         Raises:
@@ -97,11 +208,16 @@ class Service:
             raise busy("the server is shutting down")
         limits = self.settings.limits
         if len(self._jobs) >= limits.parallel + limits.queue:
-            raise busy(f"{limits.queue} requests are waiting already; try again later", status=429)
-        job = Job(self, name, prepare)
+            raise busy(
+                f"{limits.queue} requests are waiting already; try again later",
+                status=429,
+                wait_s=self.line.slot_s(),
+            )
+        job = Job(self, name, prepare, caller)
+        self.metrics.arrived(job.record)
         with self._lock:
             self._jobs.add(job)
-        job.start(self._pool)
+        job.start()
         try:
             yield job
         finally:
@@ -109,6 +225,7 @@ class Service:
 
     def forget(self, job: Job) -> None:
         """It has ended."""
+        self.metrics.ended(job.record)
         with self._lock:
             self._jobs.discard(job)
 
@@ -135,5 +252,6 @@ class Service:
             jobs = list(self._jobs)
         for job in jobs:
             job.cancel(busy("the server is shutting down"))
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.readers.shutdown(wait=True, cancel_futures=True)
+        self.workers.shutdown(wait=True, cancel_futures=True)
         self.models.close()

@@ -7,12 +7,15 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ...arguments import check_whole, is_number
 from ...errors import SettingError
 
 PORT = 11435
 KEEP_ALIVE_S = 30 * 60.0
+TRACES = ("off", "errors", "all")
+"""Which requests leave a trace: none, those that failed by our fault or in a pass, or all."""
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -50,12 +53,19 @@ class ServerSettings:
     Attributes:
         models: name of each model, and what `Engine.load` finds it by; the first is loaded at once.
         host, port: where it listens; port 0 takes a free one.
-        keys: any of them opens the server; none: it is open, and must listen on loopback.
+        keys: any of them opens the server; none: it is open, and must listen on loopback. What is
+            computed with one cannot be observed with another.
+        key_names: of keys; keys of the same name share what they compute.
+        public: system prompts whose computed beginnings all keys share.
         hosts: further names that requests may call this machine by (header ``Host``).
         origins: web pages that may ask from a browser (header ``Origin``); none by default.
         keep_alive_s: a model that nobody has used for so long is let go; inf: never.
         memory: bytes that all models together may take; None: what is free at the start.
         ping_s: silence of a stream after which a comment is sent.
+        agents: folders by the names of the agents that answer about them: see `agent_models`.
+        trace: which requests leave a trace: see `TRACES`.
+        trace_folder: where; None: in the user's state folder.
+        trace_bytes: that the traces there may take together; the oldest go first.
 
     Raises:
         SettingError: a setting makes no sense; names it.
@@ -64,12 +74,18 @@ class ServerSettings:
     models: Mapping[str, str]
     host: str = "127.0.0.1"
     port: int = PORT
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] = field(default=(), repr=False)
+    key_names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    public: tuple[str, ...] = field(default=(), repr=False)
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     keep_alive_s: float = KEEP_ALIVE_S
     memory: int | None = None
     ping_s: float = 15.0
+    agents: Mapping[str, Path] = field(default_factory=dict)
+    trace: str = "errors"
+    trace_folder: Path | None = None
+    trace_bytes: int = 10**9
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -82,9 +98,18 @@ class ServerSettings:
             value = getattr(self, name)
             if not is_number(value) or not value > 0:
                 raise SettingError(f"{name} must be above 0 seconds, not {value!r}")
+        if self.trace not in TRACES:
+            raise SettingError(f"trace must be one of {', '.join(TRACES)}, not {self.trace!r}")
+        for name, folder in self.agents.items():
+            if not folder.is_dir():
+                raise SettingError(f"the folder of {name}, {folder}, does not exist")
+        check_whole(self.trace_bytes, "trace_bytes", SettingError, 1)
         for key in self.keys:
             if not (key and key.isascii() and key.isprintable() and " " not in key):
                 raise SettingError("a key must be printable ASCII without spaces")
+        for name in self.key_names.values():
+            if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+                raise SettingError("a key's name is of up to 64 letters, digits, '_', '.' and '-'")
         if not self.keys and not is_loopback(self.host):
             raise SettingError(
                 f"on {self.host} others can reach the server, so it needs a key (--api-key); "

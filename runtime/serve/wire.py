@@ -9,10 +9,12 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from .admission import NAMESPACE, Caller
 from .api_error import APIError
 from .generate import Closed, Event, Failed, Silence
 from .service import Job, Prepare, Service
@@ -147,8 +149,9 @@ class Answer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run it (ASGI)."""
         try:
+            caller = Caller.of(Headers(scope=scope), scope.get(NAMESPACE, ""))
             async with (
-                self._service.job(self._model, self._prepare) as job,
+                self._service.job(self._model, self._prepare, caller) as job,
                 _watched(receive, job),
             ):
                 await (self._stream if self._streamed else self._whole)(job, scope, receive, send)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.prefix_cache import KEPT_SHARE
 from triplepoint.runtime.inference.session import Session
 
 IDS = np.random.default_rng(8).integers(0, 2000, 3 * PAGE).tolist()
@@ -167,3 +169,75 @@ def test_drafts_are_not_kept(engine: Engine) -> None:
 
     assert second.prefill(IDS).shared_tokens == PAGE
     assert np.array_equal(second.logits, _logits(engine, IDS))
+
+
+def test_what_is_kept_until_a_time(engine: Engine) -> None:
+    """It outlives what was used later, until its time is over; and goes last where it has to."""
+    cache = engine.prefix_cache
+    first, second, third = ([n, *IDS[: PAGE + 50]] for n in range(3))
+    for text in (first, second, third):
+        _sharing(engine).prefill(text)
+    gc.collect()
+    cache.keep(first, time.monotonic() + 3600)
+    cache.keep(second, time.monotonic() - 1)
+    cache.evict(1 << 40)
+    assert [cache.find(text)[1] for text in (first, second, third)] == [len(first), 0, 0]
+    _sharing(engine).prefill(third)
+    gc.collect()
+    cache.evict(1, kept=True)
+    assert cache.find(first)[1] == len(first)
+    cache.evict(1 << 40, kept=True)
+    assert cache.nbytes == 0
+
+
+def test_what_is_kept_is_bounded(engine: Engine) -> None:
+    """It takes its share of the memory at most: what would go first anyway is given up."""
+    cache, memory = engine.prefix_cache, engine.layout.memory
+    texts = [[n, *IDS[: 2 * PAGE - 1]] for n in range(3)]
+    for text in texts:
+        _sharing(engine).prefill(text)
+    gc.collect()
+    page, budget = cache.nbytes // 6, memory.budget
+    try:
+        memory.budget = int(3 * page / KEPT_SHARE)
+        for n, text in enumerate(texts):
+            cache.keep(text, time.monotonic() + 1000 + n)
+        cache.evict(1 << 40)
+    finally:
+        memory.budget = budget
+    assert [cache.find(text)[1] for text in texts] == [0, PAGE, 2 * PAGE]
+
+
+@pytest.mark.parametrize("common", [100, PAGE, 2 * PAGE + 77])
+def test_namespaces(engine: Engine, common: int) -> None:
+    """A session finds what its own namespace and those without one have, and no more."""
+    text = [*IDS[:common], *(token ^ 1 for token in IDS[common:])]
+
+    def found(namespace: str, ids: list[int]) -> int:
+        session = _sharing(engine)
+        session.namespace = namespace
+        shared = session.prefill(ids).shared_tokens
+        assert np.array_equal(session.logits, _logits(engine, ids))
+        return shared
+
+    assert found("", IDS[:common]) == 0
+    assert found("a", IDS) == min(common, len(IDS) - 1)
+    assert found("b", IDS) == min(common, len(IDS) - 1)
+    assert found("b", [*IDS, 3]) == len(IDS)
+    assert found("", IDS) == common
+    assert found("c", text) == common
+    assert found("c", text) == len(text) - 1
+    assert found("a", text) == common
+
+
+def test_forks_stay_in_their_namespace(engine: Engine) -> None:
+    """What a fork computes is its namespace's."""
+    session = _sharing(engine)
+    session.namespace = "a"
+    session.prefill(IDS[:300])
+    session.fork().prefill(IDS[300:400])
+    other = _sharing(engine)
+    assert other.prefill(IDS[:400]).shared_tokens == 0
+    other = _sharing(engine)
+    other.namespace = "a"
+    assert other.prefill([*IDS[:400], 1]).shared_tokens == 400
