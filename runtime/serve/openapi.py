@@ -12,6 +12,8 @@ from starlette.routing import Route
 from .chat_completions import ChatBody, chat_completions
 from .completions import CompletionBody, completions
 from .guard import OPEN
+from .messages import CountBody, MessagesBody, count_tokens, messages
+from .responses import ResponsesBody, responses
 from .text_routes import (
     DetokenizeBody,
     TemplateBody,
@@ -25,6 +27,9 @@ from .wire import Body
 BODIES: dict[Any, type[Body]] = {
     chat_completions: ChatBody,
     completions: CompletionBody,
+    messages: MessagesBody,
+    count_tokens: CountBody,
+    responses: ResponsesBody,
     tokenize: TokenizeBody,
     detokenize: DetokenizeBody,
     apply_template: TemplateBody,

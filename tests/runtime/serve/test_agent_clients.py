@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -50,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     """Files to ask about."""
     made = tmp_path / "work"
     made.mkdir()
-    (made / "app.log").write_text("INFO start\nERROR db: connection refused\nINFO stop\n")
+    (made / "app.log").write_text("ERROR db: connection refused\n")
     return made
 
 
@@ -58,14 +59,13 @@ def run(program: Path, arguments: list[str], folder: Path, **variables: str) -> 
     """What a client writes that knows nothing of this user."""
     home = folder.parent / "home"
     home.mkdir(exist_ok=True)
-    path, node = os.environ["PATH"], shutil.which("node")
-    environment = {"PATH": path, "HOME": str(home), "NO_PROXY": "127.0.0.1", **variables}
+    own = {"PATH": os.environ["PATH"], "HOME": str(home), "NO_PROXY": "127.0.0.1"}
     done = subprocess.run(
         [str(program), *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=120,
+        cwd=folder, env={**own, **variables}, capture_output=True, text=True, timeout=120,
         stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert done.returncode == 0, (done.stdout, done.stderr, node)
+    assert done.returncode == 0, (done.stdout, done.stderr)
     return done.stdout
 
 
@@ -130,3 +130,31 @@ def test_codex(
     ]  # fmt: skip
     assert len(asked) == 2
     assert "ERROR db: connection refused" in asked[1]
+
+
+def test_openai_agents(server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its agent calls a tool through Responses, and gets an answer to what that gave."""
+    agents = pytest.importorskip("agents", reason="pip install openai-agents")
+    openai = pytest.importorskip("openai", reason="pip install openai")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+    def read_file(path: str) -> str:
+        """Read a text file.
+
+        Args:
+            path: of the file.
+        """
+        return (folder / Path(path).name).read_text()
+
+    agents.set_tracing_disabled(True)
+
+    async def ask() -> Any:
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+            model = agents.OpenAIResponsesModel(model="nano", openai_client=client)
+            agent = agents.Agent(name="a", model=model, tools=[agents.function_tool(read_file)])
+            return await agents.Runner.run(agent, QUESTION)
+
+    result = asyncio.run(ask())
+    assert result.final_output
+    kinds = [item.type for item in result.new_items]
+    assert kinds == ["tool_call_item", "tool_call_output_item", "message_output_item"]
