@@ -337,20 +337,23 @@ class LocalConversation(Conversation[Mark]):
         """Take the end of turn that the model has written itself off the front.
 
         Where the template ends turns in another way than the model did, its way stays and the
-        model's own token goes: it was sampled last, so nothing was computed from it yet.
+        model's own token goes: it was sampled last, so nothing was computed from it yet. After an
+        undo the template's way may be there already.
 
         Returns that token and its span; None where there is none.
         """
         ledger, tokenizer = self.ledger, self.engine.tokenizer
-        if not ledger.ids or ledger.ids[-1] not in tokenizer.stop_ids:
+        ends = tokenizer.vocabulary.end_ids
+        if not ledger.ids or ledger.ids[-1] not in ends:
             return None
         ids = next((ids for _, ids in shares if ids), [])
-        ends = tokenizer.vocabulary.end_ids
         at = next((i for i, token in enumerate(ids) if token in ends), None)
         if at is None or tokenizer.decode(ids[:at], special=True).strip():
             return None
         last, span = ledger.ids[-1], ledger.spans[-1]
         same = ids[at] == last
+        if not same and last not in tokenizer.stop_ids:
+            return None
         del ids[: at + same]
         if same:
             return None

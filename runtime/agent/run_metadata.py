@@ -111,22 +111,10 @@ def prepare(setup: RunSetup) -> None:
 def run_start(setup: RunSetup, task: str) -> RunStart:
     """The header of the conversation that begins with ``task``."""
     engine, config = setup.engine, setup.config
-    model = engine.model
-    return RunStart(
+    return start_on(
+        engine,
         task=task,
         workspace="" if setup.files is None else str(setup.files.root.resolve()),
-        model=ModelRecord(
-            name=model.name,
-            sha256=model.sha256,
-            architecture=model.architecture,
-            quant=model.quant,
-            parameters=model.parameters,
-            path=str(model.path),
-        ),
-        target=str(engine.target),
-        threads=engine.threads,
-        kv=engine.kv,
-        machine=_machine(engine),
         config={
             "max_steps": config.max_steps,
             "max_tokens": config.max_tokens,
@@ -141,10 +129,30 @@ def run_start(setup: RunSetup, task: str) -> RunStart:
             "policy": setup.policy.describe(),
             "notes": setup.notes,
         },
-        versions=versions(),
-        tuning=_tuning(engine),
         tools=setup.tools.schemas(),
         regime_map=_regime_map(setup),
+    )
+
+
+def start_on(engine: Engine | RemoteEngine, **given: Any) -> RunStart:
+    """A header that has what follows from the engine; `given`: its other fields."""
+    model = engine.model
+    return RunStart(
+        model=ModelRecord(
+            name=model.name,
+            sha256=model.sha256,
+            architecture=model.architecture,
+            quant=model.quant,
+            parameters=model.parameters,
+            path=str(model.path),
+        ),
+        target=str(engine.target),
+        threads=engine.threads,
+        kv=engine.kv,
+        machine=_machine(engine),
+        versions=versions(),
+        tuning=_tuning(engine),
+        **given,
     )
 
 

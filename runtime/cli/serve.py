@@ -63,6 +63,28 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         "--queue", type=positive, default=256, metavar="N", help="requests that may wait (256)"
     )
 
+    verb.add_argument(
+        "--agents",
+        nargs="+",
+        metavar="DIR",
+        default=(),
+        help="offer an agent that reads files of each folder, as the model agent:NAME",
+    )
+    verb.add_argument(
+        "--trace",
+        choices=("off", "errors", "all"),
+        default="errors",
+        help="requests that leave a trace: off, errors (the default), all",
+    )
+    verb.add_argument("--trace-folder", metavar="FOLDER", help="where (in the user's state folder)")
+    verb.add_argument(
+        "--trace-limit",
+        type=nbytes,
+        default=10**9,
+        metavar="SIZE",
+        help="size of that folder, from which on the oldest traces go (1GB)",
+    )
+
 
 def run(args: argparse.Namespace, output: Output) -> int:
     """Serve until a signal comes."""
@@ -81,6 +103,10 @@ def run(args: argparse.Namespace, output: Output) -> int:
         origins=tuple(args.allow_origin or ()),
         keep_alive_s=parse_keep_alive(args.keep_alive) if args.keep_alive else KEEP_ALIVE_S,
         memory=args.memory,
+        agents=_agents(args.agents),
+        trace=args.trace,
+        trace_folder=None if args.trace_folder is None else Path(args.trace_folder),
+        trace_bytes=args.trace_limit,
         limits=Limits(parallel=args.parallel, queue=args.queue),
     )
 
@@ -123,6 +149,22 @@ def _models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
             )
         models[name] = path
     return models
+
+
+def _agents(folders: Sequence[str]) -> dict[str, Path]:
+    """Name and folder of each agent.
+
+    Raises:
+        SettingError: two have the same name.
+    """
+    agents: dict[str, Path] = {}
+    for folder in folders:
+        path = Path(folder).resolve()
+        name = f"agent:{path.name}"
+        if name in agents:
+            raise SettingError(f"two agents would be called {name}: {agents[name]} and {path}")
+        agents[name] = path
+    return agents
 
 
 def _name_of(source: str) -> str:

@@ -150,7 +150,10 @@ class ReplyReader:
             self._mark_message(self._headers)
             return
         if self._mode == "thinking" and "answer" not in self._begun:
-            self._thought = list(range(self._count + 1))  # a tag in letters takes several tokens
+            if self._thought and self._thought[-1] != len(self._thought) - 1:
+                self._thought = []
+            # All of them so far: a tag in letters takes several tokens.
+            self._thought += range(len(self._thought), self._count + 1)
         elif "thinking" in (was, self._mode):
             self._thought.append(self._count)
             self._apart = self._apart and not any(mode == "answer" for mode, _ in pieces)

@@ -74,6 +74,10 @@ class PhaseMetrics:
             inside += share * shared.seconds
         return Spent(kernel, elementwise, inside, threads)
 
+    def shared_passes(self) -> list[tuple[int, SharedPass]]:
+        """The shared passes since `reset`, with this sequence's place in each."""
+        return self._shared  # `reset` begins another list
+
     def pass_events(self) -> list[PassEvent]:
         """What a trace says of the shared passes since `reset`."""
         return [shared.event(place) for place, shared in self._shared]

@@ -173,6 +173,7 @@ class PrefixCache:
 
     Attributes:
         nbytes: memory of the pages that it holds, those that sessions have too among them.
+        evicted_pages: of which memory let go so far.
     """
 
     def __init__(
@@ -186,6 +187,7 @@ class PrefixCache:
         self._lock = threading.RLock()
         self._states = KnownStates()
         self._clock = 0
+        self.evicted_pages = 0
 
     @property
     def nbytes(self) -> int:
@@ -367,6 +369,7 @@ class PrefixCache:
         if self._evicted is not None:
             self._evicted(node.text(), node.page, node.namespace)
         node.leave()
+        self.evicted_pages += 1
         return freed
 
     def _nodes(self) -> Iterator[Node]:

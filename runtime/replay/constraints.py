@@ -9,7 +9,7 @@ from ...errors import ReplayError
 from ...traces.events import PhaseEvent, RunStart
 
 if TYPE_CHECKING:
-    from ..conversation.grammar import CallGrammar, Constraint
+    from ..conversation.grammar import CallChoice, CallGrammar, Constraint
     from ..inference.engine import Engine
     from ..inference.sampling import Sampling
 
@@ -21,6 +21,9 @@ class Grammars:
         self._tokenizer = engine.tokenizer
         self._tools = header.tools
         self._output = header.config.get("output")
+        # A server's requests say more of their calls than an agent does.
+        self._choice: CallChoice = header.config.get("tool_choice", "auto")
+        self._single = bool(header.config.get("single_call"))
         self._compiled: dict[str, CallGrammar] = {}
         self._constraint: tuple[tuple[int, int], Constraint | None] | None = None
 
@@ -43,15 +46,24 @@ class Grammars:
         return self._constraint[1]
 
     def _grammar(self, name: str) -> CallGrammar:
+        from ..conversation.chat import CHATML
         from ..conversation.formats import FORMATS
         from ..conversation.grammar import CallGrammar
+        from ..conversation.reasoning_tags import thinking_of
 
         if name not in self._compiled:
             if name != "text" and name not in FORMATS:
                 raise ReplayError(f"constraint differs: this version has no grammar {name!r}")
             tools = [] if name == "text" else self._tools
-            form = "hermes" if name == "text" else name
-            self._compiled[name] = CallGrammar(self._tokenizer, tools, form, self._output)
+            form = FORMATS["hermes" if name == "text" else name]
+            self._compiled[name] = CallGrammar(
+                self._tokenizer,
+                tools,
+                form.one_call() if self._single else form,
+                self._output,
+                thinking_of(self._tokenizer.chat_template or CHATML, self._tokenizer),
+                self._choice,
+            )
         return self._compiled[name]
 
 

@@ -19,6 +19,24 @@ from ...errors import (
 
 log = logging.getLogger("triplepoint.serve")
 
+_RESPONSES = {
+    "messages": "input",
+    "response_format": "text.format",
+    "reasoning_effort": "reasoning.effort",
+    "chat_template_kwargs.reasoning_effort": "reasoning.effort",
+}
+"""How parameters are called there that have another name in the chat format."""
+_MESSAGES = {"response_format": "output_config.format"}
+_ANTHROPIC = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    503: "overloaded_error",
+}
+
 
 class APIError(Exception):
     """A request that is refused or has failed.
@@ -30,6 +48,7 @@ class APIError(Exception):
         code: a word for programs.
         type: the kind of error, in OpenAI's words.
         headers: of the response.
+        overflow: tokens of a prompt that is too long, and of the context.
     """
 
     def __init__(
@@ -41,11 +60,12 @@ class APIError(Exception):
         code: str | None = None,
         type: str = "invalid_request_error",
         headers: Mapping[str, str] | None = None,
+        overflow: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.message, self.status, self.param = message, status, param
         self.code, self.type = code, type
-        self.headers = dict(headers or {})
+        self.headers, self.overflow = dict(headers or {}), overflow
 
     def body(self) -> dict[str, Any]:
         """The object that is sent."""
@@ -56,6 +76,21 @@ class APIError(Exception):
             "code": self.code,
         }
         return {"error": error}
+
+    def body_at(self, path: str) -> dict[str, Any]:
+        """The object in the wire format of a path, with its names of parameters."""
+        if path.startswith("/v1/responses"):
+            error = self.body()["error"]
+            return {"error": {**error, "param": _RESPONSES.get(self.param or "", self.param)}}
+        if not path.startswith("/v1/messages"):
+            return self.body()
+        error = self.body()["error"]
+        error["type"] = _ANTHROPIC.get(self.status, "invalid_request_error")
+        error["param"] = _MESSAGES.get(self.param or "", self.param)
+        if self.overflow is not None:  # Claude Code looks for these words
+            tokens, context = self.overflow
+            error["message"] = f"prompt is too long: {tokens} tokens > {context} maximum"
+        return {"type": "error", "error": error}
 
     def event(self) -> bytes:
         """The same as an event of a stream that has begun already."""
@@ -81,6 +116,7 @@ def too_long(tokens: int, context: int) -> APIError:
         f"in {tokens} tokens. Please reduce the length of the messages.",
         param="messages",
         code="context_length_exceeded",
+        overflow=(tokens, context),
     )
 
 

@@ -19,9 +19,14 @@ from .api_error import APIError, as_api_error
 from .chat_completions import chat_completions
 from .completions import completions
 from .guard import Guard
+from .messages import count_tokens, messages
+from .metrics import Metrics, metrics
 from .models import Load, Models
+from .openapi import openapi
+from .responses import responses
 from .service import Service
 from .settings import ServerSettings
+from .status_page import status, status_page
 from .status_routes import health, list_models, ps, show_model
 from .text_routes import apply_template, detokenize, tokenize
 from .wire import error_response
@@ -39,8 +44,9 @@ def build_app(settings: ServerSettings, load: Load) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        models = Models(settings, load)
-        app.state.service = service = Service(settings, models)
+        counts = Metrics()
+        models = Models(settings, counts.watching(load, settings.models))
+        app.state.service = service = Service(settings, models, counts)
         # The first model is loaded beside the first requests, which wait for it.
         first = threading.Thread(target=_load_first, args=(models,), name="load", daemon=True)
         first.start()
@@ -74,12 +80,19 @@ def routes() -> list[BaseRoute]:
         Route("/v1/chat/completions", chat_completions, methods=post),
         Route("/chat/completions", chat_completions, methods=post),
         Route("/v1/completions", completions, methods=post),
+        Route("/v1/messages", messages, methods=post),
+        Route("/v1/messages/count_tokens", count_tokens, methods=post),
+        Route("/v1/responses", responses, methods=post),
         Route("/v1/models", list_models, methods=get),
         Route("/models", list_models, methods=get),
         Route("/v1/models/{name:path}", show_model, methods=get),
         Route("/health", health, methods=get),
         Route("/v1/health", health, methods=get),
         Route("/ps", ps, methods=get),
+        Route("/", status_page, methods=get),
+        Route("/status.json", status, methods=get),
+        Route("/openapi.json", openapi, methods=get),
+        Route("/metrics", metrics, methods=get),
         Route("/tokenize", tokenize, methods=post),
         Route("/detokenize", detokenize, methods=post),
         Route("/apply-template", apply_template, methods=post),
@@ -97,8 +110,8 @@ async def _let_go_idle(models: Models) -> None:
         await asyncio.to_thread(models.let_go_idle)
 
 
-async def _api_error(_: Request, error: Exception) -> JSONResponse:
-    return error_response(as_api_error(error))
+async def _api_error(request: Request, error: Exception) -> JSONResponse:
+    return error_response(as_api_error(error), request.url.path)
 
 
 async def _http_exception(request: Request, error: Exception) -> JSONResponse:
@@ -110,8 +123,9 @@ async def _http_exception(request: Request, error: Exception) -> JSONResponse:
         message = f"{request.method} is not for {request.url.path[:200]}"
     code = "not_found" if error.status_code == 404 else None
     headers = dict(error.headers or {})
-    return error_response(APIError(message, status=error.status_code, code=code, headers=headers))
+    refused = APIError(message, status=error.status_code, code=code, headers=headers)
+    return error_response(refused, request.url.path)
 
 
-async def _any_error(_: Request, error: Exception) -> JSONResponse:
-    return error_response(as_api_error(error))
+async def _any_error(request: Request, error: Exception) -> JSONResponse:
+    return error_response(as_api_error(error), request.url.path)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 
 from ..inference.sampling import Sampling
 from ..tokens.tokenizer import Tokenizer
+from .agent_models import agent_request
 from .api_error import APIError
 from .generate import (
     Call,
@@ -175,14 +176,25 @@ async def chat_completions(request: Request) -> Answer:
     check_logprobs(body.logprobs, body.top_logprobs, limits)
     if body.stream_options is not None and not body.stream:
         raise APIError("stream_options is for streams", param="stream_options")
-    name = service.models.check(body.model)
+    folder = service.settings.agents.get(body.model)
+    name = service.models.check(None if folder is not None else body.model)
     writer = ChatWriter(
-        name, usage=body.stream_options is not None and body.stream_options.include_usage
+        name if folder is None else body.model or name,
+        usage=body.stream_options is not None and body.stream_options.include_usage,
     )
 
     def prepare(model: LoadedModel) -> GenerationRequest:
         writer.of(model)
-        return body.generation(model, limits)
+        if folder is None:
+            return body.generation(model, limits)
+        return agent_request(
+            folder,
+            body.conversation(limits),
+            body.sampling(),
+            body.max_completion_tokens or body.max_tokens,
+            body.model_fields_set,
+            service.traces,
+        )
 
     return Answer(service, name, prepare, writer, streamed=body.stream)
 

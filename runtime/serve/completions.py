@@ -44,7 +44,7 @@ class CompletionBody(SamplingBody):
         if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
             if len(prompt) > 1:
                 raise ValueError("one prompt a request; send a request for each")
-            return prompt[0]
+            prompt = prompt[0]
         if not prompt:
             raise ValueError("the prompt is empty")
         return prompt

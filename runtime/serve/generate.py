@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from ...errors import GrammarError, PassCancelledError
 from ..conversation.reply import Reply
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ..inference.session import Session
     from ..tokens.tokenizer import Tokenizer
 
+Work: TypeAlias = "Callable[[Generation, Engine], None]"
 FinishReason = Literal["stop", "length", "tool_calls"]
 
 
@@ -42,6 +43,7 @@ class GenerationRequest:
         stops: texts that end an answer.
         choices: how many answers; each has a seed of its own.
         logprobs: likeliest tokens to be told beside each token; None: no probabilities are told.
+        by: what answers in place of the bare model; told of by the same events.
     """
 
     prompt: Prompt
@@ -50,6 +52,7 @@ class GenerationRequest:
     stops: tuple[str, ...] = ()
     choices: int = 1
     logprobs: int | None = None
+    by: Work | None = None
 
 
 @dataclass(slots=True)
@@ -124,6 +127,31 @@ class Silence:
 Event: TypeAlias = Silence | PromptRead | Text | Thought | Call | Done | Failed | Closed
 
 
+class Stoppable(Protocol):
+    """Something that computes; see `Session`."""
+
+    def stop(self) -> None:
+        """End what it does, from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+S = TypeVar("S", bound=Stoppable)
+
+
+class Recorder(Protocol):
+    """Hears of the phases of a request."""
+
+    id: str
+
+    def phase_ended(self, session: Session, choice: int) -> None:
+        """See `Session.last_phase`."""
+        ...
+
+
 class Generation:
     """One request while it runs, in the thread that calls `run`.
 
@@ -131,6 +159,7 @@ class Generation:
         emit: is given the events, from the threads that make them.
         namespace: with whom it shares prefixes; see `PrefixCache`.
         paused: hears of answers that end with calls, before the event that tells so.
+        record: is told of the phases.
     """
 
     def __init__(
@@ -138,11 +167,12 @@ class Generation:
         emit: Callable[[Event], None],
         namespace: str = "",
         paused: Callable[[Session], None] = lambda _: None,
+        record: Recorder | None = None,
     ) -> None:
-        self._emit, self._namespace, self._paused = emit, namespace, paused
+        self._emit, self.namespace, self._paused, self._record = emit, namespace, paused, record
         self._cancelled = False
         self._why: APIError | None = None
-        self._sessions: list[Session] = []
+        self._sessions: list[Stoppable] = []
         self._lock = threading.Lock()
 
     def cancel(self, why: APIError | None = None) -> None:
@@ -183,19 +213,25 @@ class Generation:
                 session.close()
 
     def _run(self, engine: Engine, request: GenerationRequest) -> None:
+        if request.by is not None:
+            request.by(self, engine)
+            return
         ids, context = request.prompt.ids, engine.context
         if len(ids) + 1 > context:
             raise too_long(len(ids), context)
         request.sampling.check(engine.tokenizer.n_vocab)
-        session = self._opened(engine.session())
-        session.shares, session.namespace = True, self._namespace
-        phase = session.prefill(ids, check=self._check, borders=request.prompt.borders)
+        session = self.opened(engine.session())
+        session.shares, session.namespace = True, self.namespace
+        if self._record is not None:
+            session.label = self._record.id
+        phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
+        self.note(session, 0)
         read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
         self._emit(read)
         if request.choices == 1:
             self._answer(engine, session, request, 0)
             return
-        others = [self._opened(session.fork()) for _ in range(1, request.choices)]
+        others = [self.opened(session.fork()) for _ in range(1, request.choices)]
         failures: list[BaseException] = []
 
         def answer(choice: int, own: Session) -> None:
@@ -216,12 +252,27 @@ class Generation:
         if failures:
             raise failures[0]
 
-    def _opened(self, session: Session) -> Session:
+    def opened(self, one: S) -> S:
+        """What is to be stopped with the request, and closed at its end."""
         with self._lock:
-            self._sessions.append(session)
-        return session
+            self._sessions.append(one)
+        return one
 
-    def _check(self) -> None:
+    def emit(self, event: Event) -> None:
+        """Tell of something."""
+        self._emit(event)
+
+    def note(self, session: Session, choice: int) -> None:
+        """A phase of a session has ended."""
+        if self._record is not None:
+            self._record.phase_ended(session, choice)
+
+    def check(self) -> None:
+        """Whether anybody still waits for it.
+
+        Raises:
+            PassCancelledError: nobody does.
+        """
         if self._cancelled:
             raise PassCancelledError("the client is gone")
 
@@ -252,7 +303,7 @@ class Generation:
         try:
             for token in tokens:
                 count += 1
-                self._check()
+                self.check()
                 self._tell(reader.push(token), choice, recorder)
                 if len(reader.calls) > told:
                     told = self._tell_calls(reader.calls, choice, told)
@@ -261,6 +312,8 @@ class Generation:
         finally:
             if isinstance(tokens, Generator):
                 tokens.close()
+            if count:
+                self.note(session, choice)
         reply = reader.finish()
         if reply.broken:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")

@@ -21,8 +21,8 @@ from .api_error import APIError
 from .settings import ServerSettings
 from .wire import error_response
 
-OPEN = frozenset({"/health", "/v1/health"})
-"""Paths that need no key: they tell nothing but whether the server is up."""
+OPEN = frozenset({"/health", "/v1/health", "/"})
+"""Paths that need no key: they tell nothing but whether the server is up, and what it is."""
 
 
 class Guard:
@@ -43,7 +43,7 @@ class Guard:
                 own = self._check(Headers(scope=scope), scope["path"], scope["method"])
                 scope[NAMESPACE] = own
             except APIError as error:
-                await error_response(error)(scope, receive, send)
+                await error_response(error, scope["path"])(scope, receive, send)
                 return
         elif scope["type"] == "websocket":
             return

@@ -114,6 +114,11 @@ class Models:
             )
         return name
 
+    def known(self, name: str | None) -> str:
+        """The name of the model that a request means; empty where there is none."""
+        name = next(iter(self._entries)) if name is None else name
+        return name if name in self._entries else ""
+
     @contextlib.contextmanager
     def use(self, name: str | None) -> Iterator[LoadedModel]:
         """Have a model, loaded if need be; it stays as long as it is used.

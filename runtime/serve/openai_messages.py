@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -12,30 +11,31 @@ from ..conversation.chat import Message
 from ..conversation.toolcalls import ToolCall
 from .api_error import APIError
 from .settings import Limits
+from .turns import arguments_of, check_size, shown_tool
 from .wire import Body
 
 
-class _Lenient(BaseModel):
+class Lenient(BaseModel):
     """A part of a message: what clients send back of an answer may hold more than is looked at."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
 
-class TextPart(_Lenient):
+class TextPart(Lenient):
     """A piece of a content."""
 
     type: Literal["text", "input_text", "output_text"]
     text: str
 
 
-class RefusalPart(_Lenient):
+class RefusalPart(Lenient):
     """What a model would not answer."""
 
     type: Literal["refusal"]
     refusal: str
 
 
-class OtherPart(_Lenient):
+class OtherPart(Lenient):
     """An image, a sound or a file: refused by `_text_of`."""
 
     type: str
@@ -56,14 +56,14 @@ Part = Annotated[
 Content = str | list[Part]
 
 
-class CalledFunction(_Lenient):
+class CalledFunction(Lenient):
     """The function of a call."""
 
     name: str
     arguments: str | dict[str, Any] = "{}"
 
 
-class CallItem(_Lenient):
+class CallItem(Lenient):
     """A call that the model has made."""
 
     id: str = ""
@@ -71,21 +71,21 @@ class CallItem(_Lenient):
     function: CalledFunction
 
 
-class SystemMessage(_Lenient):
+class SystemMessage(Lenient):
     """Instructions."""
 
     role: Literal["system", "developer"]
     content: Content
 
 
-class UserMessage(_Lenient):
+class UserMessage(Lenient):
     """What the user says."""
 
     role: Literal["user"]
     content: Content
 
 
-class AssistantMessage(_Lenient):
+class AssistantMessage(Lenient):
     """What the model has said."""
 
     role: Literal["assistant"]
@@ -95,7 +95,7 @@ class AssistantMessage(_Lenient):
     tool_calls: list[CallItem] | None = None
 
 
-class ToolMessage(_Lenient):
+class ToolMessage(Lenient):
     """The result of a call."""
 
     role: Literal["tool"]
@@ -109,7 +109,7 @@ AnyMessage = Annotated[
 ]
 
 
-class Function(_Lenient):
+class Function(Lenient):
     """A function that the model may call."""
 
     name: str = Field(min_length=1, max_length=256)
@@ -118,20 +118,20 @@ class Function(_Lenient):
     strict: bool | None = None
 
 
-class ToolItem(_Lenient):
+class ToolItem(Lenient):
     """A tool that the model may use."""
 
     type: Literal["function"]
     function: Function
 
 
-class NamedFunction(_Lenient):
+class NamedFunction(Lenient):
     """The function that the model must call."""
 
     name: str
 
 
-class NamedTool(_Lenient):
+class NamedTool(Lenient):
     """The tool that the model must use."""
 
     type: Literal["function"]
@@ -141,7 +141,7 @@ class NamedTool(_Lenient):
 ToolChoice = Literal["none", "auto", "required"] | NamedTool
 
 
-class SchemaFormat(_Lenient):
+class SchemaFormat(Lenient):
     """A schema of answers."""
 
     name: str = ""
@@ -150,19 +150,19 @@ class SchemaFormat(_Lenient):
     strict: bool | None = None
 
 
-class TextFormat(_Lenient):
+class TextFormat(Lenient):
     """Answers are free."""
 
     type: Literal["text"]
 
 
-class ObjectFormat(_Lenient):
+class ObjectFormat(Lenient):
     """Answers are JSON objects."""
 
     type: Literal["json_object"]
 
 
-class JsonFormat(_Lenient):
+class JsonFormat(Lenient):
     """Answers fit a schema."""
 
     type: Literal["json_schema"]
@@ -216,7 +216,8 @@ def messages_of(messages: Sequence[AnyMessage], limits: Limits) -> list[Message]
             for place, item in enumerate(message.tool_calls or ()):
                 own = f"c{turns % 10**4:04}{place % 10**4:04}"
                 names[item.id] = (item.function.name, own)
-                calls.append(ToolCall(item.function.name, _arguments(item.function), id=own))
+                arguments = arguments_of(item.function.arguments)
+                calls.append(ToolCall(item.function.name, arguments, id=own))
             turns += bool(calls)
             text = text_of(message.content or "", where)
             thinking = message.reasoning_content or message.reasoning or ""
@@ -249,17 +250,6 @@ def text_of(content: Content, where: str) -> str:
     return "".join(texts)
 
 
-def _arguments(function: CalledFunction) -> dict[str, Any]:
-    """The arguments of a call in a history; what is not JSON is shown to the model as it is."""
-    if isinstance(function.arguments, dict):
-        return function.arguments
-    try:
-        arguments = json.loads(function.arguments or "{}")
-    except (ValueError, RecursionError):
-        return {"arguments": function.arguments}
-    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
-
-
 def tools_of(tools: Sequence[ToolItem], limits: Limits) -> list[dict[str, Any]]:
     """The schemas of tools as templates and grammars take them.
 
@@ -271,13 +261,9 @@ def tools_of(tools: Sequence[ToolItem], limits: Limits) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for number, tool in enumerate(tools):
         function = tool.function
-        shown: dict[str, Any] = {"name": function.name}
-        if function.description is not None:
-            shown["description"] = function.description
-        shown["parameters"] = function.parameters or {"type": "object", "properties": {}}
-        made.append({"type": "function", "function": shown})
-        _check_size(shown["parameters"], f"tools[{number}].function.parameters", limits)
-    _check_size(made, "tools", limits)
+        made.append(shown_tool(function.name, function.description, function.parameters))
+        check_size(function.parameters, f"tools[{number}].function.parameters", limits)
+    check_size(made, "tools", limits)
     return made
 
 
@@ -292,14 +278,5 @@ def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | N
     if isinstance(form, ObjectFormat):
         return {"type": "object"}
     schema = form.json_schema.schema_ or {"type": "object"}
-    _check_size(schema, "response_format.json_schema.schema", limits)
+    check_size(schema, "response_format.json_schema.schema", limits)
     return schema
-
-
-def _check_size(schema: Any, where: str, limits: Limits) -> None:
-    size = len(json.dumps(schema))
-    if size > limits.schema:
-        raise APIError(
-            f"the schema has {size:,} characters; {limits.schema:,} is the most that is accepted",
-            param=where,
-        )

@@ -10,7 +10,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -95,12 +95,14 @@ class Prompt:
         borders: numbers of tokens with which other prompts are likely to begin.
         turn: None where the model goes on with plain text.
         notes: what was normalized; see `programs.py`.
+        asked: what it was made of, where that was a conversation.
     """
 
     ids: list[int]
     borders: Sequence[int] = ()
     turn: Turn | None = None
     notes: tuple[str, ...] = ()
+    asked: Conversation | None = None
 
 
 class Prompts:
@@ -145,12 +147,17 @@ class Prompts:
         near = ids[: -NEAR - 1 : -1]  # from the last one on
         if turn.opens_thinking and grammar.opens_thinking in near:
             end -= 1 + near.index(grammar.opens_thinking)
-        return Prompt(ids, [end if question is None else question, end], turn, notes)
+        borders = [end if question is None else question, end]
+        return Prompt(ids, borders, turn, notes, replace(asked, messages=messages))
 
     def beginning(self, system: str) -> list[int]:
         """The tokens with which every conversation with this system prompt begins."""
         prompt = self.prompt(Conversation([Message("system", system), Message("user", "?")]))
         return prompt.ids[: prompt.borders[0]]
+
+    def reads(self, option: str) -> bool:
+        """Whether the model's template reads an option of `SWITCHES`."""
+        return bool(self._made_chat((), {}).variables & _NAMES.get(option, {option}))
 
     def _chat(self, asked: Conversation) -> Chat:
         options = dict(asked.options)
@@ -166,7 +173,7 @@ class Prompts:
         if asked.effort is not None:
             options = {**_effort(asked.effort, known), **options}
         for name in options:
-            if not known & _NAMES.get(name, {name}):
+            if not self.reads(name):
                 raise APIError(
                     f"this model's chat template does not read {name}",
                     param=f"chat_template_kwargs.{name}",

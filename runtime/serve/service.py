@@ -16,8 +16,11 @@ from .admission import ANYBODY, Caller, Line, Place, prefill_s
 from .api_error import APIError, as_api_error, busy
 from .generate import Call, Done, Event, Failed, Generation, GenerationRequest, PromptRead
 from .mailbox import Channel, Mailbox
+from .metrics import Metrics
 from .models import LoadedModel, Models
 from .programs import Programs
+from .request_record import RequestRecord
+from .request_traces import RequestTraces
 from .settings import ServerSettings
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ class Job:
     Attributes:
         channel: where its events arrive.
         arrived: when it did, by `time.perf_counter`.
+        record: what is known of it.
     """
 
     def __init__(
@@ -44,7 +48,8 @@ class Job:
         self.channel: Channel[Event] = Channel(service.mailbox)
         self._service, self._name, self._prepare = service, name, prepare
         self._caller = caller
-        self._generation = Generation(self._post, caller.namespace, self._paused)
+        self.record = RequestRecord(service.models.known(name))
+        self._generation = Generation(self._post, caller.namespace, self._paused, self.record)
         self._future: Future[None] | None = None
         self._place = Place(self._go, caller.namespace)
         self._model: LoadedModel | None = None
@@ -86,7 +91,7 @@ class Job:
                 self._end(self._generation.last_event)
                 return
             self._model = model = self._has.enter_context(service.models.use(self._name))
-            self._request = request = self._prepare(model)
+            self._request = self.record.request = request = self._prepare(model)
             self._expect(model, request)
             deadline = self._caller.deadline_s
             left = None if deadline is None else deadline + self.arrived - time.perf_counter()
@@ -104,7 +109,7 @@ class Job:
         place.returning = self._service.programs.returns(
             namespace, model.name, self._caller.session, ids
         )
-        if len(ids) < engine.context:  # else it fails at once
+        if 0 < len(ids) < engine.context:  # else it fails at once, or is an agent's work
             cached = engine.prefix_cache.count(ids, namespace)
             place.prefill_s = prefill_s(engine, len(ids), cached)
             place.token_s = engine.tuning.pass_s(1, len(ids))
@@ -122,11 +127,14 @@ class Job:
             if self._generation.cancelled:
                 self._post(self._generation.last_event)
             else:
+                self.record.started = time.perf_counter()
                 self._generation.run(self._model.engine, self._request)
+                self._service.traces.keep(self.record, self._model)
         finally:
             self._end(None)
 
     def _post(self, event: Event) -> None:
+        self.record.heard(event)
         if isinstance(event, PromptRead):
             self._service.line.prompt_read(self._place)
         elif isinstance(event, Call):
@@ -152,6 +160,7 @@ class Job:
         self._has.close()
         self._service.line.ended(self._place)
         if event is not None:
+            self.record.heard(event)
             self.channel.post(event)
         self._service.forget(self)
 
@@ -166,8 +175,9 @@ class Service:
         programs: conversations that pause for tools.
     """
 
-    def __init__(self, settings: ServerSettings, models: Models) -> None:
-        self.settings, self.models = settings, models
+    def __init__(self, settings: ServerSettings, models: Models, metrics: Metrics) -> None:
+        self.settings, self.models, self.metrics = settings, models, metrics
+        self.traces = RequestTraces(settings.trace, settings.trace_folder, settings.trace_bytes)
         self.mailbox = Mailbox()
         self.running = True
         self.began = time.time()
@@ -204,6 +214,7 @@ class Service:
                 wait_s=self.line.slot_s(),
             )
         job = Job(self, name, prepare, caller)
+        self.metrics.arrived(job.record)
         with self._lock:
             self._jobs.add(job)
         job.start()
@@ -214,6 +225,7 @@ class Service:
 
     def forget(self, job: Job) -> None:
         """It has ended."""
+        self.metrics.ended(job.record)
         with self._lock:
             self._jobs.discard(job)
 

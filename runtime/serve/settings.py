@@ -7,12 +7,15 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ...arguments import check_whole, is_number
 from ...errors import SettingError
 
 PORT = 11435
 KEEP_ALIVE_S = 30 * 60.0
+TRACES = ("off", "errors", "all")
+"""Which requests leave a trace: none, those that failed by our fault or in a pass, or all."""
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -59,6 +62,10 @@ class ServerSettings:
         keep_alive_s: a model that nobody has used for so long is let go; inf: never.
         memory: bytes that all models together may take; None: what is free at the start.
         ping_s: silence of a stream after which a comment is sent.
+        agents: folders by the names of the agents that answer about them: see `agent_models`.
+        trace: which requests leave a trace: see `TRACES`.
+        trace_folder: where; None: in the user's state folder.
+        trace_bytes: that the traces there may take together; the oldest go first.
 
     Raises:
         SettingError: a setting makes no sense; names it.
@@ -75,6 +82,10 @@ class ServerSettings:
     keep_alive_s: float = KEEP_ALIVE_S
     memory: int | None = None
     ping_s: float = 15.0
+    agents: Mapping[str, Path] = field(default_factory=dict)
+    trace: str = "errors"
+    trace_folder: Path | None = None
+    trace_bytes: int = 10**9
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -87,6 +98,12 @@ class ServerSettings:
             value = getattr(self, name)
             if not is_number(value) or not value > 0:
                 raise SettingError(f"{name} must be above 0 seconds, not {value!r}")
+        if self.trace not in TRACES:
+            raise SettingError(f"trace must be one of {', '.join(TRACES)}, not {self.trace!r}")
+        for name, folder in self.agents.items():
+            if not folder.is_dir():
+                raise SettingError(f"the folder of {name}, {folder}, does not exist")
+        check_whole(self.trace_bytes, "trace_bytes", SettingError, 1)
         for key in self.keys:
             if not (key and key.isascii() and key.isprintable() and " " not in key):
                 raise SettingError("a key must be printable ASCII without spaces")

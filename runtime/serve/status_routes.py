@@ -24,14 +24,20 @@ async def health(request: Request) -> JSONResponse:
 async def list_models(request: Request) -> JSONResponse:
     """The models that there are."""
     service: Service = request.app.state.service
-    return JSONResponse({"object": "list", "data": service.models.listing()})
+    agents = [
+        {**service.models.describe(service.models.names[0]), "id": name}
+        for name in service.settings.agents
+    ]
+    return JSONResponse({"object": "list", "data": [*service.models.listing(), *agents]})
 
 
 async def show_model(request: Request) -> JSONResponse:
     """One of them."""
     service: Service = request.app.state.service
-    name = service.models.check(request.path_params["name"])
-    return JSONResponse(service.models.describe(name))
+    name = request.path_params["name"]
+    if name in service.settings.agents:
+        return JSONResponse({**service.models.describe(service.models.names[0]), "id": name})
+    return JSONResponse(service.models.describe(service.models.check(name)))
 
 
 async def ps(request: Request) -> JSONResponse:

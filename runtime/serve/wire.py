@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -67,10 +67,14 @@ def checked(kind: type[B], value: Mapping[str, Any]) -> B:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise _refusal(error.errors(include_url=False)[0], value) from None
+        raise _refusal(error.errors(include_url=False), value) from None
 
 
-def _refusal(found: ErrorDetails, value: Any) -> APIError:
+def _refusal(errors: Sequence[ErrorDetails], value: Any) -> APIError:
+    # Of a union, each member has errors: those of the one that was meant are found deeper.
+    first = _path(errors[0], value)
+    near = [error for error in errors if _path(error, value).startswith(first)]
+    found = max(near, key=lambda error: len(error["loc"]))
     param = _path(found, value)
     if found["type"] == "extra_forbidden" and len(found["loc"]) == 1:
         message = f"Unsupported parameter: '{param}' is not supported by this server."
@@ -153,7 +157,7 @@ class Answer(Response):
                 await (self._stream if self._streamed else self._whole)(job, scope, receive, send)
         except APIError as error:
             if not self._begun:
-                await error_response(error)(scope, receive, send)
+                await error_response(error, scope["path"])(scope, receive, send)
             else:
                 await _send(send, self._writer.failed(error), more=False)
 
@@ -226,6 +230,6 @@ async def _watched(receive: Receive, job: Job) -> AsyncIterator[None]:
             await task
 
 
-def error_response(error: APIError) -> JSONResponse:
-    """An error as an answer of its own."""
-    return JSONResponse(error.body(), status_code=error.status, headers=error.headers)
+def error_response(error: APIError, path: str = "") -> JSONResponse:
+    """An error as an answer of its own, in the wire format of a path."""
+    return JSONResponse(error.body_at(path), status_code=error.status, headers=error.headers)

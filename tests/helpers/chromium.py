@@ -81,8 +81,10 @@ class Chromium:
                 return answer["result"]
             self.events.append(answer)
 
-    def open(self, path: Path, *, width: int = 1500, height: int = 950, dark: bool = False) -> None:
-        """Load a file and wait until its script has run; forgets earlier events."""
+    def open(
+        self, path: Path | str, *, width: int = 1500, height: int = 950, dark: bool = False
+    ) -> None:
+        """Load a file, or an address, and wait until its script has run; forgets earlier events."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -93,7 +95,7 @@ class Chromium:
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", features=scheme)
         self.events.clear()
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=path if isinstance(path, str) else path.as_uri())
         self.wait(lambda: self.value("document.readyState") == "complete")
 
     def wait(self, ready: Callable[[], object]) -> None:

@@ -3,7 +3,7 @@
 Importing what a command needs takes longer than most commands do. A fork has its own working
 folder, environment, streams and end, so a call is as apart from others as a process is.
 
-    python fork_server.py      serve on the socket that is its stdin
+    python fork_server.py PID      serve on the socket that is its stdin, while that process lives
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ForkServer:
             listener.bind(self._path)
             listener.listen()
             self._process = subprocess.Popen(
-                [sys.executable, __file__],
+                [sys.executable, __file__, str(os.getpid())],
                 stdin=listener.fileno(),
                 start_new_session=True,
                 env=os.environ | {"PYTHONWARNINGS": "error"},
@@ -79,17 +79,16 @@ class ForkServer:
         return subprocess.CompletedProcess(list(args), int(told), out, error)
 
     def close(self) -> None:
-        """End the server."""
-        self._process.kill()
+        """End the server, and the commands that still run."""
+        os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         os.unlink(self._path)
 
 
-def _serve(listener: socket.socket) -> None:
+def _serve(listener: socket.socket, caller: int) -> None:
     for name in WARM:
         import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that answer callers
-    caller = os.getppid()
     listener.settimeout(5)
     while os.getppid() == caller:
         try:
@@ -155,4 +154,4 @@ def _run(call: dict[str, Any], streams: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=0))
+    _serve(socket.socket(fileno=0), int(sys.argv[1]))

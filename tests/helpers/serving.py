@@ -97,3 +97,16 @@ def events(text: str) -> list[Any]:
         else:
             assert not block or block.startswith(":"), block
     return found
+
+
+def named_events(text: str) -> list[tuple[str, Any]]:
+    """The names and data of a stream's events; comments are left out."""
+    found: list[tuple[str, Any]] = []
+    for block in text.split("\n\n"):
+        if block.startswith("event: "):
+            name, data = block.removeprefix("event: ").split("\ndata: ")
+            found.append((name, json.loads(data)))
+            assert found[-1][1]["type"] == name
+        else:
+            assert not block or block.startswith(":"), block
+    return found

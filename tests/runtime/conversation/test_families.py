@@ -267,6 +267,22 @@ def test_undo_where_a_thought_left_its_tags(agent_of: AgentOf) -> None:
     assert agent.session.tokens == []
 
 
+@every
+def test_another_question_after_undo(agent_of: AgentOf, family: Family) -> None:
+    """It stands where it would stand if the one that was taken back had never been asked: also
+    where the template ends a turn in another way than the model."""
+    replies = [family.reply("", f"Answer {i}.", None) for i in range(3)]
+    agent, fresh = agent_of(family, replies), agent_of(family, [replies[0], replies[2]])
+    agent.run("First?")
+    agent.run("Second?")
+    agent.undo()
+    agent.run("Third?")
+    fresh.run("First?")
+    fresh.run("Third?")
+
+    assert agent.ledger.ids == fresh.ledger.ids == agent.session.tokens
+
+
 def test_the_agent_shows_no_headers(agent_of: AgentOf) -> None:
     """What gpt-oss says aloud is in messages and traces without the headers around it."""
     family = FAMILIES[0]

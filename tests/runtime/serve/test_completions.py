@@ -95,3 +95,12 @@ def test_paths_and_methods_that_are_none(server: Server) -> None:
 
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "not_found")
     assert (wrong.status_code, "error" in wrong.json()) == (405, True)
+
+
+@pytest.mark.parametrize("prompt", ["", [], [""], [[]]])
+def test_a_prompt_that_is_empty(server: Server, prompt: object) -> None:
+    """It is refused, also where it is the one of a list."""
+    answer = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1})
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "prompt"

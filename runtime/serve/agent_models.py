@@ -1,0 +1,153 @@
+"""The project's own agent as a model: it reads files of one folder, and answers about them.
+
+To a chat client it is a model like others. Its steps are streamed as reasoning: what it calls, and
+how much came back. Its tools only read, and only in that folder; a request can give it no others.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...traces.events import PhaseEvent
+from ...traces.writer import new_run_id
+from ..agent.agent import Agent
+from ..agent.config import MAX_TOKENS
+from ..agent.events import (
+    Notice,
+    PhaseFinished,
+    RunFinished,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallFinished,
+    ToolCallStarted,
+)
+from ..files import make_folder
+from ..inference.sampling import Sampling
+from .api_error import APIError
+from .generate import Done, Generation, GenerationRequest, PromptRead, Text, Thought
+from .prompts import Conversation, Prompt
+
+if TYPE_CHECKING:
+    from ..agent.events import AgentEvent
+    from ..inference.engine import Engine
+    from .request_traces import RequestTraces
+
+NOT_ITS = (
+    *("tools", "tool_choice", "response_format", "n", "logprobs", "top_logprobs", "stop"),
+    *("parallel_tool_calls", "chat_template_kwargs", "reasoning_effort"),
+)
+"""Parameters that an agent does not have."""
+
+
+def agent_request(
+    folder: Path,
+    asked: Conversation,
+    sampling: Sampling,
+    max_tokens: int | None,
+    given: Collection[str],
+    traces: RequestTraces,
+) -> GenerationRequest:
+    """What is asked of the agent of a folder.
+
+    Args:
+        given: names of the parameters in the request.
+        traces: where its run may leave one.
+
+    Raises:
+        APIError: it has no such parameter, or is asked nothing.
+    """
+    for name in NOT_ITS:
+        if name in given:
+            raise APIError(
+                f"Unsupported parameter: '{name}' is not supported by agents.",
+                param=name,
+                code="unsupported_parameter",
+            )
+    *before, question = asked.messages or [None]
+    if question is None or question.role != "user" or not question.content.strip():
+        raise APIError(
+            "an agent answers a question: the last message is the user's", param="messages"
+        )
+    if any(message.role == "tool" or message.calls for message in before if message):
+        raise APIError("an agent's own calls are not in its messages", param="messages")
+    system = "\n\n".join(m.content for m in before if m and m.role == "system")
+    history = [m for m in before if m and m.role != "system"]
+
+    def work(generation: Generation, engine: Engine) -> None:
+        trace: Path | bool = False
+        if traces.which == "all":
+            make_folder(traces.folder)
+            trace = traces.folder / f"{new_run_id()}.jsonl"
+        agent = Agent(
+            engine,
+            workspace=folder,
+            system=system or None,
+            sampling=sampling,
+            trace=trace,
+            compact=True,
+            max_tokens=max_tokens or MAX_TOKENS,
+        )
+        # Before anything is computed: other keys do not find what this one reads.
+        agent.conversation.session.namespace = generation.namespace  # pyright: ignore[reportAttributeAccessIssue]
+        if history:
+            agent.conversation.load_history([*agent.messages, *history], len(history) // 2)
+        generation.opened(_Running(agent))
+        _tell(agent, question.content, generation)
+
+    return GenerationRequest(Prompt([]), sampling, max_tokens, by=work)
+
+
+class _Running:
+    """An agent, as a request stops and closes it."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def stop(self) -> None:
+        """See `Agent.stop`."""
+        self._agent.stop()
+
+    def close(self) -> None:
+        """Let go of the pages, and of the trace."""
+        self._agent.conversation.session.close()  # pyright: ignore[reportAttributeAccessIssue]
+        self._agent.trace.close()
+
+
+def _tell(agent: Agent, question: str, generation: Generation) -> None:
+    """Run it, and make its events those of a request."""
+    began, emit = time.perf_counter(), generation.emit
+    phases: list[PhaseEvent] = []
+    for event in agent.stream(question):
+        generation.check()
+        if isinstance(event, PhaseFinished):
+            phase = event.phase
+            if not phases:
+                emit(PromptRead(phase.kv_after, phase.cached_tokens, phase.wall_s))
+            phases.append(phase)
+            generation.note(agent.conversation.session, 0)  # pyright: ignore[reportAttributeAccessIssue]
+        elif isinstance(event, TextDelta):
+            emit(Text(0, event.text))
+        elif isinstance(event, RunFinished):
+            written = sum(one.tokens for one in phases if one.phase == "decode")
+            if not event.result.answer and event.result.message:
+                emit(Text(0, event.result.message))
+            reason = "stop" if event.status == "answered" else "length"
+            emit(Done(0, reason, written, 0, time.perf_counter() - began))
+        elif text := _step(event):
+            emit(Thought(0, text))
+
+
+def _step(event: AgentEvent) -> str:
+    """What is told of a step as reasoning."""
+    if isinstance(event, ThinkingDelta):
+        return event.text
+    if isinstance(event, ToolCallStarted):
+        return f"\n{event.name}({json.dumps(event.arguments, ensure_ascii=False)})\n"
+    if isinstance(event, ToolCallFinished):
+        said = event.error or f"{len(event.result):,} characters"
+        return f"→ {said} in {event.duration_s:.2f} s\n"
+    return f"{event.message}\n" if isinstance(event, Notice) else ""

@@ -1,0 +1,231 @@
+"""Messages and tools as Anthropic's format has them, and what they are here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from ..conversation.chat import Message
+from .api_error import APIError
+from .openai_messages import Lenient
+from .settings import Limits
+from .turns import Turns, check_size, shown_tool
+
+_HEADER = "x-anthropic-billing-header:"
+
+
+class TextBlock(Lenient):
+    """A text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ThinkingBlock(Lenient):
+    """What the model has thought; its signature is not looked at."""
+
+    type: Literal["thinking"]
+    thinking: str
+
+
+class RedactedBlock(Lenient):
+    """What another model has thought, for its eyes only: left out."""
+
+    type: Literal["redacted_thinking"]
+
+
+class ToolUseBlock(Lenient):
+    """A call that the model has made."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class OtherBlock(Lenient):
+    """An image, a document, or what a tool of Anthropic's gave: refused by `messages_of`."""
+
+    type: str
+
+
+def _kind(*known: str) -> Discriminator:
+    """Tells blocks apart by their type; what is not known is ``other``."""
+
+    def kind(block: Any) -> str:
+        found = block.get("type") if isinstance(block, Mapping) else getattr(block, "type", None)
+        return found if found in known else "other"
+
+    return Discriminator(kind)
+
+
+_TEXT = Annotated[TextBlock, Tag("text")]
+_OTHER = Annotated[OtherBlock, Tag("other")]
+Texts = str | list[Annotated[_TEXT | _OTHER, _kind("text")]]
+
+
+class ToolResultBlock(Lenient):
+    """The result of a call."""
+
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: Texts = ""
+    is_error: bool = False
+
+
+Block = Annotated[
+    _TEXT
+    | Annotated[ThinkingBlock, Tag("thinking")]
+    | Annotated[RedactedBlock, Tag("redacted_thinking")]
+    | Annotated[ToolUseBlock, Tag("tool_use")]
+    | Annotated[ToolResultBlock, Tag("tool_result")]
+    | _OTHER,
+    _kind("text", "thinking", "redacted_thinking", "tool_use", "tool_result"),
+]
+
+
+class BlocksMessage(Lenient):
+    """A message; a system message may stand in the midst of a conversation."""
+
+    role: Literal["user", "assistant", "system"]
+    content: str | list[Block]
+
+
+class ToolItem(Lenient):
+    """A tool that the model may use; types other than custom are Anthropic's own: refused."""
+
+    name: str = Field(min_length=1, max_length=256)
+    description: str | None = None
+    type: str = "custom"
+    input_schema: dict[str, Any] = Field(default_factory=dict)
+
+
+class ToolChoice(Lenient):
+    """Whether the answer may be, must be or must not be a call."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: str | None = None
+    disable_parallel_tool_use: bool = False
+
+
+def messages_of(system: Texts, messages: Sequence[BlocksMessage], limits: Limits) -> list[Message]:
+    """A conversation as templates take it.
+
+    Raises:
+        APIError: a content is of a kind that no model here takes, or there are too many messages.
+    """
+    if len(messages) > limits.messages:
+        raise APIError(f"there are more than {limits.messages:,} messages", param="messages")
+    if messages[-1].role == "assistant":
+        raise APIError(
+            "the last message is the assistant's; to go on with it (prefill) is not supported",
+            param=f"messages[{len(messages) - 1}].role",
+            code="unsupported_content",
+        )
+    turns = Turns()
+    if not isinstance(system, str):
+        # A header of HTTP that Claude Code writes here. It may hold a nonce, and all that follows
+        # one would be computed anew each time.
+        told = (not isinstance(b, TextBlock) or not b.text.startswith(_HEADER) for b in system)
+        system = [block for block, is_told in zip(system, told, strict=True) if is_told]
+    turns.system(_text_of(system, "system"))
+    for number, message in enumerate(messages):
+        where = f"messages[{number}].content"
+        blocks = message.content
+        if isinstance(blocks, str):
+            blocks = [TextBlock(type="text", text=blocks)]
+        if message.role == "assistant":
+            _assistant(turns, blocks, where)
+        else:
+            _asked(turns, message.role, blocks, where)
+    turns.close()
+    return turns.messages
+
+
+def _assistant(turns: Turns, blocks: Sequence[Block], where: str) -> None:
+    turns.said("")
+    for place, block in enumerate(blocks):
+        if isinstance(block, TextBlock):
+            turns.said(block.text)
+        elif isinstance(block, ThinkingBlock):
+            turns.thought(block.thinking)
+        elif isinstance(block, ToolUseBlock):
+            turns.called(block.id, block.name, block.input)
+        elif not isinstance(block, RedactedBlock):
+            raise _refused(block.type, f"{where}[{place}].type")
+
+
+def _asked(
+    turns: Turns, role: Literal["user", "system"], blocks: Sequence[Block], where: str
+) -> None:
+    """What the user, or the client in his place, says: texts, and results of calls."""
+    texts: list[str] = []
+
+    def said() -> None:
+        if texts:
+            (turns.system if role == "system" else turns.user)(_joined(texts))
+            texts.clear()
+
+    for place, block in enumerate(blocks):
+        if isinstance(block, TextBlock):
+            texts.append(block.text)
+        elif isinstance(block, ToolResultBlock) and role == "user":
+            said()
+            text = _text_of(block.content, f"{where}[{place}].content")
+            if block.is_error and "error" not in text[:100].lower():
+                text = f"Error: {text}"
+            turns.result(block.tool_use_id, text)
+        else:
+            raise _refused(block.type, f"{where}[{place}].type")
+    said()
+
+
+def _text_of(content: Texts, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    texts: list[str] = []
+    for place, block in enumerate(content):
+        if not isinstance(block, TextBlock):
+            raise _refused(block.type, f"{where}[{place}].type")
+        texts.append(block.text)
+    return _joined(texts)
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """The texts of blocks, each on lines of its own."""
+    made = ""
+    for text in filter(None, texts):
+        made += text if not made or made[-1] == "\n" or text[0] == "\n" else f"\n{text}"
+    return made
+
+
+def _refused(kind: str, where: str) -> APIError:
+    return APIError(
+        f"content of type {kind!r:.50} is not supported here: models here take text",
+        param=where,
+        code="unsupported_content",
+    )
+
+
+def tools_of(tools: Sequence[ToolItem], limits: Limits) -> list[dict[str, Any]]:
+    """The schemas of tools as templates and grammars take them.
+
+    Raises:
+        APIError: there are too many, they are too large, or of a type that is not done here.
+    """
+    if len(tools) > limits.tools:
+        raise APIError(f"there are more than {limits.tools} tools", param="tools")
+    made: list[dict[str, Any]] = []
+    for number, tool in enumerate(tools):
+        if tool.type != "custom":
+            raise APIError(
+                f"tools of type {tool.type!r:.50} are not supported; there are custom ones",
+                param=f"tools[{number}].type",
+                code="unsupported_parameter",
+            )
+        check_size(tool.input_schema, f"tools[{number}].input_schema", limits)
+        made.append(shown_tool(tool.name, tool.description, tool.input_schema))
+    check_size(made, "tools", limits)
+    return made

@@ -1,0 +1,326 @@
+"""``POST /v1/messages``: Anthropic's format, and how many tokens a conversation has."""
+
+from __future__ import annotations
+
+import hashlib
+from json.encoder import encode_basestring
+from secrets import token_hex
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from ..conversation.grammar import CallChoice
+from ..inference.sampling import Sampling
+from .anthropic_messages import (
+    BlocksMessage,
+    Texts,
+    ToolChoice,
+    ToolItem,
+    messages_of,
+    tools_of,
+)
+from .api_error import APIError
+from .generate import Call, Done, Event, GenerationRequest, PromptRead, Text, Thought
+from .models import LoadedModel
+from .openai_messages import Lenient
+from .prompts import Conversation
+from .settings import Limits
+from .turns import check_size
+from .wire import Answer, Body, read_body
+
+VERSIONS = ("2023-06-01", "2026-10-21")
+"""The later one takes no settings of sampling; here both do."""
+_EFFORTS = {"xhigh": "high", "max": "high"}  # templates know up to high
+_CALLS: dict[str, CallChoice] = {
+    "auto": "auto", "any": "required", "tool": "required", "none": "none",
+}  # fmt: skip
+
+
+class ThinkingSetting(Lenient):
+    """Whether to think; a budget is a wish."""
+
+    type: Literal["enabled", "adaptive", "between_tools", "disabled"]
+    budget_tokens: int | None = Field(default=None, ge=1)
+
+
+class OutputFormat(Lenient):
+    """A schema of answers."""
+
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Body):
+    """How to answer."""
+
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
+    format: OutputFormat | None = None
+
+
+class Edit(Lenient):
+    """What may go of a conversation: thoughts, of which the model's template decides."""
+
+    type: Literal["clear_thinking_20251015"]
+
+
+class ContextManagement(Body):
+    """What may go of a conversation before it is read."""
+
+    edits: list[Edit] = Field(default_factory=list)
+
+
+class CountBody(Body):
+    """The part of a request that says what a model is asked."""
+
+    model: str
+    messages: list[BlocksMessage] = Field(min_length=1)
+    system: Texts = ""
+    tools: list[ToolItem] = Field(default_factory=list)
+    tool_choice: ToolChoice | None = None
+    thinking: ThinkingSetting | None = None
+    output_config: OutputConfig = Field(default_factory=OutputConfig)
+    # What says nothing about the answer, or only what is done in any case:
+    cache_control: dict[str, Any] | None = None
+    context_management: ContextManagement | None = None
+    speed: Literal["standard"] | None = None
+
+    @field_validator("tools")
+    @classmethod
+    def _names_differ(cls, tools: list[ToolItem]) -> list[ToolItem]:
+        if len({tool.name for tool in tools}) < len(tools):
+            raise ValueError("two tools have the same name")
+        return tools
+
+    def conversation(self, model: LoadedModel, limits: Limits) -> Conversation:
+        """What the model is asked.
+
+        Raises:
+            APIError: a parameter makes no sense beside the others.
+        """
+        choice = self.tool_choice or ToolChoice(type="auto")
+        named = choice.name if choice.type == "tool" else None
+        if choice.type == "tool" and named not in {tool.name for tool in self.tools}:
+            raise APIError(f"there is no tool {named!r:.100}", param="tool_choice.name")
+        if choice.type == "any" and not self.tools:
+            raise APIError("tool_choice needs tools", param="tool_choice")
+        output = None
+        if self.output_config.format is not None:
+            output = self.output_config.format.schema_ or {"type": "object"}
+            check_size(output, "output_config.format.schema", limits)
+        return Conversation(
+            messages_of(self.system, self.messages, limits),
+            tools_of(self.tools, limits),
+            _CALLS[choice.type],
+            named,
+            choice.disable_parallel_tool_use,
+            output,
+            self._options(model),
+        )
+
+    def _options(self, model: LoadedModel) -> dict[str, Any]:
+        """The switches for thinking that the model's template has. Claude Code always sends both,
+        so where there is none the model thinks as it does."""
+        options: dict[str, Any] = {}
+        if self.thinking is not None and model.prompts.reads("enable_thinking"):
+            options["enable_thinking"] = self.thinking.type != "disabled"
+        effort = self.output_config.effort
+        if effort is not None and model.prompts.reads("reasoning_effort"):
+            options["reasoning_effort"] = _EFFORTS.get(effort, effort)
+        return options
+
+
+class MessagesBody(CountBody):
+    """See Anthropic's reference; what is not here is refused by name."""
+
+    max_tokens: int = Field(ge=1)
+    stream: bool = False
+    stop_sequences: list[str] = Field(default_factory=list)
+    temperature: float | None = Field(default=None, ge=0, le=100)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=0)
+    # What says nothing about the answer, or only what is done in any case:
+    metadata: dict[str, Any] | None = None
+    service_tier: Literal["auto", "standard_only"] | None = None
+
+    def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
+        """What is asked of the engine."""
+        return GenerationRequest(
+            model.prompts.prompt(self.conversation(model, limits)),
+            Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k),
+            self.max_tokens,
+            tuple(self.stop_sequences),
+        )
+
+
+async def messages(request: Request) -> Answer:
+    """Answer a conversation."""
+    service = request.app.state.service
+    limits: Limits = service.settings.limits
+    _check_version(request)
+    body = await read_body(request, MessagesBody)
+    stops = body.stop_sequences
+    if len(stops) > limits.stops or not all(0 < len(stop) <= 256 for stop in stops):
+        raise APIError(
+            f"give at most {limits.stops} texts of 1 to 256 characters", param="stop_sequences"
+        )
+    name = service.models.check(body.model)
+    writer = MessagesWriter(name, body.max_tokens)
+
+    def prepare(model: LoadedModel) -> GenerationRequest:
+        return body.generation(model, limits)
+
+    return Answer(service, name, prepare, writer, streamed=body.stream)
+
+
+async def count_tokens(request: Request) -> JSONResponse:
+    """How many tokens a conversation has."""
+    service = request.app.state.service
+    _check_version(request)
+    body = await read_body(request, CountBody)
+
+    def work(model: LoadedModel) -> int:
+        asked = body.conversation(model, service.settings.limits)
+        return len(model.prompts.prompt(asked).ids)
+
+    return JSONResponse({"input_tokens": await service.with_model(body.model, work)})
+
+
+def _check_version(request: Request) -> None:
+    version = request.headers.get("anthropic-version", VERSIONS[0])
+    if version not in VERSIONS:
+        raise APIError(
+            f"anthropic-version {version:.50} is not known; there are {', '.join(VERSIONS)}",
+            param="anthropic-version",
+        )
+
+
+class MessagesWriter:
+    """Answers in Anthropic's format (see `Writer`): blocks, one after the other."""
+
+    def __init__(self, model: str, max_tokens: int) -> None:
+        self._id, self._model, self._most = f"msg_{token_hex(12)}", model, max_tokens
+        self._read: PromptRead | None = None
+        self._done: Done | None = None
+        self._content: list[dict[str, Any]] = []
+        self._open = ""  # the type of the block that grows
+        self._pieces: list[str] = []
+        self._space = ""  # with which a block would begin: no block is of nothing else
+        self._delta = b""
+
+    def stream(self, event: Event) -> bytes:
+        """See `Writer.stream`."""
+        if isinstance(event, Text):
+            return self._grow("text", event.text)
+        if isinstance(event, Thought):
+            return self._grow("thinking", event.text)
+        if isinstance(event, Call):
+            return self._called(event)
+        if isinstance(event, PromptRead):
+            self._read = event
+            return _event("message_start", message=self.whole())
+        if isinstance(event, Done):
+            closed, self._done = self._closed(), event
+            told = {key: value for key, value in self.whole().items() if key.startswith("stop_")}
+            return closed + _event("message_delta", delta=told, usage=self._usage())
+        return b""
+
+    def end(self) -> bytes:
+        """See `Writer.end`."""
+        return _event("message_stop")
+
+    def failed(self, error: APIError) -> bytes:
+        """See `Writer.failed`."""
+        return b"event: error\ndata: " + to_json(error.body_at("/v1/messages")) + b"\n\n"
+
+    def add(self, event: Event) -> None:
+        """See `Writer.add`."""
+        self.stream(event)
+
+    def whole(self) -> dict[str, Any]:
+        """See `Writer.whole`."""
+        done = self._done
+        return {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": self._content,
+            "stop_reason": None if done is None else self._reason(done),
+            "stop_sequence": None if done is None else done.stop,
+            "usage": self._usage(),
+        }
+
+    def _reason(self, done: Done) -> str:
+        if done.reason == "tool_calls":
+            return "tool_use"
+        if done.reason == "stop":
+            return "end_turn" if done.stop is None else "stop_sequence"
+        return "max_tokens" if done.tokens >= self._most else "model_context_window_exceeded"
+
+    def _usage(self) -> dict[str, Any]:
+        read, done = self._read, self._done
+        assert read is not None
+        return {
+            "input_tokens": read.tokens - read.cached,
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": read.cached,
+            "output_tokens": 0 if done is None else done.tokens,
+            "output_tokens_details": {
+                "thinking_tokens": 0 if done is None else done.reasoning_tokens
+            },
+        }
+
+    def _grow(self, kind: Literal["text", "thinking"], text: str) -> bytes:
+        begun = b""
+        if self._open != kind:
+            text = self._space + text
+            begun = self._closed()
+            if not text.strip():
+                self._space = text
+                return begun
+            empty = {"type": kind, kind: ""}
+            if kind == "thinking":
+                empty["signature"] = ""
+            begun += self._begun(empty)
+            self._open = kind
+            head = {"type": "content_block_delta", "index": len(self._content) - 1}
+            told = f',"delta":{{"type":"{kind}_delta","{kind}":'
+            self._delta = b"event: content_block_delta\ndata: " + to_json(head)[:-1] + told.encode()
+        self._pieces.append(text)
+        return begun + self._delta + encode_basestring(text).encode() + b"}}\n\n"
+
+    def _called(self, call: Call) -> bytes:
+        # Models count their calls, or write them as they like; a client may want its own form.
+        block = {"type": "tool_use", "id": f"toolu_{token_hex(12)}", "name": call.name, "input": {}}
+        begun = self._closed() + self._begun(block)
+        index = len(self._content) - 1
+        self._content[-1] = {**block, "input": from_json(call.arguments)}
+        delta = {"type": "input_json_delta", "partial_json": call.arguments}
+        begun += _event("content_block_delta", index=index, delta=delta)
+        return begun + _event("content_block_stop", index=index)
+
+    def _begun(self, block: dict[str, Any]) -> bytes:
+        self._content.append(block)
+        return _event("content_block_start", index=len(self._content) - 1, content_block=block)
+
+    def _closed(self) -> bytes:
+        self._space = ""
+        if not self._open:
+            return b""
+        text, index = "".join(self._pieces), len(self._content) - 1
+        block, signed = self._content[-1], b""
+        block[self._open] = text
+        if self._open == "thinking":
+            # Clients drop thoughts that are not signed. Nobody looks at it here.
+            block["signature"] = hashlib.sha256(text.encode()).hexdigest()[:32]
+            delta = {"type": "signature_delta", "signature": block["signature"]}
+            signed = _event("content_block_delta", index=index, delta=delta)
+        self._open, self._pieces = "", []
+        return signed + _event("content_block_stop", index=index)
+
+
+def _event(kind: str, **data: Any) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), to_json({"type": kind, **data}))

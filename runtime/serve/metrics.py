@@ -1,0 +1,287 @@
+"""``GET /metrics``: what a server has done, under the names that dashboards already know.
+
+Those of vLLM and llama.cpp mean what they mean there; what they have no name for is called
+``triplepoint_*``: regimes of phases, predicted beside observed time, why passes had their sizes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .exposition import CONTENT_TYPE, Histogram, Labels, family, labelled, sample
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from ..inference.shared_pass import SharedPass
+    from .models import Load, Models
+    from .request_record import RequestRecord
+
+RECENT = 200  # ended requests that the status page shows
+RATE_S = 10.0  # over which it gives rates
+
+_LATENCY = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_LONG = (0.01, 0.05, 0.1, 0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 480)
+_RATIO = (0.25, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 1, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2, 4)
+
+_HISTOGRAMS = {
+    "vllm:time_to_first_token_seconds": (_LONG, "From a request's arrival to its first token"),
+    "vllm:inter_token_latency_seconds": (_LATENCY, "Between two pieces of an answer"),
+    "vllm:request_time_per_output_token_seconds": (
+        _LATENCY,
+        "(E2E - TTFT) / (tokens - 1) of a request",
+    ),
+    "vllm:e2e_request_latency_seconds": (_LONG, "From a request's arrival to its end"),
+    "vllm:request_queue_time_seconds": (_LONG, "From a request's arrival until it is worked on"),
+    "triplepoint_shared_pass_prediction_ratio": (
+        _RATIO,
+        "Time of a pass of several sequences, divided by its prediction",
+    ),
+}
+_COUNTERS = {
+    "vllm:prompt_tokens_total": "Tokens of prompts, those found in the prefix cache included",
+    "vllm:generation_tokens_total": "Tokens of answers",
+    "vllm:prefix_cache_queries_total": "Tokens of prompts that were looked for in the prefix cache",
+    "vllm:prefix_cache_hits_total": "Those of them that were found",
+    "vllm:request_success_total": "Answers by why they ended",
+    "triplepoint_requests_failed_total": "Requests that failed, by HTTP status",
+    "triplepoint_requests_cancelled_total": "Requests whose clients went",
+    "triplepoint_phases_total": "Phases by regime",
+    "triplepoint_phase_passes_total": "Passes of phases by regime, shared ones in each that has it",
+    "triplepoint_phase_tokens_total": "Tokens of phases by regime",
+    "triplepoint_phase_seconds_total": "Time of phases by regime",
+    "triplepoint_phase_predicted_seconds_total": "Time that was predicted of them",
+    "triplepoint_shared_passes_total": "Passes of several sequences, by what ended their filling",
+    "triplepoint_shared_pass_rows_total": "Their rows",
+    "triplepoint_shared_pass_seconds_total": "Their time",
+    "triplepoint_shared_pass_predicted_seconds_total": "Time that was predicted of them",
+    "triplepoint_recomputed_tokens_total": "Tokens whose pages others needed",
+    "triplepoint_drafted_tokens_total": "Tokens that were drafted",
+    "triplepoint_accepted_tokens_total": "Drafts that were right",
+}
+_OF_ENGINES: dict[str, tuple[str, str, Callable[[Engine], float]]] = {
+    "vllm:kv_cache_usage_perc": (
+        "gauge",
+        "Share of the KV cache's memory that is taken, 0 to 1",
+        lambda engine: engine.layout.memory.used / (engine.layout.memory.budget or float("inf")),
+    ),
+    "vllm:num_preemptions_total": (
+        "counter",
+        "Sequences whose pages were taken back",
+        lambda engine: engine.scheduler.preempted,
+    ),
+    "triplepoint_passes_total": ("counter", "Passes", lambda engine: engine.scheduler.passes),
+    "triplepoint_kv_used_bytes": (
+        "gauge",
+        "Memory of pages",
+        lambda engine: engine.layout.memory.used,
+    ),
+    "triplepoint_kv_budget_bytes": (
+        "gauge",
+        "Memory that they may take",
+        lambda engine: engine.layout.memory.budget or 0,
+    ),
+    "triplepoint_prefix_cache_bytes": (
+        "gauge",
+        "Memory of pages that the prefix cache holds",
+        lambda engine: engine.prefix_cache.nbytes,
+    ),
+    "triplepoint_evicted_pages_total": (
+        "counter",
+        "Pages of the prefix cache that memory let go of",
+        lambda engine: engine.prefix_cache.evicted_pages,
+    ),
+    "triplepoint_spill_written_bytes_total": (
+        "counter",
+        "Bytes of pages written to disk",
+        lambda engine: engine.spill.written,
+    ),
+    "triplepoint_spill_recalled_bytes_total": (
+        "counter",
+        "Bytes of pages read back from there",
+        lambda engine: engine.spill.recalled,
+    ),
+}
+
+
+class Metrics:
+    """The numbers of one server. Safe to use from several threads.
+
+    Attributes:
+        live: requests that have not ended.
+        recent: those that have, the last ones.
+    """
+
+    def __init__(self) -> None:
+        self.live: dict[str, RequestRecord] = {}
+        self.recent: deque[RequestRecord] = deque(maxlen=RECENT)
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, Labels]] = Counter()
+        self._histograms: dict[tuple[str, Labels], Histogram] = {}
+
+    def watching(self, load: Load, models: Mapping[str, str]) -> Load:
+        """The same loading of models; passes of the engines are counted."""
+        names = {source: name for name, source in reversed([*models.items()])}
+
+        def loaded(source: str) -> Engine:
+            engine = load(source)
+            name = names[source]
+            engine.runner.on_shared = lambda done: self._shared_pass(name, done)
+            return engine
+
+        return loaded
+
+    def arrived(self, record: RequestRecord) -> None:
+        """A request has come."""
+        with self._lock:
+            self.live[record.id] = record
+
+    def ended(self, record: RequestRecord) -> None:
+        """It has ended; nothing is added to it any more."""
+        record.ended = time.perf_counter()
+        with self._lock:
+            if self.live.pop(record.id, None) is not None:
+                self.recent.append(record)
+                self._count_request(record)
+        record.slim()
+
+    def records(self) -> list[RequestRecord]:
+        """Ended and live requests, by their arrival."""
+        with self._lock:
+            return sorted([*self.recent, *self.live.values()], key=lambda one: one.arrived)
+
+    def rates(self) -> dict[str, float]:
+        """Tokens a second over the last seconds: read and not found in caches, and written."""
+        since, read, written = time.perf_counter() - RATE_S, 0.0, 0.0
+        for one in self.records():
+            end = one.ended or time.perf_counter()
+            if end < since or one.started is None:
+                continue
+            part = min(1.0, (end - since) / max(end - one.started, 1e-6))
+            if one.read is not None:
+                read += part * (one.read.tokens - one.read.cached)
+            written += part * max(one.tokens, one.pieces)
+        return {"prompt": read / RATE_S, "generation": written / RATE_S}
+
+    def render(self, models: Models) -> str:
+        """All of it in Prometheus' text format."""
+        with self._lock:
+            counts = dict(self._counts)
+            live = list(self.live.values())
+            parts = [self._histogram_family(name) for name in _HISTOGRAMS]
+        running = Counter(one.model for one in live if one.started is not None)
+        waiting = Counter(one.model for one in live if one.started is None)
+        names = models.names
+        for name, found, text in (
+            ("vllm:num_requests_running", running, "Requests that are worked on"),
+            ("vllm:num_requests_waiting", waiting, "Requests that wait"),
+        ):
+            lines = [sample(name, (("model_name", one),), found[one]) for one in names]
+            parts.append(family(name, "gauge", text, lines))
+        sums: Counter[str] = Counter()
+        for name, text in _COUNTERS.items():
+            mine = [(labels, value) for (key, labels), value in counts.items() if key == name]
+            sums[name] = sum(value for _, value in mine)  # pyright: ignore[reportArgumentType]
+            mine = mine or [((("model_name", one),), 0.0) for one in names]
+            lines = [sample(name, labels, value) for labels, value in mine]
+            parts.append(family(name, "counter", text, lines))
+        engines = [(one.name, one.engine) for one in models.loaded()]
+        for name, (kind, text, value) in _OF_ENGINES.items():
+            lines = [sample(name, (("model_name", n),), value(engine)) for n, engine in engines]
+            parts.append(family(name, kind, text, lines))
+        for name, kind, text, number in (
+            ("prompt_tokens_total", "counter", "See vllm", sums["vllm:prompt_tokens_total"]),
+            (
+                "tokens_predicted_total",
+                "counter",
+                "See vllm",
+                sums["vllm:generation_tokens_total"],
+            ),
+            ("requests_processing", "gauge", "Requests that are worked on", running.total()),
+            ("requests_deferred", "gauge", "Requests that wait", waiting.total()),
+        ):
+            name = f"llamacpp:{name}"
+            parts.append(family(name, kind, text, [sample(name, (), number)]))
+        return "".join(parts)
+
+    # --- counting; the caller has the lock
+
+    def _count(self, name: str, amount: float, **labels: str) -> None:
+        self._counts[name, labelled(labels)] += amount  # pyright: ignore[reportArgumentType]
+
+    def _observe(self, name: str, value: float, model: str) -> None:
+        key = name, (("model_name", model),)
+        if key not in self._histograms:
+            self._histograms[key] = Histogram(_HISTOGRAMS[name][0])
+        self._histograms[key].observe(value)
+
+    def _histogram_family(self, name: str) -> str:
+        found = [(key[1], one) for key, one in self._histograms.items() if key[0] == name]
+        lines = [line for labels, one in found for line in one.samples(name, labels)]
+        return family(name, "histogram", _HISTOGRAMS[name][1], lines)
+
+    def _count_request(self, record: RequestRecord) -> None:
+        model, ended = record.model, record.ended or 0.0
+        if record.error is not None:
+            status = str(record.error.status)
+            self._count("triplepoint_requests_failed_total", 1, model_name=model, status=status)
+        elif record.cancelled:
+            self._count("triplepoint_requests_cancelled_total", 1, model_name=model)
+        else:
+            self._observe("vllm:e2e_request_latency_seconds", ended - record.arrived, model)
+        if record.started is not None:
+            waited = record.started - record.arrived
+            self._observe("vllm:request_queue_time_seconds", waited, model)
+        for done in record.done:
+            self._count(
+                "vllm:request_success_total", 1, model_name=model, finished_reason=done.reason
+            )
+        if (read := record.read) is not None:
+            self._count("vllm:prompt_tokens_total", read.tokens, model_name=model)
+            self._count("vllm:prefix_cache_queries_total", read.tokens, model_name=model)
+            self._count("vllm:prefix_cache_hits_total", read.cached, model_name=model)
+        self._count("vllm:generation_tokens_total", record.tokens, model_name=model)
+        if record.first is not None:
+            self._observe("vllm:time_to_first_token_seconds", record.first - record.arrived, model)
+            for gap in record.gaps:
+                self._observe("vllm:inter_token_latency_seconds", gap, model)
+            if record.tokens > 1 and not record.cancelled and record.error is None:
+                each = (ended - record.first) / (record.tokens - 1)
+                self._observe("vllm:request_time_per_output_token_seconds", each, model)
+        for one in record.phases:
+            event, labels = one.event, {"model_name": model, "regime": one.event.regime}
+            for name, amount in (
+                ("phases_total", 1),
+                ("phase_passes_total", event.passes),
+                ("phase_tokens_total", event.tokens),
+                ("phase_seconds_total", event.wall_s),
+                ("phase_predicted_seconds_total", event.predicted_wall_s),
+            ):
+                self._count(f"triplepoint_{name}", amount, **labels)
+            for name in ("recomputed_tokens", "drafted_tokens", "accepted_tokens"):
+                self._count(f"triplepoint_{name}_total", getattr(event, name), model_name=model)
+
+    def _shared_pass(self, model: str, done: SharedPass) -> None:
+        with self._lock:
+            for name, amount in (
+                ("shared_passes_total", 1),
+                ("shared_pass_rows_total", done.rows),
+                ("shared_pass_seconds_total", done.seconds),
+                ("shared_pass_predicted_seconds_total", done.expected_s),
+            ):
+                self._count(f"triplepoint_{name}", amount, model_name=model, end=done.why)
+            if done.expected_s > 0:
+                ratio = done.seconds / done.expected_s
+                self._observe("triplepoint_shared_pass_prediction_ratio", ratio, model)
+
+
+async def metrics(request: Request) -> Response:
+    """What Prometheus asks for."""
+    service = request.app.state.service
+    return Response(service.metrics.render(service.models), media_type=CONTENT_TYPE)

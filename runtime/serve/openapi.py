@@ -1,0 +1,118 @@
+"""``GET /openapi.json``: what may be asked, from the same classes that check what is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from .chat_completions import ChatBody, chat_completions
+from .completions import CompletionBody, completions
+from .guard import OPEN
+from .text_routes import (
+    DetokenizeBody,
+    TemplateBody,
+    TokenizeBody,
+    apply_template,
+    detokenize,
+    tokenize,
+)
+from .wire import Body
+
+BODIES: dict[Any, type[Body]] = {
+    chat_completions: ChatBody,
+    completions: CompletionBody,
+    tokenize: TokenizeBody,
+    detokenize: DetokenizeBody,
+    apply_template: TemplateBody,
+}
+"""What the routes that take a body read; one that is not here is described as any object."""
+
+_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type", "param", "code"],
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": ["string", "integer", "null"]},
+            },
+        }
+    },
+}
+
+
+async def openapi(request: Request) -> JSONResponse:
+    """The document."""
+    from ... import __version__
+
+    keys = bool(request.app.state.service.settings.keys)
+    routes = [route for route in request.app.routes if isinstance(route, Route)]
+    return JSONResponse(describe(routes, __version__, keys=keys))
+
+
+def describe(routes: list[Route], version: str, *, keys: bool) -> dict[str, Any]:
+    """OpenAPI 3.1 for these routes."""
+    bodies = sorted({*BODIES.values()}, key=lambda one: one.__name__)
+    names, made = models_json_schema(
+        [(one, "validation") for one in bodies], ref_template="#/components/schemas/{model}"
+    )
+    components: dict[str, Any] = {"schemas": {**made.get("$defs", {}), "Error": _ERROR}}
+    found: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "triplepoint serve", "version": version},
+        "paths": {},
+        "components": components,
+    }
+    if keys:
+        components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        found["security"] = [{"key": []}]
+    for route in routes:
+        path = route.path.replace(":path}", "}")
+        for method in sorted((route.methods or set()) - {"HEAD"}):
+            body = BODIES.get(route.endpoint)
+            schema = {"type": "object"} if body is None else names[body, "validation"]
+            found["paths"].setdefault(path, {})[method.lower()] = _operation(
+                route, method, path, schema
+            )
+    return found
+
+
+def _operation(route: Route, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    streams = "stream" in getattr(BODIES.get(route.endpoint), "model_fields", {})
+    kinds = {
+        "/": ["text/html"],
+        "/metrics": ["text/plain"],
+    }.get(path, ["application/json", *["text/event-stream"] * streams])
+    summary = (route.endpoint.__doc__ or "").partition("\n")[0]
+    made: dict[str, Any] = {
+        "summary": summary,
+        "operationId": f"{method.lower()}{path.translate(_IDENTIFIER)}",
+        "responses": {
+            "200": {"description": "The answer", "content": {kind: {} for kind in kinds}},
+            "default": {"description": "Why there is none", "content": error},
+        },
+    }
+    if path in OPEN:
+        made["security"] = []
+    if method == "POST":
+        content = {"application/json": {"schema": body}}
+        made["requestBody"] = {"required": True, "content": content}
+    names = list(route.param_convertors)
+    if names:
+        made["parameters"] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+            for name in names
+        ]
+    return made
+
+
+_IDENTIFIER = str.maketrans(dict.fromkeys("/-.{}", "_"))

@@ -1,0 +1,156 @@
+"""What is known of one request: when what happened to it, and the phases of its sessions.
+
+Metrics, the status page and traces are all made of it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...traces.events import PassEvent, PhaseEvent
+from ...traces.writer import new_run_id
+from .api_error import APIError
+from .generate import Call, Closed, Done, Event, Failed, PromptRead, Text, Thought
+
+if TYPE_CHECKING:
+    from ..inference.session import Session
+    from ..inference.shared_pass import SharedPass
+    from .generate import GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedPhase:
+    """A phase of one of the sessions of a request.
+
+    Attributes:
+        choice: the answer that it belongs to; the prompt belongs to the first.
+        ended: when, by `time.time`.
+        shared: passes that it shared, and its place in each.
+    """
+
+    choice: int
+    event: PhaseEvent
+    ended: float
+    shared: list[tuple[int, SharedPass]]
+
+    def passes(self) -> list[PassEvent]:
+        """What a trace says of the shared passes."""
+        return [done.event(place) for place, done in self.shared]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What the status page shows of a phase. `ended` is in Unix seconds."""
+
+    choice: int
+    regime: str
+    bound: str
+    ended: float
+    seconds: float
+    tokens: int
+
+
+@dataclass
+class Answered:
+    """What one answer said."""
+
+    text: list[str] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+
+
+class RequestRecord:
+    """See above. Times are those of `time.perf_counter`, but for `at`.
+
+    Attributes:
+        id: of the request, and of the run in its trace.
+        model: the name of its model; empty where there is none of that name.
+        at: when it arrived, in Unix seconds.
+        started: when its model began to work on it.
+        first: when the first piece of an answer was there.
+        gaps: seconds between further pieces.
+        read: what is known of its prompt.
+        phases: in the order in which they ended; spans: what is left of them in the end.
+        error: why it failed.
+        cancelled: whether its client went before it had ended.
+    """
+
+    def __init__(self, model: str) -> None:
+        self.id = new_run_id()
+        self.model = model
+        self.at, self.arrived = time.time(), time.perf_counter()
+        self.started: float | None = None
+        self.first: float | None = None
+        self.ended: float | None = None
+        self.gaps: list[float] = []
+        self.read: PromptRead | None = None
+        self.done: list[Done] = []
+        self.answers: dict[int, Answered] = {}
+        self.phases: list[RecordedPhase] = []
+        self.spans: list[Span] = []
+        self.request: GenerationRequest | None = None
+        self.context = 0
+        self.speculative: dict[str, object] = {}
+        self.error: APIError | None = None
+        self.cancelled = False
+        self.pieces = 0
+        self._last: dict[int, float] = {}
+
+    def heard(self, event: Event) -> None:
+        """An event of it, in the thread that made it."""
+        if isinstance(event, Text | Thought | Call):
+            now = time.perf_counter()
+            self.first = self.first or now
+            if (last := self._last.get(event.choice)) is not None:
+                self.gaps.append(now - last)
+            self._last[event.choice] = now
+            self.pieces += 1
+            answer = self.answers.setdefault(event.choice, Answered())
+            if isinstance(event, Text):
+                answer.text.append(event.text)
+            elif isinstance(event, Thought):
+                answer.thinking.append(event.text)
+            else:
+                answer.calls.append(event)
+        elif isinstance(event, PromptRead):
+            self.read = event
+        elif isinstance(event, Done):
+            self.done.append(event)
+        elif isinstance(event, Failed):
+            self.error = event.error
+        elif isinstance(event, Closed):
+            wanted = 1 if self.request is None else self.request.choices
+            self.cancelled = len(self.done) < wanted
+
+    def phase_ended(self, session: Session, choice: int) -> None:
+        """A phase of one of its sessions has ended, in the session's thread."""
+        if session.last_phase is None:
+            return
+        self.context, self.speculative = session.context, session.speculative.as_dict()
+        shared, event = session.metrics.shared_passes(), session.last_phase
+        self.phases.append(RecordedPhase(choice, event, time.time(), shared))
+        self.spans.append(
+            Span(choice, event.regime, event.observed, time.time(), event.wall_s, event.tokens)
+        )
+
+    def slim(self) -> None:
+        """Keep no more than what is shown of it: it has ended, and was counted."""
+        self.phases, self.gaps, self.answers, self.request = [], [], {}, None
+
+    @property
+    def state(self) -> str:
+        """``waiting``, ``prefill``, ``decode``, ``done``, ``failed`` or ``cancelled``."""
+        if self.ended is not None:
+            if self.error is not None:
+                return "failed"
+            return "cancelled" if self.cancelled else "done"
+        if self.started is None:
+            return "waiting"
+        return "prefill" if self.read is None else "decode"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of its answers."""
+        return sum(one.tokens for one in self.done)

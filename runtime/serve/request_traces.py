@@ -1,0 +1,194 @@
+"""Requests as traces of our schema: each is a run with one question, and replay can verify it.
+
+Its phases hold every token that was read and written, and its header the grammar; so the same
+tokens have to come out of a process of its own. Further answers to one request (`n`) begin with a
+phase that takes the prompt over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import TraceError
+from ...traces import retention
+from ...traces.events import AnyEvent, MessageEvent, PhaseEvent, RunEnd, RunStart, TurnEnd
+from ...traces.writer import TraceWriter
+from ..agent.run_metadata import start_on
+from ..files import make_folder
+from ..inference.regime_map import regime_map
+from .request_record import Answered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .models import LoadedModel
+    from .request_record import RequestRecord
+
+log = logging.getLogger("triplepoint.serve")
+
+LOOKS = 20  # at the folder, while as much is written as it may hold
+
+
+class RequestTraces:
+    """Keeps traces of requests. Safe to use from several threads.
+
+    Args:
+        which: ``off``, ``errors`` or ``all``.
+        folder: where; None: in the user's state folder.
+        most: bytes that they may take together there; the oldest go first.
+    """
+
+    def __init__(self, which: str, folder: Path | None, most: int) -> None:
+        if folder is None:
+            from platformdirs import user_state_path
+
+            folder = user_state_path("triplepoint", appauthor=False) / "served"
+        self.which, self.folder, self._most = which, folder, most
+        self._lock = threading.Lock()
+        self._written = most  # so that the first one looks
+
+    def keep(self, record: RequestRecord, model: LoadedModel) -> None:
+        """Write the trace of a request that has ended, if it is to have one.
+
+        One that cannot be written is told in the log: the request itself went well.
+        """
+        if record.request is not None and record.request.by is not None:
+            return  # it writes its own
+        failed = record.error is not None
+        if not (self.which == "all" or (self.which == "errors" and failed)):
+            return
+        if not record.phases and (record.error is None or record.error.status < 500):
+            return  # refused, or gone before anything was computed
+        path = self.folder / f"{record.id}.jsonl"
+        try:
+            with contextlib.suppress(OSError):  # told by the file that is then not there
+                make_folder(self.folder)
+            with TraceWriter(path, run=record.id) as writer:
+                for event in _events(record, model):
+                    writer.write(event)
+            self._make_room(path.stat().st_size)
+        except (TraceError, OSError) as error:
+            log.warning("a request's trace could not be written: %s", error)
+
+    def _make_room(self, written: int) -> None:
+        with self._lock:
+            self._written += written
+            if self._written * LOOKS < self._most:
+                return
+            self._written = 0
+        retention.enforce(self.folder, self._most)
+
+
+def _events(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
+    request, engine = record.request, model.engine
+    assert request is not None, "it was prepared before it ran"
+    answer = record.answers.get(0, Answered())
+    text, thinking = "".join(answer.text), "".join(answer.thinking)
+    yield _header(record, model)
+    asked = request.prompt.asked
+    if asked is None:
+        prompt = engine.tokenizer.decode(request.prompt.ids, special=True)
+        yield MessageEvent(role="user", content=prompt, turn=1, ts=record.at)
+    else:
+        for message in asked.messages:
+            yield MessageEvent(
+                role=message.role,
+                content=message.content or message.text or "",
+                thinking=message.thinking,
+                turn=1,
+                ts=record.at,
+            )
+    yield from _phases(record)
+    calls = "".join(f"\n{call.name}({call.arguments})" for call in answer.calls)
+    yield MessageEvent(role="assistant", content=text + calls, thinking=thinking, turn=1, step=1)
+    totals: dict[str, Any] = {"output_tokens": record.tokens}
+    turn = TurnEnd(turn=1, answer=text, output_tokens=record.tokens)
+    if record.read is not None:
+        turn.input_tokens, turn.cached_tokens = record.read.tokens, record.read.cached
+        totals |= {"input_tokens": turn.input_tokens, "cached_tokens": turn.cached_tokens}
+    if record.first is not None:
+        turn.ttft_s = record.first - record.arrived
+    if record.error is None and not record.cancelled:
+        yield turn
+        totals["finish_reasons"] = [one.reason for one in record.done]
+    yield RunEnd(
+        status="error" if record.error else "cancelled" if record.cancelled else "answered",
+        message=record.error.message if record.error else "",
+        answer=text,
+        totals=totals,
+        wall_s=sum(one.event.wall_s for one in record.phases),
+    )
+
+
+def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
+    """What the request ran on, and what its grammar is made of."""
+    request, engine = record.request, model.engine
+    assert request is not None, "it was prepared before it ran"
+    turn, recipe = request.prompt.turn, dict[str, Any]()
+    if turn is not None:
+        recipe = dict(turn.grammar.recipe)
+    with contextlib.closing(engine.session()) as session:
+        known = regime_map(session)
+    asked = request.prompt.asked
+    return start_on(
+        engine,
+        ts=record.at,
+        task=next((m.content for m in reversed(asked.messages) if m.role == "user"), "")
+        if asked is not None
+        else "",
+        tools=recipe.pop("tools", []),
+        config={
+            "served_as": model.name,
+            "context": record.context or engine.context,
+            "max_tokens": request.max_tokens,
+            "stop": list(request.stops),
+            "n": request.choices,
+            "queue_s": (record.started or record.arrived) - record.arrived,
+            **record.speculative,
+            **recipe,
+        },
+        regime_map=known,
+    )
+
+
+def _phases(record: RequestRecord) -> Iterator[AnyEvent]:
+    request = record.request
+    assert request is not None, "it was prepared before it ran"
+    turn, prompt = request.prompt.turn, request.prompt.ids
+    constraint = None
+    if turn is not None:
+        grammar = turn.grammar
+        constraint = grammar.form.name if grammar.recipe["tools"] else grammar.name
+    for one in sorted(record.phases, key=lambda one: one.choice):
+        event, step = one.event, one.choice + 1
+        if one.choice:
+            yield PhaseEvent(
+                turn=1,
+                step=step,
+                phase="prefill",
+                purpose="fork",
+                predicted=event.predicted,
+                observed=event.observed,
+                tokens=0,
+                kv_before=len(prompt),
+                kv_after=len(prompt),
+                cached_tokens=len(prompt),
+                wall_s=0.0,
+                token_ids=prompt,
+                ts=one.ended - event.wall_s,
+            )
+        for shared in one.passes():
+            shared.turn, shared.step = 1, step
+            yield shared
+        event.turn, event.step, event.ts = 1, step, one.ended
+        if event.phase == "decode":
+            event.constraint = constraint
+            calls = record.answers.get(one.choice, Answered()).calls
+            event.purpose = "tool_call" if calls else "answer"
+            if not one.choice and record.first is not None:
+                event.ttft_s = record.first - record.arrived
+        yield event

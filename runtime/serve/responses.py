@@ -1,0 +1,356 @@
+"""``POST /v1/responses``: OpenAI's format of items. Nothing is stored."""
+
+from __future__ import annotations
+
+import time
+from json.encoder import encode_basestring
+from secrets import token_hex
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+from pydantic_core import to_json
+from starlette.requests import Request
+
+from ..tokens.tokenizer import Tokenizer
+from .api_error import APIError
+from .chat_completions import SamplingBody, check_logprobs, tokens_told
+from .generate import Call, Done, Event, GenerationRequest, PromptRead, Text, Thought
+from .models import LoadedModel
+from .openai_messages import Lenient
+from .prompts import Conversation
+from .responses_input import (
+    Item,
+    NamedTool,
+    TextFormat,
+    Tool,
+    ToolChoice,
+    messages_of,
+    output_of,
+    tools_of,
+)
+from .settings import Limits
+from .wire import Answer, Body, read_body
+
+LOGPROBS = "message.output_text.logprobs"  # of `include`
+_TYPES = {"thought": ("reasoning", "rs"), "text": ("message", "msg")}
+_PARTS = {"thought": "reasoning_text", "text": "output_text"}
+
+
+class TextSetting(Body):
+    """The form of answers."""
+
+    format: TextFormat | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class ReasoningSetting(Lenient):
+    """How much to think. Thoughts are told as they are, and not summed up."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
+
+
+class ResponseStreamOptions(Body):
+    """What a stream holds besides the answer."""
+
+    include_obfuscation: bool = False
+
+
+class ResponsesBody(SamplingBody):
+    """See OpenAI's reference; what is not here is refused by name."""
+
+    model: str | None = None
+    input: str | list[Item] = Field(min_length=1)
+    instructions: str | None = None
+    stream: bool = False
+    stream_options: ResponseStreamOptions | None = None
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    tools: list[Tool] = Field(default_factory=list)
+    tool_choice: ToolChoice = "auto"
+    parallel_tool_calls: bool = True
+    text: TextSetting = Field(default_factory=TextSetting)
+    reasoning: ReasoningSetting = Field(default_factory=ReasoningSetting)
+    include: list[str] = Field(default_factory=list)
+    top_logprobs: int | None = Field(default=None, ge=0)
+    previous_response_id: str | None = None
+    # What says nothing about the answer, or only what is done in any case:
+    store: Literal[False] | None = None
+    background: Literal[False] | None = None
+    truncation: Literal["disabled"] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    metadata: dict[str, Any] | None = None
+    client_metadata: dict[str, Any] | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+
+    @field_validator("tools")
+    @classmethod
+    def _names_differ(cls, tools: list[Tool]) -> list[Tool]:
+        names = [tool.name for tool in tools if tool.type == "function"]
+        if len(set(names)) < len(names):
+            raise ValueError("two tools have the same name")
+        return tools
+
+    def conversation(self, limits: Limits) -> Conversation:
+        """What the model is asked.
+
+        Raises:
+            APIError: a parameter makes no sense beside the others.
+        """
+        tools = tools_of(self.tools, limits)
+        calls, named = self.tool_choice, None
+        if isinstance(calls, NamedTool):
+            calls, named = "required", calls.name
+            if named not in {tool["function"]["name"] for tool in tools}:
+                raise APIError(f"there is no tool {named:.100}", param="tool_choice")
+        if calls == "required" and not tools:
+            raise APIError("tool_choice needs tools", param="tool_choice")
+        return Conversation(
+            messages_of(self.instructions, self.input, limits),
+            tools,
+            calls,
+            named,
+            not self.parallel_tool_calls,
+            output_of(self.text.format, limits),
+            effort=self.reasoning.effort,
+        )
+
+    def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
+        """What is asked of the engine."""
+        return GenerationRequest(
+            model.prompts.prompt(self.conversation(limits)),
+            self.sampling(),
+            self.max_output_tokens,
+            self.stops(limits),
+            logprobs=(self.top_logprobs or 0) if LOGPROBS in self.include else None,
+        )
+
+
+async def responses(request: Request) -> Answer:
+    """Answer a conversation."""
+    service = request.app.state.service
+    limits: Limits = service.settings.limits
+    body = await read_body(request, ResponsesBody)
+    if body.previous_response_id is not None:
+        raise APIError(
+            "previous_response_id is not supported: responses are not stored here, so send the "
+            "whole conversation as input",
+            param="previous_response_id",
+            code="unsupported_parameter",
+        )
+    if body.top_logprobs is not None:
+        if LOGPROBS not in body.include:
+            raise APIError(f"top_logprobs needs include: [{LOGPROBS!r}]", param="top_logprobs")
+        check_logprobs(True, body.top_logprobs, limits)
+    if body.stream_options is not None and not body.stream:
+        raise APIError("stream_options is for streams", param="stream_options")
+    writer = ResponsesWriter(service.models.check(body.model), body)
+
+    def prepare(model: LoadedModel) -> GenerationRequest:
+        writer.of(model)
+        return body.generation(model, limits)
+
+    return Answer(service, writer.model, prepare, writer, streamed=body.stream)
+
+
+class ResponsesWriter:
+    """Answers in OpenAI's format of items (see `Writer`): one after the other."""
+
+    def __init__(self, model: str, body: ResponsesBody) -> None:
+        self.model = model
+        self._id, self._created = f"resp_{token_hex(16)}", int(time.time())
+        functions = [tool for tool in body.tools if tool.type == "function"]
+        choice = body.tool_choice
+        self._asked = {
+            "background": False,
+            "instructions": body.instructions,
+            "max_output_tokens": body.max_output_tokens,
+            "metadata": body.metadata or {},
+            "parallel_tool_calls": body.parallel_tool_calls,
+            "previous_response_id": None,
+            "prompt_cache_key": body.prompt_cache_key,
+            "reasoning": {"effort": body.reasoning.effort, "summary": None},
+            "safety_identifier": body.safety_identifier,
+            "service_tier": "default",
+            "store": False,
+            "temperature": body.temperature,
+            "text": {
+                "format": {"type": "text"},
+                **body.text.model_dump(by_alias=True, exclude_none=True),
+            },
+            "tool_choice": choice if isinstance(choice, str) else choice.model_dump(),
+            "tools": [tool.model_dump() for tool in functions],
+            "top_logprobs": body.top_logprobs or 0,
+            "top_p": body.top_p,
+            "truncation": "disabled",
+            "user": body.user,
+        }
+        self._tokenizer: Tokenizer | None = None
+        self._read: PromptRead | None = None
+        self._done: Done | None = None
+        self._count = 0  # of events
+        self._items: list[dict[str, Any]] = []
+        self._open: Literal["", "text", "thought"] = ""  # what the last item is, while it grows
+        self._pieces: list[str] = []
+        self._noted: list[dict[str, Any]] = []
+        self._space = ""  # with which an item would begin: none is of nothing else
+
+    def of(self, model: LoadedModel) -> None:
+        """The model is there."""
+        self._tokenizer = model.engine.tokenizer
+
+    def stream(self, event: Event) -> bytes:
+        """See `Writer.stream`."""
+        if isinstance(event, Text):
+            noted = None
+            if event.logprobs is not None:
+                assert self._tokenizer is not None
+                noted = tokens_told(event.logprobs, self._tokenizer)
+            return self._grow("text", event.text, noted)
+        if isinstance(event, Thought):
+            return self._grow("thought", event.text)
+        if isinstance(event, Call):
+            return self._called(event)
+        if isinstance(event, PromptRead):
+            self._read = event
+            return self._created_events()
+        if isinstance(event, Done):
+            self._done = event
+            return self._closed("incomplete" if event.reason == "length" else "completed")
+        return b""
+
+    def end(self) -> bytes:
+        """See `Writer.end`."""
+        response = self.whole()
+        return self._event(f"response.{response['status']}", response=response)
+
+    def failed(self, error: APIError) -> bytes:
+        """See `Writer.failed`."""
+        begun = b"" if self._count else self._created_events()
+        told = {"code": error.code or error.type, "message": error.message}
+        response = self._response("failed", error=told)
+        return begun + self._event("response.failed", response=response)
+
+    def add(self, event: Event) -> None:
+        """See `Writer.add`."""
+        self.stream(event)
+
+    def whole(self) -> dict[str, Any]:
+        """See `Writer.whole`."""
+        if self._done is not None and self._done.reason == "length":
+            reason = {"reason": "max_output_tokens"}
+            return self._response("incomplete", incomplete_details=reason)
+        return self._response("completed")
+
+    def _response(self, status: str, **more: Any) -> dict[str, Any]:
+        usage, read, done = None, self._read, self._done
+        if read is not None and done is not None:
+            usage = {
+                "input_tokens": read.tokens,
+                "input_tokens_details": {"cached_tokens": read.cached, "cache_write_tokens": 0},
+                "output_tokens": done.tokens,
+                "output_tokens_details": {"reasoning_tokens": done.reasoning_tokens},
+                "total_tokens": read.tokens + done.tokens,
+            }
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created,
+            "completed_at": int(time.time()) if status == "completed" else None,
+            "status": status,
+            "error": None,
+            "incomplete_details": None,
+            "model": self.model,
+            **self._asked,
+            "output": self._items,
+            "usage": usage,
+            **more,
+        }
+
+    def _created_events(self) -> bytes:
+        kinds, response = ("created", "in_progress"), self._response("in_progress")
+        return b"".join(self._event(f"response.{kind}", response=response) for kind in kinds)
+
+    def _event(self, kind: str, **data: Any) -> bytes:
+        number, self._count = self._count, self._count + 1
+        told = to_json({"type": kind, "sequence_number": number, **data})
+        return b"event: %s\ndata: %s\n\n" % (kind.encode(), told)
+
+    def _begun(self, kind: str, prefix: str, **more: Any) -> bytes:
+        item = {"id": f"{prefix}_{token_hex(16)}", "type": kind, "status": "in_progress", **more}
+        self._items.append(item)
+        return self._event("response.output_item.added", output_index=self._last, item=item)
+
+    @property
+    def _last(self) -> int:
+        return len(self._items) - 1
+
+    @property
+    def _place(self) -> dict[str, Any]:
+        """Of the part that grows."""
+        return {"item_id": self._items[-1]["id"], "output_index": self._last, "content_index": 0}
+
+    def _part(self, text: str) -> dict[str, Any]:
+        if self._open == "thought":
+            return {"type": "reasoning_text", "text": text}
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": self._noted}
+
+    def _grow(
+        self,
+        mode: Literal["text", "thought"],
+        text: str,
+        noted: list[dict[str, Any]] | None = None,
+    ) -> bytes:
+        begun = b""
+        if self._open != mode:
+            text = self._space + text
+            begun = self._closed("completed")
+            if not text.strip():
+                self._space = text
+                return begun
+            self._open = mode
+            kind, prefix = _TYPES[mode]
+            more = {"summary": []} if mode == "thought" else {"role": "assistant"}
+            begun += self._begun(kind, prefix, content=[], **more)
+            part = self._part("")
+            begun += self._event("response.content_part.added", **self._place, part=part)
+        self._pieces.append(text)
+        self._noted += noted or ()
+        number, self._count = self._count, self._count + 1
+        more = b',"logprobs":' + to_json(noted or []) if mode == "text" else b""
+        kind = f"response.{_PARTS[mode]}.delta".encode()
+        # Put together by hand: this is done for each token.
+        return begun + b"".join((
+            b"event: ", kind, b'\ndata: {"type":"', kind, b'","sequence_number":%d,' % number,
+            b'"item_id":"%s","output_index":%d,' % (self._items[-1]["id"].encode(), self._last),
+            b'"content_index":0,"delta":', encode_basestring(text).encode(), more, b"}\n\n",
+        ))  # fmt: skip
+
+    def _called(self, call: Call) -> bytes:
+        # Models count their calls, or write them as they like; a client may want its own form.
+        own = {"call_id": f"call_{token_hex(12)}", "name": call.name}
+        told = self._closed("completed")
+        told += self._begun("function_call", "fc", **own, arguments="")
+        item = self._items[-1]
+        place, kind = {"item_id": item["id"], "output_index": self._last}, "response.function_call"
+        told += self._event(f"{kind}_arguments.delta", **place, delta=call.arguments)
+        told += self._event(
+            f"{kind}_arguments.done", **place, name=call.name, arguments=call.arguments
+        )
+        item |= {"arguments": call.arguments, "status": "completed"}
+        return told + self._event("response.output_item.done", output_index=self._last, item=item)
+
+    def _closed(self, status: str) -> bytes:
+        """End the item that grows, if there is one."""
+        self._space = ""
+        if not self._open:
+            return b""
+        text, item = "".join(self._pieces), self._items[-1]
+        part, place = self._part(text), self._place
+        more = {"logprobs": self._noted} if self._open == "text" else {}
+        item |= {"content": [part], "status": status}
+        told = self._event(f"response.{_PARTS[self._open]}.done", **place, text=text, **more)
+        told += self._event("response.content_part.done", **place, part=part)
+        self._open, self._pieces, self._noted = "", [], []
+        return told + self._event("response.output_item.done", output_index=self._last, item=item)

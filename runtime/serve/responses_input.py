@@ -1,0 +1,196 @@
+"""Items and tools as OpenAI's Responses have them, and what they are here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag
+
+from ..conversation.chat import Message
+from .api_error import APIError
+from .openai_messages import Content, Lenient, text_of
+from .settings import Limits
+from .turns import Turns, arguments_of, check_size, shown_tool
+
+SKIPPED = frozenset({"namespace", "web_search", "web_search_preview", "image_generation"})
+"""Types of tools that Codex always offers, and that the model is not told of."""
+
+
+class MessageItem(Lenient):
+    """What somebody says."""
+
+    role: Literal["user", "system", "developer", "assistant"]
+    content: Content
+
+
+class CallItem(Lenient):
+    """A call that the model has made."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ResultItem(Lenient):
+    """The result of a call."""
+
+    type: Literal["function_call_output"]
+    call_id: str
+    output: Content
+
+
+class ThoughtText(Lenient):
+    """A piece of a thought."""
+
+    text: str
+
+
+class ReasoningItem(Lenient):
+    """What the model has thought: as it was, else what was told of it."""
+
+    type: Literal["reasoning"]
+    summary: list[ThoughtText] = Field(default_factory=list)
+    content: list[ThoughtText] | None = None
+
+
+class OtherItem(Lenient):
+    """An item of a tool that is not here: refused by `messages_of`."""
+
+    type: str
+
+
+_KINDS = ("function_call", "function_call_output", "reasoning")
+
+
+def _kind_of_item(item: Any) -> str:
+    get = item.get if isinstance(item, Mapping) else lambda name: getattr(item, name, None)
+    kind = get("type")
+    if kind == "message" or (kind is None and get("role") is not None):
+        return "message"
+    return kind if kind in _KINDS else "other"
+
+
+Item = Annotated[
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[CallItem, Tag("function_call")]
+    | Annotated[ResultItem, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")]
+    | Annotated[OtherItem, Tag("other")],
+    Discriminator(_kind_of_item),
+]
+
+
+class Tool(Lenient):
+    """A tool that the model may use."""
+
+    type: str
+    name: str = ""
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class NamedTool(Lenient):
+    """The tool that the model must use."""
+
+    type: Literal["function"]
+    name: str
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedTool
+
+
+class PlainFormat(Lenient):
+    """Answers are free, or JSON objects."""
+
+    type: Literal["text", "json_object"]
+
+
+class SchemaFormat(Lenient):
+    """Answers fit a schema."""
+
+    type: Literal["json_schema"]
+    name: str = ""
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+TextFormat = Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")]
+
+
+def messages_of(
+    instructions: str | None, items: str | Sequence[Item], limits: Limits
+) -> list[Message]:
+    """A conversation as templates take it.
+
+    Raises:
+        APIError: an item is of a kind that no model here takes, or there are too many.
+    """
+    turns = Turns()
+    turns.system(instructions or "")
+    if isinstance(items, str):
+        turns.user(items)
+        return turns.messages
+    if len(items) > limits.messages:
+        raise APIError(f"there are more than {limits.messages:,} items", param="input")
+    for number, item in enumerate(items):
+        where = f"input[{number}]"
+        if isinstance(item, MessageItem):
+            text = text_of(item.content, f"{where}.content")
+            if item.role == "assistant":
+                turns.said(text)
+            else:
+                (turns.user if item.role == "user" else turns.system)(text)
+        elif isinstance(item, CallItem):
+            turns.called(item.call_id, item.name, arguments_of(item.arguments))
+        elif isinstance(item, ResultItem):
+            turns.result(item.call_id, text_of(item.output, f"{where}.output"))
+        elif isinstance(item, ReasoningItem):
+            turns.thought("\n\n".join(part.text for part in item.content or item.summary))
+        else:
+            raise APIError(
+                f"items of type {item.type!r:.50} are not supported by this server",
+                param=f"{where}.type",
+                code="unsupported_content",
+            )
+    turns.close()
+    return turns.messages
+
+
+def tools_of(tools: Sequence[Tool], limits: Limits) -> list[dict[str, Any]]:
+    """The schemas of tools as templates and grammars take them.
+
+    Raises:
+        APIError: there are too many, they are too large, or of a type that is not done here.
+    """
+    if len(tools) > limits.tools:
+        raise APIError(f"there are more than {limits.tools} tools", param="tools")
+    made: list[dict[str, Any]] = []
+    for number, tool in enumerate(tools):
+        if tool.type in SKIPPED:
+            continue
+        if tool.type != "function":
+            raise APIError(
+                f"tools of type {tool.type!r:.50} are not supported; there are functions",
+                param=f"tools[{number}].type",
+                code="unsupported_parameter",
+            )
+        if not 0 < len(tool.name) <= 256:
+            raise APIError("a function needs a name", param=f"tools[{number}].name")
+        check_size(tool.parameters, f"tools[{number}].parameters", limits)
+        made.append(shown_tool(tool.name, tool.description, tool.parameters))
+    check_size(made, "tools", limits)
+    return made
+
+
+def output_of(form: TextFormat | None, limits: Limits) -> dict[str, Any] | None:
+    """The schema that an answer must fit.
+
+    Raises:
+        APIError: it is too large.
+    """
+    if isinstance(form, SchemaFormat):
+        check_size(form.schema_, "text.format.schema", limits)
+        return form.schema_ or {"type": "object"}
+    return {"type": "object"} if form is not None and form.type == "json_object" else None

@@ -1,0 +1,119 @@
+"""Conversations that come in blocks or items, as messages that every template takes.
+
+Templates are of chats: one system message, then user and assistant in turn. Clients of agents send
+more: several system messages, some of them in the midst of a conversation, two messages of the user
+after another, one turn of the assistant as many items.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..conversation.chat import Message
+from ..conversation.toolcalls import ToolCall
+from .api_error import APIError
+from .settings import Limits
+
+
+class Turns:
+    """Puts a conversation together, from its beginning on.
+
+    Calls get identifiers by their place: so what clients, or we, chose at random is no part of a
+    prompt that begins as the one before.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._names: dict[str, tuple[str, str]] = {}  # of calls: name and identifier here
+        self._turns = 0
+        self._texts: list[str] = []  # of the assistant's turn that is being put together
+        self._thoughts: list[str] = []
+        self._calls: list[ToolCall] = []
+        self._speaks = False
+
+    def system(self, text: str) -> None:
+        """Instructions: one message at the beginning; later ones stand in what the user says."""
+        if not text:
+            return
+        self.close()
+        if all(message.role == "system" for message in self.messages):
+            before = self.messages.pop().content + "\n\n" if self.messages else ""
+            self.messages.append(Message("system", before + text))
+        else:
+            self.user(f"<system-reminder>\n{text}\n</system-reminder>")
+
+    def user(self, text: str) -> None:
+        """What the user says; what he says after another is one message."""
+        self.close()
+        if self.messages and self.messages[-1].role == "user":
+            text = f"{self.messages.pop().content}\n\n{text}"
+        self.messages.append(Message("user", text))
+
+    def said(self, text: str) -> None:
+        """What the assistant has said."""
+        self._speaks = True
+        self._texts.append(text)
+
+    def thought(self, text: str) -> None:
+        """What the assistant has thought."""
+        self._speaks = True
+        self._thoughts.append(text)
+
+    def called(self, call_id: str, name: str, arguments: dict[str, Any]) -> None:
+        """A call that the assistant has made."""
+        self._speaks = True
+        own = f"c{self._turns % 10**4:04}{len(self._calls) % 10**4:04}"
+        self._names[call_id] = (name, own)
+        self._calls.append(ToolCall(name, arguments, id=own))
+
+    def result(self, call_id: str, text: str) -> None:
+        """The result of a call."""
+        self.close()
+        name, own = self._names.get(call_id, ("", call_id))
+        self.messages.append(Message("tool", text, name, own))
+
+    def close(self) -> None:
+        """End the assistant's turn, if it is one."""
+        if not self._speaks:
+            return
+        text = "\n\n".join(filter(None, self._texts))
+        thinking = "\n\n".join(filter(None, self._thoughts))
+        calls = tuple(self._calls)
+        self._turns += bool(calls)
+        self.messages.append(Message("assistant", text, calls=calls, text=text, thinking=thinking))
+        self._texts, self._thoughts, self._calls, self._speaks = [], [], [], False
+
+
+def arguments_of(given: str | dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call in a history; what is not JSON is shown to the model as it is."""
+    if isinstance(given, dict):
+        return given
+    try:
+        arguments = json.loads(given or "{}")
+    except (ValueError, RecursionError):
+        return {"arguments": given}
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def check_size(schema: Any, where: str, limits: Limits) -> None:
+    """Refuse a schema that is too large.
+
+    Raises:
+        APIError: it is; names where.
+    """
+    size = len(json.dumps(schema))
+    if size > limits.schema:
+        raise APIError(
+            f"the schema has {size:,} characters; {limits.schema:,} is the most that is accepted",
+            param=where,
+        )
+
+
+def shown_tool(name: str, description: str | None, schema: dict[str, Any] | None) -> dict[str, Any]:
+    """A tool as templates and grammars take it."""
+    shown: dict[str, Any] = {"name": name}
+    if description is not None:
+        shown["description"] = description
+    shown["parameters"] = schema or {"type": "object", "properties": {}}
+    return {"type": "function", "function": shown}

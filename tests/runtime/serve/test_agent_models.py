@@ -1,0 +1,99 @@
+"""Agents as models of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.serving import SETTINGS, Server
+
+from triplepoint import Agent, Engine
+from triplepoint.runtime.replay import verify
+from triplepoint.traces import Trace
+
+QUESTION = "Which file holds the timeout? Search for it."
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the agent may read, and beside it where traces go."""
+    made = tmp_path_factory.mktemp("agents") / "project"
+    made.mkdir()
+    (made / "settings.toml").write_text("timeout = 30\n")
+    (made / "main.py").write_text("print('hello')\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def agents(load: Callable[[str], Engine], folder: Path) -> Iterator[Server]:
+    """A server with an agent."""
+    more: dict[str, Any] = {"trace": "all", "trace_folder": folder.parent / "served"}
+    running = Server(replace(SETTINGS, agents={"agent:project": folder}, **more), load)
+    try:
+        running.wait()
+        yield running
+    finally:
+        running.close()
+
+
+def test_it_is_a_model_that_reads_files(
+    agents: Server, folder: Path, load: Callable[[str], Engine]
+) -> None:
+    """It is listed; its answer is that of an agent in-process, with its steps as reasoning; its
+    trace verifies."""
+    listed = [one["id"] for one in agents.client.get("/v1/models").json()["data"]]
+    assert listed == ["nano", "agent:project"]
+    body = {"model": "agent:project", "messages": [{"role": "user", "content": QUESTION}]}
+    answer = agents.post("/v1/chat/completions", body)
+    assert answer.status_code == 200, answer.text
+    agents.idle()
+    message = answer.json()["choices"][0]["message"]
+    (path,) = (folder.parent / "served").glob("*.jsonl")
+    trace = Trace.load(path)
+
+    with load("nano") as engine:
+        alone = Agent(engine, workspace=folder, compact=True, trace=False).run(QUESTION)
+        assert verify(trace, engine).ok
+    assert message["content"].endswith(alone.answer)
+    calls = [event for event in trace.events if event.event == "tool"]
+    assert calls
+    assert "(" in message["reasoning_content"]
+    assert "→" in message["reasoning_content"]
+    engine = agents.service.models.loaded()[0].engine
+    assert not [one for one in list(engine.scheduler.sequences) if one.cache.held]
+
+
+def test_it_goes_on_with_a_conversation(agents: Server) -> None:
+    """Earlier messages are its conversation, and steps of a stream come before its end."""
+    messages = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "Hello. Ask me about these files."},
+        {"role": "user", "content": QUESTION},
+    ]
+    events = agents.stream(model="agent:project", messages=messages, max_tokens=300)
+
+    deltas = [one["choices"][0]["delta"] for one in events[:-1]]
+    assert any("reasoning_content" in delta for delta in deltas)
+    assert events[-2]["choices"][0]["finish_reason"] in ("stop", "length")
+    assert events[-1] == "[DONE]"
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"n": 2}, "n"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"messages": [{"role": "assistant", "content": "hi"}]}, "messages"),
+    ],
+)
+def test_what_it_does_not_have_is_refused(agents: Server, more: dict[str, Any], param: str) -> None:
+    """By name, and not left out in silence."""
+    body = {"model": "agent:project", "messages": [{"role": "user", "content": "hi"}], **more}
+    answer = agents.post("/v1/chat/completions", body)
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param

@@ -1,0 +1,364 @@
+"""Anthropic's format: shapes and orders of what clients get, and what they are refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from helpers.serving import Server, named_events
+
+from triplepoint.runtime.conversation.chat import Message
+from triplepoint.runtime.serve.anthropic_messages import messages_of
+from triplepoint.runtime.serve.generate import Call, Done, Event, PromptRead, Text, Thought
+from triplepoint.runtime.serve.messages import CountBody, MessagesWriter
+from triplepoint.runtime.serve.settings import Limits
+
+URL = "/v1/messages"
+READ = {
+    "name": "read_file",
+    "description": "Read a text file.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"path": {"type": "string"}},
+        "required": ["path"],
+    },
+}
+QUESTION = {"role": "user", "content": "What's the error in app.log?"}
+EVENTS: list[Event] = [
+    PromptRead(10, 4, 0.1),
+    Thought(0, "Let me "),
+    Thought(0, "see."),
+    Text(0, "\n\n"),
+    Text(0, "I read “it”."),
+    Text(0, "\n"),
+    Call(0, 0, "functions.read:0", "read", '{"path": "a"}'),
+    Text(0, "\n"),
+    Call(0, 1, "functions.read:1", "read", "{}"),
+    Done(0, "tool_calls", 9, 3, 0.1),
+]
+PROMPT: dict[str, Any] = {"model": "nano", "messages": [{"role": "user", "content": "hello"}]}
+
+
+def ask(server: Server, **more: Any) -> Any:
+    """The body of an answer."""
+    return server.post(URL, {**PROMPT, "max_tokens": 8, **more}).json()
+
+
+def stream(server: Server, **more: Any) -> list[tuple[str, Any]]:
+    """The events of an answer."""
+    answer = server.post(f"{URL}?beta=true", {**PROMPT, "max_tokens": 8, "stream": True, **more})
+    assert answer.status_code == 200, answer.text
+    return named_events(answer.text)
+
+
+def shown(**asked: Any) -> list[Message]:
+    """What a template is given of a conversation."""
+    body = CountBody.model_validate({"model": "nano", **asked})
+    return messages_of(body.system, body.messages, Limits())
+
+
+def test_an_answer(server: Server) -> None:
+    """Every field that clients look at is there; it is the text of the chat format."""
+    body = ask(server)
+    chat = server.chat().json()
+
+    assert body["id"].startswith("msg_")
+    assert (body["type"], body["role"], body["model"]) == ("message", "assistant", "nano")
+    assert body["content"] == [{"type": "text", "text": chat["choices"][0]["message"]["content"]}]
+    assert (body["stop_reason"], body["stop_sequence"]) == ("max_tokens", None)
+    usage = body["usage"]
+    assert usage["output_tokens"] == 8
+    assert (
+        usage["input_tokens"] + usage["cache_read_input_tokens"] == chat["usage"]["prompt_tokens"]
+    )
+
+
+def test_a_stream(server: Server) -> None:
+    """The events come in the order that clients expect, and make the whole answer."""
+    events = stream(server)
+    names = [name for name, _ in events]
+    deltas = [data["delta"] for name, data in events if name == "content_block_delta"]
+    start, stop = events[0][1]["message"], events[-2][1]
+
+    assert names[:2] == ["message_start", "content_block_start"]
+    assert set(names[2:-3]) == {"content_block_delta"}
+    assert names[-3:] == ["content_block_stop", "message_delta", "message_stop"]
+    assert (start["content"], start["stop_reason"], start["usage"]["output_tokens"]) == (
+        [],
+        None,
+        0,
+    )
+    assert "".join(d["text"] for d in deltas) == ask(server)["content"][0]["text"]
+    assert stop["delta"] == {"stop_reason": "max_tokens", "stop_sequence": None}
+    assert stop["usage"]["output_tokens"] == 8
+
+
+def test_blocks_of_a_stream() -> None:
+    """Thoughts, texts and calls are blocks of their own, none of white space; nothing is lost."""
+    writer, whole = MessagesWriter("m", 100), MessagesWriter("m", 100)
+    events = named_events(b"".join([*map(writer.stream, EVENTS), writer.end()]).decode())
+    for event in EVENTS:
+        whole.add(event)
+    made: list[Any] = []
+    for _, data in events:
+        if data["type"] == "content_block_start":
+            assert data["index"] == len(made)
+            made.append(data["content_block"])
+        elif data["type"] == "content_block_delta":
+            assert data["index"] == len(made) - 1
+            *_, kind = delta = data["delta"]
+            key = "input" if kind == "partial_json" else kind
+            made[-1][key] = (made[-1][key] or "") + delta[kind]
+    *told, one, two = made
+    found = whole.whole()
+
+    assert [data["index"] for name, data in events if name == "content_block_stop"] == [0, 1, 2, 3]
+    assert told == found["content"][:2]
+    assert told[0]["thinking"] == "Let me see."
+    assert told[0]["signature"]
+    assert told[1] == {"type": "text", "text": "\n\nI read “it”.\n"}
+    assert [json.loads(call["input"]) for call in (one, two)] == [{"path": "a"}, {}]
+    assert [call["input"] for call in found["content"][2:]] == [{"path": "a"}, {}]
+    assert one["id"] != two["id"]
+    assert one["id"].startswith("toolu_")
+    assert found["stop_reason"] == "tool_use"
+    assert found["usage"]["input_tokens"] == 6
+    assert found["usage"]["cache_read_input_tokens"] == 4
+    assert found["usage"]["output_tokens_details"] == {"thinking_tokens": 3}
+
+
+def test_why_an_answer_ended() -> None:
+    """A stop sequence is told; so is whether the limit or the context was too short."""
+
+    def end(done: Done) -> tuple[str, str | None]:
+        writer = MessagesWriter("m", 9)
+        for event in (PromptRead(1, 0, 0.1), done):
+            writer.add(event)
+        return writer.whole()["stop_reason"], writer.whole()["stop_sequence"]
+
+    assert end(Done(0, "stop", 3, 0, 0.1)) == ("end_turn", None)
+    assert end(Done(0, "stop", 3, 0, 0.1, "END")) == ("stop_sequence", "END")
+    assert end(Done(0, "length", 9, 0, 0.1)) == ("max_tokens", None)
+    assert end(Done(0, "length", 8, 0, 0.1)) == ("model_context_window_exceeded", None)
+
+
+def test_a_tool_call_and_its_result(server: Server) -> None:
+    """A call fits the schema, streamed and whole, and goes on with its result."""
+    body = {"messages": [QUESTION], "tools": [READ], "max_tokens": 200}
+    first = ask(server, **body, tool_choice={"type": "any"})
+    calls = [block for block in first["content"] if block["type"] == "tool_use"]
+    events = stream(server, **body, tool_choice={"type": "tool", "name": "read_file"})
+    pieces = [data["delta"].get("partial_json", "") for _, data in events if "delta" in data]
+
+    assert first["stop_reason"] == "tool_use"
+    assert (calls[0]["name"], calls[0]["input"].keys()) == ("read_file", {"path"})
+    assert json.loads("".join(pieces)) == calls[0]["input"]
+    assert events[-2][1]["delta"]["stop_reason"] == "tool_use"
+    results = [
+        {"type": "tool_result", "tool_use_id": call["id"], "content": "ERROR disk full\n"}
+        for call in calls
+    ]
+    said = {"role": "assistant", "content": first["content"]}
+    body["messages"] = [QUESTION, said, {"role": "user", "content": results}]
+    second = ask(server, **body)
+    assert second["stop_reason"] in ("end_turn", "tool_use")
+    assert second["usage"]["cache_read_input_tokens"] > 0
+    none = ask(server, **{**body, "max_tokens": 20}, tool_choice={"type": "none"})
+    assert {block["type"] for block in none["content"]} == {"text"}
+
+
+def test_stop_sequences(server: Server) -> None:
+    """An answer ends before the first of them, and tells which."""
+    whole = ask(server, max_tokens=30)["content"][0]["text"]
+    at = len(whole) // 2
+    stopped = ask(server, max_tokens=30, stop_sequences=["\x00", whole[at : at + 3]])
+
+    assert (stopped["stop_reason"], stopped["stop_sequence"]) == (
+        "stop_sequence", whole[at : at + 3]
+    )  # fmt: skip
+
+
+def test_an_answer_of_a_schema(server: Server) -> None:
+    """The answer is JSON that fits it."""
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}},
+        "required": ["ok"],
+    }
+    output = {"effort": "high", "format": {"type": "json_schema", "schema": schema}}
+    body = ask(server, output_config=output, max_tokens=60)
+
+    assert json.loads(body["content"][0]["text"]).keys() == {"ok"}
+
+
+def test_tokens_are_counted(server: Server) -> None:
+    """As many as the request then has, with system, tools and results."""
+    call = {"type": "tool_use", "id": "toolu_1", "name": "read_file", "input": {"path": "a"}}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [
+        {"type": "text", "text": "ERROR"}
+    ]}  # fmt: skip
+    asked = {
+        "model": "nano",
+        "system": [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
+        "messages": [
+            QUESTION,
+            {"role": "assistant", "content": [{"type": "text", "text": "I look."}, call]},
+            {"role": "user", "content": [result, {"type": "text", "text": "And?"}]},
+        ],
+        "tools": [READ],
+    }
+    counted = server.post(f"{URL}/count_tokens", asked).json()
+    usage = ask(server, **asked, max_tokens=1)["usage"]
+
+    assert counted == {"input_tokens": usage["input_tokens"] + usage["cache_read_input_tokens"]}
+
+
+def test_what_a_template_is_given() -> None:
+    """Results before what the user says beside them; system messages, wherever they stand; no
+    identifier that was chosen at random, and no header of Claude Code's."""
+    blocks = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "x"},
+        {"type": "redacted_thinking", "data": "x"},
+        {"type": "text", "text": "I look."},
+        {"type": "tool_use", "id": "toolu_x", "name": "f", "input": {}},
+    ]
+    result = {"type": "tool_result", "tool_use_id": "toolu_x", "is_error": True, "content": "no"}
+    system, user, said, found, more = shown(
+        system=[
+            {"type": "text", "text": "x-anthropic-billing-header: cch=1a2b;"},
+            {"type": "text", "text": "One."},
+            {"type": "text", "text": "Two."},
+        ],
+        messages=[
+            {"role": "user", "content": "a"},
+            {"role": "user", "content": [{"type": "text", "text": "b"}]},
+            {"role": "assistant", "content": blocks},
+            {"role": "user", "content": [result, {"type": "text", "text": "c"}]},
+            {"role": "system", "content": "d"},
+        ],
+    )
+
+    assert (system.role, system.content) == ("system", "One.\nTwo.")
+    assert (user.role, user.content) == ("user", "a\n\nb")
+    assert (said.text, said.thinking, said.calls[0].id) == ("I look.", "Hm.", "c00000000")
+    assert (found.role, found.name, found.call_id) == ("tool", "f", "c00000000")
+    assert found.content == "Error: no"
+    assert more.role == "user"
+    assert more.content == "c\n\n<system-reminder>\nd\n</system-reminder>"
+
+
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+SEEN = {"type": "tool_result", "tool_use_id": "x", "content": [IMAGE]}
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"container": "x"}, "container"),
+        ({"mcp_servers": [{}]}, "mcp_servers"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": None}, "max_tokens"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages[0].content[0].type"),
+        (
+            {"messages": [{"role": "user", "content": [SEEN]}]},
+            "messages[0].content[0].content[0].type",
+        ),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "nobody", "content": "x"}]}, "messages[0].role"),
+        ({"system": [IMAGE]}, "system[0].type"),
+        ({"stop_sequences": [""]}, "stop_sequences"),
+        ({"thinking": {"type": "always"}}, "thinking.type"),
+        ({"tools": [READ, READ]}, "tools"),
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        ({"tools": [READ], "tool_choice": {"type": "tool", "name": "x"}}, "tool_choice.name"),
+        ({"tools": [{**READ, "input_schema": {"type": "frob"}}]}, "tools"),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {"type": "frob"}}}},
+            "output_config.format",
+        ),
+        (
+            {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
+            "context_management.edits[0].type",
+        ),
+    ],
+)
+def test_what_is_refused(server: Server, more: dict[str, Any], param: str) -> None:
+    """400 in Anthropic's envelope, and the error names the parameter."""
+    for streamed in (False, True):
+        answer = server.post(URL, {**PROMPT, "max_tokens": 8, "stream": streamed, **more})
+        body = answer.json()
+        assert answer.status_code == 400, body
+        assert body["type"] == "error"
+        assert body["error"]["param"] == param, body
+        assert body["error"]["type"] == "invalid_request_error"
+        assert body["error"]["message"]
+
+
+def test_errors_in_the_envelope(server: Server) -> None:
+    """Whatever the cause: the model, the length, the method, the version, no JSON."""
+
+    def error(**more: Any) -> tuple[int, str, str]:
+        answer = server.post(URL, {**PROMPT, "max_tokens": 8, **more})
+        assert answer.json()["type"] == "error"
+        told = answer.json()["error"]
+        return answer.status_code, told["type"], told["message"]
+
+    assert error(model="claude")[:2] == (404, "not_found_error")
+    long = error(messages=[{"role": "user", "content": "word " * 6000}])
+    assert long[:2] == (400, "invalid_request_error")
+    assert long[2].startswith("prompt is too long: ")
+    assert long[2].endswith(" tokens > 4096 maximum")
+    assert server.client.get(URL).json()["type"] == "error"
+    assert server.client.post(URL, content=b"{").json()["error"]["code"] == "invalid_json"
+    old = server.client.post(URL, json=PROMPT, headers={"anthropic-version": "2023-01-01"})
+    assert (old.status_code, old.json()["error"]["param"]) == (400, "anthropic-version")
+
+
+def test_a_key(start: Any) -> None:
+    """It comes in x-api-key; without it there is an error in Anthropic's envelope."""
+    server = start(keys=("secret",))
+    body = {**PROMPT, "max_tokens": 1}
+
+    refused = server.post(URL, body)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (401, "authentication_error")
+    assert server.post(URL, body, **{"x-api-key": "secret"}).status_code == 200
+
+
+def test_what_claude_code_always_sends(server: Server) -> None:
+    """It is taken, also by a model that has no switch for thinking."""
+    more = {
+        "metadata": {"user_id": "{}"},
+        "thinking": {"type": "adaptive"},
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "output_config": {"effort": "high"},
+    }
+
+    assert ask(server, **more)["type"] == "message"
+
+
+@pytest.mark.slow  # to import it takes seconds
+def test_anthropic_python(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The official client: an answer, a stream, a call, a count and an error."""
+    anthropic = pytest.importorskip("anthropic", reason="pip install anthropic")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with anthropic.Anthropic(base_url=server.url, api_key="x") as client:
+        whole = client.messages.create(**PROMPT, max_tokens=8)
+        with client.messages.stream(**PROMPT, max_tokens=8) as events:
+            text, last = "".join(events.text_stream), events.get_final_message()
+        assert text == whole.content[0].text == last.content[0].text
+        assert last.usage.output_tokens == 8
+        asked = {**PROMPT, "messages": [QUESTION], "tools": [READ]}
+        with client.messages.stream(**asked, max_tokens=200, tool_choice={"type": "any"}) as events:
+            called = events.get_final_message().content[-1]
+        assert (called.name, called.input.keys()) == ("read_file", {"path"})
+        assert client.messages.count_tokens(**asked).input_tokens > 20
+        with pytest.raises(anthropic.NotFoundError, match="does not exist"):
+            client.messages.create(**{**PROMPT, "model": "claude"}, max_tokens=8)
+        with pytest.raises(anthropic.BadRequestError, match="prompt is too long"):
+            client.messages.create(model="nano", max_tokens=8, messages=[
+                {"role": "user", "content": "word " * 6000}
+            ])  # fmt: skip

@@ -1,0 +1,107 @@
+"""What a server tells Prometheus."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+from helpers.serving import Server
+
+from triplepoint.runtime.serve.exposition import Histogram, sample
+
+_SAMPLE = re.compile(r'([a-z0-9_:]+)(\{[a-z_]+="[^"\n]*"(?:,[a-z_]+="[^"\n]*")*\})? (\S+)')
+
+
+def scrape(server: Server) -> dict[str, float]:
+    """Every sample by its name with its labels; the text has to be Prometheus'."""
+    answer = server.client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found: dict[str, float] = {}
+    kinds: dict[str, str] = {}
+    for line in answer.text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in kinds, f"{name} is there twice"
+            kinds[name] = kind
+        elif not line.startswith("# HELP "):
+            match = _SAMPLE.fullmatch(line)
+            assert match, line
+            base = re.sub(r"_(bucket|sum|count)$", "", match[1])
+            assert match[1] in kinds or kinds[base] == "histogram", line
+            assert (match[1] + (match[2] or "")) not in found, line
+            found[match[1] + (match[2] or "")] = float(match[3])
+    return found
+
+
+def test_counts_are_those_of_the_answers(server: Server) -> None:
+    """Tokens, cached ones, ends and latencies of two requests stand there as their usage says."""
+    server.idle()
+    before = scrape(server)
+    text = "the same words for both of them, and enough of them to be found again"
+    usages = [server.chat(text, max_tokens=8).json()["usage"] for _ in range(2)]
+    server.idle()
+    after = scrape(server)
+
+    def grown(name: str, labels: str = '{model_name="nano"}') -> float:
+        return after[name + labels] - before.get(name + labels, 0)
+
+    assert grown("vllm:prompt_tokens_total") == sum(u["prompt_tokens"] for u in usages)
+    assert grown("vllm:generation_tokens_total") == sum(u["completion_tokens"] for u in usages)
+    cached = sum(u["prompt_tokens_details"]["cached_tokens"] for u in usages)
+    assert grown("vllm:prefix_cache_hits_total") == cached > 0
+    assert grown("llamacpp:tokens_predicted_total", "") == grown("vllm:generation_tokens_total")
+    for name in (
+        "vllm:time_to_first_token_seconds",
+        "vllm:e2e_request_latency_seconds",
+        "vllm:request_queue_time_seconds",
+    ):
+        assert grown(f"{name}_count") == 2
+    ends = [name for name in after if name.startswith("vllm:request_success_total")]
+    assert sum(after[name] - before.get(name, 0) for name in ends) == 2
+    regimes = [name for name in after if name.startswith("triplepoint_phases_total{")]
+    assert sum(after[name] - before.get(name, 0) for name in regimes) == 4
+    assert after['vllm:num_requests_running{model_name="nano"}'] == 0
+    assert after['triplepoint_kv_budget_bytes{model_name="nano"}'] > 0
+
+
+def test_shared_passes_say_what_ended_them(server: Server) -> None:
+    """Requests at once share passes, and each of these has a reason, a time and a prediction."""
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: server.chat(f"number {n}", max_tokens=40), range(4)))
+    server.idle()
+    found = scrape(server)
+
+    passes = {k: v for k, v in found.items() if k.startswith("triplepoint_shared_passes_total{")}
+    engine = server.service.models.loaded()[0].engine
+    assert sum(passes.values()) == engine.runner.shared > 0
+    assert all('end="' in name for name in passes)
+    ratio = 'triplepoint_shared_pass_prediction_ratio_count{model_name="nano"}'
+    assert found[ratio] == engine.runner.shared
+
+
+def test_failures_are_counted_by_status(server: Server) -> None:
+    """One that is too long counts; a name that a client made up never becomes a label."""
+    server.chat(model="made up")
+    server.chat("word " * 10_000)
+    server.idle()
+    found = scrape(server)
+
+    assert found['triplepoint_requests_failed_total{model_name="nano",status="400"}'] >= 1
+    assert not [name for name in found if "made up" in name]
+
+
+def test_a_histogram_counts_up_to_its_bounds() -> None:
+    """Buckets are cumulative, a value on a bound belongs to it, and labels are escaped."""
+    one = Histogram((1, 2.5))
+    for value in (0.5, 1, 2, 99):
+        one.observe(value)
+
+    assert list(one.samples("h", (("m", 'a"b\\'),))) == [
+        'h_bucket{m="a\\"b\\\\",le="1"} 2',
+        'h_bucket{m="a\\"b\\\\",le="2.5"} 3',
+        'h_bucket{m="a\\"b\\\\",le="+Inf"} 4',
+        'h_sum{m="a\\"b\\\\"} 102.5',
+        'h_count{m="a\\"b\\\\"} 4',
+    ]
+    assert sample("g", (), 0.1) == "g 0.1"

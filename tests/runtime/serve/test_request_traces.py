@@ -1,0 +1,182 @@
+"""Traces of requests: they can be read, and verified bit for bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.serving import SETTINGS, Server
+
+from triplepoint import Engine
+from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.replay import verify
+from triplepoint.runtime.serve.api_error import APIError
+from triplepoint.runtime.serve.generate import Failed, GenerationRequest
+from triplepoint.runtime.serve.prompts import Prompt
+from triplepoint.runtime.serve.request_record import RequestRecord
+from triplepoint.runtime.serve.request_traces import RequestTraces
+from triplepoint.traces import Trace
+from triplepoint.traces.events import PassEvent, PhaseEvent, RunEnd
+
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "adds",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+        },
+    },
+}
+SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {
+        "name": "s",
+        "schema": {
+            "type": "object",
+            "properties": {"n": {"type": "integer"}},
+            "required": ["n"],
+            "additionalProperties": False,
+        },
+    },
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "greedy": {},
+    "drawn": {"temperature": 1.1, "seed": 7, "top_p": 0.9, "frequency_penalty": 0.5},
+    "several": {"n": 3, "temperature": 1.0, "seed": 3},
+    "a call": {"tools": [ADD], "tool_choice": "required", "parallel_tool_calls": False},
+    "no call": {"tools": [ADD], "tool_choice": "none"},
+    "tools": {"tools": [ADD]},
+    "a schema": {"response_format": SCHEMA},
+    "probabilities": {"logprobs": True, "top_logprobs": 2},
+    "stopped": {"stop": ["e"]},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server keeps its traces."""
+    return tmp_path_factory.mktemp("traces") / "served"
+
+
+@pytest.fixture(scope="module")
+def tracing(load: Callable[[str], Engine], folder: Path) -> Iterator[Server]:
+    """A server that keeps all traces."""
+    running = Server(replace(SETTINGS, trace="all", trace_folder=folder), load)
+    try:
+        running.wait()
+        yield running
+    finally:
+        running.close()
+
+
+def new_traces(folder: Path, before: set[Path]) -> list[Trace]:
+    """Those that were not there before."""
+    return [Trace.load(path) for path in sorted(set(folder.glob("*.jsonl")) - before)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_request_verifies(
+    tracing: Server, folder: Path, load: Callable[[str], Engine], kind: str
+) -> None:
+    """Its tokens come out again, all of them, of an engine that has seen nothing else."""
+    before = set(folder.glob("*.jsonl"))
+    answer = tracing.chat("what is 2 and 3", max_tokens=24, **KINDS[kind])
+    assert answer.status_code == 200, answer.text
+    tracing.idle()
+
+    (trace,) = new_traces(folder, before)
+    with load("nano") as engine:
+        report = verify(trace, engine)
+    assert report.ok, report.first_difference
+    choices = answer.json()["choices"]
+    decodes = [e for e in trace.events if isinstance(e, PhaseEvent) and e.phase == "decode"]
+    assert len(decodes) == len(choices)
+    usage = answer.json()["usage"]["completion_tokens"]
+    assert sum(len(one.token_ids) for one in decodes) == usage
+    assert trace.runs[0].header is not None
+
+
+def test_shared_passes_are_in_the_traces_of_all(
+    tracing: Server, folder: Path, load: Callable[[str], Engine]
+) -> None:
+    """Requests at once: each trace names the others' runs in its passes, and verifies alone."""
+    before = set(folder.glob("*.jsonl"))
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda n: tracing.chat(f"number {n}", max_tokens=30), range(3)))
+    tracing.idle()
+
+    traces = new_traces(folder, before)
+    names = {event.run for trace in traces for event in trace.events}
+    passes = [e for trace in traces for e in trace.events if isinstance(e, PassEvent)]
+    assert passes
+    assert {name for one in passes for name in one.sequences} <= names
+    with load("nano") as engine:
+        assert all(verify(trace, engine).ok for trace in traces)
+
+
+def test_it_verifies_in_a_process_of_its_own(tracing: Server, folder: Path) -> None:
+    """What the command line makes of a text that went on: shown, and the same bits."""
+    before = set(folder.glob("*.jsonl"))
+    body = {"prompt": "once upon a time", "max_tokens": 12}
+    assert tracing.post("/v1/completions", body).status_code == 200
+    tracing.idle()
+    (path,) = set(folder.glob("*.jsonl")) - before
+
+    def triplepoint(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "triplepoint", *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    shown = triplepoint("trace", "show", str(path))
+    assert shown.returncode == 0, shown.stderr
+    assert "once upon a time" in shown.stdout
+    verified = triplepoint("replay", str(path), "--verify", "-m", "nano")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+
+
+def test_by_default_only_failures_leave_one(start: Callable[..., Server], tmp_path: Path) -> None:
+    """An answer leaves none, nor does a refusal; a request that broke in its passes does."""
+    server = start(trace_folder=tmp_path / "served")
+    server.wait()
+    assert server.chat().status_code == 200
+    assert server.chat("word " * 10_000).status_code == 400
+    engine = server.service.models.loaded()[0].engine
+
+    def broken(*_: Any) -> int:
+        raise RuntimeError("broken")
+
+    kept, engine.runner.run = engine.runner.run, broken
+    assert server.chat().status_code == 500
+    engine.runner.run = kept
+    server.idle()
+
+    (path,) = (tmp_path / "served").glob("*.jsonl")
+    end = Trace.load(path).events[-1]
+    assert isinstance(end, RunEnd)
+    assert (end.status, "RuntimeError" in end.message) == ("error", True)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_folder_stays_within_its_limit(tracing: Server, tmp_path: Path) -> None:
+    """The oldest traces go once the new ones are too much."""
+    (model,) = tracing.service.models.loaded()
+    traces = RequestTraces("errors", tmp_path, 60_000)
+    last = ""
+    for n in range(30):
+        record = RequestRecord("nano")
+        last = record.id
+        record.heard(Failed(APIError("x" * 5000, status=500)))
+        record.request = GenerationRequest(Prompt([n]), Sampling())
+        traces.keep(record, model)
+
+    files = sorted(tmp_path.iterdir())
+    assert 0 < sum(path.stat().st_size for path in files) <= 60_000 * 1.1
+    assert f"{last}.jsonl" in {path.name for path in files}
