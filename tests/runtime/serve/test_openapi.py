@@ -83,13 +83,17 @@ def fuzz(server: Server, count: int, seed: int) -> dict[int, int]:
                 body = fuzzer.value(schema, damage=0.0 if n % 3 == 0 else 0.06)
                 if isinstance(body, dict) and path != "/apply-template":
                     body["model"] = "nano"
-                    if "max_tokens" in body or "completions" in path:
-                        body["max_tokens"] = 2
                     body.pop("max_completion_tokens", None)
+                    named = document["components"]["schemas"].get(
+                        schema.get("$ref", "").rpartition("/")[2], {}
+                    )
+                    for name in ("max_tokens", "max_output_tokens"):
+                        if name in named.get("properties", ()):
+                            body[name] = 2
                 answer = server.post(path, body)
                 assert answer.status_code < 500, (path, body, answer.text)
                 if answer.status_code != 200:
-                    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+                    assert answer.json()["error"]["message"], (path, body)
                 statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
     return statuses
 
