@@ -91,9 +91,10 @@ def agent_request(
             compact=True,
             max_tokens=max_tokens or MAX_TOKENS,
         )
+        # Before anything is computed: other keys do not find what this one reads.
+        agent.conversation.session.namespace = generation.namespace  # pyright: ignore[reportAttributeAccessIssue]
         if history:
             agent.conversation.load_history([*agent.messages, *history], len(history) // 2)
-        agent.conversation.session.namespace = generation.namespace  # pyright: ignore[reportAttributeAccessIssue]
         generation.opened(_Running(agent))
         _tell(agent, question.content, generation)
 

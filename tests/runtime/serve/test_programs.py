@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -202,3 +203,14 @@ def test_many_programs_are_bounded() -> None:
     assert len(known) == programs.MOST_PROGRAMS
     assert not known.returns("", "m", None, [0, 1, 2])
     assert known.returns("", "m", None, [10, 1, 2])
+
+
+def test_agents_of_keys(start: Any, tmp_path: Path) -> None:
+    """What an agent reads for one key is not found by that of another."""
+    (tmp_path / "notes.txt").write_text("A note.")
+    server = start(keys=("a", "b"), agents={"agent:notes": tmp_path})
+    server.wait()
+    model = {"model": "agent:notes", "max_tokens": 8}
+    answers = [ask(server, talk(SYSTEM)[1:], bearer(key), **model) for key in ("a", "b", "a")]
+
+    assert [cached(answer) > 0 for answer in answers] == [False, False, True]
