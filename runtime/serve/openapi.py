@@ -12,6 +12,8 @@ from starlette.routing import Route
 from .chat_completions import ChatBody, chat_completions
 from .completions import CompletionBody, completions
 from .guard import OPEN
+from .messages import CountBody, MessagesBody, count_tokens, messages
+from .responses import ResponsesBody, responses
 from .text_routes import (
     DetokenizeBody,
     TemplateBody,
@@ -24,6 +26,9 @@ from .wire import Body
 
 BODIES: dict[Any, type[Body]] = {
     chat_completions: ChatBody,
+    responses: ResponsesBody,
+    messages: MessagesBody,
+    count_tokens: CountBody,
     completions: CompletionBody,
     tokenize: TokenizeBody,
     detokenize: DetokenizeBody,

@@ -91,7 +91,6 @@ class Job:
                 self._end(self._generation.last_event)
                 return
             self._model = model = self._has.enter_context(service.models.use(self._name))
-            self.record.started = time.perf_counter()
             self._request = self.record.request = request = self._prepare(model)
             self._expect(model, request)
             deadline = self._caller.deadline_s
@@ -128,6 +127,7 @@ class Job:
             if self._generation.cancelled:
                 self._post(self._generation.last_event)
             else:
+                self.record.started = time.perf_counter()
                 self._generation.run(self._model.engine, self._request)
                 self._service.traces.keep(self.record, self._model)
         finally:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from helpers.serving import Server
 
 from triplepoint.runtime.serve.exposition import Histogram, sample
+from triplepoint.runtime.serve.settings import Limits
 
 _SAMPLE = re.compile(r'([a-z0-9_:]+)(\{[a-z_]+="[^"\n]*"(?:,[a-z_]+="[^"\n]*")*\})? (\S+)')
 
@@ -105,3 +107,25 @@ def test_a_histogram_counts_up_to_its_bounds() -> None:
         'h_count{m="a\\"b\\\\"} 4',
     ]
     assert sample("g", (), 0.1) == "g 0.1"
+
+
+def test_who_waits_is_not_running(start: Callable[..., Server]) -> None:
+    """With one place, a second request waits: that is its queue time, and shows beside."""
+    server = start(limits=Limits(parallel=1))
+    server.wait()
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(server.chat, f"number {n}", max_tokens=150) for n in range(2)]
+        seen = set[tuple[float, float]]()
+        while not all(one.done() for one in asked):
+            found = scrape(server)
+            names = ("running", "waiting")
+            running, waiting = (
+                found[f'vllm:num_requests_{name}{{model_name="nano"}}'] for name in names
+            )
+            seen.add((running, waiting))
+    server.idle()
+
+    assert (1, 1) in seen
+    assert max(running for running, _ in seen) == 1
+    first, second = sorted(server.service.metrics.records(), key=lambda one: one.started)
+    assert second.started >= first.first
