@@ -69,6 +69,9 @@ class Caller:
         return cls(namespace, session_of(headers), seconds)
 
 
+ANYBODY = Caller()
+
+
 @dataclass(eq=False, slots=True)
 class Place:
     """A request in the line.
@@ -234,5 +237,5 @@ class Line:
 def prefill_s(engine: Engine, tokens: int, cached: int) -> float:
     """Seconds that reading the rest of a prompt is expected to take, on an engine of its own."""
     tuning = engine.tuning
-    starts = range(min(cached, tokens - 1), tokens, max(1, tuning.chunk))
+    starts = range(max(0, min(cached, tokens - 1)), tokens, max(1, tuning.chunk))
     return math.fsum(tuning.pass_s(min(tuning.chunk, tokens - at), at) for at in starts)

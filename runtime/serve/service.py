@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio.to_thread
 
-from .admission import Caller, Line, Place, prefill_s
+from .admission import ANYBODY, Caller, Line, Place, prefill_s
 from .api_error import APIError, as_api_error, busy
 from .generate import Call, Done, Event, Failed, Generation, GenerationRequest, PromptRead
 from .mailbox import Channel, Mailbox
@@ -196,7 +196,9 @@ class Service:
         return min(count, most), max(0, count - most)
 
     @asynccontextmanager
-    async def job(self, name: str | None, prepare: Prepare, caller: Caller) -> AsyncIterator[Job]:
+    async def job(
+        self, name: str | None, prepare: Prepare, caller: Caller = ANYBODY
+    ) -> AsyncIterator[Job]:
         """A request that runs as long as the context is open.
 
         Raises:

@@ -103,3 +103,38 @@ def test_without_the_extra(env: dict[str, str], tmp_path: Path) -> None:
     )
 
     assert (done.returncode, "pip install 'triplepoint[serve]'" in done.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_keys_and_public_prefixes_of_files(env: dict[str, str], tmp_path: Path) -> None:
+    """Keys may have names; a prefix that is public is computed before anybody asks."""
+    keys, public = tmp_path / "keys", tmp_path / "public"
+    keys.write_text("ann one\n\n  two\n")
+    public.write_text("Answer in one word. " * 40)
+    options = ("--api-key-file", str(keys), "--public-prefix", str(public))
+    system = {"role": "system", "content": public.read_text()}
+    body = {"messages": [system, {"role": "user", "content": "hello"}], "max_tokens": 1}
+    with serving(env, *options) as (_, said):
+        found: dict[str, tuple[int, int]] = {}
+        for key in ("one", "two", "ann"):
+            headers = {"Authorization": f"Bearer {key}"}
+            url = f"{said['url']}/chat/completions"
+            answer = httpx.post(url, json=body, headers=headers, timeout=60)
+            usage = answer.json().get("usage", {"prompt_tokens_details": {"cached_tokens": 0}})
+            found[key] = answer.status_code, usage["prompt_tokens_details"]["cached_tokens"]
+
+    assert found["one"][0] == 200
+    assert found["one"][1] > 100
+    assert found["two"] == found["one"]
+    assert found["ann"] == (401, 0)
+
+
+def test_a_file_of_keys_that_is_none(env: dict[str, str], tmp_path: Path, triplepoint: Run) -> None:
+    """It is refused with the line, which is not shown."""
+    keys = tmp_path / "keys"
+    keys.write_text("one\na secret key\n")
+    refused = triplepoint("serve", "--api-key-file", str(keys))
+
+    assert refused.returncode != 0
+    assert f"{keys}:2" in refused.stderr
+    assert "secret" not in refused.stderr

@@ -203,3 +203,24 @@ def test_a_budget_that_makes_no_sense() -> None:
     for wrong in (0, -1):
         with pytest.raises(SettingError, match="kv_memory"):
             Engine.load("nano", kv_memory=wrong)
+
+
+def test_what_is_kept_waits_for_its_return(engine: Engine) -> None:
+    """Others that come and go do not push out what is kept until a time; nobody fails for it."""
+    cache, kept = engine.prefix_cache, PROMPTS[0]
+
+    def run(prompt: list[int]) -> None:
+        session = engine.session()
+        session.shares = True
+        session.prefill(prompt)
+        session.close()
+
+    run(kept)
+    cache.keep(kept, time.monotonic() + 3600)
+    for prompt in PROMPTS[1:]:
+        run(prompt)
+    assert cache.find(kept)[1] == len(kept)
+    assert cache.find(PROMPTS[1])[1] < len(PROMPTS[1])
+    run(CHANCE.integers(0, 2000, 5 * PAGE).tolist())
+    assert cache.find(kept)[1] < len(kept)
+    assert engine.layout.memory.used <= PAGES * HUGE_PAGE

@@ -74,6 +74,22 @@ def test_what_was_evicted_comes_back(engine: Engine, folder: Path) -> None:
     assert np.array_equal(got, _prefill(engine, [*TEXT[: 2 * PAGE + 9], 5], shares=False)[1])
 
 
+def test_namespaces(engine: Engine, folder: Path) -> None:
+    """Pages on disk are found by their own namespace and by no other, nor by none."""
+
+    def recalled(namespace: str) -> int:
+        session = engine.session()
+        session.shares, session.namespace = True, namespace
+        found = session.prefill(TEXT).recalled_bytes
+        session.close()
+        _evict(engine)
+        return found
+
+    size = 3 * engine.layout.page_bytes
+    assert [recalled(name) for name in ("a", "b", "", "a", "")] == [0, 0, 0, size, size]
+    assert len(_files(folder)) == 9
+
+
 def test_files_are_the_users_own(engine: Engine, folder: Path) -> None:
     """Nobody else may read what was computed of a conversation."""
     _prefill(engine, TEXT)

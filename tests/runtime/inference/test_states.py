@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from helpers import tiny_models as tiny
 
 from triplepoint.errors import PassCancelledError
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.prefix_cache import MOST_STATES
 from triplepoint.runtime.inference.runner import Rows
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
@@ -281,3 +283,33 @@ def test_pages_that_were_taken_back(engine: Engine, expected: Expected) -> None:
     session.prefill(OTHER)
 
     assert np.array_equal(session.logits, expected([*IDS, *OTHER]))
+
+
+def test_states_that_are_kept(path: Path, expected: Expected) -> None:
+    """A state that is kept until a time outlives those of many others; later it does not."""
+    with Engine.load(path, threads=2) as engine:
+
+        def prefill(ids: list[int]) -> Session:
+            session = engine.session()
+            session.shares = True
+            session.prefill(ids, borders=[len(ids) - 10])
+            return session
+
+        def others(first: int) -> None:
+            for n in range(first, first + 2 * MOST_STATES):
+                prefill([n, *OTHER]).close()
+
+        prefill(IDS).close()
+        engine.prefix_cache.keep(IDS, time.monotonic() + 3600)
+        others(0)
+        assert engine.prefix_cache.count(IDS) == len(IDS) - 10
+        session = prefill([*IDS, 1])
+        assert session.last_phase is not None
+        assert session.last_phase.shared_tokens == len(IDS) - 10
+        assert np.array_equal(session.logits, expected([*IDS, 1]))
+        session.close()
+        other = IDS[::-1]
+        prefill(other).close()
+        engine.prefix_cache.keep(other, time.monotonic() - 1)
+        others(50)
+        assert engine.prefix_cache.count(other) == 0

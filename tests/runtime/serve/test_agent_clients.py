@@ -1,0 +1,132 @@
+"""Agents' clients from npm, each with a home of its own, driven once from question to answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.serving import Server
+
+from triplepoint.runtime.serve import service
+from triplepoint.runtime.serve.generate import Call, Closed, Done, Event, PromptRead, Text
+
+pytestmark = pytest.mark.slow
+QUESTION = "What's the error in app.log?"
+
+
+@pytest.fixture(scope="module")
+def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    """Brings a program from npm; skips where it cannot be had."""
+
+    def get(package: str, program: str) -> Path:
+        if (found := shutil.which(program)) is not None:
+            return Path(found)
+        if shutil.which("npm") is None:
+            pytest.skip("npm is not installed")
+        folder = tmp_path_factory.mktemp("npm")
+        command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), package]
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=240)
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"{package} took too long to install")
+        if done.returncode:
+            pytest.skip(f"{package} cannot be installed: {done.stderr[-200:]!r}")
+        script = folder / "node_modules" / package / "install.cjs"
+        if script.exists():  # newer npm runs no scripts of packages
+            subprocess.run(["node", str(script)], capture_output=True, timeout=240, check=True)
+        return folder / "node_modules" / ".bin" / program
+
+    return get
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files to ask about."""
+    made = tmp_path / "work"
+    made.mkdir()
+    (made / "app.log").write_text("INFO start\nERROR db: connection refused\nINFO stop\n")
+    return made
+
+
+def run(program: Path, arguments: list[str], folder: Path, **variables: str) -> str:
+    """What a client writes that knows nothing of this user."""
+    home = folder.parent / "home"
+    home.mkdir(exist_ok=True)
+    path, node = os.environ["PATH"], shutil.which("node")
+    environment = {"PATH": path, "HOME": str(home), "NO_PROXY": "127.0.0.1", **variables}
+    done = subprocess.run(
+        [str(program), *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=120,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout, done.stderr, node)
+    return done.stdout
+
+
+def test_claude_code(server: Server, install: Callable[[str, str], Path], folder: Path) -> None:
+    """It reads the file with its own tool, and answers from it: nano's calls and words."""
+    program = install("@anthropic-ai/claude-code", "claude")
+    told = run(
+        program,
+        ["-p", QUESTION, "--model", "nano", "--tools", "Read", "--output-format", "json",
+         "--system-prompt", "You answer questions about files."],
+        folder,
+        ANTHROPIC_BASE_URL=server.url,
+        ANTHROPIC_API_KEY="none",
+        ANTHROPIC_DEFAULT_HAIKU_MODEL="nano",
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+    )  # fmt: skip
+    result = json.loads(told)
+
+    assert "connection refused" in result["result"]
+    assert result["num_turns"] == 2
+    assert result["usage"]["cache_read_input_tokens"] > 0
+
+
+def test_codex(
+    start: Callable[..., Server],
+    install: Callable[[str, str], Path],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It runs the command that it is told to, and takes what is said then. Its prompt is longer
+    than nano's context, so the answers are written here."""
+    program = install("@openai/codex", "codex")
+    asked: list[Any] = []
+
+    def answer(self: service.Generation, engine: Any, request: Any) -> None:
+        tokenizer = engine.tokenizer
+        prompt = tokenizer.decode(request.prompt.ids, special=True)
+        asked.append(prompt)
+        call = Call(0, 0, "x", "exec_command", '{"cmd": "cat app.log"}')
+        if len(asked) > 1:
+            events: list[Event] = [Text(0, "It says: connection "), Text(0, "refused.")]
+        else:
+            events = [Text(0, "I look."), call]
+        reason = "stop" if len(asked) > 1 else "tool_calls"
+        for event in (PromptRead(9, 0, 0.1), *events, Done(0, reason, 3, 0, 0.1), Closed()):
+            self._emit(event)
+
+    monkeypatch.setattr(service.Generation, "run", answer)
+    server = start()
+    server.wait()
+    provider = f'{{name="tp",base_url="{server.url}/v1",wire_api="responses"}}'
+    told = run(
+        program,
+        ["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox",
+         "-m", "nano", "-c", "model_provider=tp", "-c", f"model_providers.tp={provider}", QUESTION],
+        folder,
+    )  # fmt: skip
+    items = [json.loads(line).get("item", {}) for line in told.splitlines() if line[:1] == "{"]
+
+    assert [item["text"] for item in items if item.get("type") == "agent_message"] == [
+        "I look.", "It says: connection refused."
+    ]  # fmt: skip
+    assert len(asked) == 2
+    assert "ERROR db: connection refused" in asked[1]
