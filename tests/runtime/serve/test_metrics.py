@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -113,19 +114,23 @@ def test_who_waits_is_not_running(start: Callable[..., Server]) -> None:
     """With one place, a second request waits: that is its queue time, and shows beside."""
     server = start(limits=Limits(parallel=1))
     server.wait()
+    engine = server.service.models.loaded()[0].engine
+    names = [f'vllm:num_requests_{name}{{model_name="nano"}}' for name in ("running", "waiting")]
+
+    def shown() -> list[float]:
+        found = scrape(server)
+        return [found[name] for name in names]
+
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(server.chat, f"number {n}", max_tokens=150) for n in range(2)]
-        seen = set[tuple[float, float]]()
-        while not all(one.done() for one in asked):
-            found = scrape(server)
-            names = ("running", "waiting")
-            running, waiting = (
-                found[f'vllm:num_requests_{name}{{model_name="nano"}}'] for name in names
-            )
-            seen.add((running, waiting))
+        until = time.monotonic() + 30
+        with engine.lock:  # no pass runs
+            asked = [pool.submit(server.chat, f"number {n}") for n in range(2)]
+            while shown() != [1, 1]:
+                assert time.monotonic() < until, shown()
+                time.sleep(0.01)
+        assert [one.result().status_code for one in asked] == [200, 200]
     server.idle()
 
-    assert (1, 1) in seen
-    assert max(running for running, _ in seen) == 1
+    assert shown() == [0, 0]
     first, second = sorted(server.service.metrics.records(), key=lambda one: one.started)
     assert second.started >= first.first
