@@ -26,6 +26,9 @@ from .wire import Body
 
 BODIES: dict[Any, type[Body]] = {
     chat_completions: ChatBody,
+    responses: ResponsesBody,
+    messages: MessagesBody,
+    count_tokens: CountBody,
     completions: CompletionBody,
     messages: MessagesBody,
     count_tokens: CountBody,

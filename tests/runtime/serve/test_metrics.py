@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from helpers.serving import Server
 
 from triplepoint.runtime.serve.exposition import Histogram, sample
+from triplepoint.runtime.serve.settings import Limits
 
 _SAMPLE = re.compile(r'([a-z0-9_:]+)(\{[a-z_]+="[^"\n]*"(?:,[a-z_]+="[^"\n]*")*\})? (\S+)')
 
@@ -105,3 +108,29 @@ def test_a_histogram_counts_up_to_its_bounds() -> None:
         'h_count{m="a\\"b\\\\"} 4',
     ]
     assert sample("g", (), 0.1) == "g 0.1"
+
+
+def test_who_waits_is_not_running(start: Callable[..., Server]) -> None:
+    """With one place, a second request waits: that is its queue time, and shows beside."""
+    server = start(limits=Limits(parallel=1))
+    server.wait()
+    engine = server.service.models.loaded()[0].engine
+    names = [f'vllm:num_requests_{name}{{model_name="nano"}}' for name in ("running", "waiting")]
+
+    def shown() -> list[float]:
+        found = scrape(server)
+        return [found[name] for name in names]
+
+    with ThreadPoolExecutor(2) as pool:
+        until = time.monotonic() + 30
+        with engine.lock:  # no pass runs
+            asked = [pool.submit(server.chat, f"number {n}") for n in range(2)]
+            while shown() != [1, 1]:
+                assert time.monotonic() < until, shown()
+                time.sleep(0.01)
+        assert [one.result().status_code for one in asked] == [200, 200]
+    server.idle()
+
+    assert shown() == [0, 0]
+    first, second = sorted(server.service.metrics.records(), key=lambda one: one.started)
+    assert second.started >= first.first
