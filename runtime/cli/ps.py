@@ -17,6 +17,7 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     """Which server."""
     verb.add_argument(
         "--url",
+        metavar="URL",
         help="address of the server; TRIPLEPOINT_API_KEY is its key (http://127.0.0.1:11435)",
     )
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def add_options(verb: argparse.ArgumentParser) -> None:
     """The options of a server."""
     add_engine_options(verb, model=f"{DEFAULT_MODEL}; repeatable, as NAME=MODEL too", several=True)
-    verb.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    verb.add_argument(
+        "--host", default="127.0.0.1", metavar="HOST", help="address to listen on (127.0.0.1)"
+    )
     verb.add_argument("--port", type=_port, metavar="N", help="port to listen on (11435)")
     verb.add_argument(
         "--api-key", action="append", metavar="KEY", help="a key that opens the server; repeatable"
@@ -98,7 +100,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
         port=PORT if args.port is None else args.port,
         keys=tuple(keys),
         key_names={key: name for key, name in keys.items() if name},
-        public=tuple(Path(f).read_text(encoding="utf-8") for f in args.public_prefix or ()),
+        public=tuple(map(_text, args.public_prefix or ())),
         hosts=tuple(args.allow_host or ()),
         origins=tuple(args.allow_origin or ()),
         keep_alive_s=parse_keep_alive(args.keep_alive) if args.keep_alive else KEEP_ALIVE_S,
@@ -128,20 +130,24 @@ def run(args: argparse.Namespace, output: Output) -> int:
 
 
 def _models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
-    """Name and file of each model; those that are not there are told of now.
+    """Name and file of each model; those that are not there, or cannot run, are told of now.
 
     Raises:
         SettingError: two have the same name.
         ModelError: there is no such model.
     """
     from ..config import default_model
+    from ..gguf.open import open_gguf
     from ..inference.engine import resolve_model
+    from ..models import architecture_of
 
     models: dict[str, str] = {}
     for text in given or [default_model().value]:
         found = re.fullmatch(r"([\w.:-]+)=(.+)", text)
         source = found[2] if found else text
         path = str(resolve_model(model_path(source, output)))
+        with open_gguf(path) as gguf:
+            architecture_of(gguf)
         name = found[1] if found else _name_of(source)
         if name in models:
             raise SettingError(
@@ -180,7 +186,7 @@ def _keys(args: argparse.Namespace) -> dict[str, str]:
     """
     keys: dict[str, str] = {key: "" for key in args.api_key or ()}
     if args.api_key_file is not None:
-        text = Path(args.api_key_file).read_text(encoding="utf-8")
+        text = _text(args.api_key_file)
         found = [(n, line.split()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
         for number, parts in found:
             if len(parts) > 2:
@@ -189,6 +195,18 @@ def _keys(args: argparse.Namespace) -> dict[str, str]:
         if not found:
             raise SettingError(f"{args.api_key_file} holds no key")
     return keys
+
+
+def _text(path: str) -> str:
+    """A file's text.
+
+    Raises:
+        SettingError: it cannot be read, or is no UTF-8.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SettingError(f"cannot read {path}: {error}") from None
 
 
 def _port(text: str) -> int:
