@@ -73,7 +73,7 @@ def _ask(url: str) -> dict[str, Any]:
     try:
         with httpx.Client(trust_env=False, timeout=_WAIT_S) as client:
             answer = client.get(f"{url}/ps", headers=headers)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
         raise EngineError(
             f"no server answers at {url}: {error or type(error).__name__}; start one with "
             "`triplepoint serve`"

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ..inference.engine import Engine
 
 
+_MOST_TEXT = 1 << 20  # bytes of a file of keys, and of a system prompt
+
+
 def add_options(verb: argparse.ArgumentParser) -> None:
     """The options of a server."""
     add_engine_options(verb, model=f"{DEFAULT_MODEL}; repeatable, as NAME=MODEL too", several=True)
@@ -201,10 +204,14 @@ def _text(path: str) -> str:
     """A file's text.
 
     Raises:
-        SettingError: it cannot be read, or is no UTF-8.
+        SettingError: it cannot be read, is too large, or is no UTF-8.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open(path, "rb") as file:
+            data = file.read(_MOST_TEXT + 1)
+        if len(data) > _MOST_TEXT:
+            raise SettingError(f"{path} has more than {_MOST_TEXT:,} bytes")
+        return data.decode()
     except (OSError, ValueError) as error:
         raise SettingError(f"cannot read {path}: {error}") from None
 
