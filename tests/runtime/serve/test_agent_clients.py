@@ -19,6 +19,7 @@ from triplepoint.runtime.serve.generate import Call, Closed, Done, Event, Prompt
 
 pytestmark = pytest.mark.slow
 QUESTION = "What's the error in app.log?"
+VERSIONS = {"@anthropic-ai/claude-code": "2.1.197", "@openai/codex": "0.169.0"}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,8 @@ def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Pa
         if shutil.which("npm") is None:
             pytest.skip("npm is not installed")
         folder = tmp_path_factory.mktemp("npm")
-        command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), package]
+        wanted = f"{package}@{VERSIONS[package]}"
+        command = ["npm", "install", "--no-audit", "--no-fund", "--prefix", str(folder), wanted]
         try:
             done = subprocess.run(command, capture_output=True, timeout=240)
         except subprocess.TimeoutExpired:
