@@ -7,11 +7,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from helpers.chromium import Chromium
 
 # With --import-mode=importlib no folder of tests is on the path; `helpers` is imported by many.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -101,3 +105,16 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return path
 
     return make
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """A headless Chromium for the tests of a module."""
+    from helpers import chromium
+
+    binary = chromium.find()
+    if binary is None:
+        pytest.skip("no Chromium is installed")
+    started = chromium.Chromium(binary, tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()

@@ -192,8 +192,8 @@ class Service:
     @property
     def load(self) -> tuple[int, int]:
         """Requests that run, and that wait."""
-        count, most = len(self._jobs), self.settings.limits.parallel
-        return min(count, most), max(0, count - most)
+        running, _ = self.line.load
+        return running, max(0, len(self._jobs) - running)
 
     @asynccontextmanager
     async def job(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,17 +152,6 @@ def test_texts_stand_once(run_events: list[AnyEvent]) -> None:
 
 
 # --- in a browser
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chromium]:
-    """A headless Chromium for the tests of this module."""
-    binary = chromium.find()
-    if binary is None:
-        pytest.skip("no Chromium is installed")
-    started = chromium.Chromium(binary, tmp_path_factory.mktemp("profile"))
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
 from helpers import chromium
 from helpers.serving import Server
 
 KEY = "let-me-in"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Chromium]:
-    """A headless Chromium for the tests of this module."""
-    binary = chromium.find()
-    if binary is None:
-        pytest.skip("no Chromium is installed")
-    started = chromium.Chromium(binary, tmp_path_factory.mktemp("profile"))
-    yield started
-    started.close()
 
 
 def shown(browser: chromium.Chromium) -> bool:
