@@ -1,14 +1,11 @@
 """RMSNorm and int8 quantization of activations; what norms or bounds without a product.
 
     y = x / sqrt(mean(x^2) + eps) * weight                          (RMSNorm)
-    d = max|y| / 127,  q = round(y / d)                (per group of 1, 2 or 4 blocks of 32)
+    d = max|y| / 127,  q = round(y / d)              (per block of 32, or per 8 blocks for K-quants)
 
-A quantized block is 40 bytes: float32 d, int32 -zero_point * sum(q), 32 x int8. The second field
-is what an accumulator starts from, so the zero point of the weights costs nothing in the product.
-(K-quants have sums of their own there: see `ActivationFormat`.)
-Blocks of a group have the same d: the product then multiplies by it once a group, where the
-multiplier is what it waits for (groups of one block make it 6 % slower on a Zen 5). That costs
-exactness: `weights/loader.py` says which matrices have fine groups, of one block, therefore.
+A quantized block is 40 bytes: float32 d, int32 base - zero_point * sum(q), 32 x int8. The second
+field is what an accumulator starts from (`base`: see `gemm.py`), so the zero point of the weights
+costs nothing in the product. (K-quants have sums of their own there: see `ActivationFormat`.)
 """
 
 from __future__ import annotations
@@ -23,7 +20,6 @@ from .mathlib import gelu, round_to_int, sigmoid, softplus, tanh
 BLOCK = 32
 BLOCK_BYTES = 8 + BLOCK
 Kind = Literal["float", "zero", "pairs32", "pairs16"]
-GROUPS = (4, 2, 1)  # blocks that may share a scale; the first that divides the row is used
 TINY = 1e-36  # a block whose values are all smaller counts as zeros: 127 / d would overflow
 UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
@@ -36,12 +32,13 @@ class ActivationFormat(NamedTuple):
             (``zero``), the int16 sums of this block and the next (``pairs32``, even blocks), or
             those of its two halves (``pairs16``).
         group: blocks that share a scale.
-        zero_point: of the weights, for ``zero``.
+        zero_point: of the weights; base: what is added to its share, for ``zero``.
     """
 
     kind: Kind
     group: int
-    zero_point: int
+    zero_point: int = 0
+    base: int = 0
 
 
 @kernel
@@ -55,6 +52,7 @@ def prepare(
     padded: I64,
     eps: F32,
     zero_point: I64,
+    base: I64,
     wanted: I32s,
     *,
     norm: bool,
@@ -83,13 +81,13 @@ def prepare(
                 target.store(i, value(i))
         else:
             blocks = padded // BLOCK
-            base = out.at(token * blocks * BLOCK_BYTES)
+            target = out.at(token * blocks * BLOCK_BYTES)
             with k.range(0, blocks, step=group, name="block") as block:
                 values = [
                     [value((block + b) * BLOCK + n) for n in range(0, BLOCK, lanes)]
                     for b in range(group)
                 ]
-                _quantize_group(k, kind, values, base.at(block * BLOCK_BYTES), zero_point)
+                _quantize_group(k, kind, values, target.at(block * BLOCK_BYTES), zero_point, base)
 
 
 @kernel
@@ -229,7 +227,7 @@ def _norm_scale(k: Kernel, row, width: Value, padded: Value, eps: Value) -> Valu
 
 
 def _quantize_group(
-    k: Kernel, kind: Kind, blocks: list[list[Value]], out: Ptr, zero_point: Value
+    k: Kernel, kind: Kind, blocks: list[list[Value]], out: Ptr, zero_point: Value, base: Value
 ) -> None:
     """Blocks of 32 float32 in registers -> 40-byte blocks with one d for all of them."""
     lanes = k.lanes
@@ -259,7 +257,7 @@ def _quantize_group(
             # Only even blocks have a use for it; an odd one would pair with another group's.
             field = _pair(first + second, following[0] + following[1]) if following else first
         else:
-            field = (0 - zero_point).to(i32) * (first + second)
+            field = base.to(i32) - zero_point.to(i32) * (first + second)
         out.at(b * BLOCK_BYTES).cast(i32).store(1, field)
 
 
@@ -275,11 +273,6 @@ def _pair(low: Value, high: Value) -> Value:
     return (low & 0xFFFF) | (high << 16)
 
 
-def group_of(blocks: int, *, per_block_scale: bool = False) -> int:
-    """Blocks that share a scale in rows of `blocks` blocks; just one with `per_block_scale`."""
-    return 1 if per_block_scale else next(group for group in GROUPS if blocks % group == 0)
-
-
 def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
     """x float [tokens, width] -> float32 of the same shape."""
     wide = x.astype(np.float64)
@@ -288,7 +281,7 @@ def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarr
 
 
 def quantize_reference(
-    y: np.ndarray, zero_point: int, group: int = 1, kind: Kind = "zero"
+    y: np.ndarray, zero_point: int, group: int = 1, kind: Kind = "zero", base: int = 0
 ) -> np.ndarray:
     """y float32 [tokens, K], K a multiple of 32 * group -> uint8 [tokens, K / 32, 40].
 
@@ -303,16 +296,16 @@ def quantize_reference(
         q = np.rint(blocks * inverse).astype(np.int32)
     out = np.zeros((*blocks.shape[:2], BLOCK_BYTES), np.uint8)
     out[..., :4] = (most * np.float32(1 / 127)).astype(np.float32).view(np.uint8)
-    out[..., 4:8] = field_reference(q, zero_point, kind)[..., None].view(np.uint8)
+    out[..., 4:8] = field_reference(q, zero_point, kind, base)[..., None].view(np.uint8)
     out[..., 8:] = q.astype(np.int8).view(np.uint8)
     return out
 
 
-def field_reference(q: np.ndarray, zero_point: int, kind: Kind) -> np.ndarray:
+def field_reference(q: np.ndarray, zero_point: int, kind: Kind, base: int = 0) -> np.ndarray:
     """Second fields of blocks q int32 [tokens, blocks, 32] -> int32 [tokens, blocks]."""
     whole = q.sum(axis=-1, dtype=np.int32)
     if kind == "zero":
-        return -zero_point * whole
+        return base - zero_point * whole
     out = np.zeros((*whole.shape, 2), np.int16)
     if kind == "pairs16":
         out[...] = q.reshape(*whole.shape, 2, BLOCK // 2).sum(axis=-1)

@@ -36,10 +36,13 @@ import numpy as np
 
 from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
 from ..targets import CpuTarget
-from .activations import ActivationFormat, group_of
+from .activations import ActivationFormat
 from .panels_k import pack_block as pack_block_k
 from .panels_k import reference as pack_reference_k
 from .panels_small import GRIDS
+
+SUM_BASE = 1.5 * 2.0**23
+SUM_BASE_BITS = 0x4B400000
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,28 +135,29 @@ class Format:
         whole_bytes = self.name in ("q8_0", "iq4_nl", "iq4_xs")
         return 128 if whole_bytes and not target.signed_bytes else 0
 
-    def activation(
-        self, target: CpuTarget, depth: int, *, per_block_scale: bool = False
-    ) -> ActivationFormat:
-        """How rows of `depth` values must be prepared to be multiplied by it.
+    def sum_base(self, target: CpuTarget) -> int:
+        """What a block's int32 sum starts from: 0, or the bits of `SUM_BASE` (see `gemm.py`).
 
-        `per_block_scale`: each block of 32 has a scale of its own where the format's product can do
-        that.
+        With 16 registers there is no room for the offsets that this takes (15 % slower on AVX2).
+        Scales of MXFP4 reach 2^127: an offset would not be finite.
         """
+        return SUM_BASE_BITS if target.registers >= 32 and self.name != "mxfp4" else 0
+
+    def activation(self, target: CpuTarget) -> ActivationFormat:
+        """How rows must be prepared to be multiplied by it."""
+        zero_point = self.zero_point(target)
         if self.family == "float":
-            return ActivationFormat("float", 1, 0)
+            return ActivationFormat("float", 1)
         if self.name in ("iq4_xs", *GRIDS):
-            return ActivationFormat("zero", 8, self.zero_point(target))
+            return ActivationFormat("zero", 8, zero_point)
         if self.family == "k":
-            return ActivationFormat("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8, 0)
+            return ActivationFormat("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8)
         if self.sub_blocks > 1:
-            group = group_of(depth // 32, per_block_scale=per_block_scale)
-            return ActivationFormat("pairs16", group, 0)
+            return ActivationFormat("pairs16", 1)
         # With -1 for a zero point the block's field is the plain sum of q: what a min meets.
-        zero_point = -1 if self.has_min else self.zero_point(target)
-        return ActivationFormat(
-            "zero", group_of(depth // 32, per_block_scale=per_block_scale), zero_point
-        )
+        if self.has_min:
+            return ActivationFormat("zero", 1, -1)
+        return ActivationFormat("zero", 1, zero_point, self.sum_base(target) if zero_point else 0)
 
 
 FORMATS = {

@@ -58,15 +58,15 @@ class Product:
         self.runner, self.weights, target = runner, weights, runner.target
         self.panels = fused_panels_of(weights, up, target) if up else panels_of(weights, target)
         self.width = len(self.panels) * target.lanes * (1 if up else 2)
-        self.activation = weights.form.activation(target, weights.depth)
+        self.activation = weights.form.activation(target)
 
     def run(
         self, x: np.ndarray, epilogue: gemm.Epilogue = "store", out: np.ndarray | None = None
     ) -> np.ndarray:
         """Every stored output, padding rows too: float32 [tokens, width]."""
         out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
-        kind, group, zero_point = self.activation
-        blocks = quantize_reference(x, zero_point, group, kind)
+        kind, group, zero_point, base = self.activation
+        blocks = quantize_reference(x, zero_point, group, kind, base)
         sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, "blocks": self.weights.blocks}
         args = [self.panels, blocks, out, self.width, np.array([len(x)], np.int64)]
         self.runner.call(spec(gemm.gemm_quant, **sizes), args, 0, len(self.panels))

@@ -27,11 +27,11 @@ class Head:
         target, form = runner.target, self.matrix.form
         self.panels = panels_of(self.matrix, target)
         self.rows = 2 * target.lanes
-        kind, group, zero = form.activation(target, depth)
+        kind, group, zero, base = form.activation(target)
         self.x = rng.standard_normal((3, depth)).astype(np.float32)
         self.prepared = self.x
         if kind != "float":
-            self.prepared = quantize_reference(self.x, zero, group, kind)
+            self.prepared = quantize_reference(self.x, zero, group, kind, base)
             self.x = dequantize_reference(self.prepared)
         self.tolerance = {"float": "float product", "blocks": "int8 product", "k": "k product"}[
             form.family
