@@ -193,6 +193,8 @@ def quant_product(
     steps, subs = running_steps(form.most), form.sub_blocks
     dot = Dot(k, form.most, steps)
     zero_point, base = form.zero_point(k.target), form.sum_base(k.target)
+    activation = form.activation(k.target, blocks * 32)
+    factored, group = activation.kind == "factors", activation.group
 
     def product(
         panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
@@ -207,8 +209,11 @@ def quant_product(
         panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], outs: list[Ptr], unit: Value
     ) -> None:
         sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
-        with k.range(0, blocks, name="block") as block:
-            one_block(panel, prefetcher, rows, block, sums)
+        if factored:
+            groups(panel, prefetcher, rows, sums)
+        else:
+            with k.range(0, blocks, name="block") as block:
+                one_block(panel, prefetcher, rows, block, sums)
         if form.factor_bytes(lanes):
             factors = panel.at(blocks * block_bytes).cast(f32)
             for half in range(2):
@@ -216,6 +221,19 @@ def quant_product(
                 for pair in sums:
                     pair[half].set(pair[half].value * factor)
         apply_epilogue(k, epilogue, sums, outs, unit)
+
+    def groups(panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: list[list[Var]]) -> None:
+        """Blocks with factors; the sums are touched once a group: they may live in memory."""
+        parts = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
+        with k.range(0, blocks, step=group, name="group") as first:
+            for part in (v for pair in parts for v in pair):
+                part.set(k.zeros(f32, lanes))
+            with k.range(first, first + group, name="block") as block:
+                one_block(panel, prefetcher, rows, block, parts)
+            for row, pair, totals in zip(rows, parts, sums, strict=True):
+                scale = row.at(first * BLOCK_BYTES).cast(f32).splat(0, lanes)
+                for part, total in zip(pair, totals, strict=True):
+                    total.set(k.fma(part.value, scale, total.value))
 
     def start(x: Ptr, sub: int) -> Value:
         """What a sum over a block of `x`, or a part of it, starts from."""
@@ -230,33 +248,36 @@ def quant_product(
         data = panel.at(block * block_bytes)
         prefetcher.prefetch(block, block_bytes)
         xs = [row.at(block * BLOCK_BYTES) for row in rows]
-        x_scales = [x.cast(f32).splat(0, lanes) for x in xs]
+        x_scales = [] if factored else [x.cast(f32).splat(0, lanes) for x in xs]
+        by = [x.cast(i16).splat(0, 2 * lanes) if factored else None for x in xs]
         mins = None
         if form.has_min:
             halves = data.cast(i16).at(2 * lanes)
             mins = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
-        groups = _groups(k, form, data)
+        words = _groups(k, form, data)
         for sub in range(subs):
             totals = [[start(x, sub)] * 2 for x in xs]
             accs = [[dot.begin(total) for total in pair] for pair in totals]
-            for n, (step, ws) in enumerate(itertools.islice(groups, 8 // subs)):
+            for n, (step, ws) in enumerate(itertools.islice(words, 8 // subs)):
                 if n == steps:
                     totals = [
-                        [dot.end(*at) for at in zip(*pairs, strict=True)]
-                        for pairs in zip(accs, totals, strict=True)
+                        [dot.end(*at, factor) for at in zip(*pairs, strict=True)]
+                        for *pairs, factor in zip(accs, totals, by, strict=True)
                     ]
                     accs = [[dot.begin(total) for total in pair] for pair in totals]
                 for t, x in enumerate(xs):
                     xv = x.at(8).cast(i32).splat(step, lanes)
                     for half in range(2):
-                        accs[t][half] = dot.step(accs[t][half], ws[half], xv)
+                        accs[t][half] = dot.step(accs[t][half], ws[half], xv, by[t])
             scales = [block_scales(k, form, data, 2 * sub + half) for half in range(2)]
             # For a token or two an offset costs what it saves.
             offsets = [s * -SUM_BASE for s in scales] if base and len(rows) > 2 else None
             for t, pair in enumerate(sums):
                 for half, total in enumerate(pair):
-                    whole = dot.end(accs[t][half], totals[t][half])
-                    if offsets:
+                    whole = dot.end(accs[t][half], totals[t][half], by[t])
+                    if factored:
+                        part = k.fma(whole.to(f32), scales[half], total.value)
+                    elif offsets:
                         part = k.fma(whole.bitcast(f32), scales[half], offsets[half])
                     else:
                         exact = whole.bitcast(f32) - SUM_BASE if base else whole.to(f32)
@@ -264,7 +285,7 @@ def quant_product(
                     if mins:
                         whole = xs[t].at(4).cast(i32).splat(0, lanes).to(f32)
                         part = k.fma(whole, mins[half], part)
-                    total.set(k.fma(part, x_scales[t], total.value))
+                    total.set(part if factored else k.fma(part, x_scales[t], total.value))
 
     return product
 

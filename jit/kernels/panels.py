@@ -36,7 +36,7 @@ import numpy as np
 
 from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
 from ..targets import CpuTarget
-from .activations import ActivationFormat
+from .activations import ActivationFormat, group_of
 from .panels_k import pack_block as pack_block_k
 from .panels_k import reference as pack_reference_k
 from .panels_small import GRIDS
@@ -138,13 +138,15 @@ class Format:
     def sum_base(self, target: CpuTarget) -> int:
         """What a block's int32 sum starts from: 0, or the bits of `SUM_BASE` (see `gemm.py`).
 
-        With 16 registers there is no room for the offsets that this takes (15 % slower on AVX2).
+        With 16 registers there is no room for the offsets that this takes.
         Scales of MXFP4 reach 2^127: an offset would not be finite.
         """
-        return SUM_BASE_BITS if target.registers >= 32 and self.name != "mxfp4" else 0
+        if target.registers < 32 or target.dot == "maddubs" or self.name == "mxfp4":
+            return 0
+        return SUM_BASE_BITS
 
-    def activation(self, target: CpuTarget) -> ActivationFormat:
-        """How rows must be prepared to be multiplied by it."""
+    def activation(self, target: CpuTarget, depth: int) -> ActivationFormat:
+        """How rows of `depth` values must be prepared to be multiplied by it."""
         zero_point = self.zero_point(target)
         if self.family == "float":
             return ActivationFormat("float", 1)
@@ -156,8 +158,11 @@ class Format:
             return ActivationFormat("pairs16", 1)
         # With -1 for a zero point the block's field is the plain sum of q: what a min meets.
         if self.has_min:
-            return ActivationFormat("zero", 1, -1)
-        return ActivationFormat("zero", 1, zero_point, self.sum_base(target) if zero_point else 0)
+            zero_point = -1
+        if target.dot == "maddubs":
+            return ActivationFormat("factors", group_of(depth // 32), zero_point)
+        base = self.sum_base(target) if zero_point > 0 else 0
+        return ActivationFormat("zero", 1, zero_point, base)
 
 
 FORMATS = {

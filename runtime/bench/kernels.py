@@ -408,5 +408,5 @@ def _preparations(target: CpuTarget) -> list[Format]:
     """One format for each way in which activations are prepared."""
     ways: dict[Any, Format] = {}
     for form in FORMATS.values():
-        ways.setdefault(form.activation(target).kind, form)
+        ways.setdefault(form.activation(target, WIDTH).kind, form)
     return list(ways.values())

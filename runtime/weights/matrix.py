@@ -39,7 +39,7 @@ class Matrix:
 
     def activation(self, target: CpuTarget) -> ActivationFormat:
         """How its inputs must be prepared."""
-        return self.format.activation(target)
+        return self.format.activation(target, self.depth)
 
     @property
     def parts(self) -> tuple[Matrix, ...]:

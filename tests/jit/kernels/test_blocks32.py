@@ -58,7 +58,7 @@ class Product:
         self.runner, self.weights, target = runner, weights, runner.target
         self.panels = fused_panels_of(weights, up, target) if up else panels_of(weights, target)
         self.width = len(self.panels) * target.lanes * (1 if up else 2)
-        self.activation = weights.form.activation(target)
+        self.activation = weights.form.activation(target, weights.depth)
 
     def run(
         self, x: np.ndarray, epilogue: gemm.Epilogue = "store", out: np.ndarray | None = None
@@ -74,7 +74,8 @@ class Product:
 
     def want(self, x: np.ndarray) -> np.ndarray:
         """By float64, from the activations that the kernel really multiplies."""
-        seen = dequantize_reference(quantize_reference(x, 0, self.activation.group))
+        kind, group, *_ = self.activation
+        seen = dequantize_reference(quantize_reference(x, 0, group, kind), self.activation)
         return gemm.reference(self.weights.values, seen)
 
 

@@ -22,6 +22,7 @@ from triplepoint.jit.compile import Spec, spec
 from triplepoint.jit.dot import _pmaddubs, _pmaddwd
 from triplepoint.jit.kernels import gemm
 from triplepoint.jit.kernels.activations import (
+    FACTOR,
     ActivationFormat,
     dequantize_reference,
     quantize_reference,
@@ -53,7 +54,7 @@ class Product:
         self.panels = fused_panels_of(weights, up, target) if up else panels_of(weights, target)
         self.units = len(self.panels)
         self.width = self.units * target.lanes * (1 if up else 2)
-        self.activation = weights.form.activation(target)
+        self.activation = weights.form.activation(target, weights.depth)
         self.tiles: dict[str, int] = {}
 
     def kernel(self, epilogue: str) -> Spec:
@@ -88,7 +89,7 @@ class Product:
         """The activations that the kernel really multiplies."""
         if not self.weights.form.quantized:
             return x
-        return dequantize_reference(self.quantized(x))
+        return dequantize_reference(self.quantized(x), self.activation)
 
     def quantized(self, x: np.ndarray) -> np.ndarray:
         """float32 activations as blocks."""
@@ -245,13 +246,16 @@ def _extreme_activations(depth: int) -> np.ndarray:
     return np.stack(rows).astype(np.int8)
 
 
-def _as_blocks(q: np.ndarray, activation: ActivationFormat) -> np.ndarray:
-    """int8 [tokens, depth] with scale 1 as quantized blocks."""
+def _as_blocks(q: np.ndarray, activation: ActivationFormat, factor: int = 1) -> np.ndarray:
+    """int8 [tokens, depth] as blocks with scale 1, or 1 + 2^-23 `factor` with factors."""
     grouped = q.reshape(len(q), -1, 32)
     out = np.zeros((*grouped.shape[:2], 40), np.uint8)
-    out[..., :4] = np.frombuffer(np.float32(1).tobytes(), np.uint8)
+    head = np.float32(1).view(np.int32)
+    if activation.kind == "factors":
+        head = np.float32(1 / factor).view(np.int32) | factor
+    out[..., :4] = np.frombuffer(head.tobytes(), np.uint8)
     sums = activation.base - activation.zero_point * grouped.astype(np.int32).sum(-1, keepdims=True)
-    out[..., 4:8] = sums.astype(np.int32).view(np.uint8)
+    out[..., 4:8] = (sums * factor).astype(np.int32).view(np.uint8)
     out[..., 8:] = grouped.view(np.uint8)
     return out
 
@@ -262,10 +266,15 @@ def test_extremes_are_exact(runner: Runner, fmt: str) -> None:
     weights = _extreme_weights(fmt, DEPTH)
     product = Product(runner, weights)
     x = _extreme_activations(DEPTH)
-    got = product.run(_as_blocks(x, product.activation))
     want = x.astype(np.int64) @ weights.values.astype(np.int64).T
 
-    assert np.array_equal(got[:, : weights.rows], want)
+    if product.activation.kind == "factors":
+        for factor in (1, FACTOR):
+            got = product.run(_as_blocks(x, product.activation, factor))[:, : weights.rows]
+            assert np.allclose(got, want * (1 + factor * 2**-23), rtol=3e-7)
+    else:
+        got = product.run(_as_blocks(x, product.activation))
+        assert np.array_equal(got[:, : weights.rows], want)
 
 
 @kernel
@@ -321,7 +330,11 @@ def test_denormal_scales(runner: Runner) -> None:
     product = Product(runner, matrix)
     got = product.run(_as_blocks(np.ones((1, DEPTH), np.int8), product.activation))
 
-    assert np.array_equal(got[0, :4], (127 * DEPTH * scales.astype(np.float64)).astype(np.float32))
+    want = 127 * DEPTH * scales.astype(np.float64)
+    if product.activation.kind == "factors":
+        assert np.allclose(got[0, :4], want * (1 + 2**-23), rtol=3e-7)
+    else:
+        assert np.array_equal(got[0, :4], want.astype(np.float32))
 
 
 def test_zero_weights_and_activations(native: Native) -> None:

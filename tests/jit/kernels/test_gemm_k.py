@@ -47,7 +47,7 @@ class Product:
         target = runner.target
         self.panels = fused_panels_of(weights, up, target) if up else panels_of(weights, target)
         self.width = len(self.panels) * target.lanes * (1 if up else 2)
-        self.kind: Kind = weights.form.activation(target).kind
+        self.kind: Kind = weights.form.activation(target, weights.depth).kind
         # As many bytes as the kernel asks for, and a guard page behind them.
         size = scratch_bytes(weights.fmt, weights.depth, target.lanes)
         self.scratch = np.full(size, 0xEE, np.uint8)

@@ -45,7 +45,7 @@ class Product:
         self.runner, self.weights, target = runner, weights, runner.target
         self.panels = fused_panels_of(weights, up, target) if up else panels_of(weights, target)
         self.width = len(self.panels) * target.lanes * (1 if up else 2)
-        self.activation = weights.form.activation(target)
+        self.activation = weights.form.activation(target, weights.depth)
         # As many bytes as the kernel asks for, and a guard page behind them.
         size = scratch_bytes(weights.fmt, weights.depth, target.lanes)
         self.scratch = np.full(size, 0xEE, np.uint8)
@@ -67,7 +67,9 @@ class Product:
 
     def want(self, x: np.ndarray) -> np.ndarray:
         """By float64, from the activations that the kernel really multiplies."""
-        return gemm.reference(self.weights.values, dequantize_reference(self.prepared(x)))
+        return gemm.reference(
+            self.weights.values, dequantize_reference(self.prepared(x), self.activation)
+        )
 
     def as_blocks(self, q: np.ndarray) -> np.ndarray:
         """int8 [tokens, depth] with scale 1 as quantized blocks."""
@@ -243,7 +245,7 @@ def test_gates_of_another_type(rng: np.random.Generator, best: Native, gate: str
     """The up product alone multiplies what is there, taken for the gate's product."""
     up, tokens = random_matrix(rng, 33, 64, "q4_0"), 7
     panels = panels_of(up, best.target)
-    kind, group, zero_point, base = up.form.activation(best.target)
+    kind, group, zero_point, base = up.form.activation(best.target, 64)
     blocks = quantize_reference(rng.standard_normal((tokens, 64)), zero_point, group, kind, base)
     width = len(panels) * 2 * best.target.lanes
     before = rng.standard_normal((tokens, width)).astype(np.float32)

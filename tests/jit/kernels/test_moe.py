@@ -233,7 +233,7 @@ class Product:
             each = [panels_of(m, target) for m in matrices]
         self.panels, self.units = np.stack(each), len(each[0])
         self.width = self.units * target.lanes * (1 if ups else 2)
-        self.activation = self.first.form.activation(target)
+        self.activation = self.first.form.activation(target, self.first.depth)
 
     def prepared(self, x: np.ndarray) -> np.ndarray:
         """float32 rows as the kernel takes them."""
@@ -242,7 +242,11 @@ class Product:
 
     def seen(self, x: np.ndarray) -> np.ndarray:
         """The activations that the kernel really multiplies."""
-        return x if self.activation.kind == "float" else dequantize_reference(self.prepared(x))
+        return (
+            x
+            if self.activation.kind == "float"
+            else dequantize_reference(self.prepared(x), self.activation)
+        )
 
     def run(self, x: np.ndarray, ids: np.ndarray, share: int, epilogue: str) -> np.ndarray:
         """x [tokens * used / share, depth], ids [tokens, used] -> [tokens * used, width]."""
