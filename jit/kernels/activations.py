@@ -364,7 +364,8 @@ def _factors_reference(blocks: np.ndarray, zero_point: int, group: int) -> np.nd
     m = m.reshape(heads.shape)
     out = np.zeros((*blocks.shape[:2], BLOCK_BYTES), np.uint8)
     out[..., :4] = heads.view(np.uint8)
-    q = np.rint(blocks * (np.float32(1) / _scales(out, group))).astype(np.int32)
+    with np.errstate(invalid="ignore"):
+        q = np.rint(blocks * (np.float32(1) / _scales(out, group))).astype(np.int32)
     sums = field_reference(q, zero_point, "zero")[..., None] * m
     out[..., 4:8] = sums.astype(np.int32).view(np.uint8)
     out[..., 8:] = q.astype(np.int8).view(np.uint8)
@@ -375,7 +376,8 @@ def _scales(blocks: np.ndarray, group: int) -> np.ndarray:
     """d of blocks of ``factors``: float32 [tokens, blocks, 1]."""
     heads = blocks[..., :4].copy().view(np.int32)
     first = np.repeat(heads[:, ::group].view(np.float32), group, axis=1)
-    return first * (heads & 0xFFFF).astype(np.float32)
+    with np.errstate(invalid="ignore"):
+        return first * (heads & 0xFFFF).astype(np.float32)
 
 
 def dequantize_reference(blocks: np.ndarray, form: ActivationFormat | None = None) -> np.ndarray:

