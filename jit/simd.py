@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from llvmlite import ir
 
+from .constants import constant, null, numbers
 from .targets import CpuTarget
 
 i1 = ir.IntType(1)
@@ -52,30 +52,10 @@ class _BFloat(ir.Type):
 bf16 = _BFloat()
 
 
-# Types and constants are made once: their text is, too, and is most of what a kernel's IR takes.
 @functools.cache
 def vec(element: ir.Type, lanes: int) -> ir.Type:
     """The vector type, or the element itself for one lane."""
     return element if lanes == 1 else ir.VectorType(element, lanes)
-
-
-@functools.lru_cache(maxsize=4096)
-def _constant(value: float, sign: float, type_: ir.Type) -> ir.Constant:
-    """`value` in every lane; `sign` tells 0.0 from -0.0, which are equal."""
-    if isinstance(type_, ir.VectorType):
-        return ir.Constant(type_, [_constant(value, sign, type_.element)] * type_.count)
-    return ir.Constant(type_, int(value) if isinstance(type_, ir.IntType) else float(value))
-
-
-@functools.cache
-def _null(type_: ir.Type) -> ir.Constant:
-    return ir.Constant(type_, None)
-
-
-@functools.lru_cache(maxsize=4096)
-def _numbers(values: tuple[int, ...]) -> ir.Constant:
-    """These int32, one a lane."""
-    return ir.Constant(ir.VectorType(i32, len(values)), [i32(n) for n in values])
 
 
 class Value:
@@ -194,9 +174,9 @@ class Value:
         """This scalar in every lane."""
         if lanes == 1:
             return self
-        none = _null(vec(self.type, lanes))
+        none = null(vec(self.type, lanes))
         one = self.k.b.insert_element(none, self.value, i32(0))
-        return Value(self.k, self.k.b.shuffle_vector(one, none, _null(vec(i32, lanes))))
+        return Value(self.k, self.k.b.shuffle_vector(one, none, null(vec(i32, lanes))))
 
     def bitcast(self, element: ir.Type) -> Value:
         """The same bits seen as another element type."""
@@ -224,8 +204,8 @@ class Value:
 
     def shuffle(self, order: Sequence[int], other: Value | None = None) -> Value:
         """Lanes picked by `order` from this value and, numbered on, from `other`."""
-        second = other.value if other else _null(self.type)
-        return Value(self.k, self.k.b.shuffle_vector(self.value, second, _numbers(tuple(order))))
+        second = other.value if other else null(self.type)
+        return Value(self.k, self.k.b.shuffle_vector(self.value, second, numbers(tuple(order))))
 
     def at(self, lane: int) -> Value:
         """One lane as a scalar."""
@@ -344,7 +324,7 @@ class Kernel:
     # values
 
     def const(self, value: float, type_: Any) -> Value:
-        return Value(self, _constant(value, math.copysign(1.0, value), type_))
+        return Value(self, constant(value, type_))
 
     def i64(self, value: int) -> Value:
         return self.const(value, i64)
@@ -357,7 +337,7 @@ class Kernel:
 
     def iota(self, lanes: int) -> Value:
         """0, 1, 2, … as int32."""
-        return Value(self, _numbers(tuple(range(lanes))))
+        return Value(self, numbers(tuple(range(lanes))))
 
     def var(self, init: Value) -> Var:
         return Var(self, init)
