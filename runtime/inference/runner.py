@@ -181,6 +181,7 @@ class Runner:
                 chosen = [choice.chosen[0]] if ends_so else self._choose(rows.masks, 1)
             self._give(rows, 0, chosen)
         self._computed(rows, count)
+        loaded.layout.memory.prepare(loaded.layout.page_bytes, count)
 
     def run_shared(self, batch: Sequence[tuple[Rows, int]], why: str = "all") -> None:
         """Compute the first so many rows of each of several sequences in one pass.
@@ -262,6 +263,7 @@ class Runner:
                 self._give(rows, at, chosen[at : at + len(rows.masks)])
                 at += rows.outputs
             self._computed(rows, count)
+        loaded.layout.memory.prepare(loaded.layout.page_bytes, total)
 
     def choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The greedy choice in one row; where a pass of others runs, it is not waited for."""
