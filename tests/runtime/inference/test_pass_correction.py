@@ -1,4 +1,4 @@
-"""How far off predictions are is learned from passes: by their rows, of late, and never from one."""
+"""How far off predictions are is learned: by rows, from passes of late, and never from one."""
 
 from __future__ import annotations
 
