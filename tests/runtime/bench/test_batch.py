@@ -37,7 +37,6 @@ def test_each_size_has_its_rounds(engine: Engine) -> None:
     assert len(four.forecasts.ratios) == 2 * (1 + 5), "a prompt and five tokens, twice"
     assert len(four.forecasts.held) == 2 * (1 + 5)
     assert four.forecasts.alike(1e9) == 1.0
-    assert four.forecasts.alike(0.0) > 0.0, "the median itself"
     assert 0.0 <= four.forecasts.within(0.15) <= 1.0
     assert engine.runner.on_shared is None
 
