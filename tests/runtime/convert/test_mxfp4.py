@@ -83,7 +83,7 @@ def test_every_weight(tmp_path: Path, kind: str) -> None:
             assert np.array_equal(got, values.swapaxes(1, 2)), tensor.name
         bias = weights[prefix + "gate_up_proj_bias"]
         assert np.allclose(found[experts + "up_exps.bias"].data, bias[:, 1::2], rtol=2**-7)
-    assert read_model_info(tmp_path / "out.gguf").problems == []
+    assert read_model_info(tmp_path / "out.gguf").problems == ()
 
 
 @pytest.mark.filterwarnings("ignore")
