@@ -31,19 +31,20 @@ from .gemm import (
     single_tile_tokens,
     tile_tokens,
 )
+from .grids8 import PAIRED
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 from .prefetch import LINE, Prefetcher, TileIndex
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
-SMALL = ("q2_k", "q3_k", "iq4_xs", "iq3_s", "iq3_xxs")
+SMALL = ("q2_k", "q3_k", *gemm_xs.TABLED)
 UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 13, **dict.fromkeys(SMALL, 25)}
 MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 # Formats whose register tiles are not the one below.
 TILES = {
     **dict.fromkeys(("q2_k", "q3_k"), gemm_small.Tile),
-    **dict.fromkeys(("iq4_xs", "iq3_s", "iq3_xxs"), gemm_xs.Tile),
+    **dict.fromkeys(gemm_xs.TABLED, gemm_xs.Tile),
 }
 
 
@@ -79,7 +80,7 @@ def gemm_k(
 
 def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
     """Bytes that one thread needs to unpack a panel of `depth` values a row."""
-    scales = depth // (16 if fmt in ("q2_k", "q3_k", "q6_k") else 32)
+    scales = depth // (16 if fmt in ("q2_k", "q3_k", "q6_k", *PAIRED) else 32)
     return 2 * lanes * (depth + 4 * scales)
 
 
