@@ -17,12 +17,15 @@ from .agent_models import agent_request
 from .api_error import APIError
 from .generate import (
     Call,
+    CallPart,
     Done,
     Event,
     GenerationRequest,
+    PromptProgress,
     PromptRead,
     Text,
     Thought,
+    progress_of,
     timings,
 )
 from .logprobs import TokenLogprob
@@ -58,7 +61,7 @@ class SamplingBody(Body):
     top_k: int | None = Field(default=None, ge=0)
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
-    repeat_penalty: float | None = Field(default=None, gt=0, le=100)
+    repeat_penalty: float | None = Field(default=None, ge=0.01, le=100)
     repeat_last_n: int | None = Field(default=None, ge=-1)
     presence_penalty: float | None = Field(default=None, ge=-100, le=100)
     frequency_penalty: float | None = Field(default=None, ge=-100, le=100)
@@ -108,6 +111,7 @@ class ChatBody(SamplingBody, Talk):
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
+    return_progress: bool = False
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     n: int = Field(default=1, ge=1)
@@ -163,6 +167,8 @@ class ChatBody(SamplingBody, Talk):
             self.stops(limits),
             self.n,
             (self.top_logprobs or 0) if self.logprobs else None,
+            self.return_progress and self.stream,
+            self.stream,
         )
 
 
@@ -181,6 +187,7 @@ async def chat_completions(request: Request) -> Answer:
     writer = ChatWriter(
         name if folder is None else body.model or name,
         usage=body.stream_options is not None and body.stream_options.include_usage,
+        progress=body.return_progress,
     )
 
     def prepare(model: LoadedModel) -> GenerationRequest:
@@ -252,7 +259,8 @@ class ChatWriter:
     The parts of a chunk that are the same in all of a stream are put together once.
     """
 
-    def __init__(self, model: str, *, usage: bool) -> None:
+    def __init__(self, model: str, *, usage: bool, progress: bool = False) -> None:
+        self._progress = progress
         self.id = f"chatcmpl-{token_hex(12)}"
         self._created, self._model, self._usage = int(time.time()), model, usage
         self._tokenizer: Tokenizer | None = None
@@ -281,10 +289,20 @@ class ChatWriter:
         if isinstance(event, Thought):
             text = encode_basestring(event.text).encode()
             return self._chunk(event.choice, b'{"reasoning_content":' + text + b"}")
+        if isinstance(event, CallPart):
+            begun = self._call_begun(event) if event.first else b""
+            return begun + self._call_part(event, event.text)
         if isinstance(event, Call):
-            return self._call(event)
+            if event.told:
+                return b""
+            return self._call_begun(event) + self._call_part(event, event.arguments)
+        if isinstance(event, PromptProgress):
+            return self._progressed(event)
         if isinstance(event, PromptRead):
             self._read = event
+            if self._progress:
+                whole = event.tokens
+                return self._progressed(PromptProgress(whole, event.cached, whole, event.seconds))
         elif isinstance(event, Done):
             self._done.append(event)
             finish = to_json(event.reason)
@@ -302,13 +320,18 @@ class ChatWriter:
         """See `Writer.failed`."""
         return error.event() + DONE
 
-    def _call(self, call: Call) -> bytes:
+    def _call_begun(self, call: Call | CallPart) -> bytes:
         function = {"name": call.name, "arguments": ""}
         first = {"index": call.index, "id": call.id, "type": "function", "function": function}
-        rest = {"index": call.index, "function": {"arguments": call.arguments}}
-        return b"".join(
-            self._chunk(call.choice, to_json({"tool_calls": [part]})) for part in (first, rest)
-        )
+        return self._chunk(call.choice, to_json({"tool_calls": [first]}))
+
+    def _call_part(self, call: Call | CallPart, arguments: str) -> bytes:
+        part = {"index": call.index, "function": {"arguments": arguments}}
+        return self._chunk(call.choice, to_json({"tool_calls": [part]}))
+
+    def _progressed(self, progress: PromptProgress) -> bytes:
+        told = b',"prompt_progress":' + to_json(progress_of(progress))
+        return self._chunk(0, b"{}", more=told)
 
     def _chunk(
         self,

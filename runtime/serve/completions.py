@@ -13,7 +13,16 @@ from starlette.requests import Request
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
 from .chat_completions import DONE, SamplingBody, StreamOptions, usage_of
-from .generate import Done, Event, GenerationRequest, PromptRead, Text, timings
+from .generate import (
+    Done,
+    Event,
+    GenerationRequest,
+    PromptProgress,
+    PromptRead,
+    Text,
+    progress_of,
+    timings,
+)
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .prompts import Prompt
@@ -32,6 +41,7 @@ class CompletionBody(SamplingBody):
     best_of: int | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
+    return_progress: bool = False
     logprobs: int | None = Field(default=None, ge=0)
     echo: bool = False
     user: str | None = None
@@ -61,6 +71,7 @@ class CompletionBody(SamplingBody):
             self.stops(limits),
             self.n,
             self.logprobs,
+            self.return_progress and self.stream,
         )
 
     def _ids(self, tokenizer: Tokenizer) -> list[int]:
@@ -97,7 +108,7 @@ async def completions(request: Request) -> Answer:
     name = service.models.check(body.model)
     usage = body.stream_options is not None and body.stream_options.include_usage
     echo = body.prompt if body.echo and isinstance(body.prompt, str) else ""
-    writer = CompletionWriter(name, usage=usage, echo=echo)
+    writer = CompletionWriter(name, usage=usage, progress=body.return_progress, echo=echo)
 
     def prepare(model: LoadedModel) -> GenerationRequest:
         writer.of(model)
@@ -109,7 +120,8 @@ async def completions(request: Request) -> Answer:
 class CompletionWriter:
     """Answers in OpenAI's first format (see `Writer`)."""
 
-    def __init__(self, model: str, *, usage: bool, echo: str = "") -> None:
+    def __init__(self, model: str, *, usage: bool, progress: bool = False, echo: str = "") -> None:
+        self._progress = progress
         self._common: dict[str, Any] = {
             "id": f"cmpl-{token_hex(12)}",
             "object": "text_completion",
@@ -132,6 +144,11 @@ class CompletionWriter:
         """See `Writer.stream`."""
         if isinstance(event, PromptRead):
             self._read = event
+            if self._progress:
+                whole = event.tokens
+                return self._progressed(PromptProgress(whole, event.cached, whole, event.seconds))
+        elif isinstance(event, PromptProgress):
+            return self._progressed(event)
         elif isinstance(event, Text):
             echo = self._echo if event.choice not in self._texts else ""
             at = self._begun(event.choice)
@@ -144,6 +161,9 @@ class CompletionWriter:
             echo = self._echo if event.choice not in self._texts else ""
             return self._chunk(event.choice, echo, None, event.reason, more)
         return b""
+
+    def _progressed(self, progress: PromptProgress) -> bytes:
+        return self._chunk(0, "", None, None, {"prompt_progress": progress_of(progress)})
 
     def end(self) -> bytes:
         """See `Writer.end`."""

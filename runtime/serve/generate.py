@@ -10,7 +10,7 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
@@ -24,6 +24,8 @@ from .logprobs import LogprobRecorder, TokenLogprob
 from .prompts import Prompt
 
 if TYPE_CHECKING:
+    from ..conversation.call_pieces import CallPiece
+    from ..conversation.reply import ReplyReader
     from ..conversation.toolcalls import ToolCall
     from ..inference.decoding import Constraint
     from ..inference.engine import Engine
@@ -43,6 +45,8 @@ class GenerationRequest:
         stops: texts that end an answer.
         choices: how many answers; each has a seed of its own.
         logprobs: likeliest tokens to be told beside each token; None: no probabilities are told.
+        progress: whether to tell how far the prompt is read.
+        pieces: whether to tell of calls while they are written.
         by: what answers in place of the bare model; told of by the same events.
     """
 
@@ -52,7 +56,19 @@ class GenerationRequest:
     stops: tuple[str, ...] = ()
     choices: int = 1
     logprobs: int | None = None
+    progress: bool = False
+    pieces: bool = False
     by: Work | None = None
+
+
+@dataclass(slots=True)
+class PromptProgress:
+    """The prompt is being read: so many tokens are in the cache, and so many were before."""
+
+    tokens: int
+    cached: int
+    processed: int
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -84,6 +100,18 @@ class Thought:
 
 
 @dataclass(slots=True)
+class CallPart:
+    """A piece of the arguments of a call that is being written."""
+
+    choice: int
+    index: int
+    id: str
+    name: str
+    text: str
+    first: bool
+
+
+@dataclass(slots=True)
 class Call:
     """A tool call, whole. `arguments` is JSON."""
 
@@ -92,6 +120,8 @@ class Call:
     id: str
     name: str
     arguments: str
+    told: bool = False
+    """Whether parts have told all of it already."""
 
 
 @dataclass(slots=True)
@@ -124,7 +154,18 @@ class Silence:
     """Nothing has come for a while."""
 
 
-Event: TypeAlias = Silence | PromptRead | Text | Thought | Call | Done | Failed | Closed
+Event: TypeAlias = (
+    Silence
+    | PromptProgress
+    | PromptRead
+    | Text
+    | Thought
+    | CallPart
+    | Call
+    | Done
+    | Failed
+    | Closed
+)
 
 
 class Stoppable(Protocol):
@@ -224,6 +265,8 @@ class Generation:
         session.shares, session.namespace = True, self.namespace
         if self._record is not None:
             session.label = self._record.id
+        if request.progress:
+            self._tell_progress(session, ids)
         phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
         self.note(session, 0)
         read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
@@ -251,6 +294,17 @@ class Generation:
             thread.join()
         if failures:
             raise failures[0]
+
+    def _tell_progress(self, session: Session, ids: Sequence[int]) -> None:
+        """Tell between its passes how far a prompt is read."""
+        began = time.perf_counter()
+        cached = session.engine.prefix_cache.count(list(ids), self.namespace)
+
+        def told(done: int, _total: int, _rate: float) -> None:
+            spent = time.perf_counter() - began
+            self._emit(PromptProgress(len(ids), min(cached, done), done, spent))
+
+        session.on_progress = told
 
     def opened(self, one: S) -> S:
         """What is to be stopped with the request, and closed at its end."""
@@ -300,13 +354,16 @@ class Generation:
             sampling=_seeded(request.sampling.over(engine.sampling), choice),
         )
         count, told, token = 0, 0, -1
+        begun: dict[int, str] = {}  # identifiers of calls that were told of in parts
         try:
             for token in tokens:
                 count += 1
                 self.check()
                 self._tell(reader.push(token), choice, recorder)
+                if request.pieces:
+                    self._tell_parts(reader, choice, begun)
                 if len(reader.calls) > told:
-                    told = self._tell_calls(reader.calls, choice, told)
+                    told = self._tell_calls(reader, reader.calls, choice, told, begun)
                 if reader.stopped:
                     break
         finally:
@@ -318,7 +375,9 @@ class Generation:
         if reply.broken:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
         self._tell(reader.rest, choice, recorder)
-        told = self._tell_calls(reply.calls, choice, told)
+        if request.pieces:
+            self._tell_parts(reader, choice, begun)
+        told = self._tell_calls(reader, reply.calls, choice, told, begun)
         stop = reader.stop_text
         reason: FinishReason = "stop" if token in tokenizer.stop_ids or stop else "length"
         if told and reason == "stop":
@@ -338,11 +397,32 @@ class Generation:
             noted = recorder.take() if recorder is not None else None
             self._emit(Text(choice, text, noted) if mode == "answer" else Thought(choice, text))
 
-    def _tell_calls(self, calls: Sequence[ToolCall], choice: int, told: int) -> int:
+    def _tell_parts(
+        self, reader: ReplyReader | PlainReader, choice: int, begun: dict[int, str]
+    ) -> None:
+        """Tell of what was read of calls that are being written."""
+        for piece in reader.call_pieces():
+            first = piece.index not in begun
+            own = begun.setdefault(piece.index, new_call_id())
+            self._emit(CallPart(choice, piece.index, own, piece.name, piece.text, first))
+
+    def _tell_calls(
+        self,
+        reader: ReplyReader | PlainReader,
+        calls: Sequence[ToolCall],
+        choice: int,
+        told: int,
+        begun: Mapping[int, str],
+    ) -> int:
         """Tell of the calls from this number on; how many there are."""
         for index, call in enumerate(calls[told:], told):
-            arguments = json.dumps(call.arguments, ensure_ascii=False)
-            self._emit(Call(choice, index, call.id or new_call_id(), call.name, arguments))
+            arguments = reader.call_arguments(index) if index in begun else None
+            if arguments is not None:
+                event = Call(choice, index, begun[index], call.name, arguments, told=True)
+            else:
+                arguments = json.dumps(call.arguments, ensure_ascii=False)
+                event = Call(choice, index, call.id or new_call_id(), call.name, arguments)
+            self._emit(event)
         return len(calls)
 
 
@@ -371,6 +451,13 @@ class PlainReader:
         text = self._stops.push(self._stream.push(token)) if token not in self._ends else ""
         return [("answer", text)] if text else []
 
+    def call_pieces(self) -> list[CallPiece]:
+        """None: there are no calls."""
+        return []
+
+    def call_arguments(self, _: int) -> None:
+        """None: there are no calls."""
+
     def finish(self) -> Reply:
         """Let go of what was held back, into `rest`."""
         text = self._stops.push(self._stream.flush()) + self._stops.flush()
@@ -398,6 +485,16 @@ def timings(read: PromptRead, done: Done) -> dict[str, Any]:
         "predicted_per_token_ms": round(spent / max(written, 1), 3),
         "predicted_per_second": round(1e3 * written / max(spent, 1e-6), 3),
         **({"normalized": list(read.notes)} if read.notes else {}),
+    }
+
+
+def progress_of(progress: PromptProgress) -> dict[str, Any]:
+    """What llama-server calls ``prompt_progress``."""
+    return {
+        "total": progress.tokens,
+        "cache": progress.cached,
+        "processed": progress.processed,
+        "time_ms": round(1e3 * progress.seconds),
     }
 
 
