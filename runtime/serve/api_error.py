@@ -135,8 +135,10 @@ def as_api_error(error: BaseException) -> APIError:
         return APIError(str(error))
     if isinstance(error, PassCancelledError):
         return busy("the request was ended by the server")
-    if isinstance(error, ModelError):
-        return APIError(str(error), status=500, code="model_error", type="server_error")
+    if isinstance(error, ModelError):  # its file was changed in place: it is loaded anew soon
+        refused = busy(str(error), wait_s=10)
+        refused.code = "model_error"
+        return refused
     if isinstance(error, MemoryError):
         return busy("the server has too little memory for this request")
     log.error("a request failed: %s", error, exc_info=error)

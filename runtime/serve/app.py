@@ -31,7 +31,7 @@ from .status_routes import health, list_models, ps, show_model
 from .text_routes import apply_template, detokenize, tokenize
 from .wire import error_response
 
-LOOK_S = 5.0  # between looks for models that nobody uses
+LOOK_S = 5.0  # between looks for models that nobody uses, and for files that changed
 
 
 def build_app(settings: ServerSettings, load: Load) -> Starlette:
@@ -108,6 +108,7 @@ async def _let_go_idle(models: Models) -> None:
     while True:
         await asyncio.sleep(LOOK_S)
         await asyncio.to_thread(models.let_go_idle)
+        await asyncio.to_thread(models.reload_changed)
 
 
 async def _api_error(request: Request, error: Exception) -> JSONResponse:

@@ -90,9 +90,11 @@ class Job:
             if self._generation.cancelled:
                 self._end(self._generation.last_event)
                 return
-            self._model = model = self._has.enter_context(service.models.use(self._name))
-            self._request = self.record.request = request = self._prepare(model)
-            self._expect(model, request)
+            self._has.enter_context(service.models.hold(self._name))
+            with service.models.use(self._name) as model:
+                self._model = model
+                self._request = self.record.request = request = self._prepare(model)
+                self._expect(model, request)
             deadline = self._caller.deadline_s
             left = None if deadline is None else deadline + self.arrived - time.perf_counter()
             service.line.join(place, left)
@@ -127,9 +129,15 @@ class Job:
             if self._generation.cancelled:
                 self._post(self._generation.last_event)
             else:
-                self.record.started = time.perf_counter()
-                self._generation.run(self._model.engine, self._request)
-                self._service.traces.keep(self.record, self._model)
+                with self._service.models.use(self._name) as model:
+                    if model is not self._model:  # its file has changed meanwhile
+                        self._model = model
+                        self._request = self.record.request = self._prepare(model)
+                    self.record.started = time.perf_counter()
+                    self._generation.run(model.engine, self._request)
+                    self._service.traces.keep(self.record, model)
+        except BaseException as error:  # of loading and preparing anew; `run` tells of its own
+            self._post(Failed(as_api_error(error)))
         finally:
             self._end(None)
 
