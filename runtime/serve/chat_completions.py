@@ -28,6 +28,7 @@ from .generate import (
     progress_of,
     timings,
 )
+from .llama_parameters import LlamaBody
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .openai_messages import (
@@ -41,6 +42,7 @@ from .openai_messages import (
 )
 from .prompts import Conversation
 from .settings import Limits
+from .turns import check_size
 from .wire import Answer, Body, read_body
 
 DONE = b"data: [DONE]\n\n"
@@ -53,7 +55,7 @@ class StreamOptions(Body):
     include_obfuscation: bool = False
 
 
-class SamplingBody(Body):
+class SamplingBody(LlamaBody):
     """The settings of decodes, which several formats share."""
 
     temperature: float | None = Field(default=None, ge=0, le=100)
@@ -130,8 +132,8 @@ class ChatBody(SamplingBody, Talk):
     service_tier: Literal["auto", "default"] | None = None
     store: Literal[False] | None = None
     modalities: list[Literal["text"]] | None = None
-    cache_prompt: Literal[True] | None = None
-    id_slot: Literal[-1] | None = None
+    n_probs: int | None = Field(default=None, ge=0)
+    json_schema: dict[str, Any] | None = None
     reasoning_format: Literal["auto", "deepseek"] | None = None
 
     def conversation(self, limits: Limits) -> Conversation:
@@ -153,22 +155,38 @@ class ChatBody(SamplingBody, Talk):
             calls,
             call_of,
             not self.parallel_tool_calls,
-            output_of(self.response_format, limits),
+            self._output(limits),
             self.chat_template_kwargs,
             self.reasoning_effort,
         )
+
+    def _output(self, limits: Limits) -> dict[str, Any] | None:
+        if self.json_schema is None:
+            return output_of(self.response_format, limits)
+        if self.response_format is not None:
+            raise APIError("give json_schema or response_format", param="json_schema")
+        check_size(self.json_schema, "json_schema", limits)
+        return self.json_schema or {"type": "object"}
+
+    @property
+    def told_logprobs(self) -> int | None:
+        """Likeliest tokens that are told beside each one; None: no probabilities are told."""
+        if self.logprobs:
+            return self.top_logprobs or 0
+        return self.n_probs or None
 
     def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
         """What is asked of the engine."""
         return GenerationRequest(
             model.prompts.prompt(self.conversation(limits)),
             self.sampling(),
-            self.max_completion_tokens or self.max_tokens,
+            self.most_tokens(self.max_completion_tokens, self.max_tokens),
             self.stops(limits),
             self.n,
-            (self.top_logprobs or 0) if self.logprobs else None,
+            self.told_logprobs,
             self.return_progress and self.stream,
             self.stream,
+            self.cache_prompt,
         )
 
 
@@ -180,6 +198,7 @@ async def chat_completions(request: Request) -> Answer:
     if body.n > limits.choices:
         raise APIError(f"Invalid 'n': at most {limits.choices}, not {body.n}.", param="n")
     check_logprobs(body.logprobs, body.top_logprobs, limits)
+    check_logprobs(True, body.n_probs, limits, "n_probs")
     if body.stream_options is not None and not body.stream:
         raise APIError("stream_options is for streams", param="stream_options")
     folder = service.settings.agents.get(body.model)
@@ -198,7 +217,7 @@ async def chat_completions(request: Request) -> Answer:
             folder,
             body.conversation(limits),
             body.sampling(),
-            body.max_completion_tokens or body.max_tokens,
+            body.most_tokens(body.max_completion_tokens, body.max_tokens),
             body.model_fields_set,
             service.traces,
         )
@@ -206,7 +225,9 @@ async def chat_completions(request: Request) -> Answer:
     return Answer(service, name, prepare, writer, streamed=body.stream)
 
 
-def check_logprobs(wanted: bool, top: int | None, limits: Limits) -> None:
+def check_logprobs(
+    wanted: bool, top: int | None, limits: Limits, name: str = "top_logprobs"
+) -> None:
     """Whether probabilities can be told as asked.
 
     Raises:
@@ -215,9 +236,7 @@ def check_logprobs(wanted: bool, top: int | None, limits: Limits) -> None:
     if top is not None and not wanted:
         raise APIError("top_logprobs needs logprobs: true", param="top_logprobs")
     if top is not None and top > limits.logprobs:
-        raise APIError(
-            f"Invalid 'top_logprobs': at most {limits.logprobs}, not {top}.", param="top_logprobs"
-        )
+        raise APIError(f"Invalid '{name}': at most {limits.logprobs}, not {top}.", param=name)
 
 
 def usage_of(read: PromptRead | None, done: list[Done]) -> dict[str, Any]:

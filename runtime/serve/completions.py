@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator
 from pydantic_core import to_json
@@ -36,7 +36,6 @@ class CompletionBody(SamplingBody):
     model: str | None = None
     prompt: str | list[str] | list[int] | list[list[int]]
     max_tokens: int | None = Field(default=None, ge=1)
-    n_predict: int | None = Field(default=None, ge=-1)
     n: int = Field(default=1, ge=1)
     best_of: int | None = None
     stream: bool = False
@@ -45,8 +44,6 @@ class CompletionBody(SamplingBody):
     logprobs: int | None = Field(default=None, ge=0)
     echo: bool = False
     user: str | None = None
-    cache_prompt: Literal[True] | None = None
-    id_slot: Literal[-1] | None = None
 
     @field_validator("prompt")
     @classmethod
@@ -61,33 +58,35 @@ class CompletionBody(SamplingBody):
 
     def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
         """What is asked of the engine."""
-        most = self.max_tokens
-        if most is None and self.n_predict is not None and self.n_predict > 0:
-            most = self.n_predict
         return GenerationRequest(
-            Prompt(self._ids(model.engine.tokenizer)),
+            Prompt(ids_of(self.prompt, model.engine.tokenizer)),
             self.sampling(),
-            most,
+            self.most_tokens(self.max_tokens),
             self.stops(limits),
             self.n,
             self.logprobs,
             self.return_progress and self.stream,
+            cached=self.cache_prompt,
         )
 
-    def _ids(self, tokenizer: Tokenizer) -> list[int]:
-        if not isinstance(self.prompt, str):
-            ids: list[int] = list(self.prompt)  # type: ignore[arg-type]
-            bad = next((token for token in ids if not 0 <= token < tokenizer.n_vocab), None)
-            if bad is not None:
-                raise APIError(
-                    f"{bad} is not in the vocabulary of {tokenizer.n_vocab}", param="prompt"
-                )
-            return ids
-        # The whole prompt is the caller's own text, control tokens included.
-        ids = tokenizer.encode(self.prompt, special=True)
-        if tokenizer.add_bos and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
-            ids.insert(0, tokenizer.bos)
+
+def ids_of(prompt: Any, tokenizer: Tokenizer) -> list[int]:
+    """The tokens of a prompt: a text, or tokens.
+
+    Raises:
+        APIError: one is not in the vocabulary.
+    """
+    if not isinstance(prompt, str):
+        ids: list[int] = list(prompt)
+        bad = next((token for token in ids if not 0 <= token < tokenizer.n_vocab), None)
+        if bad is not None:
+            raise APIError(f"{bad} is not in the vocabulary of {tokenizer.n_vocab}", param="prompt")
         return ids
+    # The whole prompt is the caller's own text, control tokens included.
+    ids = tokenizer.encode(prompt, special=True)
+    if tokenizer.add_bos and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
+        ids.insert(0, tokenizer.bos)
+    return ids
 
 
 async def completions(request: Request) -> Answer:

@@ -47,6 +47,7 @@ class GenerationRequest:
         logprobs: likeliest tokens to be told beside each token; None: no probabilities are told.
         progress: whether to tell how far the prompt is read.
         pieces: whether to tell of calls while they are written.
+        cached: whether the prompt may be taken from what was computed before.
         by: what answers in place of the bare model; told of by the same events.
     """
 
@@ -58,6 +59,7 @@ class GenerationRequest:
     logprobs: int | None = None
     progress: bool = False
     pieces: bool = False
+    cached: bool = True
     by: Work | None = None
 
 
@@ -262,7 +264,7 @@ class Generation:
             raise too_long(len(ids), context)
         request.sampling.check(engine.tokenizer.n_vocab)
         session = self.opened(engine.session())
-        session.shares, session.namespace = True, self.namespace
+        session.shares, session.namespace = request.cached, self.namespace
         if self._record is not None:
             session.label = self._record.id
         if request.progress:

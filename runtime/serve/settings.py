@@ -56,6 +56,8 @@ class ServerSettings:
         keys: any of them opens the server; none: it is open, and must listen on loopback. What is
             computed with one cannot be observed with another.
         key_names: of keys; keys of the same name share what they compute.
+        operator_keys: what the server says of all requests is told to these keys alone; they open
+            the rest too. None: to all who may ask.
         public: system prompts whose computed beginnings all keys share.
         hosts: further names that requests may call this machine by (header ``Host``).
         origins: web pages that may ask from a browser (header ``Origin``); none by default.
@@ -76,6 +78,7 @@ class ServerSettings:
     port: int = PORT
     keys: tuple[str, ...] = field(default=(), repr=False)
     key_names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    operator_keys: tuple[str, ...] = field(default=(), repr=False)
     public: tuple[str, ...] = field(default=(), repr=False)
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -104,7 +107,7 @@ class ServerSettings:
             if not folder.is_dir():
                 raise SettingError(f"the folder of {name}, {folder}, does not exist")
         check_whole(self.trace_bytes, "trace_bytes", SettingError, 1)
-        for key in self.keys:
+        for key in (*self.keys, *self.operator_keys):
             if not (key and key.isascii() and key.isprintable() and " " not in key):
                 raise SettingError("a key must be printable ASCII without spaces")
         for name in self.key_names.values():
