@@ -15,22 +15,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from ...errors import GrammarError, PassCancelledError
-from ..conversation.reply import Reply
-from ..conversation.stop_strings import StopTexts
 from ..inference.sampling import Sampling
 from ..inference.speculative_config import SpeculativeConfig
 from .api_error import APIError, as_api_error, too_long
 from .logprobs import LogprobRecorder, TokenLogprob
+from .plain_reader import PlainReader
 from .prompts import Prompt
 
 if TYPE_CHECKING:
-    from ..conversation.call_pieces import CallPiece
     from ..conversation.reply import ReplyReader
     from ..conversation.toolcalls import ToolCall
     from ..inference.decoding import Constraint
     from ..inference.engine import Engine
     from ..inference.session import Session
-    from ..tokens.tokenizer import Tokenizer
 
 Work: TypeAlias = "Callable[[Generation, Engine], None]"
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -426,45 +423,6 @@ class Generation:
                 event = Call(choice, index, call.id or new_call_id(), call.name, arguments)
             self._emit(event)
         return len(calls)
-
-
-class PlainReader:
-    """Reads a text that only goes on, where `ReplyReader` reads a turn."""
-
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
-        self._stream, self._ends = tokenizer.stream(), tokenizer.stop_ids
-        self._stops = StopTexts(stops)
-        self.rest: list[tuple[str, str]] = []
-        self.calls: list[ToolCall] = []
-        self.thought: list[int] = []
-
-    @property
-    def stopped(self) -> bool:
-        """Whether one of the texts that end the answer was met."""
-        return self._stops.found is not None
-
-    @property
-    def stop_text(self) -> str | None:
-        """Which of them it was."""
-        return self._stops.found
-
-    def push(self, token: int) -> list[tuple[str, str]]:
-        """The piece of text that a token completes."""
-        text = self._stops.push(self._stream.push(token)) if token not in self._ends else ""
-        return [("answer", text)] if text else []
-
-    def call_pieces(self) -> list[CallPiece]:
-        """None: there are no calls."""
-        return []
-
-    def call_arguments(self, _: int) -> None:
-        """None: there are no calls."""
-
-    def finish(self) -> Reply:
-        """Let go of what was held back, into `rest`."""
-        text = self._stops.push(self._stream.flush()) + self._stops.flush()
-        self.rest = [("answer", text)] if text else []
-        return Reply()
 
 
 def new_call_id() -> str:
