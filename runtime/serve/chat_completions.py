@@ -214,6 +214,7 @@ async def chat_completions(request: Request) -> Answer:
         if folder is None:
             return body.generation(model, limits)
         return agent_request(
+            model,
             folder,
             body.conversation(limits),
             body.sampling(),

@@ -182,6 +182,22 @@ class Stoppable(Protocol):
 S = TypeVar("S", bound=Stoppable)
 
 
+class Pauses(Protocol):
+    """Hears of tools that run, while what was computed waits for them."""
+
+    def paused(self, session: Session) -> None:
+        """An answer has ended with calls; the event that tells so comes then."""
+        ...
+
+    def tool_began(self, session: Session, name: str) -> None:
+        """A tool runs in the midst of the request."""
+        ...
+
+    def tool_ended(self, session: Session) -> None:
+        """It has ended."""
+        ...
+
+
 class Recorder(Protocol):
     """Hears of the phases of a request."""
 
@@ -198,7 +214,7 @@ class Generation:
     Args:
         emit: is given the events, from the threads that make them.
         namespace: with whom it shares prefixes; see `PrefixCache`.
-        paused: hears of answers that end with calls, before the event that tells so.
+        pauses: hears of tools.
         record: is told of the phases.
     """
 
@@ -206,10 +222,10 @@ class Generation:
         self,
         emit: Callable[[Event], None],
         namespace: str = "",
-        paused: Callable[[Session], None] = lambda _: None,
+        pauses: Pauses | None = None,
         record: Recorder | None = None,
     ) -> None:
-        self._emit, self.namespace, self._paused, self._record = emit, namespace, paused, record
+        self._emit, self.namespace, self._pauses, self._record = emit, namespace, pauses, record
         self._cancelled = False
         self._why: APIError | None = None
         self._sessions: list[Stoppable] = []
@@ -320,6 +336,16 @@ class Generation:
         if self._record is not None:
             self._record.phase_ended(session, choice)
 
+    def tool_began(self, session: Session, name: str) -> None:
+        """A tool of an agent runs, whose session this is."""
+        if self._pauses is not None:
+            self._pauses.tool_began(session, name)
+
+    def tool_ended(self, session: Session) -> None:
+        """It has ended."""
+        if self._pauses is not None:
+            self._pauses.tool_ended(session)
+
     def check(self) -> None:
         """Whether anybody still waits for it.
 
@@ -381,7 +407,8 @@ class Generation:
         reason: FinishReason = "stop" if token in tokenizer.stop_ids or stop else "length"
         if told and reason == "stop":
             reason = "tool_calls"
-            self._paused(session)
+            if self._pauses is not None:
+                self._pauses.paused(session)
         seconds = time.perf_counter() - began
         emit(Done(choice, reason, count, len(reader.thought), seconds, stop))
 

@@ -49,7 +49,7 @@ class Job:
         self._service, self._name, self._prepare = service, name, prepare
         self._caller = caller
         self.record = RequestRecord(service.models.known(name))
-        self._generation = Generation(self._post, caller.namespace, self._paused, self.record)
+        self._generation = Generation(self._post, caller.namespace, self, self.record)
         self._future: Future[None] | None = None
         self._place = Place(self._go, caller.namespace)
         self._model: LoadedModel | None = None
@@ -151,17 +151,34 @@ class Job:
             self._place.written += event.tokens
         self.channel.post(event)
 
-    def _paused(self, session: Session) -> None:
+    def paused(self, session: Session) -> None:
         """An answer ends with calls: what was computed is kept for about as long as they take."""
         assert self._model is not None
         assert self._request is not None
         prompt, caller = self._request.prompt, self._caller
         read = prompt.ids[: prompt.borders[-1]] if prompt.borders else prompt.ids
-        ttl = self._service.programs.paused(
-            caller.namespace, self._model.name, caller.session, read, self._called
+        self._pause(session, caller.session, read, self._called)
+
+    def tool_began(self, session: Session, name: str) -> None:
+        """The same where the tools run here: a pause of a conversation of its own."""
+        self._pause(session, f"agent={self.record.id}", list(session.tokens), [name])
+
+    def tool_ended(self, session: Session) -> None:
+        """It goes on; how long the tool took is remembered."""
+        assert self._model is not None
+        self._service.programs.returns(
+            self._caller.namespace,
+            self._model.name,
+            f"agent={self.record.id}",
+            list(session.tokens),
         )
+
+    def _pause(self, session: Session, name: str | None, read: list[int], tools: list[str]) -> None:
+        assert self._model is not None
+        namespace = self._caller.namespace
+        ttl = self._service.programs.paused(namespace, self._model.name, name, read, tools)
         until = time.monotonic() + ttl
-        session.engine.prefix_cache.keep(list(session.tokens), until, caller.namespace)
+        session.engine.prefix_cache.keep(list(session.tokens), until, namespace)
 
     def _end(self, event: Event | None) -> None:
         """It is over: with this last event, unless that was posted."""
