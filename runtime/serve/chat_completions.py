@@ -37,12 +37,12 @@ from .openai_messages import (
     Talk,
     ToolChoice,
     messages_of,
+    offered,
     output_of,
-    tools_of,
 )
 from .prompts import Conversation
 from .settings import Limits
-from .turns import check_size
+from .turns import check_size, tools_of
 from .wire import Answer, Body, read_body
 
 DONE = b"data: [DONE]\n\n"
@@ -151,7 +151,7 @@ class ChatBody(SamplingBody, Talk):
             raise APIError("tool_choice needs tools", param="tool_choice")
         return Conversation(
             messages_of(self.messages, limits),
-            tools_of(self.tools, limits),
+            tools_of(offered(self.tools), limits, schema="function.parameters"),
             calls,
             call_of,
             not self.parallel_tool_calls,

@@ -20,7 +20,7 @@ from .anthropic_messages import (
     ToolChoice,
     ToolItem,
     messages_of,
-    tools_of,
+    offered,
 )
 from .api_error import APIError
 from .generate import Call, CallPart, Done, Event, GenerationRequest, PromptRead, Text, Thought
@@ -28,7 +28,7 @@ from .models import LoadedModel
 from .openai_messages import Lenient
 from .prompts import Conversation
 from .settings import Limits
-from .turns import check_size
+from .turns import check_size, tools_of
 from .wire import Answer, Body, read_body
 
 VERSIONS = ("2023-06-01", "2026-10-21")
@@ -112,7 +112,7 @@ class CountBody(Body):
             check_size(output, "output_config.format.schema", limits)
         return Conversation(
             messages_of(self.system, self.messages, limits),
-            tools_of(self.tools, limits),
+            tools_of(offered(self.tools), limits, kind="custom", schema="input_schema"),
             _CALLS[choice.type],
             named,
             choice.disable_parallel_tool_use,

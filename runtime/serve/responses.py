@@ -19,16 +19,18 @@ from .models import LoadedModel
 from .openai_messages import Lenient
 from .prompts import Conversation
 from .responses_input import (
+    SKIPPED,
     Item,
     NamedTool,
     TextFormat,
     Tool,
     ToolChoice,
     messages_of,
+    offered,
     output_of,
-    tools_of,
 )
 from .settings import Limits
+from .turns import tools_of
 from .wire import Answer, Body, read_body
 
 LOGPROBS = "message.output_text.logprobs"  # of `include`
@@ -98,7 +100,7 @@ class ResponsesBody(SamplingBody):
         Raises:
             APIError: a parameter makes no sense beside the others.
         """
-        tools = tools_of(self.tools, limits)
+        tools = tools_of(offered(self.tools), limits, skipped=SKIPPED)
         calls, named = self.tool_choice, None
         if isinstance(calls, NamedTool):
             calls, named = "required", calls.name

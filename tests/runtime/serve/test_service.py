@@ -102,7 +102,7 @@ def test_a_silent_stream_gets_comments(start: Any) -> None:
         slow.wait(1.0)
         return Engine.load(source)
 
-    server = start(load)
+    server = start(load, ping_s=0.2)
     server.wait("/v1/models")
     answer = server.chat(stream=True)
 
