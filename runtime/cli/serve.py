@@ -86,6 +86,14 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         default="errors",
         help="requests that leave a trace: off, errors (the default), all",
     )
+    verb.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="send a span of each request there, as http://127.0.0.1:4318/v1/traces",
+    )
+    verb.add_argument(
+        "--otlp-content", action="store_true", help="with questions and answers (without)"
+    )
     verb.add_argument("--trace-folder", metavar="FOLDER", help="where (in the user's state folder)")
     verb.add_argument(
         "--trace-limit",
@@ -117,6 +125,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         memory=args.memory,
         agents=_agents(args.agents),
         trace=args.trace,
+        otlp=args.otlp,
+        otlp_content=args.otlp_content,
         trace_folder=None if args.trace_folder is None else Path(args.trace_folder),
         trace_bytes=args.trace_limit,
         limits=Limits(parallel=args.parallel, queue=args.queue),

@@ -30,7 +30,7 @@ from .settings import ServerSettings
 from .status_page import status, status_page
 from .status_routes import health, list_models, props, ps, show_model, slots
 from .text_routes import apply_template, detokenize, tokenize
-from .wire import error_response
+from .wire import error_response, note_refusal
 
 ABSENT = {
     "embeddings": "embeddings",
@@ -134,6 +134,8 @@ async def _let_go_idle(models: Models) -> None:
 
 
 async def _api_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, APIError)
+    await note_refusal(request.app.state.service, request.scope, error)
     return error_response(as_api_error(error), request.url.path)
 
 

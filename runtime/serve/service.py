@@ -20,8 +20,9 @@ from .metrics import Metrics
 from .models import LoadedModel, Models
 from .programs import Programs
 from .request_record import RequestRecord
-from .request_traces import RequestTraces
+from .request_traces import RequestTraces, events_of
 from .settings import ServerSettings
+from .telemetry import Telemetry
 
 if TYPE_CHECKING:
     from ..inference.session import Session
@@ -135,11 +136,19 @@ class Job:
                         self._request = self.record.request = self._prepare(model)
                     self.record.started = time.perf_counter()
                     self._generation.run(model.engine, self._request)
-                    self._service.traces.keep(self.record, model)
+                    self._tell(model)
         except BaseException as error:  # of loading and preparing anew; `run` tells of its own
             self._post(Failed(as_api_error(error)))
         finally:
             self._end(None)
+
+    def _tell(self, model: LoadedModel) -> None:
+        """It has ended: leave a trace and spans, where they are wanted."""
+        service, record = self._service, self.record
+        service.traces.keep(record, model)
+        if service.telemetry is not None and record.request and record.request.by is None:
+            events = list(events_of(record, model))
+            service.telemetry.keep(record, events, self._caller.parent)
 
     def _post(self, event: Event) -> None:
         self.record.heard(event)
@@ -203,6 +212,9 @@ class Service:
     def __init__(self, settings: ServerSettings, models: Models, metrics: Metrics) -> None:
         self.settings, self.models, self.metrics = settings, models, metrics
         self.traces = RequestTraces(settings.trace, settings.trace_folder, settings.trace_bytes)
+        self.telemetry: Telemetry | None = None
+        if settings.otlp is not None:
+            self.telemetry = Telemetry(settings.otlp, content=settings.otlp_content)
         self.mailbox = Mailbox()
         self.running = True
         self.began = time.time()
@@ -279,4 +291,7 @@ class Service:
             job.cancel(busy("the server is shutting down"))
         self.readers.shutdown(wait=True, cancel_futures=True)
         self.workers.shutdown(wait=True, cancel_futures=True)
+        if (telemetry := self.telemetry) is not None:
+            self.telemetry = None
+            telemetry.close()
         self.models.close()

@@ -66,6 +66,8 @@ class ServerSettings:
         ping_s: silence of a stream after which a comment is sent.
         agents: folders by the names of the agents that answer about them: see `agent_models`.
         trace: which requests leave a trace: see `TRACES`.
+        otlp: where an OpenTelemetry collector takes traces; None: none are sent.
+        otlp_content: whether questions and answers go with them.
         trace_folder: where; None: in the user's state folder.
         trace_bytes: that the traces there may take together; the oldest go first.
 
@@ -87,6 +89,8 @@ class ServerSettings:
     ping_s: float = 15.0
     agents: Mapping[str, Path] = field(default_factory=dict)
     trace: str = "errors"
+    otlp: str | None = None
+    otlp_content: bool = False
     trace_folder: Path | None = None
     trace_bytes: int = 10**9
     limits: Limits = field(default_factory=Limits)
@@ -103,6 +107,10 @@ class ServerSettings:
                 raise SettingError(f"{name} must be above 0 seconds, not {value!r}")
         if self.trace not in TRACES:
             raise SettingError(f"trace must be one of {', '.join(TRACES)}, not {self.trace!r}")
+        if self.otlp is not None and not re.match(r"https?://[^/\s]", self.otlp):
+            raise SettingError(
+                f"{self.otlp!r} is no address such as http://127.0.0.1:4318/v1/traces"
+            )
         for name, folder in self.agents.items():
             if not folder.is_dir():
                 raise SettingError(f"the folder of {name}, {folder}, does not exist")

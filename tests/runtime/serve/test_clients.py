@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,14 @@ from typing import Any
 import pytest
 from helpers.serving import Server
 
+from triplepoint import Engine
+
 pytestmark = pytest.mark.slow
 SCRIPTS = Path(__file__).with_name("clients")
 VERSIONS = (
     *("openai==3.54.0", "anthropic==2.12.0", "litellm==1.83.0", "langchain-openai==1.7.3"),
     *("pydantic-ai-slim[openai,anthropic]==2.68.0", "openai-agents==0.24.0"),
+    "schemathesis==4.32.5",
 )
 FOUND = "app.log"  # in every answer: nano says what it has found, and where
 
@@ -147,3 +151,22 @@ def test_compatcanary(server: Server, tmp_path: Path) -> None:
     found = {one["id"]: one["status"] for one in json.loads(report.read_text())["results"]}
     assert len(found) >= 7
     assert set(found.values()) == {"pass"}, found
+
+
+def test_schemathesis(start: Callable[..., Server], python: Path, tmp_path: Path) -> None:
+    """What it makes of the document at /openapi.json gets an answer or a refusal, never 5xx."""
+    server = start(lambda source: Engine.load(source, context=256))
+    server.wait()
+    options = ("--phases", "fuzzing", "--checks", "not_a_server_error", "--max-examples", "12")
+    options += ("--max-time", "25", "--seed", "1", "--generation-database", "none", "--no-color")
+    done = subprocess.run(
+        [str(python.with_name("schemathesis")), "run", f"{server.url}/openapi.json", *options],
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NO_PROXY": "127.0.0.1"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout[-5000:]
+    cases = re.search(r"(\d+) generated", done.stdout)
+    assert cases is not None
+    assert int(cases[1]) > 100
+    server.idle()

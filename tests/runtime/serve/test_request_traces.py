@@ -180,3 +180,29 @@ def test_a_folder_stays_within_its_limit(tracing: Server, tmp_path: Path) -> Non
     files = sorted(tmp_path.iterdir())
     assert 0 < sum(path.stat().st_size for path in files) <= 60_000 * 1.1
     assert f"{last}.jsonl" in {path.name for path in files}
+
+
+def test_a_refused_request_leaves_a_trace(start: Callable[..., Server], tmp_path: Path) -> None:
+    """With its body and the reason, whichever check it failed; `off` leaves none."""
+    folder = tmp_path / "served"
+    server = start(trace="errors", trace_folder=folder)
+    server.wait()
+    chat, asked = "/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}]}
+    refusals = {
+        "frequency": server.post(chat, {**asked, "frequency": 3}),
+        "reasoning_effort": server.post(chat, {**asked, "reasoning_effort": "low"}),
+        "model": server.post(chat, {**asked, "model": "gpt"}),
+    }
+    assert server.post(chat, {**asked, "max_tokens": 1}).status_code == 200
+    traces = [Trace.load(path) for path in sorted(folder.glob("*.jsonl"))]
+    found = {trace.header.config["refused"]["param"]: trace for trace in traces if trace.header}
+
+    assert found.keys() == refusals.keys()
+    for name, trace in found.items():
+        assert isinstance(trace.end, RunEnd)
+        assert trace.end.message == refusals[name].json()["error"]["message"]
+        assert "hello" in trace.turns[0].question
+    silent = start(trace="off", trace_folder=tmp_path / "off")
+    silent.wait()
+    assert silent.post(chat, {"messages": []}).status_code == 400
+    assert not (tmp_path / "off").exists()
