@@ -189,6 +189,21 @@ def test_requests_that_wait_while_a_file_changes(start: Callable[..., Server], f
     assert [answer.status_code for answer in answers] == [200] * 4
 
 
+def test_a_file_that_was_written_to(start: Callable[..., Server], file: Path) -> None:
+    """What is in use is lost: clients are told to come back, and then it is loaded anew."""
+    server = start(models={"a": str(file)})
+    server.wait()
+    with file.open("r+b") as opened:
+        opened.write(NANO.read_bytes())
+    refused = server.chat()
+    for _ in range(2):
+        server.service.models.reload_changed()
+
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "10")
+    assert "changed while in use" in refused.json()["error"]["message"]
+    assert server.chat().status_code == 200
+
+
 def test_a_model_that_is_not_there(server: Any) -> None:
     """404, with the names of those that are; nothing is loaded by a path or a URL."""
     for name in ("gpt-4o", "/etc/passwd", "http://127.0.0.1/x.gguf", "synthetic:qwen3-0.6b:q4_0"):
