@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from .wire import Body
 
@@ -47,6 +47,13 @@ class LlamaBody(Body):
     dry_sequence_breakers: list[str] | None = None
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
+
+    @field_validator("n_predict")
+    @classmethod
+    def _is_some(cls, given: int | None) -> int | None:
+        if given == 0:
+            raise ValueError("give -1 (no limit) or at least 1; an answer of nothing is none")
+        return given
 
     def most_tokens(self, *given: int | None) -> int | None:
         """Of an answer: the first that was given, in OpenAI's words or llama-server's."""

@@ -61,7 +61,13 @@ NEUTRAL: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", URL, "/v1/completions"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/completions",
+        *(pytest.param(p, marks=pytest.mark.slow) for p in (URL, "/v1/completions")),
+    ],
+)
 def test_what_is_off(server: Server, path: str) -> None:
     """Its further settings are taken where they are off, and refused by name where they are not."""
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
@@ -71,6 +77,7 @@ def test_what_is_off(server: Server, path: str) -> None:
         "typical_p": 0.5, "dynatemp_range": 1, "mirostat": 2, "ignore_eos": True, "n_keep": 5,
         "xtc_probability": 0.5, "dry_multiplier": 0.8, "grammar": "root ::= \"a\"",
         "samplers": ["top_k"], "lora": [], "n_probs": 21, "t_max_predict_ms": 50,
+        "n_predict": 0,
     }.items():  # fmt: skip
         if (path, name) == ("/v1/completions", "n_probs"):
             continue
