@@ -172,6 +172,8 @@ class Answer(Response):
                 if isinstance(event, Failed):
                     raise event.error
                 if isinstance(event, Closed):
+                    if job.record.cancelled:
+                        return  # the client has gone, and there may be nothing to tell
                     self._begun = True
                     await JSONResponse(self._writer.whole())(scope, receive, send)
                     return
@@ -192,6 +194,8 @@ class Answer(Response):
                     if isinstance(event, Silence):
                         data += PING
                     elif isinstance(event, Closed):
+                        if job.record.cancelled:
+                            return
                         data += writer.end()
                         closed = True
                     else:
