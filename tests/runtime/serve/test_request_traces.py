@@ -21,6 +21,7 @@ from triplepoint.runtime.serve.generate import Failed, GenerationRequest
 from triplepoint.runtime.serve.prompts import Prompt
 from triplepoint.runtime.serve.request_record import RequestRecord
 from triplepoint.runtime.serve.request_traces import RequestTraces
+from triplepoint.runtime.serve.settings import ServerSettings
 from triplepoint.traces import Trace
 from triplepoint.traces.events import PassEvent, PhaseEvent, RunEnd
 
@@ -143,8 +144,8 @@ def test_it_verifies_in_a_process_of_its_own(tracing: Server, folder: Path) -> N
 
 
 def test_by_default_only_failures_leave_one(start: Callable[..., Server], tmp_path: Path) -> None:
-    """An answer leaves none, nor does a refusal; a request that broke in its passes does."""
-    server = start(trace_folder=tmp_path / "served")
+    """An answer leaves none; a request that was refused, and one that broke in its passes, do."""
+    server = start(trace=ServerSettings({"a": "nano"}).trace, trace_folder=tmp_path / "served")
     server.wait()
     assert server.chat().status_code == 200
     assert server.chat("word " * 10_000).status_code == 400
@@ -158,7 +159,10 @@ def test_by_default_only_failures_leave_one(start: Callable[..., Server], tmp_pa
     engine.runner.run = kept
     server.idle()
 
-    (path,) = (tmp_path / "served").glob("*.jsonl")
+    refused, path = sorted((tmp_path / "served").glob("*.jsonl"))
+    header = Trace.load(refused).header
+    assert header is not None
+    assert header.config["refused"]["code"] == "context_length_exceeded"
     end = Trace.load(path).events[-1]
     assert isinstance(end, RunEnd)
     assert (end.status, "RuntimeError" in end.message) == ("error", True)
