@@ -146,9 +146,10 @@ def test_arguments_come_in_pieces(vocabulary: Vocabulary, form: ToolFormat, tags
         told: dict[int, tuple[str, str]] = {}
         early = 0
         for token in [*encode(tokenizer, text + END), None]:
-            if token is not None:
+            if token is None:
+                reader.finish()
+            else:
                 reader.push(token)
-            reply = reader.finish() if token is None else None
             for piece in reader.call_pieces():
                 name, before = told.get(piece.index, (piece.name, ""))
                 assert name == piece.name
@@ -158,7 +159,6 @@ def test_arguments_come_in_pieces(vocabulary: Vocabulary, form: ToolFormat, tags
             assert not told
             assert reader.call_arguments(0) is None
             continue
-        assert reply is not None
         assert [(name, json.loads(text)) for name, text in told.values()] == [
             (call.name, call.arguments) for call in calls
         ]
