@@ -29,6 +29,7 @@ Json = dict[str, Any]
 
 PROVIDER = "triplepoint"
 INTERNAL = 1  # SpanKind: the model runs in the same process
+SERVER = 2  # SpanKind: a client of another process asked
 ERROR = 2  # StatusCode
 
 
@@ -39,10 +40,24 @@ def document(traces: Iterable[Trace], *, content: bool = False) -> Json:
         content: put questions, answers, and arguments and results of tools into the spans; the
             conventions leave them out unless asked, since they are private.
     """
-    return {"resourceSpans": [_resource(run, content) for t in traces for run in of_runs(t)]}
+    return {
+        "resourceSpans": [
+            _resource(run, Spans(run, content)) for trace in traces for run in of_runs(trace)
+        ]
+    }
 
 
-def _resource(run: RunSpan, content: bool) -> Json:
+def served(
+    trace: Trace, parent: tuple[str, str] | None, about: Json, *, content: bool = False
+) -> Json:
+    """The same of a request that a server has answered; see `ServedSpans`."""
+    runs = of_runs(trace)
+    return {
+        "resourceSpans": [_resource(run, ServedSpans(run, content, parent, about)) for run in runs]
+    }
+
+
+def _resource(run: RunSpan, made: Spans) -> Json:
     header = run.header
     about: Json = {"service.name": "triplepoint", "triplepoint.run": run.run}
     if header is not None:
@@ -55,7 +70,7 @@ def _resource(run: RunSpan, content: bool) -> Json:
             "triplepoint.redacted": header.redacted,
             "triplepoint.semconv": header.semconv,
         }
-    spans = list(Spans(run, content).all())
+    spans = list(made.all())
     scope = {"name": "triplepoint.traces"}
     return {
         "resource": {"attributes": attributes(about)},
@@ -205,6 +220,49 @@ class Spans:
         if parent:
             span["parentSpanId"] = _digest(f"{self._run.run}/{parent}", 16)
         return span
+
+
+class ServedSpans(Spans):
+    """Makes the spans of a request that a server has answered:
+
+    chat MODEL                        the request, from its arrival to its end
+      triplepoint.phase prefill       … as above
+
+    Args:
+        parent: trace and span of the client, in hex, that the request is part of.
+        about: further attributes of the request.
+    """
+
+    def __init__(
+        self, run: RunSpan, content: bool, parent: tuple[str, str] | None, about: Json
+    ) -> None:
+        super().__init__(run, content)
+        self._parent, self._about = parent, about
+        if parent is not None:
+            self._trace_id = parent[0]
+
+    def _turn(self, key: str, turn: TurnSpan) -> Iterator[Json]:
+        about = self._usage([leaf for leaf in turn.leaves if isinstance(leaf.event, PhaseEvent)])
+        about |= self._about
+        if self._content:
+            about["gen_ai.input.messages"] = _message("user", turn.question)
+            if turn.close is not None:
+                about["gen_ai.output.messages"] = _message("assistant", turn.close.answer)
+        span = self._span(f"chat {self._model}", key, "", turn, about)
+        span["kind"] = SERVER
+        if self._parent is not None:
+            span["parentSpanId"] = self._parent[1]
+        if turn.close is None:
+            message = self._run.close.message if self._run.close else ""
+            span["status"] = {"code": ERROR, "message": message or "no answer"}
+        yield span
+        for number, leaf in enumerate(turn.leaves):
+            assert isinstance(leaf.event, PhaseEvent), "a request's tools run elsewhere"
+            inner = f"{key}.{number}"
+            name = f"triplepoint.phase {leaf.event.phase}"
+            yield self._span(name, inner, key, leaf, _phase(leaf.event))
+            for n, one in enumerate(leaf.passes):
+                yield self._span("triplepoint.pass", f"{inner}.{n}", inner, one, _pass(one.event))
 
 
 def _settings(header: RunStart) -> Json:

@@ -39,6 +39,11 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="keys, one a line, each as KEY or NAME KEY; no other process sees them there",
     )
     verb.add_argument(
+        "--operator-key-file",
+        metavar="FILE",
+        help="keys, one a line, that alone open /metrics and what the status page shows",
+    )
+    verb.add_argument(
         "--public-prefix",
         action="append",
         metavar="FILE",
@@ -81,6 +86,14 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         default="errors",
         help="requests that leave a trace: off, errors (the default), all",
     )
+    verb.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="send a span of each request there, as http://127.0.0.1:4318/v1/traces",
+    )
+    verb.add_argument(
+        "--otlp-content", action="store_true", help="with questions and answers (without)"
+    )
     verb.add_argument("--trace-folder", metavar="FOLDER", help="where (in the user's state folder)")
     verb.add_argument(
         "--trace-limit",
@@ -96,13 +109,15 @@ def run(args: argparse.Namespace, output: Output) -> int:
     from ..serve.run import serve
     from ..serve.settings import KEEP_ALIVE_S, PORT, Limits, ServerSettings, parse_keep_alive
 
-    keys = _keys(args)
+    keys = dict.fromkeys(args.api_key or (), "") | _keys(args.api_key_file)
+    operators = _keys(args.operator_key_file)
     settings = ServerSettings(
         models=_models(args.model, output),
         host=args.host,
         port=PORT if args.port is None else args.port,
         keys=tuple(keys),
-        key_names={key: name for key, name in keys.items() if name},
+        key_names={key: name for key, name in (keys | operators).items() if name},
+        operator_keys=tuple(operators),
         public=tuple(map(_text, args.public_prefix or ())),
         hosts=tuple(args.allow_host or ()),
         origins=tuple(args.allow_origin or ()),
@@ -110,6 +125,8 @@ def run(args: argparse.Namespace, output: Output) -> int:
         memory=args.memory,
         agents=_agents(args.agents),
         trace=args.trace,
+        otlp=args.otlp,
+        otlp_content=args.otlp_content,
         trace_folder=None if args.trace_folder is None else Path(args.trace_folder),
         trace_bytes=args.trace_limit,
         limits=Limits(parallel=args.parallel, queue=args.queue),
@@ -181,22 +198,23 @@ def _name_of(source: str) -> str:
     return Path(source).stem if source.endswith(".gguf") else source
 
 
-def _keys(args: argparse.Namespace) -> dict[str, str]:
-    """The keys that open the server, and their names; "" where one has none.
+def _keys(path: str | None) -> dict[str, str]:
+    """The keys in a file, and their names; "" where one has none.
 
     Raises:
         SettingError: the file holds none, or a line that is no key.
     """
-    keys: dict[str, str] = {key: "" for key in args.api_key or ()}
-    if args.api_key_file is not None:
-        text = _text(args.api_key_file)
-        found = [(n, line.split()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
-        for number, parts in found:
-            if len(parts) > 2:
-                raise SettingError(f"{args.api_key_file}:{number}: give NAME KEY, or a key alone")
+    if path is None:
+        return {}
+    keys: dict[str, str] = {}
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        parts = line.split()
+        if len(parts) > 2:
+            raise SettingError(f"{path}:{number}: give NAME KEY, or a key alone")
+        if parts:
             keys[parts[-1]] = parts[0] if len(parts) == 2 else ""
-        if not found:
-            raise SettingError(f"{args.api_key_file} holds no key")
+    if not keys:
+        raise SettingError(f"{path} holds no key")
     return keys
 
 

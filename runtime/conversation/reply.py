@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..tokens.tokenizer import Tokenizer
+from .call_pieces import CallPiece, CallPieces
 from .formats.json_text import calls_in
 from .grammar import tag_ids
 from .reasoning_tags import Thinking, thinking_of
@@ -103,6 +104,8 @@ class ReplyReader:
         self._ended = False
         self._bare = False  # whether the call began without a tag, so that none ends it
         self._tokenizer = tokenizer
+        self._pieces: CallPieces | None = None  # once somebody asks for them
+        self._told: list[CallPiece] = []
         self._count = 0
         self._thought: list[int] = []
         self._apart = True  # whether thinking and answer share no token
@@ -130,6 +133,24 @@ class ReplyReader:
     def calls(self) -> list[ToolCall]:
         """The calls that were read so far; `finish` may find more."""
         return self._reply.calls
+
+    def call_pieces(self) -> list[CallPiece]:
+        """What was read since the last time of calls that need not have ended yet.
+
+        Nothing, where the format does not write arguments as JSON.
+        """
+        if self._form.call_head is None:
+            return []
+        self._pieces = self._pieces or CallPieces(self._form.call_head)
+        if self._mode == "call":
+            self._told += self._pieces.read(self._texts["call"])
+        told, self._told = self._told, []
+        return told
+
+    def call_arguments(self, index: int) -> str | None:
+        """The arguments of a call as its pieces had them; None where it was not told in pieces."""
+        told = [] if self._pieces is None else self._pieces.arguments
+        return told[index] if index < len(told) else None
 
     @property
     def thought(self) -> list[int]:
@@ -292,6 +313,9 @@ class ReplyReader:
         if self._headers is not None:
             self._turn_header(self._headers, str(tag))
             return
+        if self._pieces is not None:
+            self._told += self._pieces.read(self._texts["call"])
+            self._pieces.begin()
         if tag == self._form.closing:
             self._parse("".join(self._texts["call"]))
         self._texts["call"].clear()

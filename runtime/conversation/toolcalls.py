@@ -103,6 +103,9 @@ class ToolFormat(ABC):
     """Whether a turn has one call at most."""
     asked: bool = False
     """Whether a template has to ask for it: its tokens are another format's too, or none."""
+    call_head: re.Pattern[str] | None = None
+    """What stands before the arguments of a call, where those are a JSON object; its first group is
+    the name, as it is or as a JSON string. See `CallPieces`."""
     headers: Headers | None = None
     """For a format that also says how answers and thinking are written: how a turn is made."""
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from .api_error import APIError, busy
 from .programs import session_of
+from .telemetry import parent_of
 
 if TYPE_CHECKING:
     from ..inference.engine import Engine
@@ -43,11 +44,13 @@ class Caller:
         namespace: of the key; see `PrefixCache`. "": the server has no keys.
         session: that an agent names.
         deadline_s: when the first token has to be there, from the arrival on; None: no matter.
+        parent: trace and span of the client that the request is part of.
     """
 
     namespace: str = ""
     session: str | None = None
     deadline_s: float | None = None
+    parent: tuple[str, str] | None = None
 
     @classmethod
     def of(cls, headers: Mapping[str, str], namespace: str) -> Caller:
@@ -66,7 +69,8 @@ class Caller:
                 code="invalid_value",
             )
         seconds = None if deadline is None else int(deadline) / 1000
-        return cls(namespace, session_of(headers), seconds)
+        parent = parent_of(headers.get("traceparent"))
+        return cls(namespace, session_of(headers), seconds, parent)
 
 
 ANYBODY = Caller()

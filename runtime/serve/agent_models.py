@@ -6,11 +6,12 @@ how much came back. Its tools only read, and only in that folder; a request can 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...traces.events import PhaseEvent
 from ...traces.writer import new_run_id
@@ -25,6 +26,7 @@ from ..agent.events import (
     ToolCallFinished,
     ToolCallStarted,
 )
+from ..agent.local_conversation import LocalConversation
 from ..files import make_folder
 from ..inference.sampling import Sampling
 from .api_error import APIError
@@ -34,16 +36,20 @@ from .prompts import Conversation, Prompt
 if TYPE_CHECKING:
     from ..agent.events import AgentEvent
     from ..inference.engine import Engine
+    from ..inference.session import Session
+    from .models import LoadedModel
     from .request_traces import RequestTraces
 
 NOT_ITS = (
     *("tools", "tool_choice", "response_format", "n", "logprobs", "top_logprobs", "stop"),
-    *("parallel_tool_calls", "chat_template_kwargs", "reasoning_effort"),
+    *("parallel_tool_calls", "chat_template_kwargs", "reasoning_effort", "n_probs", "json_schema"),
+    *("return_progress", "cache_prompt"),
 )
 """Parameters that an agent does not have."""
 
 
 def agent_request(
+    model: LoadedModel,
     folder: Path,
     asked: Conversation,
     sampling: Sampling,
@@ -77,58 +83,84 @@ def agent_request(
     system = "\n\n".join(m.content for m in before if m and m.role == "system")
     history = [m for m in before if m and m.role != "system"]
 
+    def made(engine: Engine, trace: Path | bool) -> _Running:
+        return _Running(
+            Agent(
+                engine,
+                workspace=folder,
+                system=system or None,
+                sampling=sampling,
+                trace=trace,
+                compact=True,
+                max_tokens=max_tokens or MAX_TOKENS,
+            )
+        )
+
     def work(generation: Generation, engine: Engine) -> None:
         trace: Path | bool = False
         if traces.which == "all":
             make_folder(traces.folder)
             trace = traces.folder / f"{new_run_id()}.jsonl"
-        agent = Agent(
-            engine,
-            workspace=folder,
-            system=system or None,
-            sampling=sampling,
-            trace=trace,
-            compact=True,
-            max_tokens=max_tokens or MAX_TOKENS,
-        )
+        running = generation.opened(made(engine, trace))
         # Before anything is computed: other keys do not find what this one reads.
-        agent.conversation.session.namespace = generation.namespace  # pyright: ignore[reportAttributeAccessIssue]
+        running.session.namespace = generation.namespace
         if history:
+            agent = running.agent
             agent.conversation.load_history([*agent.messages, *history], len(history) // 2)
-        generation.opened(_Running(agent))
-        _tell(agent, question.content, generation)
+        _tell(running, question.content, generation)
 
-    return GenerationRequest(Prompt([]), sampling, max_tokens, by=work)
+    # What it will read first; so its turn and its deadline are known as those of others.
+    with contextlib.closing(made(model.engine, False)) as shown:
+        asked = Conversation([*shown.agent.messages, *history, question], shown.schemas)
+        prompt = model.prompts.prompt(asked)
+    return GenerationRequest(Prompt(prompt.ids), sampling, max_tokens, by=work)
 
 
 class _Running:
     """An agent, as a request stops and closes it."""
 
     def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+        self.agent = agent
+        conversation = agent.conversation
+        assert isinstance(conversation, LocalConversation), "it runs on an engine of this process"
+        self.conversation = conversation
+
+    @property
+    def session(self) -> Session:
+        """The tokens of its conversation."""
+        return self.conversation.session
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        """Of its tools."""
+        return self.agent.tools.schemas()
 
     def stop(self) -> None:
         """See `Agent.stop`."""
-        self._agent.stop()
+        self.agent.stop()
 
     def close(self) -> None:
         """Let go of the pages, and of the trace."""
-        self._agent.conversation.session.close()  # pyright: ignore[reportAttributeAccessIssue]
-        self._agent.trace.close()
+        self.session.close()
+        self.agent.trace.close()
 
 
-def _tell(agent: Agent, question: str, generation: Generation) -> None:
+def _tell(running: _Running, question: str, generation: Generation) -> None:
     """Run it, and make its events those of a request."""
     began, emit = time.perf_counter(), generation.emit
     phases: list[PhaseEvent] = []
-    for event in agent.stream(question):
+    for event in running.agent.stream(question):
         generation.check()
+        if isinstance(event, ToolCallStarted):
+            generation.tool_began(running.session, event.name)
+        elif isinstance(event, ToolCallFinished):
+            generation.tool_ended(running.session)
         if isinstance(event, PhaseFinished):
             phase = event.phase
             if not phases:
                 emit(PromptRead(phase.kv_after, phase.cached_tokens, phase.wall_s))
             phases.append(phase)
-            generation.note(agent.conversation.session, 0)  # pyright: ignore[reportAttributeAccessIssue]
+            generation.note(running.session, 0)
         elif isinstance(event, TextDelta):
             emit(Text(0, event.text))
         elif isinstance(event, RunFinished):

@@ -11,7 +11,7 @@ from ..conversation.chat import Message
 from .api_error import APIError
 from .openai_messages import Lenient
 from .settings import Limits
-from .turns import Turns, check_size, shown_tool
+from .turns import Offered, Turns
 
 _HEADER = "x-anthropic-billing-header:"
 
@@ -209,23 +209,6 @@ def _refused(kind: str, where: str) -> APIError:
     )
 
 
-def tools_of(tools: Sequence[ToolItem], limits: Limits) -> list[dict[str, Any]]:
-    """The schemas of tools as templates and grammars take them.
-
-    Raises:
-        APIError: there are too many, they are too large, or of a type that is not done here.
-    """
-    if len(tools) > limits.tools:
-        raise APIError(f"there are more than {limits.tools} tools", param="tools")
-    made: list[dict[str, Any]] = []
-    for number, tool in enumerate(tools):
-        if tool.type != "custom":
-            raise APIError(
-                f"tools of type {tool.type!r:.50} are not supported; there are custom ones",
-                param=f"tools[{number}].type",
-                code="unsupported_parameter",
-            )
-        check_size(tool.input_schema, f"tools[{number}].input_schema", limits)
-        made.append(shown_tool(tool.name, tool.description, tool.input_schema))
-    check_size(made, "tools", limits)
-    return made
+def offered(tools: Sequence[ToolItem]) -> list[Offered]:
+    """The tools of a request."""
+    return [Offered(tool.type, tool.name, tool.description, tool.input_schema) for tool in tools]

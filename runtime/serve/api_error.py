@@ -110,10 +110,14 @@ def busy(message: str, *, status: int = 503, wait_s: float = 1.0) -> APIError:
 
 
 def too_long(tokens: int, context: int) -> APIError:
-    """A prompt that leaves no room for an answer."""
+    """A prompt that leaves no room for an answer.
+
+    litellm looks for the message's beginning, LangChain for the code, and in the message too: of an
+    error's body openai-python tells no more.
+    """
     return APIError(
         f"This model's maximum context length is {context} tokens. However, your messages resulted "
-        f"in {tokens} tokens. Please reduce the length of the messages.",
+        f"in {tokens} tokens. Please reduce the length of the messages. (context_length_exceeded)",
         param="messages",
         code="context_length_exceeded",
         overflow=(tokens, context),
@@ -125,7 +129,8 @@ def as_api_error(error: BaseException) -> APIError:
     if isinstance(error, APIError):
         return error
     if isinstance(error, ContextOverflowError):
-        return APIError(str(error), param="messages", code="context_length_exceeded")
+        message = f"{error} (context_length_exceeded)"
+        return APIError(message, param="messages", code="context_length_exceeded")
     if isinstance(error, TemplateError):
         return APIError(str(error), param="messages")
     if isinstance(error, GrammarError):
@@ -135,8 +140,10 @@ def as_api_error(error: BaseException) -> APIError:
         return APIError(str(error))
     if isinstance(error, PassCancelledError):
         return busy("the request was ended by the server")
-    if isinstance(error, ModelError):
-        return APIError(str(error), status=500, code="model_error", type="server_error")
+    if isinstance(error, ModelError):  # its file was changed in place: it is loaded anew soon
+        refused = busy(str(error), wait_s=10)
+        refused.code = "model_error"
+        return refused
     if isinstance(error, MemoryError):
         return busy("the server has too little memory for this request")
     log.error("a request failed: %s", error, exc_info=error)

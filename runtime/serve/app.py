@@ -22,16 +22,34 @@ from .guard import Guard
 from .messages import count_tokens, messages
 from .metrics import Metrics, metrics
 from .models import Load, Models
+from .native_completion import native_completion
 from .openapi import openapi
 from .responses import responses
 from .service import Service
 from .settings import ServerSettings
 from .status_page import status, status_page
-from .status_routes import health, list_models, ps, show_model
+from .status_routes import health, list_models, props, ps, show_model, slots
 from .text_routes import apply_template, detokenize, tokenize
-from .wire import error_response
+from .wire import error_response, note_refusal
 
-LOOK_S = 5.0  # between looks for models that nobody uses
+ABSENT = {
+    "embeddings": "embeddings",
+    "embedding": "embeddings",
+    "rerank": "reranking",
+    "reranking": "reranking",
+    "infill": "filling in of code",
+    "lora-adapters": "LoRA adapters",
+    "audio": "sounds",
+    "images": "images",
+    "moderations": "moderation",
+    "files": "files",
+    "batches": "batches",
+    "assistants": "assistants",
+    "threads": "threads",
+    "api": "ollama's format",
+}
+"""What clients of others ask for, by a word of the path, and that is not here."""
+LOOK_S = 5.0  # between looks for models that nobody uses, and for files that changed
 
 
 def build_app(settings: ServerSettings, load: Load) -> Starlette:
@@ -80,6 +98,8 @@ def routes() -> list[BaseRoute]:
         Route("/v1/chat/completions", chat_completions, methods=post),
         Route("/chat/completions", chat_completions, methods=post),
         Route("/v1/completions", completions, methods=post),
+        Route("/completion", native_completion, methods=post),
+        Route("/completions", native_completion, methods=post),
         Route("/v1/messages", messages, methods=post),
         Route("/v1/messages/count_tokens", count_tokens, methods=post),
         Route("/v1/responses", responses, methods=post),
@@ -89,6 +109,8 @@ def routes() -> list[BaseRoute]:
         Route("/health", health, methods=get),
         Route("/v1/health", health, methods=get),
         Route("/ps", ps, methods=get),
+        Route("/props", props, methods=get),
+        Route("/slots", slots, methods=get),
         Route("/", status_page, methods=get),
         Route("/status.json", status, methods=get),
         Route("/openapi.json", openapi, methods=get),
@@ -108,9 +130,12 @@ async def _let_go_idle(models: Models) -> None:
     while True:
         await asyncio.sleep(LOOK_S)
         await asyncio.to_thread(models.let_go_idle)
+        await asyncio.to_thread(models.reload_changed)
 
 
 async def _api_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, APIError)
+    await note_refusal(request.app.state.service, request.scope, error)
     return error_response(as_api_error(error), request.url.path)
 
 
@@ -119,6 +144,9 @@ async def _http_exception(request: Request, error: Exception) -> JSONResponse:
     message = error.detail
     if error.status_code == 404:
         message = f"there is no {request.url.path[:200]}"
+        words = request.url.path.split("/")
+        if what := next((ABSENT[word] for word in words if word in ABSENT), None):
+            message += f": this server has no {what}"
     elif error.status_code == 405:
         message = f"{request.method} is not for {request.url.path[:200]}"
     code = "not_found" if error.status_code == 404 else None

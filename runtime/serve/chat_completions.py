@@ -17,14 +17,18 @@ from .agent_models import agent_request
 from .api_error import APIError
 from .generate import (
     Call,
+    CallPart,
     Done,
     Event,
     GenerationRequest,
+    PromptProgress,
     PromptRead,
     Text,
     Thought,
+    progress_of,
     timings,
 )
+from .llama_parameters import LlamaBody
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .openai_messages import (
@@ -33,11 +37,12 @@ from .openai_messages import (
     Talk,
     ToolChoice,
     messages_of,
+    offered,
     output_of,
-    tools_of,
 )
 from .prompts import Conversation
 from .settings import Limits
+from .turns import check_size, tools_of
 from .wire import Answer, Body, read_body
 
 DONE = b"data: [DONE]\n\n"
@@ -50,7 +55,7 @@ class StreamOptions(Body):
     include_obfuscation: bool = False
 
 
-class SamplingBody(Body):
+class SamplingBody(LlamaBody):
     """The settings of decodes, which several formats share."""
 
     temperature: float | None = Field(default=None, ge=0, le=100)
@@ -58,7 +63,7 @@ class SamplingBody(Body):
     top_k: int | None = Field(default=None, ge=0)
     min_p: float | None = Field(default=None, ge=0, le=1)
     seed: int | None = Field(default=None, ge=-(2**63), lt=2**64)
-    repeat_penalty: float | None = Field(default=None, gt=0, le=100)
+    repeat_penalty: float | None = Field(default=None, ge=0.01, le=100)
     repeat_last_n: int | None = Field(default=None, ge=-1)
     presence_penalty: float | None = Field(default=None, ge=-100, le=100)
     frequency_penalty: float | None = Field(default=None, ge=-100, le=100)
@@ -108,6 +113,7 @@ class ChatBody(SamplingBody, Talk):
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
+    return_progress: bool = False
     max_tokens: int | None = Field(default=None, ge=1)
     max_completion_tokens: int | None = Field(default=None, ge=1)
     n: int = Field(default=1, ge=1)
@@ -126,8 +132,8 @@ class ChatBody(SamplingBody, Talk):
     service_tier: Literal["auto", "default"] | None = None
     store: Literal[False] | None = None
     modalities: list[Literal["text"]] | None = None
-    cache_prompt: Literal[True] | None = None
-    id_slot: Literal[-1] | None = None
+    n_probs: int | None = Field(default=None, ge=0)
+    json_schema: dict[str, Any] | None = None
     reasoning_format: Literal["auto", "deepseek"] | None = None
 
     def conversation(self, limits: Limits) -> Conversation:
@@ -145,24 +151,42 @@ class ChatBody(SamplingBody, Talk):
             raise APIError("tool_choice needs tools", param="tool_choice")
         return Conversation(
             messages_of(self.messages, limits),
-            tools_of(self.tools, limits),
+            tools_of(offered(self.tools), limits, schema="function.parameters"),
             calls,
             call_of,
             not self.parallel_tool_calls,
-            output_of(self.response_format, limits),
+            self._output(limits),
             self.chat_template_kwargs,
             self.reasoning_effort,
         )
+
+    def _output(self, limits: Limits) -> dict[str, Any] | None:
+        if self.json_schema is None:
+            return output_of(self.response_format, limits)
+        if self.response_format is not None:
+            raise APIError("give json_schema or response_format", param="json_schema")
+        check_size(self.json_schema, "json_schema", limits)
+        return self.json_schema or {"type": "object"}
+
+    @property
+    def told_logprobs(self) -> int | None:
+        """Likeliest tokens that are told beside each one; None: no probabilities are told."""
+        if self.logprobs:
+            return self.top_logprobs or 0
+        return self.n_probs or None
 
     def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
         """What is asked of the engine."""
         return GenerationRequest(
             model.prompts.prompt(self.conversation(limits)),
             self.sampling(),
-            self.max_completion_tokens or self.max_tokens,
+            self.most_tokens(self.max_completion_tokens, self.max_tokens),
             self.stops(limits),
             self.n,
-            (self.top_logprobs or 0) if self.logprobs else None,
+            self.told_logprobs,
+            self.return_progress and self.stream,
+            self.stream,
+            self.cache_prompt,
         )
 
 
@@ -174,6 +198,7 @@ async def chat_completions(request: Request) -> Answer:
     if body.n > limits.choices:
         raise APIError(f"Invalid 'n': at most {limits.choices}, not {body.n}.", param="n")
     check_logprobs(body.logprobs, body.top_logprobs, limits)
+    check_logprobs(True, body.n_probs, limits, "n_probs")
     if body.stream_options is not None and not body.stream:
         raise APIError("stream_options is for streams", param="stream_options")
     folder = service.settings.agents.get(body.model)
@@ -181,6 +206,7 @@ async def chat_completions(request: Request) -> Answer:
     writer = ChatWriter(
         name if folder is None else body.model or name,
         usage=body.stream_options is not None and body.stream_options.include_usage,
+        progress=body.return_progress,
     )
 
     def prepare(model: LoadedModel) -> GenerationRequest:
@@ -188,10 +214,11 @@ async def chat_completions(request: Request) -> Answer:
         if folder is None:
             return body.generation(model, limits)
         return agent_request(
+            model,
             folder,
             body.conversation(limits),
             body.sampling(),
-            body.max_completion_tokens or body.max_tokens,
+            body.most_tokens(body.max_completion_tokens, body.max_tokens),
             body.model_fields_set,
             service.traces,
         )
@@ -199,7 +226,9 @@ async def chat_completions(request: Request) -> Answer:
     return Answer(service, name, prepare, writer, streamed=body.stream)
 
 
-def check_logprobs(wanted: bool, top: int | None, limits: Limits) -> None:
+def check_logprobs(
+    wanted: bool, top: int | None, limits: Limits, name: str = "top_logprobs"
+) -> None:
     """Whether probabilities can be told as asked.
 
     Raises:
@@ -208,9 +237,7 @@ def check_logprobs(wanted: bool, top: int | None, limits: Limits) -> None:
     if top is not None and not wanted:
         raise APIError("top_logprobs needs logprobs: true", param="top_logprobs")
     if top is not None and top > limits.logprobs:
-        raise APIError(
-            f"Invalid 'top_logprobs': at most {limits.logprobs}, not {top}.", param="top_logprobs"
-        )
+        raise APIError(f"Invalid '{name}': at most {limits.logprobs}, not {top}.", param=name)
 
 
 def usage_of(read: PromptRead | None, done: list[Done]) -> dict[str, Any]:
@@ -252,7 +279,8 @@ class ChatWriter:
     The parts of a chunk that are the same in all of a stream are put together once.
     """
 
-    def __init__(self, model: str, *, usage: bool) -> None:
+    def __init__(self, model: str, *, usage: bool, progress: bool = False) -> None:
+        self._progress = progress
         self.id = f"chatcmpl-{token_hex(12)}"
         self._created, self._model, self._usage = int(time.time()), model, usage
         self._tokenizer: Tokenizer | None = None
@@ -281,10 +309,20 @@ class ChatWriter:
         if isinstance(event, Thought):
             text = encode_basestring(event.text).encode()
             return self._chunk(event.choice, b'{"reasoning_content":' + text + b"}")
+        if isinstance(event, CallPart):
+            begun = self._call_begun(event) if event.first else b""
+            return begun + self._call_part(event, event.text)
         if isinstance(event, Call):
-            return self._call(event)
+            if event.told:
+                return b""
+            return self._call_begun(event) + self._call_part(event, event.arguments)
+        if isinstance(event, PromptProgress):
+            return self._progressed(event)
         if isinstance(event, PromptRead):
             self._read = event
+            if self._progress:
+                whole = event.tokens
+                return self._progressed(PromptProgress(whole, event.cached, whole, event.seconds))
         elif isinstance(event, Done):
             self._done.append(event)
             finish = to_json(event.reason)
@@ -302,13 +340,18 @@ class ChatWriter:
         """See `Writer.failed`."""
         return error.event() + DONE
 
-    def _call(self, call: Call) -> bytes:
+    def _call_begun(self, call: Call | CallPart) -> bytes:
         function = {"name": call.name, "arguments": ""}
         first = {"index": call.index, "id": call.id, "type": "function", "function": function}
-        rest = {"index": call.index, "function": {"arguments": call.arguments}}
-        return b"".join(
-            self._chunk(call.choice, to_json({"tool_calls": [part]})) for part in (first, rest)
-        )
+        return self._chunk(call.choice, to_json({"tool_calls": [first]}))
+
+    def _call_part(self, call: Call | CallPart, arguments: str) -> bytes:
+        part = {"index": call.index, "function": {"arguments": arguments}}
+        return self._chunk(call.choice, to_json({"tool_calls": [part]}))
+
+    def _progressed(self, progress: PromptProgress) -> bytes:
+        told = b',"prompt_progress":' + to_json(progress_of(progress))
+        return self._chunk(0, b"{}", more=told)
 
     def _chunk(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, field_validator
 from pydantic_core import to_json
@@ -13,7 +13,16 @@ from starlette.requests import Request
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
 from .chat_completions import DONE, SamplingBody, StreamOptions, usage_of
-from .generate import Done, Event, GenerationRequest, PromptRead, Text, timings
+from .generate import (
+    Done,
+    Event,
+    GenerationRequest,
+    PromptProgress,
+    PromptRead,
+    Text,
+    progress_of,
+    timings,
+)
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .prompts import Prompt
@@ -27,16 +36,14 @@ class CompletionBody(SamplingBody):
     model: str | None = None
     prompt: str | list[str] | list[int] | list[list[int]]
     max_tokens: int | None = Field(default=None, ge=1)
-    n_predict: int | None = Field(default=None, ge=-1)
     n: int = Field(default=1, ge=1)
     best_of: int | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
+    return_progress: bool = False
     logprobs: int | None = Field(default=None, ge=0)
     echo: bool = False
     user: str | None = None
-    cache_prompt: Literal[True] | None = None
-    id_slot: Literal[-1] | None = None
 
     @field_validator("prompt")
     @classmethod
@@ -51,32 +58,35 @@ class CompletionBody(SamplingBody):
 
     def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
         """What is asked of the engine."""
-        most = self.max_tokens
-        if most is None and self.n_predict is not None and self.n_predict > 0:
-            most = self.n_predict
         return GenerationRequest(
-            Prompt(self._ids(model.engine.tokenizer)),
+            Prompt(ids_of(self.prompt, model.engine.tokenizer)),
             self.sampling(),
-            most,
+            self.most_tokens(self.max_tokens),
             self.stops(limits),
             self.n,
             self.logprobs,
+            self.return_progress and self.stream,
+            cached=self.cache_prompt,
         )
 
-    def _ids(self, tokenizer: Tokenizer) -> list[int]:
-        if not isinstance(self.prompt, str):
-            ids: list[int] = list(self.prompt)  # type: ignore[arg-type]
-            bad = next((token for token in ids if not 0 <= token < tokenizer.n_vocab), None)
-            if bad is not None:
-                raise APIError(
-                    f"{bad} is not in the vocabulary of {tokenizer.n_vocab}", param="prompt"
-                )
-            return ids
-        # The whole prompt is the caller's own text, control tokens included.
-        ids = tokenizer.encode(self.prompt, special=True)
-        if tokenizer.add_bos and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
-            ids.insert(0, tokenizer.bos)
+
+def ids_of(prompt: Any, tokenizer: Tokenizer) -> list[int]:
+    """The tokens of a prompt: a text, or tokens.
+
+    Raises:
+        APIError: one is not in the vocabulary.
+    """
+    if not isinstance(prompt, str):
+        ids: list[int] = list(prompt)
+        bad = next((token for token in ids if not 0 <= token < tokenizer.n_vocab), None)
+        if bad is not None:
+            raise APIError(f"{bad} is not in the vocabulary of {tokenizer.n_vocab}", param="prompt")
         return ids
+    # The whole prompt is the caller's own text, control tokens included.
+    ids = tokenizer.encode(prompt, special=True)
+    if tokenizer.add_bos and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
+        ids.insert(0, tokenizer.bos)
+    return ids
 
 
 async def completions(request: Request) -> Answer:
@@ -97,7 +107,7 @@ async def completions(request: Request) -> Answer:
     name = service.models.check(body.model)
     usage = body.stream_options is not None and body.stream_options.include_usage
     echo = body.prompt if body.echo and isinstance(body.prompt, str) else ""
-    writer = CompletionWriter(name, usage=usage, echo=echo)
+    writer = CompletionWriter(name, usage=usage, progress=body.return_progress, echo=echo)
 
     def prepare(model: LoadedModel) -> GenerationRequest:
         writer.of(model)
@@ -109,7 +119,8 @@ async def completions(request: Request) -> Answer:
 class CompletionWriter:
     """Answers in OpenAI's first format (see `Writer`)."""
 
-    def __init__(self, model: str, *, usage: bool, echo: str = "") -> None:
+    def __init__(self, model: str, *, usage: bool, progress: bool = False, echo: str = "") -> None:
+        self._progress = progress
         self._common: dict[str, Any] = {
             "id": f"cmpl-{token_hex(12)}",
             "object": "text_completion",
@@ -132,6 +143,11 @@ class CompletionWriter:
         """See `Writer.stream`."""
         if isinstance(event, PromptRead):
             self._read = event
+            if self._progress:
+                whole = event.tokens
+                return self._progressed(PromptProgress(whole, event.cached, whole, event.seconds))
+        elif isinstance(event, PromptProgress):
+            return self._progressed(event)
         elif isinstance(event, Text):
             echo = self._echo if event.choice not in self._texts else ""
             at = self._begun(event.choice)
@@ -144,6 +160,9 @@ class CompletionWriter:
             echo = self._echo if event.choice not in self._texts else ""
             return self._chunk(event.choice, echo, None, event.reason, more)
         return b""
+
+    def _progressed(self, progress: PromptProgress) -> bytes:
+        return self._chunk(0, "", None, None, {"prompt_progress": progress_of(progress)})
 
     def end(self) -> bytes:
         """See `Writer.end`."""

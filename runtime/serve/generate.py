@@ -10,25 +10,24 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
 
 from ...errors import GrammarError, PassCancelledError
-from ..conversation.reply import Reply
-from ..conversation.stop_strings import StopTexts
 from ..inference.sampling import Sampling
 from ..inference.speculative_config import SpeculativeConfig
 from .api_error import APIError, as_api_error, too_long
 from .logprobs import LogprobRecorder, TokenLogprob
+from .plain_reader import PlainReader
 from .prompts import Prompt
 
 if TYPE_CHECKING:
+    from ..conversation.reply import ReplyReader
     from ..conversation.toolcalls import ToolCall
     from ..inference.decoding import Constraint
     from ..inference.engine import Engine
     from ..inference.session import Session
-    from ..tokens.tokenizer import Tokenizer
 
 Work: TypeAlias = "Callable[[Generation, Engine], None]"
 FinishReason = Literal["stop", "length", "tool_calls"]
@@ -43,6 +42,9 @@ class GenerationRequest:
         stops: texts that end an answer.
         choices: how many answers; each has a seed of its own.
         logprobs: likeliest tokens to be told beside each token; None: no probabilities are told.
+        progress: whether to tell how far the prompt is read.
+        pieces: whether to tell of calls while they are written.
+        cached: whether the prompt may be taken from what was computed before.
         by: what answers in place of the bare model; told of by the same events.
     """
 
@@ -52,7 +54,20 @@ class GenerationRequest:
     stops: tuple[str, ...] = ()
     choices: int = 1
     logprobs: int | None = None
+    progress: bool = False
+    pieces: bool = False
+    cached: bool = True
     by: Work | None = None
+
+
+@dataclass(slots=True)
+class PromptProgress:
+    """The prompt is being read: so many tokens are in the cache, and so many were before."""
+
+    tokens: int
+    cached: int
+    processed: int
+    seconds: float
 
 
 @dataclass(slots=True)
@@ -84,6 +99,18 @@ class Thought:
 
 
 @dataclass(slots=True)
+class CallPart:
+    """A piece of the arguments of a call that is being written."""
+
+    choice: int
+    index: int
+    id: str
+    name: str
+    text: str
+    first: bool
+
+
+@dataclass(slots=True)
 class Call:
     """A tool call, whole. `arguments` is JSON."""
 
@@ -92,6 +119,8 @@ class Call:
     id: str
     name: str
     arguments: str
+    told: bool = False
+    """Whether parts have told all of it already."""
 
 
 @dataclass(slots=True)
@@ -124,7 +153,18 @@ class Silence:
     """Nothing has come for a while."""
 
 
-Event: TypeAlias = Silence | PromptRead | Text | Thought | Call | Done | Failed | Closed
+Event: TypeAlias = (
+    Silence
+    | PromptProgress
+    | PromptRead
+    | Text
+    | Thought
+    | CallPart
+    | Call
+    | Done
+    | Failed
+    | Closed
+)
 
 
 class Stoppable(Protocol):
@@ -140,6 +180,22 @@ class Stoppable(Protocol):
 
 
 S = TypeVar("S", bound=Stoppable)
+
+
+class Pauses(Protocol):
+    """Hears of tools that run, while what was computed waits for them."""
+
+    def paused(self, session: Session) -> None:
+        """An answer has ended with calls; the event that tells so comes then."""
+        ...
+
+    def tool_began(self, session: Session, name: str) -> None:
+        """A tool runs in the midst of the request."""
+        ...
+
+    def tool_ended(self, session: Session) -> None:
+        """It has ended."""
+        ...
 
 
 class Recorder(Protocol):
@@ -158,7 +214,7 @@ class Generation:
     Args:
         emit: is given the events, from the threads that make them.
         namespace: with whom it shares prefixes; see `PrefixCache`.
-        paused: hears of answers that end with calls, before the event that tells so.
+        pauses: hears of tools.
         record: is told of the phases.
     """
 
@@ -166,10 +222,10 @@ class Generation:
         self,
         emit: Callable[[Event], None],
         namespace: str = "",
-        paused: Callable[[Session], None] = lambda _: None,
+        pauses: Pauses | None = None,
         record: Recorder | None = None,
     ) -> None:
-        self._emit, self.namespace, self._paused, self._record = emit, namespace, paused, record
+        self._emit, self.namespace, self._pauses, self._record = emit, namespace, pauses, record
         self._cancelled = False
         self._why: APIError | None = None
         self._sessions: list[Stoppable] = []
@@ -221,9 +277,11 @@ class Generation:
             raise too_long(len(ids), context)
         request.sampling.check(engine.tokenizer.n_vocab)
         session = self.opened(engine.session())
-        session.shares, session.namespace = True, self.namespace
+        session.shares, session.namespace = request.cached, self.namespace
         if self._record is not None:
             session.label = self._record.id
+        if request.progress:
+            self._tell_progress(session, ids)
         phase = session.prefill(ids, check=self.check, borders=request.prompt.borders)
         self.note(session, 0)
         read = PromptRead(len(ids), phase.shared_tokens, phase.wall_s, request.prompt.notes)
@@ -252,6 +310,17 @@ class Generation:
         if failures:
             raise failures[0]
 
+    def _tell_progress(self, session: Session, ids: Sequence[int]) -> None:
+        """Tell between its passes how far a prompt is read."""
+        began = time.perf_counter()
+        cached = session.engine.prefix_cache.count(list(ids), self.namespace)
+
+        def told(done: int, _total: int, _rate: float) -> None:
+            spent = time.perf_counter() - began
+            self._emit(PromptProgress(len(ids), min(cached, done), done, spent))
+
+        session.on_progress = told
+
     def opened(self, one: S) -> S:
         """What is to be stopped with the request, and closed at its end."""
         with self._lock:
@@ -266,6 +335,16 @@ class Generation:
         """A phase of a session has ended."""
         if self._record is not None:
             self._record.phase_ended(session, choice)
+
+    def tool_began(self, session: Session, name: str) -> None:
+        """A tool of an agent runs, whose session this is."""
+        if self._pauses is not None:
+            self._pauses.tool_began(session, name)
+
+    def tool_ended(self, session: Session) -> None:
+        """It has ended."""
+        if self._pauses is not None:
+            self._pauses.tool_ended(session)
 
     def check(self) -> None:
         """Whether anybody still waits for it.
@@ -300,13 +379,16 @@ class Generation:
             sampling=_seeded(request.sampling.over(engine.sampling), choice),
         )
         count, told, token = 0, 0, -1
+        begun: dict[int, str] = {}  # identifiers of calls that were told of in parts
         try:
             for token in tokens:
                 count += 1
                 self.check()
                 self._tell(reader.push(token), choice, recorder)
+                if request.pieces:
+                    self._tell_parts(reader, choice, begun)
                 if len(reader.calls) > told:
-                    told = self._tell_calls(reader.calls, choice, told)
+                    told = self._tell_calls(reader, reader.calls, choice, told, begun)
                 if reader.stopped:
                     break
         finally:
@@ -318,12 +400,15 @@ class Generation:
         if reply.broken:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
         self._tell(reader.rest, choice, recorder)
-        told = self._tell_calls(reply.calls, choice, told)
+        if request.pieces:
+            self._tell_parts(reader, choice, begun)
+        told = self._tell_calls(reader, reply.calls, choice, told, begun)
         stop = reader.stop_text
         reason: FinishReason = "stop" if token in tokenizer.stop_ids or stop else "length"
         if told and reason == "stop":
             reason = "tool_calls"
-            self._paused(session)
+            if self._pauses is not None:
+                self._pauses.paused(session)
         seconds = time.perf_counter() - began
         emit(Done(choice, reason, count, len(reader.thought), seconds, stop))
 
@@ -338,44 +423,33 @@ class Generation:
             noted = recorder.take() if recorder is not None else None
             self._emit(Text(choice, text, noted) if mode == "answer" else Thought(choice, text))
 
-    def _tell_calls(self, calls: Sequence[ToolCall], choice: int, told: int) -> int:
+    def _tell_parts(
+        self, reader: ReplyReader | PlainReader, choice: int, begun: dict[int, str]
+    ) -> None:
+        """Tell of what was read of calls that are being written."""
+        for piece in reader.call_pieces():
+            first = piece.index not in begun
+            own = begun.setdefault(piece.index, new_call_id())
+            self._emit(CallPart(choice, piece.index, own, piece.name, piece.text, first))
+
+    def _tell_calls(
+        self,
+        reader: ReplyReader | PlainReader,
+        calls: Sequence[ToolCall],
+        choice: int,
+        told: int,
+        begun: Mapping[int, str],
+    ) -> int:
         """Tell of the calls from this number on; how many there are."""
         for index, call in enumerate(calls[told:], told):
-            arguments = json.dumps(call.arguments, ensure_ascii=False)
-            self._emit(Call(choice, index, call.id or new_call_id(), call.name, arguments))
+            arguments = reader.call_arguments(index) if index in begun else None
+            if arguments is not None:
+                event = Call(choice, index, begun[index], call.name, arguments, told=True)
+            else:
+                arguments = json.dumps(call.arguments, ensure_ascii=False)
+                event = Call(choice, index, call.id or new_call_id(), call.name, arguments)
+            self._emit(event)
         return len(calls)
-
-
-class PlainReader:
-    """Reads a text that only goes on, where `ReplyReader` reads a turn."""
-
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
-        self._stream, self._ends = tokenizer.stream(), tokenizer.stop_ids
-        self._stops = StopTexts(stops)
-        self.rest: list[tuple[str, str]] = []
-        self.calls: list[ToolCall] = []
-        self.thought: list[int] = []
-
-    @property
-    def stopped(self) -> bool:
-        """Whether one of the texts that end the answer was met."""
-        return self._stops.found is not None
-
-    @property
-    def stop_text(self) -> str | None:
-        """Which of them it was."""
-        return self._stops.found
-
-    def push(self, token: int) -> list[tuple[str, str]]:
-        """The piece of text that a token completes."""
-        text = self._stops.push(self._stream.push(token)) if token not in self._ends else ""
-        return [("answer", text)] if text else []
-
-    def finish(self) -> Reply:
-        """Let go of what was held back, into `rest`."""
-        text = self._stops.push(self._stream.flush()) + self._stops.flush()
-        self.rest = [("answer", text)] if text else []
-        return Reply()
 
 
 def new_call_id() -> str:
@@ -398,6 +472,16 @@ def timings(read: PromptRead, done: Done) -> dict[str, Any]:
         "predicted_per_token_ms": round(spent / max(written, 1), 3),
         "predicted_per_second": round(1e3 * written / max(spent, 1e-6), 3),
         **({"normalized": list(read.notes)} if read.notes else {}),
+    }
+
+
+def progress_of(progress: PromptProgress) -> dict[str, Any]:
+    """What llama-server calls ``prompt_progress``."""
+    return {
+        "total": progress.tokens,
+        "cache": progress.cached,
+        "processed": progress.processed,
+        "time_ms": round(1e3 * progress.seconds),
     }
 
 

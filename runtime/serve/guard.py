@@ -24,14 +24,20 @@ from .wire import error_response
 OPEN = frozenset({"/health", "/v1/health", "/"})
 """Paths that need no key: they tell nothing but whether the server is up, and what it is."""
 
+OPERATOR = frozenset({"/metrics", "/status.json", "/slots"})
+"""Paths that tell of everybody's requests; operator's keys alone open them, where there are any."""
+
 
 class Guard:
     """Lets requests through to an application, or refuses them (ASGI)."""
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
         self._app = app
-        self._keys = [_digest(key) for key in settings.keys]
-        self._namespaces = [settings.key_names.get(k) or _unnamed(k) for k in settings.keys]
+        self._open = not settings.keys
+        keys = (*settings.keys, *settings.operator_keys)
+        self._keys = [_digest(key) for key in keys]
+        self._namespaces = [settings.key_names.get(key) or _unnamed(key) for key in keys]
+        self._operators = {_digest(key) for key in settings.operator_keys}
         self._hosts = {"localhost", settings.host.lower(), socket.gethostname().lower()}
         self._hosts |= {host.lower() for host in settings.hosts}
         self._origins = {origin.rstrip("/").lower() for origin in settings.origins}
@@ -72,11 +78,12 @@ class Guard:
                 type="permission_error",
             )
         preflight = method == "OPTIONS" and origin is not None
-        if self._keys and path not in OPEN and not preflight:
-            return self._check_key(headers)
+        operator = path in OPERATOR and bool(self._operators)
+        if (operator or not self._open) and path not in OPEN and not preflight:
+            return self._check_key(headers, operator=operator)
         return ""
 
-    def _check_key(self, headers: Headers) -> str:
+    def _check_key(self, headers: Headers, *, operator: bool) -> str:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not given:
             given = headers.get("x-api-key", "")
@@ -90,6 +97,13 @@ class Guard:
                 code="invalid_api_key",
                 type="authentication_error",
                 headers={"WWW-Authenticate": "Bearer"},
+            )
+        if operator and mine not in self._operators:
+            raise APIError(
+                "this key may not see what others ask; the server has an operator's key for that",
+                status=403,
+                code="operator_only",
+                type="permission_error",
             )
         return self._namespaces[same.index(True)]
 

@@ -20,15 +20,15 @@ from .anthropic_messages import (
     ToolChoice,
     ToolItem,
     messages_of,
-    tools_of,
+    offered,
 )
 from .api_error import APIError
-from .generate import Call, Done, Event, GenerationRequest, PromptRead, Text, Thought
+from .generate import Call, CallPart, Done, Event, GenerationRequest, PromptRead, Text, Thought
 from .models import LoadedModel
 from .openai_messages import Lenient
 from .prompts import Conversation
 from .settings import Limits
-from .turns import check_size
+from .turns import check_size, tools_of
 from .wire import Answer, Body, read_body
 
 VERSIONS = ("2023-06-01", "2026-10-21")
@@ -112,7 +112,7 @@ class CountBody(Body):
             check_size(output, "output_config.format.schema", limits)
         return Conversation(
             messages_of(self.system, self.messages, limits),
-            tools_of(self.tools, limits),
+            tools_of(offered(self.tools), limits, kind="custom", schema="input_schema"),
             _CALLS[choice.type],
             named,
             choice.disable_parallel_tool_use,
@@ -152,6 +152,7 @@ class MessagesBody(CountBody):
             Sampling(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k),
             self.max_tokens,
             tuple(self.stop_sequences),
+            pieces=self.stream,
         )
 
 
@@ -216,8 +217,14 @@ class MessagesWriter:
             return self._grow("text", event.text)
         if isinstance(event, Thought):
             return self._grow("thinking", event.text)
+        if isinstance(event, CallPart):
+            begun = self._call_begun(event.name) if event.first else b""
+            return begun + self._call_part(event.text)
         if isinstance(event, Call):
-            return self._called(event)
+            begun = b"" if event.told else self._call_begun(event.name)
+            told = b"" if event.told else self._call_part(event.arguments)
+            self._content[-1] = {**self._content[-1], "input": from_json(event.arguments)}
+            return begun + told + self._closed()
         if isinstance(event, PromptRead):
             self._read = event
             return _event("message_start", message=self.whole())
@@ -292,15 +299,16 @@ class MessagesWriter:
         self._pieces.append(text)
         return begun + self._delta + encode_basestring(text).encode() + b"}}\n\n"
 
-    def _called(self, call: Call) -> bytes:
+    def _call_begun(self, name: str) -> bytes:
         # Models count their calls, or write them as they like; a client may want its own form.
-        block = {"type": "tool_use", "id": f"toolu_{token_hex(12)}", "name": call.name, "input": {}}
+        block = {"type": "tool_use", "id": f"toolu_{token_hex(12)}", "name": name, "input": {}}
         begun = self._closed() + self._begun(block)
-        index = len(self._content) - 1
-        self._content[-1] = {**block, "input": from_json(call.arguments)}
-        delta = {"type": "input_json_delta", "partial_json": call.arguments}
-        begun += _event("content_block_delta", index=index, delta=delta)
-        return begun + _event("content_block_stop", index=index)
+        self._open = "tool_use"
+        return begun
+
+    def _call_part(self, arguments: str) -> bytes:
+        delta = {"type": "input_json_delta", "partial_json": arguments}
+        return _event("content_block_delta", index=len(self._content) - 1, delta=delta)
 
     def _begun(self, block: dict[str, Any]) -> bytes:
         self._content.append(block)
@@ -312,7 +320,8 @@ class MessagesWriter:
             return b""
         text, index = "".join(self._pieces), len(self._content) - 1
         block, signed = self._content[-1], b""
-        block[self._open] = text
+        if self._open != "tool_use":
+            block[self._open] = text
         if self._open == "thinking":
             # Clients drop thoughts that are not signed. Nobody looks at it here.
             block["signature"] = hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ... import __version__
-from ...errors import TriplepointError
+from ...errors import (
+    CompileError,
+    ContextOverflowError,
+    ModelError,
+    SettingError,
+    TargetError,
+    TemplateError,
+    TriplepointError,
+)
 from ...traces import log
 from .. import memory
 from ..inference.engine import Engine, resolve_model
@@ -24,6 +32,12 @@ from .settings import ServerSettings
 State = Literal["unloaded", "loading", "ready", "failed"]
 Load = Callable[[str], Engine]
 
+LASTING = (
+    *(ModelError, SettingError, TargetError, CompileError, TemplateError),
+    ContextOverflowError,
+)
+"""Why a model cannot be loaded, where trying again later is of no use."""
+LOOK_AGAIN_S = 0.05  # for the end of those that use what is to be replaced
 SPARE = 1.15  # of a model's file: what it takes in memory, without KV caches
 
 
@@ -33,14 +47,29 @@ class LoadedModel:
     Attributes:
         fingerprint: the same as long as model, kernels and program are.
         prompts: makes its prompts.
+        users: who works with it now.
+        outdated: whether its file has changed, and what is there now is loaded in its place.
     """
 
     def __init__(self, name: str, engine: Engine) -> None:
         self.name, self.engine = name, engine
+        self.users, self.outdated, self.closed = 0, False, False
         info = engine.model
         what = (__version__, info.name, info.nbytes, info.quant, str(engine.target), engine.kv)
         self.fingerprint = f"fp_{hashlib.sha256(repr(what).encode()).hexdigest()[:12]}"
         self.prompts = Prompts(engine.tokenizer)
+
+
+FileState = tuple[int, int, int, int]
+
+
+def file_state(source: str) -> FileState | None:
+    """What differs once a model's file is another one; None where there is none."""
+    try:
+        found = resolve_model(source).stat()
+    except (ModelError, OSError):
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @dataclass
@@ -50,9 +79,11 @@ class Entry:
     Attributes:
         source: what it is loaded by.
         state: see above; after ``failed`` the next request tries again.
-        users: requests that have it now.
+        users: requests that keep it from being let go.
         used: when the last one gave it back, by `time.monotonic`.
         error: why it could not be loaded.
+        file: what was loaded, as `file_state` has it.
+        changed: the same of what the last look found in its place.
         lock: of its loading: those who want it meanwhile wait for that.
     """
 
@@ -65,7 +96,14 @@ class Entry:
     nbytes: int = 0
     load_s: float = 0.0
     error: str = ""
+    file: FileState | None = None
+    changed: FileState | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def busy(self) -> int:
+        """Requests that have it, or wait for their turn."""
+        return max(self.users, 0 if self.model is None else self.model.users)
 
 
 class Models:
@@ -120,6 +158,23 @@ class Models:
         return name if name in self._entries else ""
 
     @contextlib.contextmanager
+    def hold(self, name: str | None) -> Iterator[None]:
+        """Keep a model from being let go; whoever waits for its turn does.
+
+        Raises:
+            APIError: there is no such model.
+        """
+        entry = self._entries[self.check(name)]
+        with self._lock:
+            entry.users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                entry.users -= 1
+                entry.used = time.monotonic()
+
+    @contextlib.contextmanager
     def use(self, name: str | None) -> Iterator[LoadedModel]:
         """Have a model, loaded if need be; it stays as long as it is used.
 
@@ -127,54 +182,125 @@ class Models:
             APIError: there is no such model, it cannot be loaded, or there is no room for it.
         """
         entry = self._entries[self.check(name)]
-        with self._lock:
-            entry.users += 1
+        model = self._taken(entry)
         try:
-            yield self._loaded(entry)
+            yield model
         finally:
             with self._lock:
-                entry.users -= 1
                 entry.used = time.monotonic()
+                model.users -= 1
+            self._end_outdated(model)
 
-    def _loaded(self, entry: Entry) -> LoadedModel:
-        if (model := entry.model) is not None:
-            return model
-        with entry.lock:
-            if entry.model is not None:
-                return entry.model
-            if self._closed:
-                raise busy("the server is shutting down")
-            began = time.perf_counter()
-            entry.state, entry.error = "loading", ""
-            try:
-                self._make_room(entry)
-                engine = self._load(entry.source)
-                with contextlib.closing(engine.session()) as session:
-                    session.warmup()
-                model = LoadedModel(entry.name, engine)
-                read_public(engine, map(model.prompts.beginning, self._settings.public))
-            except (TriplepointError, MemoryError, OSError) as error:
-                entry.state, entry.error = "failed", str(error)
-                log.warning("a model could not be loaded", model=entry.name, error=entry.error)
+    def _taken(self, entry: Entry) -> LoadedModel:
+        """The model of an entry, with one more user."""
+        while True:
+            with self._lock:
+                if (model := entry.model) is not None:
+                    model.users += 1
+                    return model
+            with entry.lock:
+                if entry.model is None:
+                    self._fill(entry)
+
+    def _fill(self, entry: Entry) -> None:
+        """Load it; its lock is held."""
+        if self._closed:
+            raise busy("the server is shutting down")
+        entry.state, entry.error = "loading", ""
+        try:
+            self._make_room(entry)
+            self._put(entry, *self._read(entry))
+        except (TriplepointError, MemoryError, OSError) as error:
+            entry.state, entry.error = "failed", str(error)
+            log.warning("a model could not be loaded", model=entry.name, error=entry.error)
+            message = f"the model {entry.name} could not be loaded: {error}"
+            if isinstance(error, LASTING):
+                # No client asks again by itself after this.
                 raise APIError(
-                    f"the model {entry.name} could not be loaded: {error}",
-                    status=503,
+                    message,
+                    status=404,
                     param="model",
                     code="model_not_loaded",
-                    type="server_error",
+                    headers={"x-should-retry": "false"},
                 ) from error
-            except APIError:
-                entry.state = "unloaded"
-                raise
-            except BaseException:
-                entry.state = "failed"
-                raise
-            entry.nbytes = engine.model.nbytes
-            entry.model = model
-            entry.load_s = time.perf_counter() - began
+            refused = busy(message, wait_s=30)
+            refused.param, refused.code = "model", "model_not_loaded"
+            raise refused from error
+        except APIError:
+            entry.state = "unloaded"
+            raise
+        except BaseException:
+            entry.state = "failed"
+            raise
+
+    def _read(self, entry: Entry) -> tuple[LoadedModel, FileState | None, float]:
+        """The model as its file has it now, what that is, and the seconds that it took."""
+        began, file = time.perf_counter(), file_state(entry.source)
+        engine = self._load(entry.source)
+        with contextlib.closing(engine.session()) as session:
+            session.warmup()
+        model = LoadedModel(entry.name, engine)
+        read_public(engine, map(model.prompts.beginning, self._settings.public))
+        return model, file, time.perf_counter() - began
+
+    def _put(
+        self, entry: Entry, model: LoadedModel, file: FileState | None, seconds: float
+    ) -> None:
+        """Let requests have it."""
+        with self._lock:
+            entry.nbytes = model.engine.model.nbytes
+            entry.file, entry.changed, entry.load_s = file, None, seconds
             entry.used = time.monotonic()
-            entry.state = "ready"
-            return entry.model
+            entry.model, entry.state, entry.error = model, "ready", ""
+
+    def reload_changed(self) -> None:
+        """Load the models anew whose files are other ones, and have been for one look already.
+
+        Requests that run end on what was there. Those that wait, and new ones, get what is there
+        now; where there is no room for both, they wait until it is loaded.
+        """
+        for entry in self._entries.values():
+            if entry.model is None or entry.file is None:
+                continue
+            now = file_state(entry.source)
+            before, entry.changed = entry.changed, now
+            if now is not None and now != entry.file and now == before:
+                with entry.lock:
+                    self._reload(entry, now)
+
+    def _reload(self, entry: Entry, now: FileState) -> None:
+        old = entry.model
+        if old is None or self._closed:
+            return
+        others = sum(int(SPARE * e.nbytes) for e in self._entries.values() if e.model is not None)
+        if others + int(SPARE * now[2]) > self._budget:
+            with self._lock:
+                entry.model, entry.state, old.outdated = None, "loading", True
+            while old.users and not self._closed:
+                time.sleep(LOOK_AGAIN_S)
+            self._end_outdated(old)
+            with contextlib.suppress(APIError):  # it is logged, and shows in ps
+                self._fill(entry)
+            return
+        try:
+            found = self._read(entry)
+        except (TriplepointError, MemoryError, OSError) as error:
+            entry.file = now  # until it changes once more
+            entry.error = f"its file has changed, and could not be loaded: {error}"
+            log.warning("a model could not be loaded anew", model=entry.name, error=str(error))
+            return
+        old.outdated = True
+        self._put(entry, *found)
+        self._end_outdated(old)
+
+    def _end_outdated(self, model: LoadedModel) -> None:
+        """Close what was replaced, once nobody has it."""
+        with self._lock:
+            if not model.outdated or model.users or model.closed:
+                return
+            model.closed = True
+        model.engine.close()
+        gc.collect()
 
     def _make_room(self, entry: Entry) -> None:
         """Let go of models that nobody uses until this one fits."""
@@ -185,7 +311,7 @@ class Models:
                 taken = sum(int(SPARE * e.nbytes) for e in others)
                 if not others or taken + wanted <= self._budget:
                     return
-                idle = [e for e in others if not e.users]
+                idle = [e for e in others if not e.busy]
                 victim = min(idle, key=lambda e: e.used, default=None)
             if victim is None:
                 raise busy(
@@ -204,7 +330,7 @@ class Models:
 
     def _let_go(self, entry: Entry) -> None:
         with self._lock:
-            if entry.users or (model := entry.model) is None:
+            if entry.busy or (model := entry.model) is None:
                 return
             entry.model, entry.state = None, "unloaded"
         model.engine.close()
@@ -254,7 +380,7 @@ class Models:
         now, keep = time.monotonic(), self._settings.keep_alive_s
         rows: list[dict[str, Any]] = []
         for entry in self._entries.values():
-            row: dict[str, Any] = {"name": entry.name, "state": entry.state, "users": entry.users}
+            row: dict[str, Any] = {"name": entry.name, "state": entry.state, "users": entry.busy}
             if entry.error:
                 row["error"] = entry.error
             if (model := entry.model) is not None:
@@ -268,7 +394,7 @@ class Models:
                     "target": str(engine.target),
                     "threads": engine.threads,
                     "load_s": round(entry.load_s, 3),
-                    "idle_s": 0.0 if entry.users else round(now - entry.used, 1),
+                    "idle_s": 0.0 if entry.busy else round(now - entry.used, 1),
                     "kept_s": None if keep == float("inf") else keep,
                 }
             rows.append(row)

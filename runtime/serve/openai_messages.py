@@ -11,7 +11,7 @@ from ..conversation.chat import Message
 from ..conversation.toolcalls import ToolCall
 from .api_error import APIError
 from .settings import Limits
-from .turns import arguments_of, check_size, shown_tool
+from .turns import Offered, arguments_of, check_size
 from .wire import Body
 
 
@@ -250,21 +250,10 @@ def text_of(content: Content, where: str) -> str:
     return "".join(texts)
 
 
-def tools_of(tools: Sequence[ToolItem], limits: Limits) -> list[dict[str, Any]]:
-    """The schemas of tools as templates and grammars take them.
-
-    Raises:
-        APIError: there are too many, or they are too large.
-    """
-    if len(tools) > limits.tools:
-        raise APIError(f"there are more than {limits.tools} tools", param="tools")
-    made: list[dict[str, Any]] = []
-    for number, tool in enumerate(tools):
-        function = tool.function
-        made.append(shown_tool(function.name, function.description, function.parameters))
-        check_size(function.parameters, f"tools[{number}].function.parameters", limits)
-    check_size(made, "tools", limits)
-    return made
+def offered(tools: Sequence[ToolItem]) -> list[Offered]:
+    """The tools of a request."""
+    functions = [tool.function for tool in tools]
+    return [Offered("function", f.name, f.description, f.parameters) for f in functions]
 
 
 def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from .chat_completions import ChatBody, chat_completions
 from .completions import CompletionBody, completions
 from .guard import OPEN
 from .messages import CountBody, MessagesBody, count_tokens, messages
+from .native_completion import NativeBody, native_completion
 from .responses import ResponsesBody, responses
 from .text_routes import (
     DetokenizeBody,
@@ -30,6 +31,7 @@ BODIES: dict[Any, type[Body]] = {
     messages: MessagesBody,
     count_tokens: CountBody,
     completions: CompletionBody,
+    native_completion: NativeBody,
     tokenize: TokenizeBody,
     detokenize: DetokenizeBody,
     apply_template: TemplateBody,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...traces.events import PassEvent, PhaseEvent
 from ...traces.writer import new_run_id
 from .api_error import APIError
-from .generate import Call, Closed, Done, Event, Failed, PromptRead, Text, Thought
+from .generate import Call, CallPart, Closed, Done, Event, Failed, PromptRead, Text, Thought
 
 if TYPE_CHECKING:
     from ..inference.session import Session
@@ -100,7 +100,10 @@ class RequestRecord:
 
     def heard(self, event: Event) -> None:
         """An event of it, in the thread that made it."""
-        if isinstance(event, Text | Thought | Call):
+        if isinstance(event, Text | Thought | Call | CallPart):
+            if isinstance(event, Call) and event.told:
+                self.answers.setdefault(event.choice, Answered()).calls.append(event)
+                return
             now = time.perf_counter()
             self.first = self.first or now
             if (last := self._last.get(event.choice)) is not None:
@@ -112,7 +115,7 @@ class RequestRecord:
                 answer.text.append(event.text)
             elif isinstance(event, Thought):
                 answer.thinking.append(event.text)
-            else:
+            elif isinstance(event, Call):
                 answer.calls.append(event)
         elif isinstance(event, PromptRead):
             self.read = event

@@ -15,21 +15,31 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import TraceError
 from ...traces import retention
-from ...traces.events import AnyEvent, MessageEvent, PhaseEvent, RunEnd, RunStart, TurnEnd
-from ...traces.writer import TraceWriter
+from ...traces.events import (
+    AnyEvent,
+    MessageEvent,
+    ModelRecord,
+    PhaseEvent,
+    RunEnd,
+    RunStart,
+    TurnEnd,
+)
+from ...traces.writer import TraceWriter, new_run_id
 from ..agent.run_metadata import start_on
 from ..files import make_folder
 from ..inference.regime_map import regime_map
 from .request_record import Answered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from .api_error import APIError
     from .models import LoadedModel
     from .request_record import RequestRecord
 
 log = logging.getLogger("triplepoint.serve")
 
+REFUSED_BYTES = 1 << 20  # of a body that was refused
 LOOKS = 20  # at the folder, while as much is written as it may hold
 
 
@@ -63,12 +73,22 @@ class RequestTraces:
             return
         if not record.phases and (record.error is None or record.error.status < 500):
             return  # refused, or gone before anything was computed
-        path = self.folder / f"{record.id}.jsonl"
+        self._write(record.id, events_of(record, model))
+
+    def refused(self, path: str, body: bytes, error: APIError) -> None:
+        """Write the trace of a request that was refused for what it asked: its body, and why."""
+        if self.which == "off" or not body:
+            return
+        text = body[:REFUSED_BYTES].decode("utf-8", "replace")
+        self._write(new_run_id(), refused_events(path, "", text, error))
+
+    def _write(self, run: str, events: Iterable[AnyEvent]) -> None:
+        path = self.folder / f"{run}.jsonl"
         try:
             with contextlib.suppress(OSError):  # told by the file that is then not there
                 make_folder(self.folder)
-            with TraceWriter(path, run=record.id) as writer:
-                for event in _events(record, model):
+            with TraceWriter(path, run=run) as writer:
+                for event in events:
                     writer.write(event)
             self._make_room(path.stat().st_size)
         except (TraceError, OSError) as error:
@@ -83,7 +103,18 @@ class RequestTraces:
         retention.enforce(self.folder, self._most)
 
 
-def _events(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
+def refused_events(path: str, model: str, body: str, error: APIError) -> list[AnyEvent]:
+    """What a trace holds of a request that was refused before it ran."""
+    refusal = {"path": path, "status": error.status, "param": error.param, "code": error.code}
+    return [
+        RunStart(task="", model=ModelRecord(name=model), config={"refused": refusal}),
+        MessageEvent(role="user", content=body, turn=1),
+        RunEnd(status="error", message=error.message),
+    ]
+
+
+def events_of(record: RequestRecord, model: LoadedModel) -> Iterator[AnyEvent]:
+    """The events of a trace of a request that has ended."""
     request, engine = record.request, model.engine
     assert request is not None, "it was prepared before it ran"
     answer = record.answers.get(0, Answered())

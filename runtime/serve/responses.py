@@ -14,21 +14,23 @@ from starlette.requests import Request
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
 from .chat_completions import SamplingBody, check_logprobs, tokens_told
-from .generate import Call, Done, Event, GenerationRequest, PromptRead, Text, Thought
+from .generate import Call, CallPart, Done, Event, GenerationRequest, PromptRead, Text, Thought
 from .models import LoadedModel
 from .openai_messages import Lenient
 from .prompts import Conversation
 from .responses_input import (
+    SKIPPED,
     Item,
     NamedTool,
     TextFormat,
     Tool,
     ToolChoice,
     messages_of,
+    offered,
     output_of,
-    tools_of,
 )
 from .settings import Limits
+from .turns import tools_of
 from .wire import Answer, Body, read_body
 
 LOGPROBS = "message.output_text.logprobs"  # of `include`
@@ -98,7 +100,7 @@ class ResponsesBody(SamplingBody):
         Raises:
             APIError: a parameter makes no sense beside the others.
         """
-        tools = tools_of(self.tools, limits)
+        tools = tools_of(offered(self.tools), limits, skipped=SKIPPED)
         calls, named = self.tool_choice, None
         if isinstance(calls, NamedTool):
             calls, named = "required", calls.name
@@ -124,6 +126,7 @@ class ResponsesBody(SamplingBody):
             self.max_output_tokens,
             self.stops(limits),
             logprobs=(self.top_logprobs or 0) if LOGPROBS in self.include else None,
+            pieces=self.stream,
         )
 
 
@@ -191,7 +194,8 @@ class ResponsesWriter:
         self._done: Done | None = None
         self._count = 0  # of events
         self._items: list[dict[str, Any]] = []
-        self._open: Literal["", "text", "thought"] = ""  # what the last item is, while it grows
+        # What the last item is, while it grows:
+        self._open: Literal["", "text", "thought", "call"] = ""
         self._pieces: list[str] = []
         self._noted: list[dict[str, Any]] = []
         self._space = ""  # with which an item would begin: none is of nothing else
@@ -210,8 +214,13 @@ class ResponsesWriter:
             return self._grow("text", event.text, noted)
         if isinstance(event, Thought):
             return self._grow("thought", event.text)
+        if isinstance(event, CallPart):
+            begun = self._call_begun(event.name) if event.first else b""
+            return begun + self._call_part(event.text)
         if isinstance(event, Call):
-            return self._called(event)
+            begun = b"" if event.told else self._call_begun(event.name)
+            told = b"" if event.told else self._call_part(event.arguments)
+            return begun + told + self._closed("completed")
         if isinstance(event, PromptRead):
             self._read = event
             return self._created_events()
@@ -327,19 +336,18 @@ class ResponsesWriter:
             b'"content_index":0,"delta":', encode_basestring(text).encode(), more, b"}\n\n",
         ))  # fmt: skip
 
-    def _called(self, call: Call) -> bytes:
+    def _call_begun(self, name: str) -> bytes:
         # Models count their calls, or write them as they like; a client may want its own form.
-        own = {"call_id": f"call_{token_hex(12)}", "name": call.name}
-        told = self._closed("completed")
-        told += self._begun("function_call", "fc", **own, arguments="")
-        item = self._items[-1]
-        place, kind = {"item_id": item["id"], "output_index": self._last}, "response.function_call"
-        told += self._event(f"{kind}_arguments.delta", **place, delta=call.arguments)
-        told += self._event(
-            f"{kind}_arguments.done", **place, name=call.name, arguments=call.arguments
-        )
-        item |= {"arguments": call.arguments, "status": "completed"}
-        return told + self._event("response.output_item.done", output_index=self._last, item=item)
+        own = {"call_id": f"call_{token_hex(12)}", "name": name}
+        begun = self._closed("completed")
+        begun += self._begun("function_call", "fc", **own, arguments="")
+        self._open = "call"
+        return begun
+
+    def _call_part(self, arguments: str) -> bytes:
+        self._pieces.append(arguments)
+        place = {"item_id": self._items[-1]["id"], "output_index": self._last}
+        return self._event("response.function_call_arguments.delta", **place, delta=arguments)
 
     def _closed(self, status: str) -> bytes:
         """End the item that grows, if there is one."""
@@ -347,10 +355,17 @@ class ResponsesWriter:
         if not self._open:
             return b""
         text, item = "".join(self._pieces), self._items[-1]
-        part, place = self._part(text), self._place
-        more = {"logprobs": self._noted} if self._open == "text" else {}
-        item |= {"content": [part], "status": status}
-        told = self._event(f"response.{_PARTS[self._open]}.done", **place, text=text, **more)
-        told += self._event("response.content_part.done", **place, part=part)
+        if self._open == "call":
+            item |= {"arguments": text, "status": status}
+            place = {"item_id": item["id"], "output_index": self._last}
+            told = self._event(
+                "response.function_call_arguments.done", **place, name=item["name"], arguments=text
+            )
+        else:
+            part, place = self._part(text), self._place
+            more = {"logprobs": self._noted} if self._open == "text" else {}
+            item |= {"content": [part], "status": status}
+            told = self._event(f"response.{_PARTS[self._open]}.done", **place, text=text, **more)
+            told += self._event("response.content_part.done", **place, part=part)
         self._open, self._pieces, self._noted = "", [], []
         return told + self._event("response.output_item.done", output_index=self._last, item=item)

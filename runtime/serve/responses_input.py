@@ -11,7 +11,7 @@ from ..conversation.chat import Message
 from .api_error import APIError
 from .openai_messages import Content, Lenient, text_of
 from .settings import Limits
-from .turns import Turns, arguments_of, check_size, shown_tool
+from .turns import Offered, Turns, arguments_of, check_size
 
 SKIPPED = frozenset({"namespace", "web_search", "web_search_preview", "image_generation"})
 """Types of tools that Codex always offers, and that the model is not told of."""
@@ -158,30 +158,9 @@ def messages_of(
     return turns.messages
 
 
-def tools_of(tools: Sequence[Tool], limits: Limits) -> list[dict[str, Any]]:
-    """The schemas of tools as templates and grammars take them.
-
-    Raises:
-        APIError: there are too many, they are too large, or of a type that is not done here.
-    """
-    if len(tools) > limits.tools:
-        raise APIError(f"there are more than {limits.tools} tools", param="tools")
-    made: list[dict[str, Any]] = []
-    for number, tool in enumerate(tools):
-        if tool.type in SKIPPED:
-            continue
-        if tool.type != "function":
-            raise APIError(
-                f"tools of type {tool.type!r:.50} are not supported; there are functions",
-                param=f"tools[{number}].type",
-                code="unsupported_parameter",
-            )
-        if not 0 < len(tool.name) <= 256:
-            raise APIError("a function needs a name", param=f"tools[{number}].name")
-        check_size(tool.parameters, f"tools[{number}].parameters", limits)
-        made.append(shown_tool(tool.name, tool.description, tool.parameters))
-    check_size(made, "tools", limits)
-    return made
+def offered(tools: Sequence[Tool]) -> list[Offered]:
+    """The tools of a request."""
+    return [Offered(tool.type, tool.name, tool.description, tool.parameters) for tool in tools]
 
 
 def output_of(form: TextFormat | None, limits: Limits) -> dict[str, Any] | None:

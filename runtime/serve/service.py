@@ -20,8 +20,9 @@ from .metrics import Metrics
 from .models import LoadedModel, Models
 from .programs import Programs
 from .request_record import RequestRecord
-from .request_traces import RequestTraces
+from .request_traces import RequestTraces, events_of
 from .settings import ServerSettings
+from .telemetry import Telemetry
 
 if TYPE_CHECKING:
     from ..inference.session import Session
@@ -49,7 +50,7 @@ class Job:
         self._service, self._name, self._prepare = service, name, prepare
         self._caller = caller
         self.record = RequestRecord(service.models.known(name))
-        self._generation = Generation(self._post, caller.namespace, self._paused, self.record)
+        self._generation = Generation(self._post, caller.namespace, self, self.record)
         self._future: Future[None] | None = None
         self._place = Place(self._go, caller.namespace)
         self._model: LoadedModel | None = None
@@ -90,9 +91,11 @@ class Job:
             if self._generation.cancelled:
                 self._end(self._generation.last_event)
                 return
-            self._model = model = self._has.enter_context(service.models.use(self._name))
-            self._request = self.record.request = request = self._prepare(model)
-            self._expect(model, request)
+            self._has.enter_context(service.models.hold(self._name))
+            with service.models.use(self._name) as model:
+                self._model = model
+                self._request = self.record.request = request = self._prepare(model)
+                self._expect(model, request)
             deadline = self._caller.deadline_s
             left = None if deadline is None else deadline + self.arrived - time.perf_counter()
             service.line.join(place, left)
@@ -127,11 +130,25 @@ class Job:
             if self._generation.cancelled:
                 self._post(self._generation.last_event)
             else:
-                self.record.started = time.perf_counter()
-                self._generation.run(self._model.engine, self._request)
-                self._service.traces.keep(self.record, self._model)
+                with self._service.models.use(self._name) as model:
+                    if model is not self._model:  # its file has changed meanwhile
+                        self._model = model
+                        self._request = self.record.request = self._prepare(model)
+                    self.record.started = time.perf_counter()
+                    self._generation.run(model.engine, self._request)
+                    self._tell(model)
+        except BaseException as error:  # of loading and preparing anew; `run` tells of its own
+            self._post(Failed(as_api_error(error)))
         finally:
             self._end(None)
+
+    def _tell(self, model: LoadedModel) -> None:
+        """It has ended: leave a trace and spans, where they are wanted."""
+        service, record = self._service, self.record
+        service.traces.keep(record, model)
+        if service.telemetry is not None and record.request and record.request.by is None:
+            events = list(events_of(record, model))
+            service.telemetry.keep(record, events, self._caller.parent)
 
     def _post(self, event: Event) -> None:
         self.record.heard(event)
@@ -143,17 +160,34 @@ class Job:
             self._place.written += event.tokens
         self.channel.post(event)
 
-    def _paused(self, session: Session) -> None:
+    def paused(self, session: Session) -> None:
         """An answer ends with calls: what was computed is kept for about as long as they take."""
         assert self._model is not None
         assert self._request is not None
         prompt, caller = self._request.prompt, self._caller
         read = prompt.ids[: prompt.borders[-1]] if prompt.borders else prompt.ids
-        ttl = self._service.programs.paused(
-            caller.namespace, self._model.name, caller.session, read, self._called
+        self._pause(session, caller.session, read, self._called)
+
+    def tool_began(self, session: Session, name: str) -> None:
+        """The same where the tools run here: a pause of a conversation of its own."""
+        self._pause(session, f"agent={self.record.id}", list(session.tokens), [name])
+
+    def tool_ended(self, session: Session) -> None:
+        """It goes on; how long the tool took is remembered."""
+        assert self._model is not None
+        self._service.programs.returns(
+            self._caller.namespace,
+            self._model.name,
+            f"agent={self.record.id}",
+            list(session.tokens),
         )
+
+    def _pause(self, session: Session, name: str | None, read: list[int], tools: list[str]) -> None:
+        assert self._model is not None
+        namespace = self._caller.namespace
+        ttl = self._service.programs.paused(namespace, self._model.name, name, read, tools)
         until = time.monotonic() + ttl
-        session.engine.prefix_cache.keep(list(session.tokens), until, caller.namespace)
+        session.engine.prefix_cache.keep(list(session.tokens), until, namespace)
 
     def _end(self, event: Event | None) -> None:
         """It is over: with this last event, unless that was posted."""
@@ -178,6 +212,9 @@ class Service:
     def __init__(self, settings: ServerSettings, models: Models, metrics: Metrics) -> None:
         self.settings, self.models, self.metrics = settings, models, metrics
         self.traces = RequestTraces(settings.trace, settings.trace_folder, settings.trace_bytes)
+        self.telemetry: Telemetry | None = None
+        if settings.otlp is not None:
+            self.telemetry = Telemetry(settings.otlp, content=settings.otlp_content)
         self.mailbox = Mailbox()
         self.running = True
         self.began = time.time()
@@ -254,4 +291,7 @@ class Service:
             job.cancel(busy("the server is shutting down"))
         self.readers.shutdown(wait=True, cancel_futures=True)
         self.workers.shutdown(wait=True, cancel_futures=True)
+        if (telemetry := self.telemetry) is not None:
+            self.telemetry = None
+            telemetry.close()
         self.models.close()

@@ -56,6 +56,8 @@ class ServerSettings:
         keys: any of them opens the server; none: it is open, and must listen on loopback. What is
             computed with one cannot be observed with another.
         key_names: of keys; keys of the same name share what they compute.
+        operator_keys: what the server says of all requests is told to these keys alone; they open
+            the rest too. None: to all who may ask.
         public: system prompts whose computed beginnings all keys share.
         hosts: further names that requests may call this machine by (header ``Host``).
         origins: web pages that may ask from a browser (header ``Origin``); none by default.
@@ -64,6 +66,8 @@ class ServerSettings:
         ping_s: silence of a stream after which a comment is sent.
         agents: folders by the names of the agents that answer about them: see `agent_models`.
         trace: which requests leave a trace: see `TRACES`.
+        otlp: where an OpenTelemetry collector takes traces; None: none are sent.
+        otlp_content: whether questions and answers go with them.
         trace_folder: where; None: in the user's state folder.
         trace_bytes: that the traces there may take together; the oldest go first.
 
@@ -76,6 +80,7 @@ class ServerSettings:
     port: int = PORT
     keys: tuple[str, ...] = field(default=(), repr=False)
     key_names: Mapping[str, str] = field(default_factory=dict, repr=False)
+    operator_keys: tuple[str, ...] = field(default=(), repr=False)
     public: tuple[str, ...] = field(default=(), repr=False)
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -84,6 +89,8 @@ class ServerSettings:
     ping_s: float = 15.0
     agents: Mapping[str, Path] = field(default_factory=dict)
     trace: str = "errors"
+    otlp: str | None = None
+    otlp_content: bool = False
     trace_folder: Path | None = None
     trace_bytes: int = 10**9
     limits: Limits = field(default_factory=Limits)
@@ -100,11 +107,15 @@ class ServerSettings:
                 raise SettingError(f"{name} must be above 0 seconds, not {value!r}")
         if self.trace not in TRACES:
             raise SettingError(f"trace must be one of {', '.join(TRACES)}, not {self.trace!r}")
+        if self.otlp is not None and not re.match(r"https?://[^/\s]", self.otlp):
+            raise SettingError(
+                f"{self.otlp!r} is no address such as http://127.0.0.1:4318/v1/traces"
+            )
         for name, folder in self.agents.items():
             if not folder.is_dir():
                 raise SettingError(f"the folder of {name}, {folder}, does not exist")
         check_whole(self.trace_bytes, "trace_bytes", SettingError, 1)
-        for key in self.keys:
+        for key in (*self.keys, *self.operator_keys):
             if not (key and key.isascii() and key.isprintable() and " " not in key):
                 raise SettingError("a key must be printable ASCII without spaces")
         for name in self.key_names.values():

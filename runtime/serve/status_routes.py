@@ -1,13 +1,18 @@
-"""What a server says of itself: ``/health``, ``/v1/models``, ``/ps``."""
+"""What a server says of itself: ``/health``, ``/v1/models``, ``/ps``, ``/props``, ``/slots``."""
 
 from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from .api_error import busy
+from .models import LoadedModel
 from .service import Service
 
 
@@ -38,6 +43,51 @@ async def show_model(request: Request) -> JSONResponse:
     if name in service.settings.agents:
         return JSONResponse({**service.models.describe(service.models.names[0]), "id": name})
     return JSONResponse(service.models.describe(service.models.check(name)))
+
+
+async def props(request: Request) -> JSONResponse:
+    """What llama-server's clients want to know of a model, and of what it was started with."""
+    from ... import __version__
+
+    service: Service = request.app.state.service
+
+    def work(model: LoadedModel) -> dict[str, Any]:
+        tokenizer, sampling = model.engine.tokenizer, model.engine.sampling
+        tokens = {"bos_token": tokenizer.bos, "eos_token": tokenizer.eos}
+        return {
+            "default_generation_settings": {
+                "n_ctx": model.engine.context,
+                "params": {name: value for name, value in asdict(sampling).items() if value},
+            },
+            "total_slots": service.settings.limits.parallel,
+            "model_alias": model.name,
+            "model_path": Path(service.settings.models[model.name]).name,
+            "modalities": {"vision": False, "audio": False},
+            "chat_template": tokenizer.chat_template or "",
+            **{
+                name: "" if token is None else tokenizer.decode([token], special=True)
+                for name, token in tokens.items()
+            },
+            "build_info": f"triplepoint {__version__}",
+        }
+
+    name = request.query_params.get("model")
+    return JSONResponse(await service.with_model(service.models.check(name), work))
+
+
+async def slots(request: Request) -> JSONResponse:
+    """The requests that run, as llama-server tells of them; nothing of what they ask."""
+    service: Service = request.app.state.service
+    running = [one for one in service.metrics.records() if one.state in ("prefill", "decode")]
+    found: list[dict[str, Any]] = [
+        {"id": number, "is_processing": False} for number in range(service.settings.limits.parallel)
+    ]
+    for place, one in zip(found, running, strict=False):
+        place |= {"is_processing": True, "id_task": one.id, "model": one.model}
+        place |= {"n_ctx": one.context, "state": one.state, "n_decoded": one.pieces}
+    if request.query_params.get("fail_on_no_slot") and len(running) >= len(found):
+        raise busy("no slot is free", wait_s=service.line.slot_s())
+    return JSONResponse(found)
 
 
 async def ps(request: Request) -> JSONResponse:

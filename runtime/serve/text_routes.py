@@ -9,8 +9,9 @@ from starlette.responses import JSONResponse
 
 from .api_error import APIError
 from .models import LoadedModel
-from .openai_messages import Talk, messages_of, tools_of
+from .openai_messages import Talk, messages_of, offered
 from .prompts import Conversation
+from .turns import tools_of
 from .wire import Body, read_body
 
 
@@ -80,7 +81,7 @@ async def apply_template(request: Request) -> JSONResponse:
     def work(model: LoadedModel) -> str:
         asked = Conversation(
             messages_of(body.messages, limits),
-            tools_of(body.tools, limits),
+            tools_of(offered(body.tools), limits, schema="function.parameters"),
             options=body.chat_template_kwargs,
         )
         return model.prompts.render(asked)

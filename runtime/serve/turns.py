@@ -8,7 +8,8 @@ after another, one turn of the assistant as many items.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Container, Sequence
+from typing import Any, NamedTuple
 
 from ..conversation.chat import Message
 from ..conversation.toolcalls import ToolCall
@@ -110,8 +111,56 @@ def check_size(schema: Any, where: str, limits: Limits) -> None:
         )
 
 
-def shown_tool(name: str, description: str | None, schema: dict[str, Any] | None) -> dict[str, Any]:
-    """A tool as templates and grammars take it."""
+class Offered(NamedTuple):
+    """A tool of a request, in whatever format it came."""
+
+    kind: str
+    name: str
+    description: str | None
+    schema: dict[str, Any] | None
+
+
+def tools_of(
+    tools: Sequence[Offered],
+    limits: Limits,
+    *,
+    kind: str = "function",
+    schema: str = "parameters",
+    skipped: Container[str] = (),
+) -> list[dict[str, Any]]:
+    """The schemas of tools as templates and grammars take them.
+
+    Args:
+        kind: the one that there is here.
+        schema: how the format calls the schema of a tool.
+        skipped: kinds that the model is not told of.
+
+    Raises:
+        APIError: there are too many, they are too large, or of a kind that is not done here.
+    """
+    if len(tools) > limits.tools:
+        raise APIError(f"there are more than {limits.tools} tools", param="tools")
+    made: list[dict[str, Any]] = []
+    for number, tool in enumerate(tools):
+        if tool.kind in skipped:
+            continue
+        if tool.kind != kind:
+            raise APIError(
+                f"tools of type {tool.kind!r:.50} are not supported; there is {kind!r}",
+                param=f"tools[{number}].type",
+                code="unsupported_parameter",
+            )
+        if not 0 < len(tool.name) <= 256:
+            raise APIError(
+                "a tool needs a name of up to 256 characters", param=f"tools[{number}].name"
+            )
+        check_size(tool.schema, f"tools[{number}].{schema}", limits)
+        made.append(_shown(tool.name, tool.description, tool.schema))
+    check_size(made, "tools", limits)
+    return made
+
+
+def _shown(name: str, description: str | None, schema: dict[str, Any] | None) -> dict[str, Any]:
     shown: dict[str, Any] = {"name": name}
     if description is not None:
         shown["description"] = description

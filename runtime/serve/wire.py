@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from starlette.datastructures import Headers
@@ -21,6 +22,8 @@ from .service import Job, Prepare, Service
 
 B = TypeVar("B", bound="Body")
 
+BODY = "triplepoint.body"
+"""Of a request's scope: its body, once it was read."""
 PING = b": ping\n\n"
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -49,6 +52,7 @@ async def read_body(request: Request, kind: type[B]) -> B:
             raise APIError(
                 f"the request is larger than {most:,} bytes", status=413, code="request_too_large"
             )
+    request.scope[BODY] = bytes(data)
     try:
         value = from_json(bytes(data), allow_inf_nan=False)
     except ValueError as error:
@@ -157,6 +161,7 @@ class Answer(Response):
                 await (self._stream if self._streamed else self._whole)(job, scope, receive, send)
         except APIError as error:
             if not self._begun:
+                await note_refusal(self._service, scope, error)
                 await error_response(error, scope["path"])(scope, receive, send)
             else:
                 await _send(send, self._writer.failed(error), more=False)
@@ -167,6 +172,8 @@ class Answer(Response):
                 if isinstance(event, Failed):
                     raise event.error
                 if isinstance(event, Closed):
+                    if job.record.cancelled:
+                        return  # the client has gone, and there may be nothing to tell
                     self._begun = True
                     await JSONResponse(self._writer.whole())(scope, receive, send)
                     return
@@ -187,6 +194,8 @@ class Answer(Response):
                     if isinstance(event, Silence):
                         data += PING
                     elif isinstance(event, Closed):
+                        if job.record.cancelled:
+                            return
                         data += writer.end()
                         closed = True
                     else:
@@ -206,6 +215,12 @@ class Answer(Response):
             start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
             await send(start)
         await _send(send, bytes(data), more=more)
+
+
+async def note_refusal(service: Service, scope: Scope, error: APIError) -> None:
+    """Leave a trace of a request that is refused for what it asks."""
+    if error.status in (400, 404) and service.traces.which != "off" and (body := scope.get(BODY)):
+        await anyio.to_thread.run_sync(service.traces.refused, scope["path"], body, error)
 
 
 async def _send(send: Send, data: bytes, *, more: bool) -> None:

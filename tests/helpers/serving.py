@@ -13,7 +13,7 @@ import httpx
 from triplepoint import Engine
 from triplepoint.runtime.serve.settings import ServerSettings
 
-SETTINGS = ServerSettings({"nano": "nano"}, port=0, ping_s=0.2)
+SETTINGS = ServerSettings({"nano": "nano"}, port=0, trace="off")
 
 
 class Server:

@@ -25,6 +25,7 @@ class Functionary(ToolFormat):
 
     name = "functionary"
     openings = (CallPrefix("<function="),)
+    call_head = re.compile(r"(?:^(?!</)|<function=)\s*([^>]+)>\s*(?=\{)")
     example = "<function=NAME><arguments></function>"
     asked = True
 

@@ -51,6 +51,7 @@ class Harmony(ToolFormat):
         thinking="analysis",
         recipient="to=",
     )
+    call_head = re.compile(r"to=functions\.([^\s<]+)[^{]*<\|message\|>\s*(?=\{)")
     inner = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>")
     reserved = ("<|call|>", "<|return|>")
     example = "<|channel|>commentary to=functions.NAME <|constrain|>json<|message|><arguments>"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
     CallPrefix,
     Tag,
@@ -30,6 +31,7 @@ class Hermes(ToolFormat):
     name = "hermes"
     openings = (CallPrefix("<tool_call>"),)
     closing = "</tool_call>"
+    call_head = JSON_HEAD
     reserved = ("<tool_response>", "</tool_response>")
     example = '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'
 

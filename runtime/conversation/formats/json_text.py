@@ -9,6 +9,7 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
     MAX_CALLS,
     CallPrefix,
@@ -36,6 +37,7 @@ class JsonText(ToolFormat):
         CallPrefix('[{"name": "', "line", kept=True),
     )
     example = '{"name": <name>, "arguments": <arguments>}'
+    call_head = JSON_HEAD
 
     def speaks(self, template: str) -> bool:
         """No template speaks of it: it is what is left."""

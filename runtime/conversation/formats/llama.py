@@ -11,6 +11,7 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
     CallPrefix,
     Tag,
@@ -37,6 +38,7 @@ class Llama(ToolFormat):
     )
     example = '{"name": <name>, "parameters": <arguments>}'
     single = True
+    call_head = JSON_HEAD
 
     def speaks(self, template: str) -> bool:
         """See `ToolFormat.speaks`."""

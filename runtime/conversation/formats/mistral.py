@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
     CallPrefix,
     Tag,
@@ -31,6 +33,7 @@ class Mistral(ToolFormat):
 
     name = "mistral"
     openings = (CallPrefix("[TOOL_CALLS]"),)
+    call_head = JSON_HEAD
     reserved = (
         *("[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
         *("[INST]", "[/INST]"),
@@ -63,6 +66,9 @@ class MistralArgs(Mistral):
 
     name = "mistral-args"
     inner = ("[ARGS]", "[CALL_ID]", "[TOOL_CALLS]")
+    call_head = re.compile(
+        r"^\s*(?:\[TOOL_CALLS\])?\s*(.+?)\s*(?:\[CALL_ID\]\w+)?\[ARGS\]\s*(?=\{)", re.DOTALL
+    )
     example = "[TOOL_CALLS]<name>[ARGS]<arguments>"
     asked = True
 

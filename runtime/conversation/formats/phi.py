@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from ..call_pieces import JSON_HEAD
 from ..toolcalls import (
     CallPrefix,
     Tag,
@@ -29,6 +30,7 @@ class Phi(ToolFormat):
     name = "phi"
     openings = (CallPrefix("<|tool_call|>"), CallPrefix("functools[", "turn", kept=True))
     closing = "<|/tool_call|>"
+    call_head = JSON_HEAD
     reserved = ("<|tool|>", "<|/tool|>", "<|tool_response|>")
     example = '<|tool_call|>[{"name": <name>, "arguments": <arguments>}]<|/tool_call|>'
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import shutil
@@ -132,31 +131,3 @@ def test_codex(
     ]  # fmt: skip
     assert len(asked) == 2
     assert "ERROR db: connection refused" in asked[1]
-
-
-def test_openai_agents(server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its agent calls a tool through Responses, and gets an answer to what that gave."""
-    agents = pytest.importorskip("agents", reason="pip install openai-agents")
-    openai = pytest.importorskip("openai", reason="pip install openai")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-
-    def read_file(path: str) -> str:
-        """Read a text file.
-
-        Args:
-            path: of the file.
-        """
-        return (folder / Path(path).name).read_text()
-
-    agents.set_tracing_disabled(True)
-
-    async def ask() -> Any:
-        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
-            model = agents.OpenAIResponsesModel(model="nano", openai_client=client)
-            agent = agents.Agent(name="a", model=model, tools=[agents.function_tool(read_file)])
-            return await agents.Runner.run(agent, QUESTION)
-
-    result = asyncio.run(ask())
-    assert result.final_output
-    kinds = [item.type for item in result.new_items]
-    assert kinds == ["tool_call_item", "tool_call_output_item", "message_output_item"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from helpers.serving import SETTINGS, Server
 
 from triplepoint import Agent, Engine
+from triplepoint.runtime.inference.prefix_cache import PrefixCache
 from triplepoint.runtime.replay import verify
+from triplepoint.runtime.serve.admission import Line
 from triplepoint.traces import Trace
 
 QUESTION = "Which file holds the timeout? Search for it."
@@ -64,6 +67,42 @@ def test_it_is_a_model_that_reads_files(
     assert "→" in message["reasoning_content"]
     engine = agents.service.models.loaded()[0].engine
     assert not [one for one in list(engine.scheduler.sequences) if one.cache.held]
+
+
+def test_its_turn_and_its_pauses_are_known(agents: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is expected to take what its first prompt takes; its tools' times are remembered, and
+    what it has computed is kept meanwhile."""
+    places: list[Any] = []
+    kept: list[tuple[int, float]] = []
+    join, keep = Line.join, PrefixCache.keep
+
+    def joined(self: Line, place: Any, deadline_s: float | None = None) -> None:
+        places.append(place)
+        join(self, place, deadline_s)
+
+    def keeping(self: PrefixCache, ids: list[int], until: float, namespace: str = "") -> None:
+        kept.append((len(ids), until - time.monotonic()))
+        keep(self, ids, until, namespace)
+
+    monkeypatch.setattr(Line, "join", joined)
+    monkeypatch.setattr(PrefixCache, "keep", keeping)
+    question = f"{QUESTION} Look closely."
+    body = {"model": "agent:project", "messages": [{"role": "user", "content": question}]}
+    assert agents.post("/v1/chat/completions", body).status_code == 200
+    agents.idle()
+
+    (place,) = places
+    assert place.prefill_s > 0
+    assert place.token_s > 0
+    assert kept
+    assert all(tokens > 100 and 0 < seconds <= 60 for tokens, seconds in kept)
+    programs = agents.service.programs
+    assert len(programs) == 0, "no tool runs any more"
+    headers = {"x-ttft-deadline-ms": "1"}
+    late = agents.post("/v1/chat/completions", body | {"messages": [
+        {"role": "user", "content": "Something else. " * 60}
+    ]}, **headers)  # fmt: skip
+    assert late.status_code == 429
 
 
 def test_it_goes_on_with_a_conversation(agents: Server) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from helpers.serving import Server
+from helpers.serving import Server, events
 
-from triplepoint import Agent, RemoteEngine
+from triplepoint import Agent, Engine, RemoteEngine
 from triplepoint.runtime.serve.settings import Limits
 
 READ = {
@@ -131,11 +132,54 @@ def test_a_streamed_tool_call(server: Server) -> None:
     parts = [part for delta in deltas for part in delta.get("tool_calls", ())]
 
     assert [part["index"] for part in parts] == [0] * len(parts)
+    assert len(parts) > 3, "the arguments come as they are written"
     assert "id" in parts[0]
     assert "name" in parts[0]["function"]
     assert not any("id" in part or "name" in part["function"] for part in parts[1:])
     assert "path" in json.loads("".join(part["function"]["arguments"] for part in parts))
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_a_streamed_call_that_is_cut(server: Server) -> None:
+    """What was written of it has come; the stream says that it was too long, and whole there is no
+    call."""
+    body: dict[str, Any] = {"tools": [READ], "tool_choice": "required"}
+    question = "What's the error in app.log?"
+    tokens, written, chunks = 3, "", list[Any]()
+    while not written:
+        tokens += 1
+        chunks = server.stream(question, **body, max_tokens=tokens)[:-1]
+        deltas = [c["choices"][0]["delta"] for c in chunks]
+        parts = [part for delta in deltas for part in delta.get("tool_calls", ())]
+        written = "".join(part["function"]["arguments"] for part in parts)
+    with pytest.raises(ValueError, match=r"Unterminated|Expecting"):
+        json.loads(written)
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    whole = server.chat(question, **body, max_tokens=tokens).json()["choices"][0]
+    assert "tool_calls" not in whole["message"]
+    assert whole["finish_reason"] == "length"
+
+
+def test_progress_of_the_prompt(start: Callable[..., Server]) -> None:
+    """With `return_progress` chunks tell how much of the prompt is read, up to all of it."""
+    server = start(lambda source: Engine.load(source, tune={"chunk": 32}))
+    server.wait()
+    question = "How much of this is read? " * 12
+    chunks = server.stream(question, return_progress=True)[:-1]
+    told = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+    again = server.stream(question, return_progress=True)[:-1]
+    last = [chunk["prompt_progress"] for chunk in again if "prompt_progress" in chunk][-1]
+
+    assert len(told) > 2
+    assert [one["processed"] for one in told] == sorted({one["processed"] for one in told})
+    assert {one["total"] for one in told} == {told[-1]["processed"]}
+    assert told[0]["cache"] == 0
+    assert 0 < last["cache"] < last["processed"] == last["total"]
+    assert not any("prompt_progress" in chunk for chunk in server.stream(question)[:-1])
+    body = {"prompt": question, "stream": True, "return_progress": True, "max_tokens": 2}
+    plain = events(server.post("/v1/completions", body).text)[:-1]
+    assert plain[0]["prompt_progress"]["total"] > 32
+    assert "prompt_progress" not in plain[-1]
 
 
 def test_tool_choice(server: Server) -> None:
@@ -271,6 +315,7 @@ def test_sampling_settings(server: Server) -> None:
         ({"chat_template_kwargs": {"messages": "x"}}, "chat_template_kwargs.messages"),
         ({"reasoning_effort": "low"}, "reasoning_effort"),
         ({"store": True}, "store"),
+        ({"repeat_penalty": 1e-310}, "repeat_penalty"),
         ({"stream_options": {"include_nothing": True}}, "stream_options.include_nothing"),
     ],
 )

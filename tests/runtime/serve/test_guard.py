@@ -83,6 +83,26 @@ def test_keys(start: Any) -> None:
     assert get(Host="models.example", Authorization="Bearer first").status_code == 200
 
 
+@pytest.mark.parametrize("keys", [("first",), ()], ids=["with keys", "open to all"])
+def test_the_operators_key(start: Any, keys: tuple[str, ...]) -> None:
+    """What tells of everybody's requests is for the operator, whose key opens the rest too."""
+    server = start(keys=keys, operator_keys=("mine",))
+    server.wait()
+
+    def get(path: str, key: str) -> int:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return server.client.get(path, headers=headers).status_code
+
+    for path in ("/metrics", "/status.json", "/slots"):
+        assert get(path, "mine") == 200
+        assert get(path, "first") == (403 if keys else 401)
+        assert get(path, "") == 401
+    for path in ("/v1/models", "/ps"):
+        assert get(path, "mine") == 200
+        assert get(path, "first") == 200
+        assert get(path, "") == (401 if keys else 200)
+
+
 def test_others_need_a_key() -> None:
     """A server that others can reach without a key does not start."""
     for host in ("0.0.0.0", "192.168.1.5", "::"):

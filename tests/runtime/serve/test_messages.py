@@ -10,7 +10,15 @@ from helpers.serving import Server, named_events
 
 from triplepoint.runtime.conversation.chat import Message
 from triplepoint.runtime.serve.anthropic_messages import messages_of
-from triplepoint.runtime.serve.generate import Call, Done, Event, PromptRead, Text, Thought
+from triplepoint.runtime.serve.generate import (
+    Call,
+    CallPart,
+    Done,
+    Event,
+    PromptRead,
+    Text,
+    Thought,
+)
 from triplepoint.runtime.serve.messages import CountBody, MessagesWriter
 from triplepoint.runtime.serve.settings import Limits
 
@@ -128,6 +136,21 @@ def test_blocks_of_a_stream() -> None:
     assert found["usage"]["output_tokens_details"] == {"thinking_tokens": 3}
 
 
+def test_a_call_that_is_cut() -> None:
+    """Its block ends with what was written of it."""
+    writer = MessagesWriter("m", 9)
+    told: list[Event] = [PromptRead(1, 0, 0.1), CallPart(0, 0, "x", "read", '{"pa', True)]
+    told += [CallPart(0, 0, "x", "read", 'th": "', False), Done(0, "length", 9, 0, 0.1)]
+    events = named_events(b"".join([*map(writer.stream, told), writer.end()]).decode())
+    deltas = [data["delta"] for name, data in events if name == "content_block_delta"]
+
+    assert [delta["partial_json"] for delta in deltas] == ['{"pa', 'th": "']
+    assert [name for name, _ in events][-3:] == [
+        "content_block_stop", "message_delta", "message_stop"
+    ]  # fmt: skip
+    assert events[-2][1]["delta"]["stop_reason"] == "max_tokens"
+
+
 def test_why_an_answer_ended() -> None:
     """A stop sequence is told; so is whether the limit or the context was too short."""
 
@@ -154,6 +177,7 @@ def test_a_tool_call_and_its_result(server: Server) -> None:
     assert first["stop_reason"] == "tool_use"
     assert (calls[0]["name"], calls[0]["input"].keys()) == ("read_file", {"path"})
     assert json.loads("".join(pieces)) == calls[0]["input"]
+    assert sum(map(bool, pieces)) > 2, "the input comes as it is written"
     assert events[-2][1]["delta"]["stop_reason"] == "tool_use"
     results = [
         {"type": "tool_result", "tool_use_id": call["id"], "content": "ERROR disk full\n"}

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.serving import Server
 
 from triplepoint import Engine, ModelError
 from triplepoint.errors import SettingError
+from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.serve.api_error import APIError
 from triplepoint.runtime.serve.models import Models
-from triplepoint.runtime.serve.settings import ServerSettings, parse_keep_alive
+from triplepoint.runtime.serve.settings import Limits, ServerSettings, parse_keep_alive
 
 Load = Callable[[str], Engine]
 TWO = {"a": "nano", "b": "nano"}
@@ -77,12 +82,126 @@ def test_a_model_that_cannot_be_loaded(load: Load) -> None:
         return load(source)
 
     models = Models(ServerSettings({"a": "nano"}), once)
-    with pytest.raises(APIError, match="the file is damaged"), models.use("a"):
+    with pytest.raises(APIError, match="the file is damaged") as refused, models.use("a"):
         pass
+    assert (refused.value.status, refused.value.headers) == (404, {"x-should-retry": "false"})
     assert (states(models), models.ready) == (["failed"], False)
     with models.use("a"):
         assert (states(models), models.ready) == (["ready"], True)
     models.close()
+
+
+def test_a_model_that_cannot_be_loaded_now() -> None:
+    """Where memory lacks, it may be there later: clients are told to come back."""
+
+    def never(_: str) -> Engine:
+        raise MemoryError("no room")
+
+    models = Models(ServerSettings({"a": "nano"}), never)
+    with pytest.raises(APIError, match="no room") as refused, models.use("a"):
+        pass
+    assert (refused.value.status, refused.value.headers) == (503, {"Retry-After": "30"})
+    models.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A model's file of one's own."""
+    return Path(shutil.copy(NANO, tmp_path / "own.gguf"))
+
+
+def replaced(file: Path) -> None:
+    """Another file under the same name, as `mv` puts it there."""
+    shutil.copy(NANO, file.with_suffix(".new"))
+    file.with_suffix(".new").replace(file)
+
+
+@pytest.mark.parametrize("memory", [None, 7_000_000], ids=["beside", "one after the other"])
+def test_a_file_that_changed(load: Load, file: Path, memory: int | None) -> None:
+    """It is loaded anew once it is the same for two looks. Who works with the old one goes on with
+    it; where there is no room for both, the new one waits for that."""
+    models = Models(ServerSettings({"a": str(file)}, memory=memory), load)
+    with models.hold("a"), ThreadPoolExecutor(1) as pool:
+        with models.use("a") as old:
+            models.reload_changed()
+            replaced(file)
+            models.reload_changed()
+            with models.use("a") as same:
+                assert same is old
+            looked = pool.submit(models.reload_changed)
+            if memory is None:
+                looked.result(60)
+            else:
+                while states(models) == ["ready"]:
+                    time.sleep(0.01)
+            session = old.engine.session()
+            session.prefill(old.engine.tokenizer.encode("still there"))
+            session.close()
+            assert not old.closed
+        looked.result(60)
+        assert (old.outdated, old.closed) == (True, True)
+        with models.use("a") as new:
+            assert new is not old
+            assert not new.outdated
+        models.reload_changed()
+        models.reload_changed()
+        with models.use("a") as same:
+            assert same is new
+    models.close()
+
+
+def test_a_changed_file_that_cannot_be_loaded(load: Load, file: Path) -> None:
+    """What was there goes on, `ps` says why, and the next change is looked at again."""
+    models = Models(ServerSettings({"a": str(file)}), load)
+    with models.use("a") as old:
+        pass
+    file.with_suffix(".new").write_bytes(b"GGUF, but no more")
+    file.with_suffix(".new").replace(file)
+    for _ in range(3):
+        models.reload_changed()
+    with models.use("a") as same:
+        assert same is old
+    (row,) = models.status()
+    assert (row["state"], "could not be loaded" in row["error"]) == ("ready", True)
+    replaced(file)
+    for _ in range(2):
+        models.reload_changed()
+    with models.use("a") as new:
+        assert new is not old
+    assert "error" not in models.status()[0]
+    models.close()
+
+
+def test_requests_that_wait_while_a_file_changes(start: Callable[..., Server], file: Path) -> None:
+    """All are answered: those that run by the old model, those that wait by the new one."""
+    server = start(models={"a": str(file)}, memory=7_000_000, limits=Limits(parallel=1))
+    server.wait()
+    models = server.service.models
+    with ThreadPoolExecutor(5) as pool:
+        asked = [pool.submit(server.chat, f"question {n}", max_tokens=300) for n in range(4)]
+        while server.service.load[0] < 1 or server.service.load[1] < 3:
+            time.sleep(0.01)
+        models.reload_changed()
+        replaced(file)
+        models.reload_changed()
+        models.reload_changed()
+        answers = [one.result(120) for one in asked]
+    assert [answer.status_code for answer in answers] == [200] * 4
+
+
+def test_a_file_that_was_written_to(start: Callable[..., Server], file: Path) -> None:
+    """What is in use is lost: clients are told to come back, and then it is loaded anew."""
+    server = start(models={"a": str(file)})
+    server.wait()
+    with file.open("r+b") as opened:
+        opened.write(NANO.read_bytes())
+    refused = server.chat()
+    for _ in range(2):
+        server.service.models.reload_changed()
+
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "10")
+    assert "changed while in use" in refused.json()["error"]["message"]
+    assert server.chat().status_code == 200
 
 
 def test_a_model_that_is_not_there(server: Any) -> None:

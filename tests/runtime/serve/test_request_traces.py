@@ -21,6 +21,7 @@ from triplepoint.runtime.serve.generate import Failed, GenerationRequest
 from triplepoint.runtime.serve.prompts import Prompt
 from triplepoint.runtime.serve.request_record import RequestRecord
 from triplepoint.runtime.serve.request_traces import RequestTraces
+from triplepoint.runtime.serve.settings import ServerSettings
 from triplepoint.traces import Trace
 from triplepoint.traces.events import PassEvent, PhaseEvent, RunEnd
 
@@ -143,8 +144,8 @@ def test_it_verifies_in_a_process_of_its_own(tracing: Server, folder: Path) -> N
 
 
 def test_by_default_only_failures_leave_one(start: Callable[..., Server], tmp_path: Path) -> None:
-    """An answer leaves none, nor does a refusal; a request that broke in its passes does."""
-    server = start(trace_folder=tmp_path / "served")
+    """An answer leaves none; a request that was refused, and one that broke in its passes, do."""
+    server = start(trace=ServerSettings({"a": "nano"}).trace, trace_folder=tmp_path / "served")
     server.wait()
     assert server.chat().status_code == 200
     assert server.chat("word " * 10_000).status_code == 400
@@ -158,7 +159,10 @@ def test_by_default_only_failures_leave_one(start: Callable[..., Server], tmp_pa
     engine.runner.run = kept
     server.idle()
 
-    (path,) = (tmp_path / "served").glob("*.jsonl")
+    refused, path = sorted((tmp_path / "served").glob("*.jsonl"))
+    header = Trace.load(refused).header
+    assert header is not None
+    assert header.config["refused"]["code"] == "context_length_exceeded"
     end = Trace.load(path).events[-1]
     assert isinstance(end, RunEnd)
     assert (end.status, "RuntimeError" in end.message) == ("error", True)
@@ -180,3 +184,29 @@ def test_a_folder_stays_within_its_limit(tracing: Server, tmp_path: Path) -> Non
     files = sorted(tmp_path.iterdir())
     assert 0 < sum(path.stat().st_size for path in files) <= 60_000 * 1.1
     assert f"{last}.jsonl" in {path.name for path in files}
+
+
+def test_a_refused_request_leaves_a_trace(start: Callable[..., Server], tmp_path: Path) -> None:
+    """With its body and the reason, whichever check it failed; `off` leaves none."""
+    folder = tmp_path / "served"
+    server = start(trace="errors", trace_folder=folder)
+    server.wait()
+    chat, asked = "/v1/chat/completions", {"messages": [{"role": "user", "content": "hello"}]}
+    refusals = {
+        "frequency": server.post(chat, {**asked, "frequency": 3}),
+        "reasoning_effort": server.post(chat, {**asked, "reasoning_effort": "low"}),
+        "model": server.post(chat, {**asked, "model": "gpt"}),
+    }
+    assert server.post(chat, {**asked, "max_tokens": 1}).status_code == 200
+    traces = [Trace.load(path) for path in sorted(folder.glob("*.jsonl"))]
+    found = {trace.header.config["refused"]["param"]: trace for trace in traces if trace.header}
+
+    assert found.keys() == refusals.keys()
+    for name, trace in found.items():
+        assert isinstance(trace.end, RunEnd)
+        assert trace.end.message == refusals[name].json()["error"]["message"]
+        assert "hello" in trace.turns[0].question
+    silent = start(trace="off", trace_folder=tmp_path / "off")
+    silent.wait()
+    assert silent.post(chat, {"messages": []}).status_code == 400
+    assert not (tmp_path / "off").exists()

@@ -11,7 +11,15 @@ from helpers.serving import Server, named_events
 
 from triplepoint.runtime.conversation.chat import Message
 from triplepoint.runtime.serve.api_error import APIError
-from triplepoint.runtime.serve.generate import Call, Done, Event, PromptRead, Text, Thought
+from triplepoint.runtime.serve.generate import (
+    Call,
+    CallPart,
+    Done,
+    Event,
+    PromptRead,
+    Text,
+    Thought,
+)
 from triplepoint.runtime.serve.responses import ResponsesBody, ResponsesWriter
 from triplepoint.runtime.serve.responses_input import messages_of
 from triplepoint.runtime.serve.settings import Limits
@@ -156,6 +164,19 @@ def test_items_of_a_stream() -> None:
     assert (added[1]["content"], added[2]["arguments"]) == ([], "")
 
 
+def test_a_call_that_is_cut() -> None:
+    """Its item is incomplete, and has what was written."""
+    cut = writer()
+    told: list[Event] = [PromptRead(1, 0, 0.1), CallPart(0, 0, "x", "read", '{"pa', True)]
+    told += [CallPart(0, 0, "x", "read", 'th": "', False), Done(0, "length", 9, 0, 0.1)]
+    events = checked(named_events(b"".join([*map(cut.stream, told), cut.end()]).decode()))
+    name, last = events[-1]
+
+    assert name == "response.incomplete"
+    (item,) = last["response"]["output"]
+    assert (item["status"], item["arguments"]) == ("incomplete", '{"path": "')
+
+
 @pytest.mark.parametrize("count", [0, 3])
 def test_a_stream_that_fails(count: int) -> None:
     """It ends with response.failed, also where nothing else came before."""
@@ -185,6 +206,7 @@ def test_a_tool_call_and_its_result(server: Server) -> None:
     assert (call["type"], call["name"]) == ("function_call", "read_file")
     assert json.loads(call["arguments"]).keys() == {"path"}
     assert "".join(pieces) == call["arguments"]
+    assert len(pieces) > 2, "the arguments come as they are written"
     assert events[-1][1]["response"]["tool_choice"] == named
     result = {"type": "function_call_output", "call_id": call["call_id"], "output": "ERROR full\n"}
     second = ask(server, input=[*asked, *first["output"], result], **body)

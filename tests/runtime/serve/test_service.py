@@ -13,6 +13,7 @@ import pytest
 from helpers.serving import Server
 
 from triplepoint import Engine
+from triplepoint.runtime.serve.generate import Generation
 from triplepoint.runtime.serve.settings import Limits
 
 
@@ -59,6 +60,40 @@ def test_a_client_that_goes(server: Server, stream: bool) -> None:
     assert server.chat().status_code == 200
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("path", ["/completion", "/v1/messages", "/v1/responses"])
+def test_a_client_that_goes_before_there_is_anything(
+    server: Server,
+    path: str,
+    stream: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing is made of an answer that nobody has begun and nobody will read."""
+
+    def waiting(self: Generation, *_: Any) -> None:
+        while not self.cancelled:
+            time.sleep(0.01)
+        self.emit(self.last_event)
+
+    monkeypatch.setattr(Generation, "run", waiting)
+    message = {"role": "user", "content": "hello"}
+    asked = {
+        "/completion": {"prompt": "hello"},
+        "/v1/messages": {"model": "nano", "messages": [message], "max_tokens": 8},
+        "/v1/responses": {"input": [message]},
+    }[path]
+    with (
+        httpx.Client(base_url=server.url, trust_env=False) as client,
+        pytest.raises(httpx.ReadTimeout),
+    ):
+        client.post(path, json={**asked, "stream": stream}, timeout=0.2)
+    server.idle()
+    time.sleep(0.05)  # for the event loop to say what it has to
+
+    assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
+
+
 def test_neighbours_of_a_client_that_goes(server: Server) -> None:
     """They go on, and get what they would have got."""
     expected = server.chat(max_tokens=200).json()["choices"][0]["message"]["content"]
@@ -102,7 +137,7 @@ def test_a_silent_stream_gets_comments(start: Any) -> None:
         slow.wait(1.0)
         return Engine.load(source)
 
-    server = start(load)
+    server = start(load, ping_s=0.2)
     server.wait("/v1/models")
     answer = server.chat(stream=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -134,6 +135,35 @@ def test_what_is_written_is_allowed_and_read(
         assert reply.cut_call is None
         assert same(reply.calls, calls), text
         assert reply.answer == answer
+
+
+@every
+def test_arguments_come_in_pieces(vocabulary: Vocabulary, form: ToolFormat, tags: bool) -> None:
+    """Where arguments are JSON, pieces are told before the call ends, and make up what it has."""
+    tokenizer = vocabulary(form, tags)
+    for text, _, calls in turns(form):
+        reader = ReplyReader(tokenizer, form, tools=TOOLS.schemas())
+        told: dict[int, tuple[str, str]] = {}
+        early = 0
+        for token in [*encode(tokenizer, text + END), None]:
+            if token is None:
+                reader.finish()
+            else:
+                reader.push(token)
+            for piece in reader.call_pieces():
+                name, before = told.get(piece.index, (piece.name, ""))
+                assert name == piece.name
+                told[piece.index] = piece.name, before + piece.text
+                early += len(reader.calls) <= piece.index
+        if form.call_head is None:
+            assert not told
+            assert reader.call_arguments(0) is None
+            continue
+        assert [(name, json.loads(text)) for name, text in told.values()] == [
+            (call.name, call.arguments) for call in calls
+        ]
+        assert [reader.call_arguments(n) for n in told] == [text for _, text in told.values()]
+        assert early > len(calls)
 
 
 @every

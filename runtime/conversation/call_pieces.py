@@ -1,0 +1,108 @@
+"""What can be told of tool calls while the model still writes them.
+
+Where the arguments of a call are a JSON object, its text is what clients get in any case: so it can
+be passed on as it comes. Formats that write arguments in another way are told of when they are
+whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+JSON_HEAD = re.compile(r'"name":\s*("(?:[^"\\]|\\.)*"),\s*"(?:arguments|parameters)":\s*(?=\{)')
+"""What stands before the arguments in a JSON object with a name."""
+_STOPS = re.compile(r'["\\{}\[\]]')
+
+
+@dataclass(frozen=True, slots=True)
+class CallPiece:
+    """A further piece of the arguments of a call.
+
+    Attributes:
+        index: of the call in its turn.
+        name: of the tool.
+        text: of the JSON object, as the model wrote it.
+    """
+
+    index: int
+    name: str
+    text: str
+
+
+class CallPieces:
+    """Finds the arguments of calls in the text of them, as it grows.
+
+    Args:
+        head: what stands before the arguments of a call, up to their ``{``; its first group is the
+            name, as it is or as a JSON string.
+
+    Attributes:
+        arguments: of the calls that were read whole, as the model wrote them.
+    """
+
+    def __init__(self, head: re.Pattern[str]) -> None:
+        self._head = head
+        self._text = ""  # since the last call's end, while the next one's arguments have not begun
+        self._taken = 0  # texts of this body
+        self._name: str | None = None  # of the call whose arguments are being read
+        self._object: list[str] = []
+        self._depth = 0
+        self._quoted = self._escaped = False
+        self.arguments: list[str] = []
+
+    def begin(self) -> None:
+        """Another body begins; a call that did not end in the last one never will."""
+        self._text, self._taken, self._name = "", 0, None
+
+    def read(self, texts: Sequence[str]) -> list[CallPiece]:
+        """The pieces in what is new of a body's texts."""
+        found: list[CallPiece] = []
+        for text in texts[self._taken :]:
+            self._read(text, found)
+        self._taken = len(texts)
+        return found
+
+    def _read(self, text: str, found: list[CallPiece]) -> None:
+        while text:
+            called = self._name
+            if called is None:
+                self._text += text
+                head = self._head.search(self._text)
+                if head is None:
+                    return
+                name = head[1]
+                called = self._name = str(json.loads(name)) if name[:1] == '"' else name
+                text, self._text = self._text[head.end() :], ""
+                self._object, self._depth = [], 0
+                self._quoted = self._escaped = False
+            end = self._end(text)
+            piece, text = text[:end], text[end:]
+            self._object.append(piece)
+            found.append(CallPiece(len(self.arguments), called, piece))
+            if self._depth == 0:
+                self.arguments.append("".join(self._object))
+                self._name = None
+
+    def _end(self, text: str) -> int:
+        """How much of a text belongs to the object."""
+        at = 0
+        if self._escaped:
+            at, self._escaped = 1, False
+        while (mark := _STOPS.search(text, at)) is not None:
+            at, sign = mark.end(), mark[0]
+            if self._quoted and sign == "\\":
+                if at == len(text):
+                    self._escaped = True
+                at += 1
+            elif sign == '"':
+                self._quoted = not self._quoted
+            elif not self._quoted and sign in "{[":
+                self._depth += 1
+            elif not self._quoted and sign in "]}":
+                self._depth -= 1
+                if self._depth == 0:
+                    return at
+        return len(text)

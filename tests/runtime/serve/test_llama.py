@@ -1,0 +1,154 @@
+"""What clients of llama-server ask for beside OpenAI's formats."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from helpers.serving import Server, events
+
+from triplepoint import Engine
+from triplepoint.runtime.serve import service
+from triplepoint.runtime.serve.generate import GenerationRequest
+
+URL = "/completion"
+
+
+def test_its_own_completion(server: Server) -> None:
+    """The text is that of /v1/completions; why it ended, tokens and times are told."""
+    body = {"prompt": "The log says", "n_predict": 6, "temperature": 0}
+    own = server.post(URL, body).json()
+    other = server.post("/v1/completions", {**body, "n_predict": -1, "max_tokens": 6}).json()
+
+    assert own["content"] == other["choices"][0]["text"]
+    assert (own["stop"], own["stop_type"], own["tokens_predicted"]) == (True, "limit", 6)
+    assert own["tokens_evaluated"] == other["usage"]["prompt_tokens"]
+    assert own["timings"]["predicted_n"] == 6
+    ids = server.post("/tokenize", {"content": "The log says", "add_special": True}).json()
+    assert (
+        server.post("/completions", {**body, "prompt": ids["tokens"]}).json()["content"]
+        == (own["content"])
+    )
+    stopped = server.post(URL, {**body, "stop": [own["content"][4:6]]}).json()
+    assert (stopped["stop_type"], stopped["stopping_word"]) == ("word", own["content"][4:6])
+    assert own["content"].startswith(stopped["content"])
+
+
+def test_its_own_completion_streamed(server: Server) -> None:
+    """Pieces make up the text; the last event stops, and there is no [DONE]."""
+    body = {"prompt": "The log says", "n_predict": 6, "n_probs": 2, "return_progress": True}
+    *pieces, last = events(server.post(URL, {**body, "stream": True}).text)
+    whole = server.post(URL, {**body, "stream": False}).json()
+
+    assert "".join(piece["content"] for piece in pieces) == whole["content"]
+    assert not any(piece["stop"] for piece in pieces)
+    assert (last["stop"], last["content"], last["stop_type"]) == (True, "", "limit")
+    assert pieces[0]["prompt_progress"]["total"] == last["tokens_evaluated"]
+    noted = [one for piece in pieces for one in piece.get("completion_probabilities", ())]
+    assert len(noted) == 6
+    assert [one["id"] for one in noted] == [one["id"] for one in whole["completion_probabilities"]]
+    assert all(len(one["top_logprobs"]) == 2 for one in noted)
+
+
+NEUTRAL: dict[str, Any] = {
+    "typical_p": 1.0, "dynatemp_range": 0, "xtc_probability": 0, "dry_multiplier": 0,
+    "mirostat": 0, "top_n_sigma": -1, "n_keep": 0, "ignore_eos": False, "id_slot": 0,
+    "mirostat_tau": 5.0, "dry_base": 1.75, "timings_per_token": False, "cache_prompt": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/chat/completions",
+        *(pytest.param(p, marks=pytest.mark.slow) for p in (URL, "/v1/completions")),
+    ],
+)
+def test_what_is_off(server: Server, path: str) -> None:
+    """Its further settings are taken where they are off, and refused by name where they are not."""
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": "hello"}]}
+    body = body if "chat" in path else {"prompt": "hello"}
+    assert server.post(path, {**body, **NEUTRAL, "n_predict": 2}).status_code == 200
+    for name, value in {
+        "typical_p": 0.5, "dynatemp_range": 1, "mirostat": 2, "ignore_eos": True, "n_keep": 5,
+        "xtc_probability": 0.5, "dry_multiplier": 0.8, "grammar": "root ::= \"a\"",
+        "samplers": ["top_k"], "lora": [], "n_probs": 21, "t_max_predict_ms": 50,
+        "n_predict": 0,
+    }.items():  # fmt: skip
+        if (path, name) == ("/v1/completions", "n_probs"):
+            continue
+        answer = server.post(path, {**body, name: value})
+        assert answer.status_code == 400, name
+        assert answer.json()["error"]["param"] == name
+
+
+def test_its_parameters_of_a_chat(server: Server) -> None:
+    """`n_predict` limits, `n_probs` tells probabilities, and `json_schema` holds the answer."""
+    limited = server.chat(max_tokens=None, n_predict=3).json()
+    assert limited["usage"]["completion_tokens"] == 3
+    told = server.chat(n_probs=2).json()["choices"][0]["logprobs"]["content"]
+    assert len(told[0]["top_logprobs"]) == 2
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    held = server.chat(json_schema=schema, max_tokens=40).json()["choices"][0]["message"]
+    assert json.loads(held["content"]).keys() == {"n"}
+    form = {"type": "json_object"}
+    both = server.chat(json_schema=schema, response_format=form)
+    assert both.json()["error"]["param"] == "json_schema"
+
+
+def test_a_prompt_that_is_to_be_read_anew(server: Server) -> None:
+    """With `cache_prompt: false` nothing is taken from the cache, and the answer is the same."""
+    question = "Is this read again? " * 8
+    server.chat(question)
+    cached, anew = server.chat(question).json(), server.chat(question, cache_prompt=False).json()
+
+    assert cached["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+    assert anew["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert anew["choices"] == cached["choices"]
+
+
+def test_what_it_says_of_itself(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Properties of the model, and slots that show who runs but not what is asked."""
+    props = server.client.get("/props").json()
+    slots = server.client.get("/slots").json()
+
+    assert props["default_generation_settings"]["n_ctx"] == 4096
+    assert (props["total_slots"], props["modalities"]["vision"]) == (len(slots), False)
+    assert "{%" in props["chat_template"]
+    assert props["eos_token"]
+    assert not any(slot["is_processing"] for slot in slots)
+    run, go = service.Generation.run, threading.Event()
+
+    def later(self: service.Generation, engine: Engine, request: GenerationRequest) -> None:
+        go.wait(20)
+        run(self, engine, request)
+
+    monkeypatch.setattr(service.Generation, "run", later)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.chat, "a secret")
+        while server.service.load != (1, 0) or not server.service.metrics.records()[-1].started:
+            time.sleep(0.01)
+        (busy,) = [s for s in server.client.get("/slots").json() if s["is_processing"]]
+        go.set()
+        assert asked.result(60).status_code == 200
+    assert "secret" not in json.dumps(busy)
+    assert (busy["model"], busy["id"]) == ("nano", 0)
+    assert server.client.get("/props?model=x").status_code == 404
+    assert server.post("/props", {}).status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [("/v1/embeddings", "embeddings"), ("/v1/rerank", "reranking"), ("/infill", "filling in"),
+     ("/api/chat", "ollama"), ("/v1/audio/speech", "sounds")],
+)  # fmt: skip
+def test_what_is_not_there(server: Server, path: str, what: str) -> None:
+    """It is refused by name, in a way that no client tries again."""
+    answer = server.post(path, {"input": "x"})
+
+    assert answer.status_code == 404
+    assert what in answer.json()["error"]["message"]
