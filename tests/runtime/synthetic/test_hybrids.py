@@ -70,3 +70,29 @@ def test_small_ones_run(name: str, tmp_path: Path) -> None:
         assert np.isfinite(session.logits).all()
         assert np.ptp(session.logits) > 0
         assert len(list(session.decode(max_tokens=3))) == 3
+
+
+def test_a_small_one_with_latent_attention_runs(tmp_path: Path) -> None:
+    """The same for latent attention, behind a dense layer."""
+    shape = replace(
+        SHAPES["glm-4.7-flash"],
+        layers=3,
+        width=128,
+        ffn=128,
+        heads=4,
+        head_dim=96,
+        vocab=8192,
+        experts=4,
+        experts_used=2,
+        expert_ffn=64,
+        shared_ffn=64,
+        ranks=(64, 64),
+        latent_heads=(64, 32, 32),
+    )
+    path = tmp_path / "small.gguf"
+    SyntheticModel("small", "q4_0", shape).write(path)
+    with Engine.load(path, threads=1, context=512) as engine:
+        session = engine.session()
+        session.prefill(list(range(300)))
+        assert np.isfinite(session.logits).all()
+        assert len(list(session.decode(max_tokens=3))) == 3
