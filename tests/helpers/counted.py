@@ -117,7 +117,13 @@ def _panels(network: Decoder, data: Any) -> Any:
 @contextmanager
 def counted(name: str, folder: Path, kv: KVFormat = "bf16") -> Iterator[Counted]:
     """The model `synthetic:NAME`, from its header."""
-    found = SyntheticModel.parse(f"synthetic:{name}")
+    with laid_out(SyntheticModel.parse(f"synthetic:{name}"), folder, kv) as found:
+        yield found
+
+
+@contextmanager
+def laid_out(found: SyntheticModel, folder: Path, kv: KVFormat = "bf16") -> Iterator[Counted]:
+    """The same of any synthetic model."""
     model = replace(found, shape=replace(found.shape, vocab=VOCABULARY))
     path = folder / "header.gguf"
     with SparseWriter(path) as writer:
