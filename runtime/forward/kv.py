@@ -101,7 +101,8 @@ class Page:
             if self.viewers or not self.refcount or not self.whole or not self._layout.window:
                 return 0
             self.whole = False
-            freed = give_up(self.data[self._layout.far_bytes :])
+            behind = self.nbytes - len(self.data)
+            freed = give_up(self.data[self._layout.far_bytes :], behind)
             self.nbytes -= freed
             self._layout.memory.used -= freed
             return freed

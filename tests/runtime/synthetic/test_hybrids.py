@@ -66,9 +66,14 @@ def test_small_ones_run(name: str, tmp_path: Path) -> None:
     SyntheticModel(name, "q4_0", shape).write(path)
     with Engine.load(path, threads=1, context=512) as engine:
         session = engine.session()
+        session.profile = True
         session.prefill(list(range(300)))
         assert np.isfinite(session.logits).all()
         assert np.ptp(session.logits) > 0
+        phase = session.last_phase
+        assert phase is not None
+        assert [r.layer for r in phase.layers if r.layer is not None] == list(range(shape.layers))
+        assert all(r.observed for r in phase.layers if r.layer is not None)
         assert len(list(session.decode(max_tokens=3))) == 3
 
 
@@ -87,7 +92,7 @@ def test_a_small_one_with_latent_attention_runs(tmp_path: Path) -> None:
         expert_ffn=64,
         shared_ffn=64,
         ranks=(64, 64),
-        latent_heads=(64, 32, 32),
+        latent_heads=(64, 32, 64),
     )
     path = tmp_path / "small.gguf"
     SyntheticModel("small", "q4_0", shape).write(path)
