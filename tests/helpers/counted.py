@@ -94,7 +94,7 @@ class Counted:
             out = s.get("value_dim") or s["head_dim"]
             heads = s["kv_heads"] * s["group"]
             found.attention_flops += 2 * heads * (s["head_dim"] + out) * seen
-            cached = s["head_dim"] + (0 if s.get("shared") else out)
+            cached = s["head_dim"] * (1 if s.get("value_dim") else 2)
             found.kv_read_bytes += 2 * s["kv_heads"] * cached * seen
         elif kernel == "delta_rule":
             floats = s["value_heads"] * s["key_dim"] * s["value_dim"]
