@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from ...jit.kernels.attention import token_tile
 from ...traces.events import PassEvent, PhaseEvent, ShareRecord
-from ..physics.costs import Bound, PassCost, Prediction, layer_cost, observe, pass_cost, predict
+from ..physics.costs import Bound, PassCost, Prediction, layer_cost, pass_cost, predict
 from ..physics.latency_model import attainable
+from ..physics.observation import observe
 from .layer_profile import layer_times
 
 if TYPE_CHECKING:

@@ -23,19 +23,18 @@ from dataclasses import dataclass
 
 from .costs import (
     ModelCost,
-    Observation,
     Part,
     PassCost,
     Prediction,
     attention_s,
     linear_s,
     mixed_cost,
-    observe,
     pass_cost,
     predict,
     reread_s,
 )
 from .machine import MachineProfile
+from .observation import Observation, observe
 
 PRODUCTS_OVERLAP = 4.0
 ATTENTION_OVERLAP = 1.5

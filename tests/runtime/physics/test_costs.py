@@ -11,19 +11,18 @@ from triplepoint.runtime.physics.costs import (
     Bound,
     LayerParts,
     ModelCost,
-    Observation,
     Part,
     PassCost,
     Prediction,
     decode_cost,
     layer_cost,
     mixed_cost,
-    observe,
     part_cost,
     pass_cost,
     predict,
 )
 from triplepoint.runtime.physics.machine import MachineProfile
+from triplepoint.runtime.physics.observation import Observation, observe
 
 MODEL = ModelCost(
     layers=2,

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.real_headers import HEADERS
 
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.synthetic import hybrids
 from triplepoint.runtime.synthetic.shapes import SHAPES
+from triplepoint.runtime.synthetic.tensors import layer_tensors
 from triplepoint.runtime.synthetic.write import SyntheticModel
 
 HYBRIDS = [name for name, shape in SHAPES.items() if shape.family in hybrids.FAMILIES]
@@ -101,3 +103,27 @@ def test_a_small_one_with_latent_attention_runs(tmp_path: Path) -> None:
         session.prefill(list(range(300)))
         assert np.isfinite(session.logits).all()
         assert len(list(session.decode(max_tokens=3))) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "real"),
+    [
+        ("glm-4.7-flash", "GLM-4.7-Flash"),
+        ("gpt-oss-20b", "gpt-oss-20b"),
+        ("qwen3.5-35b-a3b", "Qwen3.5-35B-A3B"),
+        ("nemotron3-nano", "NVIDIA-Nemotron-3-Nano-30B-A3B"),
+    ],
+)
+def test_matrices_are_those_of_the_real_files(name: str, real: str) -> None:
+    """Every matrix of every layer has the shape that it has in the published file."""
+    shape = SHAPES[name]
+    header = next(header for header in HEADERS if header.name == real)
+    for layer in range(shape.layers):
+        published = {
+            part.removesuffix(".weight"): tuple(dims)
+            for part, dims in header.kinds[header.layers[layer]].items()
+            if len(dims) > 1 and 1 not in dims
+        }
+        ours = layer_tensors(shape, layer)
+        made = {part.removesuffix(".weight"): dims for part, dims in ours if len(dims) > 1}
+        assert {part: made.get(part) for part in published} == published
