@@ -24,7 +24,6 @@ class Matrix:
         sources: the tensors it was made from.
         by_head: whether its "experts" are heads, all of which a token takes.
         up: where gate and up have types of their own, the up matrix; this one is the gate then.
-        per_block_scale: whether each block of 32 activations has a scale of its own.
     """
 
     format: Format
@@ -36,12 +35,11 @@ class Matrix:
     panels: np.ndarray
     experts: int = 0
     up: Matrix | None = None
-    per_block_scale: bool = False
     by_head: bool = False
 
     def activation(self, target: CpuTarget) -> ActivationFormat:
         """How its inputs must be prepared."""
-        return self.format.activation(target, self.depth, per_block_scale=self.per_block_scale)
+        return self.format.activation(target, self.depth)
 
     @property
     def parts(self) -> tuple[Matrix, ...]:
