@@ -106,7 +106,8 @@ def _drawing(pictures: Sequence[Picture], kind: str) -> str:
 
     if len(pictures) == 1:
         return svg(pictures[0]) if kind == "svg" else page(pictures[0])
-    names, told = list[str](), list[Picture]()
+    names: list[str] = []
+    told: list[Picture] = []
     for one in pictures:
         assert one.cost is not None, "it was drawn from it"
         name = one.title.removeprefix(_TITLE)
