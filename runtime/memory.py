@@ -98,10 +98,14 @@ def drop(data: np.ndarray) -> None:
         _advise(start, end - start, "MADV_DONTNEED")
 
 
-def give_up(data: np.ndarray) -> int:
-    """Give back the memory of the system pages that lie wholly in `data`; so many bytes."""
+def give_up(data: np.ndarray, behind: int = 0) -> int:
+    """Give back the memory of the system pages that lie wholly in `data`; so many bytes.
+
+    behind: bytes after it that nobody has, up to the end of its mapping: on the same large page.
+    """
     start = -(-data.ctypes.data // mmap.PAGESIZE) * mmap.PAGESIZE
-    size = (data.ctypes.data + data.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+    end = data.ctypes.data + data.nbytes + behind
+    size = end // mmap.PAGESIZE * mmap.PAGESIZE - start
     if size > 0:
         _advise(start, size, "MADV_DONTNEED")
     return max(0, size)

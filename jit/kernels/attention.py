@@ -34,6 +34,7 @@ from .attention_float import FloatProducts
 from .attention_q8 import ByteProducts
 from .batch import COUNT, FIRST, START, TABLE, TILE_SLOTS
 from .gemm import for_tiles
+from .key_values import piece_bytes
 from .kvcache import PAGE, KVFormat, head_part, head_words
 from .mathlib import exp, tanh
 
@@ -49,10 +50,10 @@ def token_tile(group: int) -> int:
     return max(1, 32 // group)
 
 
-def scratch_bytes(group: int, head_dim: int) -> int:
-    """Bytes of scratch that one thread needs."""
-    rows = token_tile(group) * group
-    return 4 * rows * (2 * CHUNK + head_dim + 4) + 256
+def scratch_bytes(group: int, head_dim: int, value_dim: int = 0) -> int:
+    """Bytes of scratch that one thread needs; value_dim: as for `attention`."""
+    rows, out_dim = token_tile(group) * group, value_dim or head_dim
+    return 4 * rows * (2 * CHUNK + out_dim + 4) + 256 + (piece_bytes() if value_dim else 0)
 
 
 @kernel
@@ -81,12 +82,12 @@ def attention(
 
     `q` as `rope_store` writes it; pages, tables and offsets as in `kvcache.py`; `out` float32
     [tokens, out_stride]; `scratch` is this thread's own. sinks: float32 [heads], read with `sink`.
-    value_dim: of values, where they are not as wide as keys.
+    value_dim: of values that are the first dims of keys; 0: they are apart, and as wide.
     """
-    value_dim = value_dim or head_dim
     reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
                 value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
                 cap=cap)  # fmt: skip
+    value_dim = reader.out_dim
     running = OnlineSoftmax(k, reader.sums, reader.stats, value_dim)
     with k.units() as unit:
         tile = reader.tile(unit // kv_heads, unit % kv_heads)
@@ -141,13 +142,16 @@ class KVReader:
         self.pages, self.offsets = pages, (k_offset, v_offset)
         self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
         self.tokens = token_tile(group)
-        self.products = _products(k, head_dim, value_dim, group, kv)
-        self.words = head_words(kv, head_dim, "k"), head_words(kv, value_dim, "v")
+        self.out_dim, self.shared = value_dim or head_dim, value_dim > 0
+        self.words = head_words(kv, head_dim, "k"), head_words(kv, head_dim, "v")
         rows_most = self.tokens * group
         self.scores = scratch.cast(f32)
         self.probs = self.scores.at(rows_most * CHUNK).cast(i32)
         self.sums = self.scores.at(rows_most * 2 * CHUNK)
-        self.stats = self.sums.at(rows_most * value_dim)
+        self.stats = self.sums.at(rows_most * self.out_dim)
+        piece = self.stats.at(rows_most * 4).cast(i32) if self.shared else None
+        kind = ByteProducts if kv == "q8" else FloatProducts
+        self.products = kind(k, head_dim, self.out_dim, group, kv, piece)
 
     def tile(self, number: Value, head: Value) -> Tile:
         """The rows of one KV head in one tile of the pass."""
@@ -191,22 +195,19 @@ class Tile:
         key_words, value_words = reader.words
         count, page = (self.seen - chunk).min(CHUNK), chunk // CHUNK
         keys = head_part(k, self.pages, page, k_offset, self.head, key_words)
-        values = head_part(k, self.pages, page, v_offset, self.head, value_words)
-        products.qk(self.queries, keys, reader.scores, rows, count, reader.kv_heads, values)
-        part = _Rows(rows, reader.group, self.start - chunk, count, reader.window, reader.cap)
-        _softmax(k, products, reader.scores, reader.probs, values, into, part)
-        # After these values come the keys of the next chunk, or of the next head.
+        # After the values come the keys of the next chunk, or of the next head.
         more = (chunk + CHUNK) < self.seen
         next_page = more.select(page + 1, self.lowest)
         next_head = more.select(self.head, self.head + 1)
-        after = head_part(k, self.pages, next_page, k_offset, next_head, key_words)
-        products.pv(reader.probs, values, rows, count, into, after)
-
-
-def _products(k: Kernel, head_dim: int, value_dim: int, group: int, kv: KVFormat) -> Products:
-    if kv == "q8":
-        return ByteProducts(k, head_dim, value_dim, group)
-    return FloatProducts(k, head_dim, value_dim, group, kv)
+        following = head_part(k, self.pages, next_page, k_offset, next_head, key_words)
+        values, after = keys, following
+        if not reader.shared:
+            values = head_part(k, self.pages, page, v_offset, self.head, value_words)
+            after = values
+        products.qk(self.queries, keys, reader.scores, rows, count, reader.kv_heads, after)
+        part = _Rows(rows, reader.group, self.start - chunk, count, reader.window, reader.cap)
+        _softmax(k, products, reader.scores, reader.probs, values, into, part)
+        products.pv(reader.probs, values, rows, count, into, following)
 
 
 # stats of a row: [m, l, e^(m - m') of the last chunk, e^(m_c - m') times the unit of its products]

@@ -12,6 +12,7 @@ from typing import Protocol
 from ..dot import bf16_dot, pair_high, pair_low, to_bf16_bits
 from ..simd import Kernel, Ptr, Value, Var, f32
 from .gemm import for_tiles
+from .key_values import turn
 from .kvcache import PAGE, KVFormat
 from .rope import bf16_pairs
 
@@ -25,8 +26,18 @@ class Merge(Protocol):
 class FloatProducts:
     """The two products of attention for one head size."""
 
-    def __init__(self, k: Kernel, head_dim: int, value_dim: int, group: int, kv: KVFormat) -> None:
+    def __init__(
+        self,
+        k: Kernel,
+        head_dim: int,
+        value_dim: int,
+        group: int,
+        kv: KVFormat,
+        piece: Ptr | None = None,
+    ) -> None:
+        """piece: scratch for values that are the first dims of keys; see `key_values.py`."""
         self.k = k
+        self.piece = piece
         self.value_dim = value_dim
         self.group = group
         self.kv = kv
@@ -96,12 +107,22 @@ class FloatProducts:
         vectors_all = self.value_dim // lanes
         for first in range(0, vectors_all, self.vectors_most):
             dims = range(first, min(first + self.vectors_most, vectors_all))
+            base, width = values.at(first * lanes), self.value_dim
+            if self.piece is not None:
+                base, width = self.piece, len(dims) * lanes
+                self._turn(values, dims, count)
 
-            def row_tile(first_row: Value, n_rows: int, dims: Sequence[int] = dims) -> None:
+            def row_tile(
+                first_row: Value,
+                n_rows: int,
+                dims: Sequence[int] = dims,
+                base: Ptr = base,
+                width: int = width,
+            ) -> None:
                 lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
                 totals = self._sums(n_rows, len(dims))
                 with k.range(0, steps, name="position") as s:
-                    loaded = [values.load(s * self.value_dim + d * lanes, lanes) for d in dims]
+                    loaded = [base.load(s * width + n * lanes, lanes) for n in range(len(dims))]
                     for line, mine in zip(lines, totals, strict=True):
                         self._step(line, s, loaded, mine)
                 for r, mine in enumerate(totals):
@@ -110,6 +131,15 @@ class FloatProducts:
                         add(d * lanes, total.value)
 
             for_tiles(k, rows, self.rows_most, row_tile)
+
+    def _turn(self, keys: Ptr, dims: Sequence[int], count: Value) -> None:
+        """These vectors of dims of a chunk's keys, as values lie."""
+        k, lanes, piece = self.k, self.k.lanes, self.piece
+        assert piece is not None, "values are apart"
+        each = lanes // self.step  # words of dims in a vector of them
+        with k.range(0, (count + (lanes - 1)) // lanes, name="turned") as block:
+            rows = [keys.at((block * self.key_words + d * each) * lanes) for d in dims]
+            turn(k, rows, lanes, self.step, piece, block * each, len(dims) * lanes)
 
     def _sums(self, rows: int, vectors: int) -> list[list[Var]]:
         zero = self.k.zeros(f32, self.k.lanes)

@@ -16,7 +16,9 @@ and but for the order of float sums the results, are the same on every target.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ..dot import Dot, dot_words
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
@@ -36,7 +38,8 @@ from .cache_q8 import (
     zero_point,
 )
 from .gemm import for_tiles
-from .kvcache import PAGE, SCALE_DIMS
+from .key_values import turn
+from .kvcache import PAGE, SCALE_DIMS, KVFormat
 from .mathlib import round_to_int
 
 HALF_BITS = 7  # of a probability in one byte: bytes that are the same, signed or not
@@ -105,8 +108,18 @@ def word_dot(k: Kernel, acc: Value, a: Value, b: Value) -> Value:
 class ByteProducts:
     """The two products of attention for one head size."""
 
-    def __init__(self, k: Kernel, head_dim: int, value_dim: int, group: int) -> None:
+    def __init__(
+        self,
+        k: Kernel,
+        head_dim: int,
+        value_dim: int,
+        group: int,
+        kv: KVFormat = "q8",
+        piece: Ptr | None = None,
+    ) -> None:
+        """piece: scratch for values that are the first dims of keys; see `key_values.py`."""
         self.k = k
+        self.kv, self.piece = kv, piece
         self.head_dim, self.value_dim = head_dim, value_dim
         self.group = group
         self.dots = _Words(k) if wide(k.target) else _Bytes(k)
@@ -193,7 +206,16 @@ class ByteProducts:
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> ByteRow:
         """Takes one row's probabilities, in the form that `pv` multiplies."""
-        return ByteRow(self.k, scores, out, values, self.k.var(self.k.zeros(i32, self.k.lanes)))
+        largest = self.k.var(self.k.zeros(i32, self.k.lanes))
+        return ByteRow(self.k, scores, out, partial(self._value_scales, values), largest)
+
+    def _value_scales(self, values: Ptr, at: Value) -> Value:
+        """Scales of one vector of positions; where values lie in keys, those of the first dims."""
+        if self.piece is None:
+            return scales(self.k, values, at)
+        positions = key_vectors(self.k.target) * self.k.lanes
+        size = self.head_dim // SCALE_DIMS * block_words(positions)
+        return scales(self.k, values.at(at // positions * size), at % positions)
 
     def pv(
         self, probs: Ptr, values: Ptr, rows: Value, count: Value, merge: Merge, after: Ptr
@@ -203,38 +225,59 @@ class ByteProducts:
         `after` is what will be read next.
         """
         k, lanes = self.k, self.k.lanes
-        data = values.at(SCALE_WORDS)
+        data = values.at(SCALE_WORDS) if self.piece is None else self.piece
         whole = self.value_dim // GROUP_DIMS * GROUP_DIMS
         for start, stop in ((0, whole), (whole, self.value_dim)):
             if start == stop:
                 continue
             size = min(GROUP_DIMS, stop - start)
             vectors = min(self.weigh_vectors, size // lanes)
-            with (
-                k.range(start, stop, step=size, name="group") as group,
-                k.range(0, size, step=vectors * lanes, name="dims") as within,
-            ):
+            with k.range(start, stop, step=size, name="group") as group:
+                base = group * QUADS
+                if self.piece is not None:
+                    self._turn(values, group, size, count)
+                    base = k.i64(0)
+                with k.range(0, size, step=vectors * lanes, name="dims") as within:
 
-                def row_tile(
-                    first_row: Value, n_rows: int, group: Value = group, within: Value = within,
-                    size: int = size, vectors: int = vectors,
-                ) -> None:  # fmt: skip
-                    lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
-                    sums = self._weigh_sums(n_rows, vectors)
-                    # The tiles of a group read the same lines: the first asks for all of them.
-                    first = (within | first_row).eq(0)
-                    with k.range(0, (count + 3) // 4, name="quad") as n:
-                        at = n * size + group * QUADS
-                        with k.if_(first):
-                            self._prefetch(data, at, size, self.value_dim * QUADS, after)
-                        self._weigh_quad(data.at(at + within), lines, n, sums)
-                    for r, mine in enumerate(sums):
-                        add = merge.row(first_row + r)
-                        for v, halves in enumerate(mine):
-                            total = self.dots.total([half.value for half in halves])
-                            add(group + within + v * lanes, total.to(f32))
+                    def row_tile(
+                        first_row: Value, n_rows: int, base: Value = base, within: Value = within,
+                        size: int = size, vectors: int = vectors,
+                    ) -> None:  # fmt: skip
+                        lines = [probs.at((first_row + r) * self.prob_words) for r in range(n_rows)]
+                        sums = self._weigh_sums(n_rows, vectors)
+                        # The tiles of a group read the same lines: the first asks for all of them.
+                        first = (within | first_row).eq(0)
+                        with k.range(0, (count + 3) // 4, name="quad") as n:
+                            at = n * size + base
+                            if self.piece is None:
+                                with k.if_(first):
+                                    self._prefetch(data, at, size, self.value_dim * QUADS, after)
+                            self._weigh_quad(data.at(at + within), lines, n, sums)
+                        for r, mine in enumerate(sums):
+                            add = merge.row(first_row + r)
+                            for v, halves in enumerate(mine):
+                                total = self.dots.total([half.value for half in halves])
+                                add(group + within + v * lanes, total.to(f32))
 
-                for_tiles(k, rows, self.weigh_rows, row_tile)
+                    for_tiles(k, rows, self.weigh_rows, row_tile)
+
+    def _turn(self, keys: Ptr, group: Value, size: int, count: Value) -> None:
+        """`size` dims of a chunk's keys from `group` on, as values lie."""
+        k, lanes, piece = self.k, self.k.lanes, self.piece
+        assert piece is not None, "values are apart"
+        positions = key_vectors(k.target) * lanes
+        block = block_words(positions)
+        flip = 0x80808080 if zero_point(k.target) else 0
+        with k.range(0, (count + (positions - 1)) // positions, name="turned") as tile:
+            start = (tile * (self.head_dim // SCALE_DIMS) + group // SCALE_DIMS) * block
+            for v in range(key_vectors(k.target)):
+                rows = []
+                for d in range(0, size, lanes):
+                    quads = d % SCALE_DIMS // 4 * positions
+                    at = d // SCALE_DIMS * block + positions // 2 + quads + v * lanes
+                    rows.append(keys.at(start + at))
+                first = tile * (positions // 4) + v * (lanes // 4)
+                turn(k, rows, positions, 4, piece, first, size, flip)
 
     def _weigh_sums(self, rows: int, vectors: int) -> list[list[list[Var]]]:
         """For each row and each vector of dims a sum, or one for each half of probabilities."""
@@ -270,14 +313,14 @@ class ByteRow:
     k: Kernel
     line: Ptr
     out: Ptr
-    values: Ptr
+    scales: Callable[[Value], Value]
     largest: Var
 
     def put(self, block: Value, p: Value, inside: Value) -> None:
         """Probabilities of one vector of positions, zero where not `inside`."""
         at = block * p.lanes
         # What lies behind the last position may be anything, NaN too: it counts as zero.
-        weighted = inside.select(p * scales(self.k, self.values, at), 0.0)
+        weighted = inside.select(p * self.scales(at), 0.0)
         self.line.store(at, weighted)
         # As bits, NaN is larger than any number and shows in the unit.
         self.largest.set(self.largest.value.max(weighted.bitcast(i32)))

@@ -1,9 +1,9 @@
 """The int8 KV cache: its layout, and the writing of queries, keys and values for it.
 
 A key has one scale for 32 dims, since some dims are far larger than the rest in real models; a
-value has one for all its dims. Scales are bf16, rounded up, so that the largest byte stays within
-127: rounded to nearest, bytes would have to saturate. One head in one page of positions p, for
-tiles of T positions:
+value has one for all its dims, also where it is the first dims of a key. Scales are bf16, rounded
+up, so that the largest byte stays within 127: rounded to nearest, bytes would have to saturate. One
+head in one page of positions p, for tiles of T positions:
 
     K: [p / T][dim / 32] of { bf16 scale [T], int8 [8][T][4] }    four dims of a position together
     V: bf16 scale [p], then [dim / 64] of int8 [p / 4][64][4]     four positions of a dim together
@@ -98,15 +98,21 @@ def store_query(k: Kernel, out: Ptr, at: Value, dims: list[Value]) -> None:
         block.store(1, total.hsum() * -zero_point(k.target))
 
 
-def store_key(k: Kernel, part: Ptr, within: Value, dims: list[Value]) -> None:
-    """Quantize one key and scatter it into its lane of the tile."""
+def store_key(k: Kernel, part: Ptr, within: Value, dims: list[Value], value_dim: int = 0) -> None:
+    """Quantize one key and scatter it into its lane of the tile.
+
+    The first `value_dim` dims have one scale, written to each of their blocks: as values have.
+    """
     positions = key_vectors(k.target) * k.lanes
     size = block_words(positions)
     blocks = _blocks(dims)
     tile = part.at(within // positions * (len(blocks) * size))
     lane = within % positions
+    together = value_dim // SCALE_DIMS
+    shared = _largest([v for block in blocks[:together] for v in block]) if together else None
     for n, values in enumerate(blocks):
-        scale, inverse = _rounded_scale(_largest(values))
+        most = shared if shared is not None and n < together else _largest(values)
+        scale, inverse = _rounded_scale(most)
         tile.at(n * size).cast(i16).store(lane, scale)
         column = tile.at(lane + (n * size + positions // 2))
         at = 0

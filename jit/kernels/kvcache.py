@@ -12,6 +12,7 @@ every KV head is contiguous, for `lanes` L and positions p of the page:
     q8     bytes with scales; see `cache_q8.py`
 
 K has lane = position, so scores need no horizontal sums; V has lane = dim, for the same reason.
+Where values are the first dims of keys there is no V part: see `key_values.py`.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ def head_words(kv: KVFormat, head_dim: int, part: Part = "k") -> int:
 
 
 def layer_bytes(kv: KVFormat, kv_heads: int, head_dim: int, value_dim: int = 0) -> int:
-    """Bytes of one layer in one page; value_dim: of values that are not as wide as keys."""
-    words = head_words(kv, head_dim, "k") + head_words(kv, value_dim or head_dim, "v")
-    return 4 * kv_heads * words
+    """Bytes of one layer in one page; value_dim: of values that are the first dims of keys."""
+    words = head_words(kv, head_dim, "k")
+    return 4 * kv_heads * (words if value_dim else words + head_words(kv, head_dim, "v"))
 
 
 def page_bytes(kv: KVFormat, layers: int, kv_heads: int, head_dim: int) -> int:

@@ -4,7 +4,8 @@
 
 c is what a token's keys and values of all heads are made of; what makes keys of it is part of the
 queries already (`absorbed`), and what makes values of it comes after attention. Pairs lie side by
-side, and are stored apart as `rope.py` does.
+side, and are stored apart as `rope.py` does. The value is stored with the key alone: see
+`key_values.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from ..simd import F32, I64, F32s, I8s, I64s, Kernel, kernel
 from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
 from .kvcache import PAGE, KVFormat, head_part, head_words
-from .rope import Head, inverse_rms, store_key, store_query, store_value
+from .rope import Head, inverse_rms, store_key, store_query
 
 
 @kernel
@@ -27,7 +28,6 @@ def latent_store(
     q_out: I8s,
     pages: I64s,
     k_offset: I64,
-    v_offset: I64,
     absorbed_stride: I64,
     q_stride: I64,
     q_width: I64,
@@ -50,7 +50,7 @@ def latent_store(
     """
     head_dim, lanes = latent + rotated, k.lanes
     form = Head(k, rotated, rotated, adjacent=True)
-    key_words, value_words = head_words(kv, head_dim, "k"), head_words(kv, latent, "v")
+    key_words = head_words(kv, head_dim, "k")
     with k.units() as unit:
         token, head = unit // (heads + 1), unit % (heads + 1)
         row = rows.at(token * ROW_SLOTS)
@@ -71,6 +71,5 @@ def latent_store(
             page, within = position // PAGE, position % PAGE
             table, one = pages.at(row.load(ROW_TABLE)), k.i64(0)
             k_part = head_part(k, table, page, k_offset, one, key_words)
-            v_part = head_part(k, table, page, v_offset, one, value_words)
-            store_key(k, k_part, within, values + form.rotate(last, angles), head_dim, kv)
-            store_value(k, v_part, within, values, latent, kv)
+            key = values + form.rotate(last, angles)
+            store_key(k, k_part, within, key, head_dim, kv, value_dim=latent)

@@ -222,11 +222,20 @@ def store_query(
 
 
 def store_key(
-    k: Kernel, part: Ptr, within: Value, dims: list[Value], head_dim: int, kv: KVFormat
+    k: Kernel,
+    part: Ptr,
+    within: Value,
+    dims: list[Value],
+    head_dim: int,
+    kv: KVFormat,
+    value_dim: int = 0,
 ) -> None:
-    """Scatter one key into its lane: the stride between dims is a whole vector."""
+    """Scatter one key into its lane: the stride between dims is a whole vector.
+
+    value_dim: of the first dims, if they are the value, too.
+    """
     if kv == "q8":
-        cache_q8.store_key(k, part, within, dims)
+        cache_q8.store_key(k, part, within, dims, value_dim)
         return
     lanes = k.lanes
     vectors = [v.bitcast(i32) for v in dims] if kv == "f32" else _pairs(k, dims)

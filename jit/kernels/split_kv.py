@@ -77,7 +77,6 @@ def attention_partial(
 
     entries int64 [count[0], 2]: a tile, and one of the chunks that it meets.
     """
-    value_dim = value_dim or head_dim
     reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
                 value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
                 cap=cap)  # fmt: skip
@@ -89,7 +88,7 @@ def attention_partial(
         first = tiles.load(number * TILE_SLOTS + PART)
         rows = tiles.load(number * TILE_SLOTS + COUNT) * (kv_heads * group)
         line = first + (chunk - tile.lowest) * rows
-        tile.attend_chunk(chunk * CHUNK, _Apart(tile, line, parts, part_stats, value_dim))
+        tile.attend_chunk(chunk * CHUNK, _Apart(tile, line, parts, part_stats, reader.out_dim))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ import numpy as np
 from ...errors import EngineError
 from ...jit.kernels.attention import token_tile
 from ...jit.kernels.kvcache import PAGE
-from ..physics.costs import Bound, Observation, PassCost, observe, pass_cost, predict
+from ..physics.costs import Bound, PassCost, pass_cost, predict
 from ..physics.latency_model import attainable
+from ..physics.observation import Observation, observe
 from ..physics.roofline_probe import RooflineProbe
 from .calibration import all_threads, parts_of
 from .perturbed_graph import Perturbation, PerturbedGraph, perturbed

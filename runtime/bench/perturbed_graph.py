@@ -153,8 +153,8 @@ class PerturbedGraph(GraphBuilder):
         constants = dict(op.kernel.constants)
         group = constants["group"] = max(1, constants["group"] // 2)
         # Fewer heads may make a larger tile, and so need more scratch.
-        width = constants.get("value_dim") or constants["head_dim"]
-        scratch = self.scratch("scores", attention.scratch_bytes(group, width))
+        dims = constants["head_dim"], constants.get("value_dim", 0)
+        scratch = self.scratch("scores", attention.scratch_bytes(group, *dims))
         args = [*op.args[:6], scratch, *op.args[7:]]
         return dataclasses.replace(op, kernel=spec(attention.attention, **constants), args=args)
 

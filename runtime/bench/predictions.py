@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..physics.costs import observe
+from ..physics.observation import observe
 from .calibration import TRIES, Sampler, case
 
 if TYPE_CHECKING:

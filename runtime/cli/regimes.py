@@ -23,6 +23,7 @@ from .output import Output
 if TYPE_CHECKING:
     from ..inference.engine import Engine
     from ..physics.calibration import Calibration
+    from ..physics.costs import ModelCost
     from ..regimes.diagram import Diagram, Picture, Step
 
 _STYLES = {
@@ -32,6 +33,7 @@ _STYLES = {
 }
 BUSY = "other work slowed the measurement: what follows is for a machine as busy as now"
 RECALIBRATE = "runs may say otherwise; when the machine is quiet, recalibrate with --recalibrate"
+_TITLE = "The regimes of "
 _ONE_REGION = 0.95  # share of the plane; on a quiet machine no model has one region alone
 _COLUMNS = 100  # of the terminal's picture, at most
 _MEASURED = ((1, 8, 64, 512), (0, 256, 1024, 4096))  # tokens and KV lengths of --measure
@@ -46,6 +48,12 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         type=numbers,
         metavar="B,…",
         help="also with B sequences in each pass: how the memory-bound region shrinks",
+    )
+    verb.add_argument(
+        "--beside",
+        nargs="+",
+        metavar="MODEL",
+        help="draw the maps of these models beside it, in one .svg",
     )
     verb.add_argument("-o", "--output", metavar="FILE", help="write the picture as .svg or .html")
     verb.add_argument(
@@ -63,24 +71,50 @@ def add_options(verb: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> int:
     """Calibrate if that has not been done, and draw."""
     kind = _kind(args.output)
+    if args.beside and (kind == "html" or args.trace):
+        what = "a run" if args.trace else "an .html page"
+        raise SettingError(f"--beside draws maps alone, as .svg; {what} is of one model")
     path = _steps(args.trace)
-    engine = load_engine(args, output)
-    try:
-        picture, found = _picture(args, output, engine, path)
-    finally:
-        engine.close()
+    drawn: list[tuple[Picture, Calibration]] = []
+    for model in (args.model, *(args.beside or ())):
+        one = argparse.Namespace(**{**vars(args), "model": model})
+        engine = load_engine(one, output)
+        try:
+            drawn.append(_picture(one, output, engine, path))
+        finally:
+            engine.close()
+    pictures = [picture for picture, _ in drawn]
     if args.output:
-        from ..regimes.html import page
-        from ..regimes.svg import svg
-
-        text = svg(picture) if kind == "svg" else page(picture)
         with atomic_write(args.output) as file:
-            file.write(text)
-    _show(output, picture)
+            file.write(_drawing(pictures, kind))
+    for picture in pictures:
+        _show(output, picture)
     if args.output:
         output.line(args.output)
-    output.json(_document(picture, found))
+    documents = [_document(picture, found) for picture, found in drawn]
+    output.json({**documents[0], "beside": documents[1:]} if args.beside else documents[0])
     return 0
+
+
+def _drawing(pictures: Sequence[Picture], kind: str) -> str:
+    """The text of the file."""
+    from dataclasses import replace
+
+    from ..regimes.facts import kind_of, short_facts
+    from ..regimes.html import page
+    from ..regimes.svg import side_by_side, svg
+
+    if len(pictures) == 1:
+        return svg(pictures[0]) if kind == "svg" else page(pictures[0])
+    names: list[str] = []
+    told: list[Picture] = []
+    for one in pictures:
+        assert one.cost is not None, "it was drawn from it"
+        name = one.title.removeprefix(_TITLE)
+        names.append(f"{kind_of(one.cost)}: {name}, {one.cost.layers} layers")
+        told.append(replace(one, notes=short_facts(one.cost)))
+    machine = pictures[0].notes[0].partition("  ·  ")[2]
+    return side_by_side(f"{machine}; {pictures[0].notes[1]}", names, told)
 
 
 def _kind(name: str | None) -> str:
@@ -139,7 +173,7 @@ def _picture(
         f"L3 {machine.read_gbps['L3']:,.0f} and DRAM {machine.read_gbps['DRAM']:,.0f} GB/s, "
         f"measured {found.date[:10]}",
     ]
-    return Picture(f"The regimes of {name}", notes, drawn, path, measured, batches), found
+    return Picture(f"{_TITLE}{name}", notes, drawn, path, measured, batches, engine.cost), found
 
 
 def _batches(sizes: Iterable[int], engine: Engine, found: Calibration) -> list[Diagram]:
@@ -183,7 +217,12 @@ def _show(output: Output, picture: Picture) -> None:
     output.line()
     for kv, tokens in picture.diagram.triple_points():
         output.line(f"* triple point: {2**tokens:.0f} tokens at context {2**kv:,.0f}")
-    for line in _by_batch(picture.batches):
+    if picture.cost is not None:
+        from ..regimes.facts import facts
+
+        for line in facts(picture.cost):
+            output.line(line)
+    for line in _by_batch(picture.batches, picture.cost):
         output.line(line)
     for n, step in enumerate(picture.path):
         if step.number:
@@ -200,14 +239,24 @@ def _show(output: Output, picture: Picture) -> None:
         )
 
 
-def _by_batch(batches: Sequence[Diagram]) -> Iterator[str]:
-    """Of each number of sequences at once: how much of the plane each bound has."""
+def _by_batch(batches: Sequence[Diagram], cost: ModelCost | None) -> Iterator[str]:
+    """Of each number of sequences at once: how much of the plane each bound has.
+
+    And of a decode step, the experts that a layer reads for all of them, and their states.
+    """
+    from ..regimes.facts import experts_touched
+
     if batches:
         yield "sequences   memory  compute  dispatch   decode, all of them"
     for d in batches:
         parts = [f"{d.region(bound):>8.0%}" for bound in ("memory", "compute", "dispatch")]
         leads = ("compute", "memory", "dispatch")[int(d.bounds()[0, 0])]
-        yield f"{d.batch:>9} {' '.join(parts)}   {d.rates[0, 0]:,.0f} tok/s, {leads}-bound"
+        more = ""
+        if cost is not None and cost.experts:
+            more += f", {experts_touched(cost, d.batch):,.1f} of {cost.experts} experts a layer"
+        if cost is not None and cost.state_bytes:
+            more += f", {d.batch * cost.state_bytes / 2**20:,.3g} MiB of states"
+        yield f"{d.batch:>9} {' '.join(parts)}   {d.rates[0, 0]:,.0f} tok/s, {leads}-bound{more}"
 
 
 def _letters(d: Diagram) -> list[str]:
@@ -220,10 +269,13 @@ def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
     from dataclasses import asdict
 
     from ..regimes.diagram import BOUNDS
+    from ..regimes.facts import experts_touched
 
-    d = picture.diagram
+    d, cost = picture.diagram, picture.cost
     return {
         "title": printable(picture.title),
+        "kv_bytes": cost.kv_bytes if cost else None,
+        "state_bytes": cost.state_bytes if cost else None,
         "calibration": asdict(found),
         "kv": [round(float(2**x), 2) for x in d.kv],
         "tokens": [round(float(2**y), 2) for y in d.tokens],
@@ -236,6 +288,7 @@ def _document(picture: Picture, found: Calibration) -> dict[str, Any]:
         "batches": [
             {
                 "batch": d.batch,
+                "experts": experts_touched(cost, d.batch) if cost and cost.experts else None,
                 "regions": {bound: round(d.region(bound), 4) for bound in BOUNDS},
                 "bounds": [
                     "".join("cmd "[b] if b >= 0 else " " for b in row) for row in d.bounds()

@@ -286,7 +286,7 @@ class GraphBuilder(PassDescriptor):
             "rope",
             spec(latent.latent_store, kv=layout.format, latent=h.out_dim, heads=h.heads,
                  rotated=2 * cos.shape[1]),
-            [absorbed.data, q.data, kv.data, weight, cos, sin, rotated, *cache, absorbed.stride,
+            [absorbed.data, q.data, kv.data, weight, cos, sin, rotated, *cache[:2], absorbed.stride,
              q.stride, q.width, kv.stride, float(eps), rule.scale, self.rows],
             self.units(TOKENS, h.heads + 1),
         )  # fmt: skip
@@ -310,7 +310,7 @@ class GraphBuilder(PassDescriptor):
     ) -> None:
         """Attention on the queries and the cache of `inputs`."""
         h = tiling.heads
-        scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.out_dim))
+        scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.head_dim, h.value_dim))
         sink, unread = {} if sinks is None else {"sink": True}, self.kv.tables[0][0]
         self.tape.op(
             "attention",

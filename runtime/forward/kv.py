@@ -103,7 +103,8 @@ class Page:
             if self.viewers or not self.refcount or not self.whole or not self._layout.window:
                 return 0
             self.whole = False
-            freed = give_up(self.data[self._layout.far_bytes :])
+            behind = self.nbytes - len(self.data)
+            freed = give_up(self.data[self._layout.far_bytes :], behind)
             self.nbytes -= freed
             self._layout.memory.used -= freed
             return freed
@@ -208,11 +209,11 @@ class KVLayout:
         return self.page_bytes / PAGE
 
     def offsets(self, layer: int) -> tuple[int, int]:
-        """Byte offsets of a layer's K and V within a page."""
+        """Byte offsets of a layer's K and V within a page; of V that of K where it lies there."""
         h = self.shapes[layer]
         assert h is not None, f"layer {layer} has no keys and values of its own"
         k_at, v_at = layer_offsets(self.format, 0, h.kv_heads, h.head_dim)
-        return self._starts[layer] + k_at, self._starts[layer] + v_at
+        return self._starts[layer] + k_at, self._starts[layer] + (k_at if h.value_dim else v_at)
 
     @cached_property
     def window(self) -> int:

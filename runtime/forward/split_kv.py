@@ -76,7 +76,7 @@ class SplitKVGraph(GraphBuilder):
         assert h.heads <= self.heads.heads, "there is room for the parts of the usual heads"
         parts = self.buffers.get("attention.parts", self.most_rows, h.out_dim)
         stats = self.buffers.get("attention.stats", self.most_rows, 4)
-        scratch = self.scratch("scores", scratch_bytes(h.group, h.out_dim))
+        scratch = self.scratch("scores", scratch_bytes(h.group, h.head_dim, h.value_dim))
         if (h, window) not in self._parts:
             self._parts[h, window] = self._entries(tiling, window)
         entries, count = self._parts[h, window]

@@ -71,7 +71,10 @@ class QuantizedRows:
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """Sizes of attention in one layer; value_dim: of values that are not as wide as keys."""
+    """Sizes of attention in one layer; value_dim: of values that are the first dims of keys.
+
+    Such values are stored with the keys alone; 0: values are as wide as keys, and stored apart.
+    """
 
     heads: int
     kv_heads: int

@@ -32,7 +32,7 @@ import numpy as np
 
 from ...arguments import as_path
 from ...errors import EngineError
-from ...jit.kernels import cache_q8, conv, kvcache, rope, state_tile
+from ...jit.kernels import cache_q8, conv, kvcache, latent, rope, state_tile
 from ...jit.kernels.kvcache import PAGE
 from .. import files
 from ..forward.state import Checkpoint
@@ -241,7 +241,7 @@ def fingerprint(loaded: LoadedModel) -> dict[str, Any]:
             rotary.update(table[:PAGE].tobytes())
     code = hashlib.sha256()
     # What says where the bytes of a page, or of a state, lie.
-    for module in (kvcache, cache_q8, rope, state_tile, conv):
+    for module in (kvcache, cache_q8, rope, latent, state_tile, conv):
         code.update(Path(module.__file__ or "").read_bytes())
     return {
         "model": loaded.model.sha256,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,7 @@ from ..gguf.file import GGUFFile
 from ..gguf.filehash import sha256_of_parts
 from ..physics import calibration, register_tiles, thread_sweep
 from ..physics.calibration import Calibration
-from ..physics.costs import AttentionLayers, ModelCost
+from ..physics.costs import LayerParts, ModelCost
 from ..physics.huge_pages import page_gain
 from ..physics.latency_model import Efficiency, Passes
 from ..physics.machine import MachineProfile, profile
@@ -37,6 +36,7 @@ from . import policy
 from .autotune import ActiveThreads, Autotuner, Overrides
 from .contention import ContentionMonitor
 from .logit_ranking import LogitRanker
+from .model_cost import layer_parts, model_cost
 from .pass_latency import PassLatency
 from .sampling import file_sampling
 from .speculative_config import SpeculativeConfig
@@ -194,45 +194,12 @@ class LoadedModel:
     @cached_property
     def cost(self) -> ModelCost:
         """The model as the cost model sees it."""
-        *in_layers, head = self.network.matrices
-        experts = [m for m in in_layers if m.experts and not m.by_head]
-        body = [m for m in in_layers if not m.experts or m.by_head]
-        h = self.network.config.heads
-        layers = self.network.config.layers
-        return ModelCost(
-            layers=layers,
-            heads=h.heads,
-            head_dim=h.head_dim,
-            body_weights=sum(m.parameters for m in body),
-            head_weights=head.parameters,
-            body_bytes=sum(m.nbytes for m in body),
-            head_bytes=head.nbytes,
-            kv_bytes=self.layout.position_bytes,
-            quantized=head.format.quantized,
-            int8_cache=self.kv == "q8",
-            expert_weights=sum(m.parameters for m in experts),
-            expert_bytes=sum(m.nbytes for m in experts),
-            experts=self.network.config.experts,
-            experts_used=self.network.config.experts_used,
-            dense_layers=self.network.config.dense,
-            attention=self._attention_layers(),
-            windows=tuple(window for window in self.network.windows if window),
-            kv_heads=h.kv_heads,
-            state_bytes=sum(4 * part.state_floats for part in self.network.recurrent.values()),
-            state_flops=sum(part.state_flops for part in self.network.recurrent.values()),
-        )
+        return model_cost(self.network, self.layout)
 
-    def _attention_layers(self) -> tuple[AttentionLayers, ...]:
-        """Layers by how they attend; none if all do alike, but for windows, in their own cache."""
-        config, windows = self.network.config, self.network.windows
-        if len(set(config.shapes)) == 1 and config.sources == tuple(range(config.layers)):
-            return ()
-        found = Counter(
-            (h.heads * h.head_dim, KVLayout(self.kv, [h], 0).position_bytes, window)
-            for h, window in zip(config.shapes, windows, strict=True)
-            if h
-        )
-        return tuple(AttentionLayers(n, *kind) for kind, n in found.items())
+    @cached_property
+    def layer_parts(self) -> list[LayerParts]:
+        """The same of each layer."""
+        return layer_parts(self.network, self.layout)
 
     @cached_property
     def logit_ranker(self) -> LogitRanker:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ...jit.kernels.attention import token_tile
 from ...traces.events import PassEvent, PhaseEvent, ShareRecord
-from ..physics.costs import Bound, PassCost, Prediction, layer_cost, observe, pass_cost, predict
-from ..physics.latency_model import Efficiency, attainable
+from ..physics.costs import Bound, PassCost, Prediction, layer_cost, pass_cost, predict
+from ..physics.latency_model import attainable
+from ..physics.observation import observe
 from .layer_profile import layer_times
 
 if TYPE_CHECKING:
-    from ..physics.machine import MachineProfile
     from .loaded_model import LoadedModel
     from .runner import Rows
     from .sequence import TokenSequence
@@ -202,7 +202,7 @@ class PhaseMetrics:
         event.tuning = loaded.tuning.phase(phase == "decode", computed, start, passes, wall)
         if sequence.profile:
             event.layers = layer_times(sequence.measured)
-            self._judge_layers(event, cost, machine, reached)
+            self._judge_layers(event, cost, computed, start)
         sequence.last_phase = event
         return event
 
@@ -224,16 +224,17 @@ class PhaseMetrics:
         expected = known.estimate(loaded.cost, 1, start + passes // 2)
         return expected.seen.bound, passes * expected.seconds
 
-    def _judge_layers(
-        self, event: PhaseEvent, total: PassCost, machine: MachineProfile, reached: Efficiency
-    ) -> None:
+    def _judge_layers(self, event: PhaseEvent, total: PassCost, tokens: int, start: int) -> None:
         """Say of each layer what was reached of the limits, and what it was bound by."""
-        model, passes = self._loaded.cost, event.passes
+        model, parts, passes = self._loaded.cost, self._loaded.layer_parts, event.passes
+        machine, reached = self._loaded.attained
+        sparse = [n for n, part in enumerate(parts) if part.sparse]
+        touched = dict(zip(sparse, self._touched, strict=True))
         for record in event.layers:
             if record.layer is None:
                 continue
-            read = self._touched[record.layer] if self._touched else 0
-            cost = layer_cost(model, total, passes, read)
+            read = touched.get(record.layer, 0)
+            cost = layer_cost(model, parts, record.layer, total, passes, read, tokens, start)
             # A level is chosen by what a whole pass reads: a layer's bytes are cold again.
             least = predict(cost, model, machine, level=event.memory_level)
             rates = attainable(cost, model, machine, reached, level=event.memory_level)

@@ -12,8 +12,9 @@ import numpy as np
 
 from ...jit.kernels.attention import token_tile
 from ...traces.events import PassEvent
-from ..physics.costs import Part, PassCost, observe, part_cost, predict
+from ..physics.costs import Part, PassCost, part_cost, predict
 from ..physics.latency_model import LatencyEstimate, attainable
+from ..physics.observation import observe
 from .contention import delay_of
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ class MambaHalf:
 
     @property
     def state_flops(self) -> int:
-        return 5 * self.mamba.state_floats
+        return 5 * self.mamba.state_floats + 2 * self.conv.weight.size
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         h = g.norm(x, self.norm, eps, [self.into], "attn_norm")

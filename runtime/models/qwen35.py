@@ -48,7 +48,7 @@ class LinearAttention:
 
     @property
     def state_flops(self) -> int:
-        return 7 * self.delta.state_floats
+        return 7 * self.delta.state_floats + 2 * self.conv.weight.size
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         h = g.norm(x, self.norm, eps, self.into, "attn_norm")

@@ -34,22 +34,52 @@ from typing import Literal, NamedTuple
 from .machine import MachineProfile
 
 Bound = Literal["compute", "memory", "dispatch"]
-OVERLAP = 2.0  # of arithmetic and reading in a pass: 1 for none, more for more
 
 
 class AttentionLayers(NamedTuple):
     """Layers that attend alike, where not all of a model do.
 
     Attributes:
-        layers: how many; width: of all query heads together.
+        layers: how many; width: of all query heads together, on the average of what is multiplied
+            by keys and what values make.
         kv_bytes: of keys and values that one of them reads for a position, its own or another's.
         window: positions that a token sees; 0: all.
     """
 
     layers: int
-    width: int
+    width: float
     kv_bytes: float
     window: int
+
+
+class LayerParts(NamedTuple):
+    """What one layer adds to a pass.
+
+    Attributes:
+        weights, nbytes: of its matrices, experts not counted; sparse: whether it has any.
+        width, kv_bytes, window: as of `AttentionLayers`; 0 where it does not attend.
+        kv_own: bytes that it stores of a position: none where it reads another's.
+        state_bytes, state_flops: as of `ModelCost`.
+    """
+
+    weights: int
+    nbytes: int
+    sparse: bool = False
+    width: float = 0.0
+    kv_bytes: float = 0.0
+    window: int = 0
+    kv_own: float = 0.0
+    state_bytes: int = 0
+    state_flops: int = 0
+
+    def scores_flops(self, start: int, tokens: int) -> float:
+        """As of `ModelCost`."""
+        seen = _capped_sum(start, tokens, self.window) if self.width else 0
+        return self.state_flops * tokens + 4.0 * self.width * seen
+
+    def cache_read(self, start: int, tokens: int) -> float:
+        """As of `ModelCost`."""
+        return self.kv_bytes * _capped_sum(start, tokens, self.window) if self.kv_bytes else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +126,12 @@ class ModelCost:
     attention: tuple[AttentionLayers, ...] = ()
     state_bytes: int = 0
     state_flops: int = 0
+
+    @property
+    def caches(self) -> int:
+        """Keys and values, or one of both, that a pass reads apart: heads of layers that attend."""
+        attend = sum(group.layers for group in self.attention) or self.layers
+        return attend * self.kv_heads
 
     @property
     def sparse_layers(self) -> int:
@@ -174,6 +210,7 @@ class PassCost:
         kv_read_bytes: cached keys and values, each once a pass.
         kv_again_bytes: what later tiles of tokens read of them again, from a nearer cache.
         kv_write_bytes: keys and values that the pass adds.
+        state_bytes: states of layers with a recurrence, read once and written once a pass.
         experts_read: distinct experts in each layer of each pass, added up.
         unpacked: weights of the layers that passes of more than one token read, once each pass.
         again_flops: attention of one token, for each tile of tokens but the first.
@@ -189,6 +226,7 @@ class PassCost:
     kv_write_bytes: float = 0.0
     unpacked: float = 0.0
     again_flops: float = 0.0
+    state_bytes: float = 0.0
 
     @property
     def flops(self) -> float:
@@ -197,7 +235,12 @@ class PassCost:
     @property
     def bytes(self) -> float:
         """What comes from the level that holds the weights and the cache, or goes there."""
-        return self.weight_bytes + self.kv_read_bytes + self.kv_write_bytes
+        return self.weight_bytes + self.cached_bytes
+
+    @property
+    def cached_bytes(self) -> float:
+        """What is read of sequences' caches and states, and written to them."""
+        return self.kv_read_bytes + self.kv_write_bytes + self.state_bytes
 
     @property
     def intensity(self) -> float:
@@ -216,6 +259,7 @@ class PassCost:
             self.kv_write_bytes + other.kv_write_bytes,
             self.unpacked + other.unpacked,
             self.again_flops + other.again_flops,
+            self.state_bytes + other.state_bytes,
         )
 
 
@@ -243,13 +287,14 @@ def pass_cost(
         linear_flops=2.0 * batch * linear,
         attention_flops=scored,
         weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs > 0 else 0),
-        kv_read_bytes=read + batch * model.state_bytes,
+        kv_read_bytes=read,
         kv_again_bytes=read * again,
-        kv_write_bytes=batch * (model.kv_bytes * tokens + model.state_bytes),
+        kv_write_bytes=batch * model.kv_bytes * tokens,
         barriers=barriers,
         experts_read=experts,
         unpacked=model.layer_weights(experts) if tokens * batch > 1 else 0.0,
         again_flops=(scored / max(1, tokens) - batch * model.state_flops) * again,
+        state_bytes=2.0 * batch * model.state_bytes,
     )
 
 
@@ -309,13 +354,14 @@ def mixed_cost(
         linear_flops=2.0 * (rows * model.token_weights + outputs * model.head_weights),
         attention_flops=scored,
         weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs else 0),
-        kv_read_bytes=read + model.state_bytes * len(parts),
+        kv_read_bytes=read,
         kv_again_bytes=again,
-        kv_write_bytes=model.kv_bytes * rows + model.state_bytes * len(parts),
+        kv_write_bytes=model.kv_bytes * rows,
         barriers=barriers,
         experts_read=experts,
         unpacked=model.layer_weights(experts) if rows > 1 else 0.0,
         again_flops=scored_again,
+        state_bytes=2.0 * model.state_bytes * len(parts),
     )
 
 
@@ -326,10 +372,11 @@ def decode_cost(model: ModelCost, start: int, passes: int, barriers: int) -> Pas
         linear_flops=2.0 * passes * (model.token_weights + model.head_weights),
         attention_flops=model.scores_flops(start, passes),
         weight_bytes=passes * (model.layer_bytes(experts) + model.head_bytes),
-        kv_read_bytes=model.cache_read(start, passes) + model.state_bytes * passes,
-        kv_write_bytes=(model.kv_bytes + model.state_bytes) * passes,
+        kv_read_bytes=model.cache_read(start, passes),
+        kv_write_bytes=model.kv_bytes * passes,
         barriers=passes * barriers,
         experts_read=passes * experts,
+        state_bytes=2.0 * model.state_bytes * passes,
     )
 
 
@@ -357,27 +404,39 @@ class Prediction:
         return max(self.compute_s, self.memory_s, self.dispatch_s)
 
 
-def layer_cost(model: ModelCost, total: PassCost, passes: int, experts: float) -> PassCost:
-    """One layer's part of `passes` passes, in which it read `experts` experts altogether.
+def layer_cost(
+    model: ModelCost,
+    layers: Sequence[LayerParts],
+    number: int,
+    total: PassCost,
+    passes: int,
+    experts: float,
+    tokens: int,
+    start: int,
+) -> PassCost:
+    """The part of layer `number` in `passes` passes, in which it read `experts` experts altogether.
 
-    Attention counts as alike in all layers, also where some have a window.
+    layers: all of the model. The passes computed `tokens` tokens from position `start` on.
     """
-    one = model.expert_bytes / max(1, model.sparse_layers * model.experts)
-    heads = (total.weight_bytes - passes * model.body_bytes - total.experts_read * one) / max(
-        1, model.head_bytes
-    )
-    each = 1.0 / model.layers
+    mine, sparse = layers[number], max(1, model.sparse_layers)
+    each = 1.0 / max(1, sparse * model.experts)
+    taken = model.expert_weights / sparse * model.experts_used / max(1, model.experts)
+    read = mine.weights + experts * model.expert_weights * each / max(1, passes)
+    cache = sum(one.cache_read(start, tokens) for one in layers)
+    cached = mine.cache_read(start, tokens) / cache if cache else 0.0
+    states = sum(one.state_bytes for one in layers)
     return PassCost(
-        linear_flops=(total.linear_flops - 2.0 * heads * model.head_weights) * each,
-        attention_flops=total.attention_flops * each,
-        weight_bytes=passes * model.body_bytes * each + experts * one,
-        kv_read_bytes=total.kv_read_bytes * each,
-        barriers=round(total.barriers * each),
+        linear_flops=2.0 * tokens * (mine.weights + (taken if mine.sparse else 0.0)),
+        attention_flops=mine.scores_flops(start, tokens),
+        weight_bytes=passes * mine.nbytes + experts * model.expert_bytes * each,
+        kv_read_bytes=total.kv_read_bytes * cached,
+        barriers=round(total.barriers / model.layers),
         experts_read=experts,
-        kv_again_bytes=total.kv_again_bytes * each,
-        kv_write_bytes=total.kv_write_bytes * each,
-        unpacked=total.unpacked * each,
-        again_flops=total.again_flops * each,
+        kv_again_bytes=total.kv_again_bytes * cached,
+        kv_write_bytes=mine.kv_own * tokens,
+        unpacked=read * passes if total.unpacked else 0.0,
+        again_flops=total.again_flops * cached,
+        state_bytes=total.state_bytes * mine.state_bytes / states if states else 0.0,
     )
 
 
@@ -423,78 +482,6 @@ def reread_s(cost: PassCost, model: ModelCost, machine: MachineProfile, passes: 
     """Least seconds for what tiles read again: one head of one layer at a time, for each thread."""
     if not cost.kv_again_bytes:
         return 0.0
-    one = cost.kv_read_bytes / (max(1, passes) * model.layers * model.kv_heads)
+    one = cost.kv_read_bytes / (max(1, passes) * model.caches)
     level = machine.level_of(one * machine.threads)
     return cost.kv_again_bytes / machine.bandwidth(level)
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """What the stamps showed of a phase: shares between 0 and 1.
-
-    Attributes:
-        mfu, mbu: least time of the arithmetic, of reading and writing, over the time it took.
-        dispatch_share: of the time outside of kernels.
-        rows_share: of the time in kernels that neither multiply by weights nor attend.
-        attained: times of arithmetic and reading alone over the time it took, at the rates that
-            kernels reach; None: at the limits.
-    """
-
-    mfu: float
-    mbu: float
-    dispatch_share: float
-    attained: tuple[float, float] | None = None
-    rows_share: float = 0.0
-
-    @property
-    def shares(self) -> dict[Bound, float]:
-        """How much of the time follows each resource; together at most 1.
-
-        Time outside of kernels is dispatch. Norms, quantization and rotation follow none of the
-        three: fewer weights or products take nothing off them. In products and attention arithmetic
-        (c seconds alone) and reading (m) hide each other, as in norm(c, m) = (c^p + m^p)^(1/p): if
-        there were 1 % less arithmetic, that would be c^p / (c^p + m^p) % less, and likewise for
-        reading. p = OVERLAP.
-        """
-        compute, memory = (t**OVERLAP for t in self.attained or (self.mfu, self.mbu))
-        arithmetic = compute / (compute + memory) if compute + memory else 0.5
-        inside = max(0.0, 1.0 - self.dispatch_share - self.rows_share)
-        return {
-            "compute": inside * arithmetic,
-            "memory": inside * (1.0 - arithmetic),
-            "dispatch": self.dispatch_share,
-        }
-
-    @property
-    def bound(self) -> Bound:
-        """The resource of which a little less would save the most: the largest of `shares`."""
-        shares = self.shares
-        return max(shares, key=lambda name: shares[name])
-
-    @property
-    def limit_share(self) -> float:
-        """Share of the limit that the bound names; for dispatch: what was left for kernels."""
-        left = max(0.0, 1.0 - self.dispatch_share)
-        return {"compute": self.mfu, "memory": self.mbu, "dispatch": left}[self.bound]
-
-
-def observe(
-    prediction: Prediction,
-    wall_s: float,
-    kernel_s: float,
-    attained: Prediction | None = None,
-    rows_s: float = 0.0,
-) -> Observation:
-    """What `wall_s` seconds of a phase say, of which a thread was in kernels for `kernel_s`.
-
-    prediction: least times; attained: at the rates that kernels reach; rows_s: in other kernels.
-    """
-    if wall_s <= 0:
-        return Observation(0.0, 0.0, 0.0)
-    return Observation(
-        mfu=prediction.compute_s / wall_s,
-        mbu=prediction.memory_s / wall_s,
-        dispatch_share=min(1.0, max(0.0, 1.0 - kernel_s / wall_s)),
-        attained=(attained.compute_s / wall_s, attained.memory_s / wall_s) if attained else None,
-        rows_share=min(1.0, rows_s / wall_s),
-    )

@@ -23,19 +23,18 @@ from dataclasses import dataclass
 
 from .costs import (
     ModelCost,
-    Observation,
     Part,
     PassCost,
     Prediction,
     attention_s,
     linear_s,
     mixed_cost,
-    observe,
     pass_cost,
     predict,
     reread_s,
 )
 from .machine import MachineProfile
+from .observation import Observation, observe
 
 PRODUCTS_OVERLAP = 4.0
 ATTENTION_OVERLAP = 1.5
@@ -216,7 +215,7 @@ def attainable(
     """What arithmetic, reading and barriers take each alone, at the rates that kernels reach."""
     level = level or machine.level_of(cost.bytes / max(1, passes))
     rate = machine.bandwidth(level)
-    cached = (cost.kv_read_bytes + cost.kv_write_bytes) / rate
+    cached = cost.cached_bytes / rate
     again = reread_s(cost, model, machine, passes)
     return Prediction(
         compute_s=linear_s(cost, model, machine, reached.extra_tokens) / reached.products
@@ -255,7 +254,7 @@ def _pass_seconds(
     output = _norm(
         model.head_bytes / (rate * reached.read), last / reached.products, PRODUCTS_OVERLAP
     )
-    cached = (cost.kv_read_bytes + cost.kv_write_bytes) / rate + reread_s(cost, model, machine)
+    cached = cost.cached_bytes / rate + reread_s(cost, model, machine)
     attention = _norm(
         cached / reached.attention_read,
         attention_s(cost, model, machine, TILE_TOKENS) / reached.attention,

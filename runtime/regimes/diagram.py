@@ -213,6 +213,7 @@ class Picture:
         path: a run.
         measured: points that were timed.
         batches: the same for more sequences at once.
+        cost: the model's, for what is said of its layers.
     """
 
     title: str
@@ -221,6 +222,7 @@ class Picture:
     path: Sequence[Step] = ()
     measured: Sequence[Checked] = ()
     batches: Sequence[Diagram] = ()
+    cost: ModelCost | None = None
 
 
 # --- lines of equal value

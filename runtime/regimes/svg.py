@@ -26,7 +26,7 @@ _Name = tuple[float, float, Bound, float]  # x, y, what, height of the region th
 _THIN = 58.0  # of a region in which a name has one line
 _STYLE = """
 text{font-family:system-ui,-apple-system,'Segoe UI','DejaVu Sans',sans-serif;fill:#e8e8e4}
-.t{font-size:25px;font-weight:650}.n{font-size:13.5px;fill:#9aa0a8}.k{font-size:13px;fill:#9aa0a8}
+.t{font-size:25px;font-weight:650}.p{font-size:18px;font-weight:650}.n{font-size:13.5px;fill:#9aa0a8}.k{font-size:13px;fill:#9aa0a8}
 .a{font-size:14px;fill:#c4c8cd}.c{font-size:12px;fill:#fff;fill-opacity:.82;paint-order:stroke;
 stroke:#14161a;stroke-width:3px;stroke-opacity:.55}.r{font-size:21px;font-weight:650;fill:#fff;
 fill-opacity:.93;letter-spacing:.03em}.s{font-size:13px;font-weight:400;letter-spacing:0;fill:#fff;
@@ -38,48 +38,82 @@ paint-order:stroke;stroke:#14161a;stroke-width:4px;stroke-opacity:.75}
 
 def svg(picture: Picture) -> str:
     """The picture as one SVG document: no scripts, no references."""
-    d = picture.diagram
-    plot = PlotArea(d)
-    names = _name_places(d, plot, picture.path)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{text_of(picture.title)}">',
         f"<style>{_STYLE}</style>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="14" fill="#14161a"/>',
-        f'<clipPath id="plot"><rect x="{LEFT}" y="{TOP}" width="{RIGHT - LEFT}" '
-        f'height="{BOTTOM - TOP}" rx="8"/></clipPath>',
         *_heading(picture),
-        f'<g clip-path="url(#plot)"><rect x="{LEFT}" y="{TOP}" width="{RIGHT - LEFT}" '
-        f'height="{BOTTOM - TOP}" fill="#1c1f24"/>',
-        f'<clipPath id="fits"><path d="{_inside(d, plot)}"/></clipPath><g clip-path="url(#fits)">',
-        *_ground(d, plot),
-        *_contours(d, plot, names, picture.path),
-        *_boundaries(d, plot),
-        *_batches(picture.batches, plot),
-        "</g></g>",
-        *_axes(d, plot),
-        *_names(names),
-        *_measured(picture, plot),
-        *_path(picture.path, plot),
-        *_triple(d, plot),
+        *_plot(picture, PlotArea(picture.diagram), ""),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
 
 
-class PlotArea:
-    """Where a length is on the picture."""
+def side_by_side(title: str, kinds: Sequence[str], pictures: Sequence[Picture]) -> str:
+    """Several pictures as one SVG document, each under its name and its notes."""
+    each, gap, top, height = 366, 26, 128, 330
+    width = LEFT + len(pictures) * (each + gap)
+    bottom = top + height
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 62}" role="img" '
+        f'aria-label="{text_of(title)}">',
+        f"<style>{_STYLE}</style>",
+        f'<rect width="{width}" height="{bottom + 62}" rx="14" fill="#14161a"/>',
+        f'<text class="n" x="{LEFT}" y="28">{text_of(title)}</text>',
+    ]
+    for n, (kind, picture) in enumerate(zip(kinds, pictures, strict=True)):
+        left = LEFT + n * (each + gap)
+        plot = PlotArea(picture.diagram, (left, top, left + each, bottom))
+        parts.append(f'<text class="p" x="{left}" y="62">{text_of(kind)}</text>')
+        for row, note in enumerate(picture.notes):
+            parts.append(f'<text class="n" x="{left}" y="{84 + 18 * row}">{text_of(note)}</text>')
+        parts += _plot(picture, plot, str(n), first=not n)
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
-    def __init__(self, d: Diagram) -> None:
+
+def _plot(picture: Picture, plot: PlotArea, number: str, *, first: bool = True) -> list[str]:
+    """The plot with its axes. number: for names in the document; first: of those beside it."""
+    d = picture.diagram
+    names = _name_places(d, plot, picture.path)
+    box = (
+        f'x="{plot.left}" y="{plot.top}" width="{plot.right - plot.left}" '
+        f'height="{plot.bottom - plot.top}"'
+    )
+    return [
+        f'<clipPath id="plot{number}"><rect {box} rx="8"/></clipPath>',
+        f'<g clip-path="url(#plot{number})"><rect {box} fill="#1c1f24"/>',
+        f'<clipPath id="fits{number}"><path d="{_inside(d, plot)}"/></clipPath>'
+        f'<g clip-path="url(#fits{number})">',
+        *_ground(d, plot),
+        *_contours(d, plot, names, picture.path),
+        *_boundaries(d, plot),
+        *_batches(picture.batches, plot),
+        "</g></g>",
+        *_axes(d, plot, first),
+        *_names(names),
+        *_measured(picture, plot),
+        *_path(picture.path, plot),
+        *_triple(d, plot),
+    ]
+
+
+class PlotArea:
+    """Where a length is on the picture, and where the plot itself is."""
+
+    def __init__(
+        self, d: Diagram, box: tuple[float, float, float, float] = (LEFT, TOP, RIGHT, BOTTOM)
+    ) -> None:
+        self.left, self.top, self.right, self.bottom = box
         self.most_kv, self.most_tokens = float(d.kv[-1]), float(d.tokens[-1])
         self.low = -0.45  # a little room below one token, for runs of single ones
 
     def x(self, log_kv: float) -> float:
-        return LEFT + (RIGHT - LEFT) * log_kv / self.most_kv
+        return self.left + (self.right - self.left) * log_kv / self.most_kv
 
     def y(self, log_tokens: float) -> float:
         share = (log_tokens - self.low) / (self.most_tokens - self.low)
-        return BOTTOM - (BOTTOM - TOP) * share
+        return self.bottom - (self.bottom - self.top) * share
 
     def kv(self, positions: int) -> float:
         return self.x(math.log2(max(1, positions)))
@@ -163,7 +197,8 @@ def _contours(
             x, y, half = plot.x(x), plot.y(y), 36.0
             free = all(abs(x - a) > half + w or abs(y - b) > 24 for a, b, w in taken)
             fits = _fits(d, line[int((len(line) - 1) * share)])
-            if free and fits and LEFT + half < x < RIGHT - half and TOP + 14 < y < BOTTOM - 12:
+            fits &= plot.left + half < x < plot.right - half
+            if free and fits and plot.top + 14 < y < plot.bottom - 12:
                 taken.append((x, y, half))
                 out.append(
                     f'<text class="c" text-anchor="middle" x="{x:.0f}" y="{y + 4:.0f}">'
@@ -206,35 +241,37 @@ def _batches(batches: Sequence[Diagram], plot: PlotArea) -> list[str]:
         )
         line = max(lines, key=len)
         x, y = line[int((len(line) - 1) * min(0.9, 0.25 + 0.15 * n))]
-        x = min(max(plot.x(x), LEFT + 60), RIGHT - 60)
-        y = min(max(plot.y(y), TOP + 18), BOTTOM - 10)
+        x = min(max(plot.x(x), plot.left + 60), plot.right - 60)
+        y = min(max(plot.y(y), plot.top + 18), plot.bottom - 10)
         out.append(
             f'<text class="c" text-anchor="middle" x="{x:.0f}" y="{y:.0f}">B = {d.batch}</text>'
         )
     return out
 
 
-def _axes(d: Diagram, plot: PlotArea) -> list[str]:
+def _axes(d: Diagram, plot: PlotArea, first: bool) -> list[str]:
     out: list[str] = []
     for n in ticks(2**plot.most_kv):
-        x = plot.kv(n)
+        x, y = plot.kv(n), plot.bottom
         out.append(
-            f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{BOTTOM}" y2="{BOTTOM + 6}" stroke="#9aa0a8"/>'
-            f'<text class="k" text-anchor="middle" x="{x:.0f}" y="{BOTTOM + 23}">'
+            f'<line x1="{x:.0f}" x2="{x:.0f}" y1="{y}" y2="{y + 6}" stroke="#9aa0a8"/>'
+            f'<text class="k" text-anchor="middle" x="{x:.0f}" y="{y + 23}">'
             f"{tick_label(n)}</text>"
         )
     for n in ticks(2**plot.most_tokens):
-        y = plot.tokens(n)
+        x, y = plot.left, plot.tokens(n)
+        label = f"{tick_label(n)}</text>" if first else "</text>"
         out.append(
-            f'<line x1="{LEFT - 6}" x2="{LEFT}" y1="{y:.0f}" y2="{y:.0f}" stroke="#9aa0a8"/>'
-            f'<text class="k" text-anchor="end" x="{LEFT - 11}" y="{y + 4.5:.0f}">'
-            f"{tick_label(n)}</text>"
+            f'<line x1="{x - 6}" x2="{x}" y1="{y:.0f}" y2="{y:.0f}" stroke="#9aa0a8"/>'
+            f'<text class="k" text-anchor="end" x="{x - 11}" y="{y + 4.5:.0f}">{label}'
         )
-    middle = (TOP + BOTTOM) // 2
+    x, middle = (plot.left + plot.right) // 2, (plot.top + plot.bottom) // 2
     out.append(
-        f'<text class="a" text-anchor="middle" x="{(LEFT + RIGHT) // 2}" y="{BOTTOM + 48}">'
+        f'<text class="a" text-anchor="middle" x="{x}" y="{plot.bottom + 48}">'
         f"positions in the KV cache before the pass</text>"
     )
+    if not first:
+        return out
     out.append(
         f'<text class="a" text-anchor="middle" transform="translate(28 {middle}) rotate(-90)">'
         f"new tokens</text>"
@@ -275,7 +312,7 @@ def _name_places(d: Diagram, plot: PlotArea, path: Sequence[Step]) -> list[_Name
             continue
         room = region & free
         row, col = _widest(room if room.any() else region)
-        x = min(max(float(xs[0, col]), LEFT + 95), RIGHT - 95)
+        x = min(max(float(xs[0, col]), plot.left + 95), plot.right - 95)
         own = np.flatnonzero(region[:, col])
         height = float(ys[own[0], 0] - ys[own[-1], 0])
         y = float(ys[own[0], 0] + ys[own[-1], 0]) / 2 if height < _THIN else float(ys[row, 0])
@@ -431,7 +468,7 @@ def _triple(d: Diagram, plot: PlotArea) -> list[str]:
             f'stroke-width="3"/></g>'
         )
         if n == 0:
-            end = x > (LEFT + RIGHT) / 2
+            end = x > (plot.left + plot.right) / 2
             out.append(
                 f'<text class="tp" text-anchor="{"end" if end else "start"}" '
                 f'x="{x - 21 if end else x + 21:.0f}" y="{y - 10:.0f}">triple point</text>'

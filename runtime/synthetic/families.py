@@ -76,6 +76,34 @@ def gemma4_layer(s: Shape, layer: int) -> Tensors:
     return out
 
 
+def deepseek2_layer(s: Shape, layer: int) -> Tensors:
+    """One layer with latent attention; the first ones are dense."""
+    (q_rank, rank), (dim, rotated, value), w = s.ranks, s.latent_heads, s.width
+    n, f = s.experts, s.expert_ffn
+    out: Tensors = [
+        ("attn_norm.weight", (w,)),
+        ("attn_q_a.weight", (q_rank, w)),
+        ("attn_q_a_norm.weight", (q_rank,)),
+        ("attn_q_b.weight", (s.heads * dim, q_rank)),
+        ("attn_kv_a_mqa.weight", (rank + rotated, w)),
+        ("attn_kv_a_norm.weight", (rank,)),
+        ("attn_k_b.weight", (s.heads, rank, dim - rotated)),
+        ("attn_v_b.weight", (s.heads, value, rank)),
+        ("attn_output.weight", (w, s.heads * value)),
+        ("ffn_norm.weight", (w,)),
+    ]
+    if layer < s.dense:
+        return [*out, *_gated("", s.ffn, w)]
+    out += [("ffn_gate_inp.weight", (n, w)), ("exp_probs_b.bias", (n,))]
+    out += [(name, (n, *dims)) for name, dims in _gated("_exps", f, w)]
+    return out + _gated("_shexp", s.shared_ffn, w)
+
+
+def _gated(suffix: str, rows: int, width: int) -> Tensors:
+    shapes = {"gate": (rows, width), "up": (rows, width), "down": (width, rows)}
+    return [(f"ffn_{part}{suffix}.weight", shape) for part, shape in shapes.items()]
+
+
 def outside(s: Shape, vocab: int) -> Tensors:
     """Tensors that are no layer's, but for the embedding and the head."""
     if not s.own:
@@ -96,6 +124,21 @@ def metadata(s: Shape) -> dict[str, int | float | str | list[bool] | list[int]]:
             "rope.scaling.type": "yarn",
             "rope.scaling.factor": 32.0,
             "rope.scaling.original_context_length": 4096,
+        }
+    if s.family == "deepseek2":
+        (q_rank, rank), (dim, rotated, value) = s.ranks, s.latent_heads
+        return {
+            "attention.q_lora_rank": q_rank,
+            "attention.kv_lora_rank": rank,
+            "attention.value_length": rank,
+            "attention.key_length_mla": dim,
+            "attention.value_length_mla": value,
+            "rope.dimension_count": rotated,
+            "leading_dense_block_count": s.dense,
+            "expert_shared_count": s.shared_ffn // s.expert_ffn,
+            "expert_weights_scale": 1.8,
+            "expert_weights_norm": True,
+            "expert_gating_func": 2,
         }
     if s.family != "gemma4":
         return {}

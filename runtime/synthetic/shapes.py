@@ -12,7 +12,8 @@ class Shape:
 
     Attributes:
         family: whose equations it has: ``qwen3`` (with experts: ``qwen3moe``), ``llama``,
-            ``gemma3``, ``gemma4``, ``gpt-oss``, ``qwen35``, ``lfm2`` or ``nemotron_h``.
+            ``gemma3``, ``gemma4``, ``gpt-oss``, ``qwen35``, ``lfm2``, ``nemotron_h`` or
+            ``deepseek2``.
         rope_factor: by how much Llama 3 stretches slow rotations; 0: not at all.
         vocab, context, base: size of the vocabulary, positions it was trained for, base of the
             rotation, where they are not those of Qwen3 or Llama 3.
@@ -22,6 +23,8 @@ class Shape:
         recurrent: key heads or groups, value heads, dims of keys or states, and of values.
         kinds: of each layer: see `hybrids.kind_of`. dense: layers before those with experts.
         shared_ffn: width of the expert that all tokens take.
+        ranks: of the latents of queries and of keys (``deepseek2``); latent_heads: dims of a
+            head's query, how many of them are rotated, and dims of a head's value.
     """
 
     layers: int
@@ -47,6 +50,8 @@ class Shape:
     kinds: str = ""
     dense: int = 0
     shared_ffn: int = 0
+    ranks: tuple[int, int] = (0, 0)
+    latent_heads: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def architecture(self) -> str:
@@ -157,6 +162,26 @@ SHAPES = {
         dense=2,
         kinds="CC*CCC*CCC*CCC*CCC*CC*CC",
         **LFM2,
+    ),
+    "glm-4.7-flash": Shape(
+        47,
+        2048,
+        10240,
+        20,
+        1,
+        tied=False,
+        head_dim=576,
+        experts=64,
+        experts_used=4,
+        expert_ffn=1536,
+        family="deepseek2",
+        vocab=154_880,
+        context=202_752,
+        base=1e6,
+        dense=1,
+        shared_ffn=1536,
+        ranks=(768, 512),
+        latent_heads=(256, 64, 256),
     ),
     "nemotron3-nano": Shape(
         52,

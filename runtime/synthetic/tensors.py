@@ -15,6 +15,8 @@ def layer_tensors(s: Shape, layer: int) -> Tensors:
         return families.gpt_oss_layer(s)
     if s.family == "gemma4":
         return families.gemma4_layer(s, layer)
+    if s.family == "deepseek2":
+        return families.deepseek2_layer(s, layer)
     q_rows, kv_rows = s.heads * s.head_dim, s.kv_heads * s.head_dim
     norms: Tensors = [
         ("attn_q_norm.weight", (s.head_dim,)),

@@ -66,7 +66,7 @@ class Header:
 HEADERS = tuple(Header(**h) for h in json.loads(Path(__file__).with_suffix(".json").read_text()))
 
 
-class _Sparse(GGUFWriter):
+class SparseWriter(GGUFWriter):
     """Writes a header, and a hole in the place of the data but for factors, which are looked at."""
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class _Sparse(GGUFWriter):
 def write_header(path: Path, header: Header) -> None:
     """A file that has this header and the length of the real one."""
     tokens, kinds = _vocabulary(header)
-    with _Sparse(path) as writer:
+    with SparseWriter(path) as writer:
         writer.add("general.architecture", header.architecture)
         writer.add("general.name", header.name)
         for key, value in header.metadata.items():

@@ -16,7 +16,7 @@ from triplepoint.runtime.bench import causal_profile
 from triplepoint.runtime.bench.causal_profile import Point
 from triplepoint.runtime.bench.perturbed_graph import Perturbation, perturbed
 from triplepoint.runtime.forward.batch import Span
-from triplepoint.runtime.physics.costs import Observation
+from triplepoint.runtime.physics.observation import Observation
 
 NAMES: tuple[Perturbation, ...] = ("control", "memory", "compute")
 

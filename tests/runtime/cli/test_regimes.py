@@ -56,6 +56,7 @@ def test_a_run_on_it(triplepoint: Run, tmp_path: Path) -> None:
         (["-o", "map.png"], "PNG is not written; write a .svg"),
         (["-o", "map.pdf"], "written as .svg or .html"),
         (["--trace", "missing.jsonl"], "missing.jsonl"),
+        (["nano", "--beside", "nano", "-o", "map.html"], "an .html page is of one model"),
     ],
 )
 def test_what_cannot_be_drawn_is_told(args: list[str], message: str, triplepoint: Run) -> None:

@@ -57,7 +57,7 @@ def test_memory_of_a_long_context(engine: Engine) -> None:
     session.prefill(IDS[:LONG])
 
     assert _whole(session) == [False] * 6 + [True] * 2
-    local = layout.page_bytes - layout.far_bytes
+    local = session.cache.held[-1].nbytes - layout.far_bytes
     assert memory.used - before == session.cache.nbytes
     whole = engine.session()
     whole.cache.reserve(LONG)

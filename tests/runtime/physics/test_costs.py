@@ -7,21 +7,22 @@ import dataclasses
 import pytest
 
 from triplepoint.runtime.physics.costs import (
+    AttentionLayers,
     Bound,
+    LayerParts,
     ModelCost,
-    Observation,
     Part,
     PassCost,
     Prediction,
     decode_cost,
     layer_cost,
     mixed_cost,
-    observe,
     part_cost,
     pass_cost,
     predict,
 )
 from triplepoint.runtime.physics.machine import MachineProfile
+from triplepoint.runtime.physics.observation import Observation, observe
 
 MODEL = ModelCost(
     layers=2,
@@ -174,13 +175,36 @@ def test_rates_that_kernels_reach_name_the_bound() -> None:
 def test_a_layer_is_its_part_of_a_pass() -> None:
     """Two layers of a dense model share a pass's counts; the output head is nobody's."""
     model = ModelCost(2, 4, 64, 1000, 500, 600, 300, 32.0, quantized=True)
+    layers = [LayerParts(500, 300, width=4 * 64, kv_bytes=16.0, kv_own=16.0)] * 2
     whole = pass_cost(model, 8, 16, 1, 10, 4)
-    one = layer_cost(model, whole, 1, 0)
+    one = layer_cost(model, layers, 1, whole, 1, 0, 8, 16)
 
     assert one.linear_flops == 2 * 8 * 500
     assert one.attention_flops == whole.attention_flops / 2
     assert (one.weight_bytes, one.barriers) == (300, 5)
     assert one.kv_write_bytes == 8 * 16
+
+
+def test_layers_that_are_not_alike() -> None:
+    """A state is its layer's alone, and so are keys and values; a window bounds what is read."""
+    layers = [
+        LayerParts(500, 300, state_bytes=4000, state_flops=7000),
+        LayerParts(500, 300, width=256, kv_bytes=16.0, kv_own=16.0),
+        LayerParts(500, 300, width=256, kv_bytes=16.0, window=10),
+    ]
+    attention = (AttentionLayers(1, 256, 16.0, 0), AttentionLayers(1, 256, 16.0, 10))
+    model = ModelCost(
+        3, 4, 64, 1500, 500, 900, 300, 16.0, quantized=True,
+        attention=attention, state_bytes=4000, state_flops=7000, windows=(10,),
+    )  # fmt: skip
+    whole = pass_cost(model, 1, 99, 1, 9, 1)
+    state, all_, window = (layer_cost(model, layers, n, whole, 1, 0, 1, 99) for n in range(3))
+
+    assert (state.state_bytes, all_.state_bytes, window.state_bytes) == (8000, 0, 0)
+    assert (state.kv_read_bytes, all_.kv_read_bytes, window.kv_read_bytes) == (0, 1600, 160)
+    assert (state.kv_write_bytes, all_.kv_write_bytes, window.kv_write_bytes) == (0, 16, 0)
+    assert state.attention_flops == 7000
+    assert (all_.attention_flops, window.attention_flops) == (4 * 256 * 100, 4 * 256 * 10)
 
 
 def test_tokens_that_choose_alike_touch_fewer_experts() -> None:
@@ -199,8 +223,9 @@ def test_a_layer_reads_its_own_experts() -> None:
         ModelCost(2, 4, 64, 1000, 500, 600, 300, 32.0, quantized=True),
         expert_weights=1600, expert_bytes=1600, experts=8, experts_used=2,
     )  # fmt: skip
+    layers = [LayerParts(500, 300, sparse=True, width=4 * 64, kv_bytes=16.0, kv_own=16.0)] * 2
     whole = pass_cost(model, 4, 0, 1, 10, 4, experts_read=5)
-    first, second = (layer_cost(model, whole, 1, n) for n in (2, 3))
+    first, second = (layer_cost(model, layers, 0, whole, 1, n, 4, 0) for n in (2, 3))
 
     assert first.weight_bytes == 300 + 200
     assert second.weight_bytes == 300 + 300

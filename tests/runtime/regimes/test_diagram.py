@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from triplepoint.runtime.physics.calibration import Calibration
+from triplepoint.runtime.physics.costs import AttentionLayers
 from triplepoint.runtime.physics.latency_model import Efficiency
 from triplepoint.runtime.regimes import diagram as regimes
 from triplepoint.runtime.regimes import html as regime_page
 from triplepoint.runtime.regimes import svg as regime_picture
 from triplepoint.runtime.regimes.blocks import blocks
 from triplepoint.runtime.regimes.diagram import Diagram, Picture, diagram, steps
+from triplepoint.runtime.regimes.facts import experts_touched, facts, kind_of
 from triplepoint.traces import Trace
 from triplepoint.traces.events import PhaseEvent
 
@@ -183,3 +185,41 @@ def test_the_memory_region_shrinks_with_the_batch() -> None:
     assert len(drawn.findall(f".//{SVG}path[@class='batch']")) == 2
     texts = ["".join(text.itertext()) for text in drawn.iter(f"{SVG}text")]
     assert {"B = 4", "B = 16"} <= set(texts)
+
+
+def test_maps_side_by_side() -> None:
+    """One document: a plot for each, of which none names a part of another's; axes once."""
+    one = dataclasses.replace(picture(), path=())
+    text = regime_picture.side_by_side("a <machine>", ["dense", "sparse & more"], [one, one])
+    document = ET.fromstring(text)
+
+    names = [clip.get("id") for clip in document.iter(f"{SVG}clipPath")]
+    assert len(set(names)) == len(names) == 4
+    words = [node.text for node in document.iter(f"{SVG}text")]
+    assert words.count("new tokens") == 1
+    assert {"a <machine>", "dense", "sparse & more"} <= set(words)
+    _, _, width, height = map(float, str(document.get("viewBox")).split())
+    for rect in document.iter(f"{SVG}rect"):
+        assert float(rect.get("x", 0)) + float(str(rect.get("width"))) <= width
+        assert float(rect.get("y", 0)) + float(str(rect.get("height"))) <= height
+
+
+def test_what_shapes_a_map() -> None:
+    """Layers without keys and values, windows, states and experts are told, and only where."""
+    assert facts(MODEL)[0].endswith(f"{MODEL.layers} of {MODEL.layers} layers attend")
+    assert kind_of(MODEL) == "dense"
+    mixed = dataclasses.replace(
+        MODEL,
+        attention=(AttentionLayers(1, 64, 256.0, 0), AttentionLayers(1, 64, 256.0, 512)),
+        windows=(512,),
+        state_bytes=3 << 20,
+        experts=8,
+        experts_used=2,
+        expert_bytes=800,
+    )
+    told = facts(mixed)
+    assert kind_of(mixed) == "hybrid and sparse"
+    assert told[0].endswith(f"2 of {MODEL.layers} layers attend, 1 with a window of 512")
+    assert told[1] == "3 MiB of state a sequence, whatever its length"
+    assert told[2] == "2 of 8 experts a token; 1, 8, 64 rows read 2, 7, 8"
+    assert experts_touched(mixed, 2) == pytest.approx(8 * (1 - 0.75**2))

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.real_headers import HEADERS
 
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.synthetic import hybrids
 from triplepoint.runtime.synthetic.shapes import SHAPES
+from triplepoint.runtime.synthetic.tensors import layer_tensors
 from triplepoint.runtime.synthetic.write import SyntheticModel
 
 HYBRIDS = [name for name, shape in SHAPES.items() if shape.family in hybrids.FAMILIES]
@@ -66,7 +68,62 @@ def test_small_ones_run(name: str, tmp_path: Path) -> None:
     SyntheticModel(name, "q4_0", shape).write(path)
     with Engine.load(path, threads=1, context=512) as engine:
         session = engine.session()
+        session.profile = True
         session.prefill(list(range(300)))
         assert np.isfinite(session.logits).all()
         assert np.ptp(session.logits) > 0
+        phase = session.last_phase
+        assert phase is not None
+        assert [r.layer for r in phase.layers if r.layer is not None] == list(range(shape.layers))
+        assert all(r.observed for r in phase.layers if r.layer is not None)
         assert len(list(session.decode(max_tokens=3))) == 3
+
+
+def test_a_small_one_with_latent_attention_runs(tmp_path: Path) -> None:
+    """The same for latent attention, behind a dense layer."""
+    shape = replace(
+        SHAPES["glm-4.7-flash"],
+        layers=3,
+        width=128,
+        ffn=128,
+        heads=4,
+        head_dim=96,
+        vocab=8192,
+        experts=4,
+        experts_used=2,
+        expert_ffn=64,
+        shared_ffn=64,
+        ranks=(64, 64),
+        latent_heads=(64, 32, 64),
+    )
+    path = tmp_path / "small.gguf"
+    SyntheticModel("small", "q4_0", shape).write(path)
+    with Engine.load(path, threads=1, context=512) as engine:
+        session = engine.session()
+        session.prefill(list(range(300)))
+        assert np.isfinite(session.logits).all()
+        assert len(list(session.decode(max_tokens=3))) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "real"),
+    [
+        ("glm-4.7-flash", "GLM-4.7-Flash"),
+        ("gpt-oss-20b", "gpt-oss-20b"),
+        ("qwen3.5-35b-a3b", "Qwen3.5-35B-A3B"),
+        ("nemotron3-nano", "NVIDIA-Nemotron-3-Nano-30B-A3B"),
+    ],
+)
+def test_matrices_are_those_of_the_real_files(name: str, real: str) -> None:
+    """Every matrix of every layer has the shape that it has in the published file."""
+    shape = SHAPES[name]
+    header = next(header for header in HEADERS if header.name == real)
+    for layer in range(shape.layers):
+        published = {
+            part.removesuffix(".weight"): tuple(dims)
+            for part, dims in header.kinds[header.layers[layer]].items()
+            if len(dims) > 1 and 1 not in dims
+        }
+        ours = layer_tensors(shape, layer)
+        made = {part.removesuffix(".weight"): dims for part, dims in ours if len(dims) > 1}
+        assert {part: made.get(part) for part in published} == published

@@ -1,0 +1,82 @@
+"""A model as the cost model sees it: its matrices, caches and states, counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..forward.kv import KVLayout
+from ..models.decoder import Decoder
+from ..physics.costs import AttentionLayers, LayerParts, ModelCost
+from ..weights.matrix import Matrix
+
+
+def model_cost(network: Decoder, layout: KVLayout) -> ModelCost:
+    """What a pass of the model costs, with a cache of this layout."""
+    *in_layers, head = network.matrices
+    experts = [m for m in in_layers if _chosen(m)]
+    body = [m for m in in_layers if not _chosen(m)]
+    config, h = network.config, network.config.heads
+    return ModelCost(
+        layers=config.layers,
+        heads=h.heads,
+        head_dim=h.head_dim,
+        body_weights=sum(m.parameters for m in body),
+        head_weights=head.parameters,
+        body_bytes=sum(m.nbytes for m in body),
+        head_bytes=head.nbytes,
+        kv_bytes=layout.position_bytes,
+        quantized=head.format.quantized,
+        int8_cache=layout.format == "q8",
+        expert_weights=sum(m.parameters for m in experts),
+        expert_bytes=sum(m.nbytes for m in experts),
+        experts=config.experts,
+        experts_used=config.experts_used,
+        dense_layers=config.dense,
+        attention=_attention_layers(network, layout),
+        windows=tuple(window for window in network.windows if window),
+        kv_heads=h.kv_heads,
+        state_bytes=sum(4 * part.state_floats for part in network.recurrent.values()),
+        state_flops=sum(part.state_flops for part in network.recurrent.values()),
+    )
+
+
+def layer_parts(network: Decoder, layout: KVLayout) -> list[LayerParts]:
+    """What each layer adds to a pass."""
+    return [_layer(network, layout, n) for n in range(network.config.layers)]
+
+
+def _layer(network: Decoder, layout: KVLayout, n: int) -> LayerParts:
+    matrices, state = network.blocks[n].matrices, network.recurrent.get(n)
+    plain = [m for m in matrices if not _chosen(m)]
+    shape, width, kv_bytes, own = network.config.shapes[n], 0.0, 0.0, 0.0
+    if shape is not None:
+        width = shape.heads * (shape.head_dim + shape.out_dim) / 2
+        kv_bytes = KVLayout(layout.format, [shape], 0).position_bytes
+        own = kv_bytes if network.config.sources[n] == n else 0.0
+    return LayerParts(
+        weights=sum(m.parameters for m in plain),
+        nbytes=sum(m.nbytes for m in plain),
+        sparse=len(plain) < len(matrices),
+        width=width,
+        kv_bytes=kv_bytes,
+        window=network.windows[n],
+        kv_own=own,
+        state_bytes=4 * state.state_floats if state else 0,
+        state_flops=state.state_flops if state else 0,
+    )
+
+
+def _attention_layers(network: Decoder, layout: KVLayout) -> tuple[AttentionLayers, ...]:
+    """Layers by how they attend; none if all do alike, but for windows, in their own cache."""
+    config = network.config
+    usual = config.sources == tuple(range(config.layers)) and not config.heads.value_dim
+    if usual and len(set(config.shapes)) == 1:
+        return ()
+    parts = [one for one in layer_parts(network, layout) if one.width]
+    found = Counter((one.width, one.kv_bytes, one.window) for one in parts)
+    return tuple(AttentionLayers(n, *kind) for kind, n in found.items())
+
+
+def _chosen(m: Matrix) -> bool:
+    """Whether a token takes some of its copies only."""
+    return m.experts > 0 and not m.by_head

@@ -1,0 +1,82 @@
+"""What the stamps of a phase say: shares of its time, and the bound that they name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .costs import Bound, Prediction
+
+OVERLAP = 2.0  # of arithmetic and reading in a pass: 1 for none, more for more
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the stamps showed of a phase: shares between 0 and 1.
+
+    Attributes:
+        mfu, mbu: least time of the arithmetic, of reading and writing, over the time it took.
+        dispatch_share: of the time outside of kernels.
+        rows_share: of the time in kernels that neither multiply by weights nor attend.
+        attained: times of arithmetic and reading alone over the time it took, at the rates that
+            kernels reach; None: at the limits.
+    """
+
+    mfu: float
+    mbu: float
+    dispatch_share: float
+    attained: tuple[float, float] | None = None
+    rows_share: float = 0.0
+
+    @property
+    def shares(self) -> dict[Bound, float]:
+        """How much of the time follows each resource; together at most 1.
+
+        Time outside of kernels is dispatch. Norms, quantization and rotation follow none of the
+        three: fewer weights or products take nothing off them. In products and attention arithmetic
+        (c seconds alone) and reading (m) hide each other, as in norm(c, m) = (c^p + m^p)^(1/p): if
+        there were 1 % less arithmetic, that would be c^p / (c^p + m^p) % less, and likewise for
+        reading. p = OVERLAP.
+        """
+        compute, memory = (t**OVERLAP for t in self.attained or (self.mfu, self.mbu))
+        arithmetic = compute / (compute + memory) if compute + memory else 0.5
+        inside = max(0.0, 1.0 - self.dispatch_share - self.rows_share)
+        return {
+            "compute": inside * arithmetic,
+            "memory": inside * (1.0 - arithmetic),
+            "dispatch": self.dispatch_share,
+        }
+
+    @property
+    def bound(self) -> Bound:
+        """The resource of which a little less would save the most: the largest of `shares`."""
+        shares = self.shares
+        return max(shares, key=lambda name: shares[name])
+
+    @property
+    def limit_share(self) -> float:
+        """Share of the limit that the bound names; for dispatch: what was left for kernels."""
+        left = max(0.0, 1.0 - self.dispatch_share)
+        return {"compute": self.mfu, "memory": self.mbu, "dispatch": left}[self.bound]
+
+
+def observe(
+    prediction: Prediction,
+    wall_s: float,
+    kernel_s: float,
+    attained: Prediction | None = None,
+    rows_s: float = 0.0,
+) -> Observation:
+    """What `wall_s` seconds of a phase say, of which a thread was in kernels for `kernel_s`.
+
+    prediction: the least times; attained: the times at the rates that kernels reach; rows_s: in
+    kernels other than products and attention.
+    """
+    if wall_s <= 0:
+        return Observation(0.0, 0.0, 0.0)
+    return Observation(
+        mfu=prediction.compute_s / wall_s,
+        mbu=prediction.memory_s / wall_s,
+        dispatch_share=min(1.0, max(0.0, 1.0 - kernel_s / wall_s)),
+        attained=(attained.compute_s / wall_s, attained.memory_s / wall_s) if attained else None,
+        rows_share=min(1.0, rows_s / wall_s),
+    )
