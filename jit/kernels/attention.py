@@ -76,17 +76,19 @@ def attention(
     cap: float = 0.0,
     sink: bool = False,
     value_dim: int = 0,
+    first: int = 0,
 ) -> None:
     """Unit = (tile, kv head), kv head fastest. tiles: as `batch.py` has them.
 
     `q` as `rope_store` writes it; pages, tables and offsets as in `kvcache.py`; `out` float32
     [tokens, out_stride]; `scratch` is this thread's own. sinks: float32 [heads], read with `sink`.
-    value_dim: of values, where they are not as wide as keys.
+    value_dim: of values, where they are not as wide as keys. first: the first position of a
+    sequence that is seen, by rows that are not before it; it is in the first page.
     """
     value_dim = value_dim or head_dim
     reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
                 value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
-                cap=cap)  # fmt: skip
+                cap=cap, first=first)  # fmt: skip
     running = OnlineSoftmax(k, reader.sums, reader.stats, value_dim)
     with k.units() as unit:
         tile = reader.tile(unit // kv_heads, unit % kv_heads)
@@ -136,7 +138,9 @@ class KVReader:
         kv: KVFormat,
         window: int,
         cap: float,
+        first: int = 0,
     ) -> None:
+        self.first = first
         self.k, self.q, self.tiles = k, q, tiles
         self.pages, self.offsets = pages, (k_offset, v_offset)
         self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
@@ -193,7 +197,9 @@ class Tile:
         keys = head_part(k, self.pages, page, k_offset, self.head, key_words)
         values = head_part(k, self.pages, page, v_offset, self.head, value_words)
         products.qk(self.queries, keys, reader.scores, rows, count, reader.kv_heads, values)
-        part = _Rows(rows, reader.group, self.start - chunk, count, reader.window, reader.cap)
+        unseen = (k.i64(reader.first) - chunk).max(0).to(i32) if reader.first else None
+        reach = self.start - chunk
+        part = _Rows(rows, reader.group, reach, count, reader.window, reader.cap, unseen)
         _softmax(k, products, reader.scores, reader.probs, values, into, part)
         # After these values come the keys of the next chunk, or of the next head.
         more = (chunk + CHUNK) < self.seen
@@ -218,7 +224,8 @@ class _Rows:
     """The rows of a tile in one chunk: row r sees the first `reach` + token(r) + 1 positions.
 
     `count` are the positions that any of them sees. With a `window` a row does not see what lies
-    further back than that; where a whole chunk does, its sums are zeros.
+    further back than that; where a whole chunk does, its sums are zeros. No row sees the first
+    `unseen` positions of the chunk.
     """
 
     rows: Value
@@ -227,12 +234,15 @@ class _Rows:
     count: Value
     window: int
     cap: float
+    unseen: Value | None = None
 
     def inside(self, k: Kernel, block: Value, limit: Value) -> Value:
         """Which positions of a block of lanes a row sees that ends at `limit`."""
         at = k.iota(k.lanes) + (block * k.lanes).to(i32).splat(k.lanes)
         within = at < limit
-        return within & (at >= limit - self.window) if self.window else within
+        if self.window:
+            within = within & (at >= limit - self.window)
+        return within if self.unseen is None else within & (at >= self.unseen.splat(k.lanes))
 
 
 def _softmax(

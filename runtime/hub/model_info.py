@@ -172,9 +172,9 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     from ..weights.loader import WeightLoader
 
     weights = WeightLoader(gguf, Library(targets.resolve(target), ObjectCache(None)))
-    network = models.build(gguf, weights)
-    windows = tuple(network.windows)
-    layouts = {kv: KVLayout(kv, network.config.cached, 0, windows=windows) for kv in KV_FORMATS}
+    network = models.build(gguf, weights, mtp=True)
+    shapes, windows = zip(*network.cached, strict=True)
+    layouts = {kv: KVLayout(kv, shapes, 0, windows=windows) for kv in KV_FORMATS}
     kv_token = {kv: layout.position_bytes for kv, layout in layouts.items()}
     usual = layouts["bf16"]
     return Memory(weights.packed_bytes, kv_token, usual.window, usual.near_share)

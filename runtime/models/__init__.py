@@ -63,8 +63,11 @@ def architecture_of(gguf: GGUFFile) -> str:
     return name
 
 
-def build(gguf: GGUFFile, weights: WeightLoader) -> Decoder:
-    """The model of `gguf`, with its weights asked for but not yet packed."""
+def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decoder:
+    """The model of `gguf`, with its weights asked for but not yet packed.
+
+    mtp: with the layer that drafts (`mtp.py`), if the file has one that is understood.
+    """
     name = architecture_of(gguf)
     module = import_module(f".{name.replace('-', '_')}", __name__)
-    return getattr(module, ARCHITECTURES[name])(gguf, weights)
+    return getattr(module, ARCHITECTURES[name])(gguf, weights, mtp)

@@ -25,6 +25,7 @@ class Matrix:
         by_head: whether its "experts" are heads, all of which a token takes.
         up: where gate and up have types of their own, the up matrix; this one is the gate then.
         per_block_scale: whether each block of 32 activations has a scale of its own.
+        before, whole: where it is some columns of what a tensor holds, those before them and all.
     """
 
     format: Format
@@ -38,6 +39,8 @@ class Matrix:
     up: Matrix | None = None
     per_block_scale: bool = False
     by_head: bool = False
+    before: int = 0
+    whole: int = 0
 
     def activation(self, target: CpuTarget) -> ActivationFormat:
         """How its inputs must be prepared."""
