@@ -79,7 +79,9 @@ def check_complete(have: set[str], s: CheckpointSettings) -> None:
     Raises:
         ModelError: it names what is missing.
     """
-    attending = next((n for n, kind in enumerate(s.kinds) if kind == "full_attention"), s.layers - 1)
+    attending = next(
+        (n for n, kind in enumerate(s.kinds) if kind == "full_attention"), s.layers - 1
+    )
     like = {name.split(".", 2)[2] for name in have if name.startswith(f"blk.{attending}.")}
     like |= {f"nextn.{part}.weight" for part in _NEEDED}
     for n in range(s.layers, s.layers + s.mtp):
@@ -88,5 +90,3 @@ def check_complete(have: set[str], s: CheckpointSettings) -> None:
             raise ModelError(
                 f"the checkpoint lacks what {', '.join(missing[:5])} would be made from"
             )
-
-

@@ -9,12 +9,23 @@ from __future__ import annotations
 import numpy as np
 
 from ...jit.compile import spec
-from ...jit.kernels import latent, rope
+from ...jit.kernels import kept_rows, latent, rope
 from ..weights.matrix import Matrix
 from .descriptor import ROTATIONS, TOKENS
 from .graph import GraphBuilder
 from .kv import BASE
-from .tensors import Activation, AttentionSpec, QuantizedActivation
+from .tensors import Activation, AttentionSpec, QuantizedActivation, padded
+
+
+def row_before(g: GraphBuilder, x: Activation, name: str) -> Activation:
+    """Keep the rows of x, and have that of the position before: zeros before the first."""
+    out, width = g.row(name, x.width), padded(x.width)
+    assert g.kv.kept == width, "pages have room for such rows"
+    args = [x.data, BASE, g.kv.kept_offset, x.stride, g.rows]
+    g.tape.op(f"{name}.keep", spec(kept_rows.keep_rows, width=width), args, g.units(TOKENS))
+    args = [out.data, BASE, g.kv.kept_offset, out.stride, g.rows]
+    g.tape.op(name, spec(kept_rows.rows_before, width=width), args, g.units(TOKENS))
+    return out
 
 
 def append(

@@ -33,7 +33,7 @@ class DraftHead:
     """See above.
 
     Attributes:
-        vocabulary: of how many tokens it chooses.
+        vocabulary: of how many tokens it chooses; tokens: bool [n_vocab], of which.
         draft_s: seconds that a draft takes, as a running mean; 0: there was none.
         read_bytes: weights that a draft reads.
     """
@@ -59,15 +59,16 @@ class DraftHead:
             argmax_ops(self._graph.tape, self._choice)
             self._tape = self._graph.tape.finish(engine.library, engine.pool)
         self._panels: np.ndarray | None = None
-        self.vocabulary, share = n_vocab, 1.0
+        self.tokens, share = np.ones(n_vocab, bool), 1.0
         if 0 < vocabulary < n_vocab:
             mask = self._usual(vocabulary)
             rows = 2 * engine.target.lanes
             self._panels = panels_of(mask, rows)
             share = len(self._panels) / self._graph.head_panels
             # Whole panels are computed: all of their tokens may come.
-            self.vocabulary = min(n_vocab, len(self._panels) * rows)
-            self._choice.set_mask(0, _mask(self._panels, rows, n_vocab))
+            self.tokens = np.isin(np.arange(n_vocab) // rows, self._panels)
+            self._choice.set_mask(0, _bits(self.tokens))
+        self.vocabulary = int(self.tokens.sum())
         *inside, head = mtp.drafting
         self.read_bytes = sum(m.nbytes * _share(m.experts, engine.network.config.experts_used)
                               for m in inside) + share * head.nbytes  # fmt: skip
@@ -79,13 +80,18 @@ class DraftHead:
         Byte-pair vocabularies are in the order in which pairs were merged, the most frequent first.
         """
         tokenizer = self._engine.tokenizer
-        wanted = np.zeros(-(-self._engine.outputs.n_vocab // 64) * 64, np.uint8)
-        wanted[:vocabulary] = 1
+        wanted = np.zeros(self._engine.outputs.n_vocab, bool)
+        wanted[:vocabulary] = True
         named = [*tokenizer.control_ids, *tokenizer.stop_ids]
         # Thousands of them are kept free for the user in some vocabularies: of no use here.
         text = tokenizer.vocabulary.tokens
-        wanted[[token for token in named if not _is_reserved(text[token])]] = 1
-        return np.packbits(wanted, bitorder="little").view(np.uint32)
+        wanted[[token for token in named if not _is_reserved(text[token])]] = True
+        return _bits(wanted)
+
+    @property
+    def last_logits(self) -> np.ndarray:
+        """What the last draft was chosen from: float32 [n_vocab]."""
+        return self._choice.logits[0, : len(self.tokens)]
 
     def draft(
         self, sequence: TokenSequence, hidden: np.ndarray, count: int
@@ -130,10 +136,7 @@ def _is_reserved(text: str) -> bool:
     return "reserved" in text or "unused" in text
 
 
-def _mask(panels: np.ndarray, rows: int, n_vocab: int) -> np.ndarray:
-    """The tokens of these panels of `rows` tokens: uint32 bits."""
-    bits = np.zeros((-(-n_vocab // rows), rows), np.uint8)
-    bits[panels] = 1
-    flat = bits.reshape(-1)[:n_vocab]
-    flat = np.pad(flat, (0, -len(flat) % 32))
-    return np.packbits(flat, bitorder="little").view(np.uint32)
+def _bits(tokens: np.ndarray) -> np.ndarray:
+    """bool [n_vocab] as uint32 bits, to a multiple of 64."""
+    padded_to = np.pad(tokens, (0, -len(tokens) % 64))
+    return np.packbits(padded_to, bitorder="little").view(np.uint32)

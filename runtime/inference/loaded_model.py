@@ -161,7 +161,8 @@ class LoadedModel:
         room = KVMemory(budget=options.kv_memory or int(KV_SHARE * memory.available_bytes()))
         shapes, windows = zip(*self.network.cached, strict=True)
         states = StateLayout.of(found) if (found := self.network.states) else None
-        self.layout = KVLayout(self.kv, shapes, capacity, tables, room, windows, states)
+        kept = self.network.kept
+        self.layout = KVLayout(self.kv, shapes, capacity, tables, room, windows, states, kept)
         self.tuning = Autotuner(
             pool, self.active_threads, self.contention, self._known(), fixed, pages
         )

@@ -286,7 +286,7 @@ class Runner:
             lock.release()
 
     def hidden(self, logits: Logits, row: int) -> np.ndarray:
-        """A copy of `Logits.hidden` in one row; where a pass of others runs, it is not waited for."""
+        """A copy of one row of `Logits.hidden`; a pass of others is not waited for."""
         lock = self._loaded.lock
         while not lock.acquire(timeout=ASIDE_S):
             if logits.first < 0:  # that pass has copied it

@@ -27,8 +27,8 @@ class SpeculativeConfig:
         draft_source: what drafts: ``lookup``, places of the context; ``mtp``, the layer of the
             model that predicts more than one token, if it has one; ``auto``: before each pass
             what is worth more. An engine that is loaded with ``lookup`` leaves that layer out.
-        draft_vocabulary: of how many tokens ``mtp`` chooses: the first ones of the vocabulary, which
-            are the most frequent ones in most, and those that have a role; 0: of all.
+        draft_vocabulary: of how many tokens ``mtp`` chooses: the first ones of the vocabulary,
+            which are the most frequent ones in most, and those that have a role; 0: of all.
     """
 
     jump_forward: bool = True

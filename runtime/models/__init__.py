@@ -63,11 +63,19 @@ def architecture_of(gguf: GGUFFile) -> str:
     return name
 
 
+def drafts(architecture: str) -> bool:
+    """Whether layers of such models that only draft are understood (`mtp.py`)."""
+    return architecture in ARCHITECTURES and _class_of(architecture).drafts_from is not None
+
+
 def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decoder:
     """The model of `gguf`, with its weights asked for but not yet packed.
 
     mtp: with the layer that drafts (`mtp.py`), if the file has one that is understood.
     """
-    name = architecture_of(gguf)
-    module = import_module(f".{name.replace('-', '_')}", __name__)
-    return getattr(module, ARCHITECTURES[name])(gguf, weights, mtp)
+    return _class_of(architecture_of(gguf))(gguf, weights, mtp)
+
+
+def _class_of(architecture: str) -> type[Decoder]:
+    module = import_module(f".{architecture.replace('-', '_')}", __name__)
+    return getattr(module, ARCHITECTURES[architecture])

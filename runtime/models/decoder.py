@@ -263,6 +263,11 @@ class Decoder:
         return {n: mixer for n, mixer in mixers if isinstance(mixer, Recurrence)}
 
     @property
+    def kept(self) -> int:
+        """Values of a row of each position that is kept for the layer that drafts."""
+        return padded(self.mtp.width) if self.mtp and not self.recurrent else 0
+
+    @property
     def states(self) -> list[tuple[int, int]]:
         """Layers that have a part of a sequence's state, and its float32 values."""
         found = [(n, part.state_floats) for n, part in self.recurrent.items()]

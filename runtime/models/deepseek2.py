@@ -92,6 +92,7 @@ class DeepSeek2(Mixture):
     architecture = "deepseek2"
     understands = KEYS | {"attention.kv_lora_rank", "rope.scaling.yarn_log_multiplier"}
     normalized = False
+    drafts_from = "plain"
 
     def head_shape(self) -> HeadShape:
         """One key for all heads; its first dims are the value."""

@@ -22,6 +22,7 @@ import numpy as np
 from ...jit.compile import spec
 from ...jit.kernels import activations
 from ...jit.pool import aligned
+from ..forward.appending import row_before
 from ..forward.descriptor import OUTPUTS
 from ..forward.graph import GraphBuilder
 from ..forward.logits import ROWS
@@ -97,7 +98,11 @@ class MTP:
         return self.from_embedding, self.from_hidden, *self.block.matrices, self.output
 
     def fill(self, g: GraphBuilder, x: Activation) -> None:
-        """Append to the layer's cache what follows from x, the last layer's rows of a pass."""
+        """Append to the layer's cache what follows from x, the last layer's rows of a pass.
+
+        h of the position before a pass is in the sequence's state, or in its pages where it has no
+        state.
+        """
         with g.layer(self.layer):
             h = x
             if self.before_head is not None:
@@ -106,7 +111,10 @@ class MTP:
             args = [h.data, self.norms[0], self.wanted.view(np.uint8), h.stride, self.width,
                     padded(self.width), 0.0, 0, g.wanted]  # fmt: skip
             g.tape.op("mtp_wanted", kernel, args, g.units(OUTPUTS), barrier=False)
-            previous = _before(self.width).apply(g, h, "mtp_previous")
+            if g.kv.states is not None:
+                previous = _before(self.width).apply(g, h, "mtp_previous")
+            else:
+                previous = row_before(g, h, "mtp_previous")
             assert isinstance(self.block.mixer, Appends), "it was loaded so"
             self.block.mixer.append(g, self._enter(g, previous), self.eps)
 
@@ -145,7 +153,7 @@ def state_floats(width: int) -> int:
 
 
 def has_mtp(gguf: GGUFFile, architecture: str) -> bool:
-    """Whether a file has such a layer: many say that the model has one and leave its tensors out."""
+    """Whether a file has such a layer: many only say that the model has one."""
     return _number(gguf, architecture) is not None
 
 

@@ -22,6 +22,7 @@ class Shape:
         recurrent: key heads or groups, value heads, dims of keys or states, and of values.
         kinds: of each layer: see `hybrids.kind_of`. dense: layers before those with experts.
         shared_ffn: width of the expert that all tokens take.
+        mtp: layers behind the last that only draft.
     """
 
     layers: int
@@ -47,6 +48,7 @@ class Shape:
     kinds: str = ""
     dense: int = 0
     shared_ffn: int = 0
+    mtp: int = 0
 
     @property
     def architecture(self) -> str:
