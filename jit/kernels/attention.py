@@ -355,18 +355,19 @@ def reference(
     window: int = 0,
     cap: float = 0.0,
     sinks: np.ndarray | None = None,
+    first: int = 0,
 ) -> np.ndarray:
     """q float [tokens, heads, dim] (scaled), keys and values [positions, kv heads, dim].
 
     Token t attends to positions 0 … start + t, or the last `window` of them; returns float32
-    [tokens, heads, dim of values]. sinks: float [heads].
+    [tokens, heads, dim of values]. sinks: float [heads]. first: the first that is seen.
     """
     tokens, heads, _ = q.shape
     group = heads // keys.shape[1]
     out = np.zeros((*q.shape[:2], values.shape[-1]), np.float64)
     for t in range(tokens):
         stop = start + t + 1
-        seen = slice(max(0, stop - window) if window else 0, stop)
+        seen = slice(max(first, stop - window) if window else first, stop)
         for h in range(heads):
             s = keys[seen, h // group].astype(np.float64) @ q[t, h].astype(np.float64)
             s = cap * np.tanh(s / cap) if cap else s
