@@ -186,7 +186,7 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
 
 def _mtp(gguf: GGUFFile, architecture: str) -> str:
     from ..models import drafts
-    from ..models.mtp import has_mtp
+    from ..models.mtp_weights import has_mtp
 
     if not _number(gguf, f"{architecture}.nextn_predict_layers"):
         return ""

@@ -22,7 +22,8 @@ from ..forward.tensors import padded
 
 if TYPE_CHECKING:
     from ..models.mtp import MTP
-    from .engine_core import EngineCore
+    from .loaded_model import LoadedModel
+    from .runner import Runner
     from .sequence import TokenSequence
 
 MOST = 8  # drafts of one pass
@@ -38,31 +39,31 @@ class DraftHead:
         read_bytes: weights that a draft reads.
     """
 
-    def __init__(self, engine: EngineCore, mtp: MTP, vocabulary: int) -> None:
+    def __init__(self, loaded: LoadedModel, runner: Runner, mtp: MTP, vocabulary: int) -> None:
         """vocabulary: of how many tokens it is to choose, those with a role beside them; 0: all."""
-        self._engine = engine
-        n_vocab = engine.outputs.n_vocab
+        self._loaded, self._runner = loaded, runner
+        n_vocab = loaded.outputs.n_vocab
         self._hidden = aligned((1, padded(mtp.width)), np.float32)
         self._choice = OutputBuffers(n_vocab, rows=1)
-        with engine.lock:  # plans share buffers
+        with loaded.lock:  # plans share buffers
             self._graph = GraphBuilder(
                 "mtp",
-                engine.target,
-                engine.threads,
+                loaded.target,
+                loaded.threads,
                 1,
-                engine.buffers,
+                loaded.buffers,
                 mtp.heads,
-                engine.layout,
+                loaded.layout,
             )
-            self._graph.register_tiles = engine.tuning.tiles
+            self._graph.register_tiles = loaded.tuning.tiles
             self._after = mtp.draft(self._graph, self._hidden, self._choice.logits)
             argmax_ops(self._graph.tape, self._choice)
-            self._tape = self._graph.tape.finish(engine.library, engine.pool)
+            self._tape = self._graph.tape.finish(loaded.library, loaded.pool)
         self._panels: np.ndarray | None = None
         self.tokens, share = np.ones(n_vocab, bool), 1.0
         if 0 < vocabulary < n_vocab:
             mask = self._usual(vocabulary)
-            rows = 2 * engine.target.lanes
+            rows = 2 * loaded.target.lanes
             self._panels = panels_of(mask, rows)
             share = len(self._panels) / self._graph.head_panels
             # Whole panels are computed: all of their tokens may come.
@@ -70,7 +71,7 @@ class DraftHead:
             self._choice.set_mask(0, _bits(self.tokens))
         self.vocabulary = int(self.tokens.sum())
         *inside, head = mtp.drafting
-        self.read_bytes = sum(m.nbytes * _share(m.experts, engine.network.config.experts_used)
+        self.read_bytes = sum(m.nbytes * _share(m.experts, loaded.network.config.experts_used)
                               for m in inside) + share * head.nbytes  # fmt: skip
         self.draft_s = 0.0
 
@@ -79,8 +80,8 @@ class DraftHead:
 
         Byte-pair vocabularies are in the order in which pairs were merged, the most frequent first.
         """
-        tokenizer = self._engine.tokenizer
-        wanted = np.zeros(self._engine.outputs.n_vocab, bool)
+        tokenizer = self._loaded.tokenizer
+        wanted = np.zeros(self._loaded.outputs.n_vocab, bool)
         wanted[:vocabulary] = True
         named = [*tokenizer.control_ids, *tokenizer.stop_ids]
         # Thousands of them are kept free for the user in some vocabularies: of no use here.
@@ -101,9 +102,9 @@ class DraftHead:
         hidden: float32 [padded width], of the token before the last one. There are fewer where
         the page of the KV cache ends, and none where its pages were taken back.
         """
-        engine, found = self._engine, list[int]()
+        loaded, found = self._loaded, list[int]()
         position, token = len(sequence.tokens) - 1, sequence.tokens[-1]
-        with engine.lock:
+        with loaded.lock:
             began = time.perf_counter()
             self._hidden[0] = hidden
             while len(found) < count:
@@ -111,7 +112,7 @@ class DraftHead:
                 if not sequence.cache.ready(at, at + 1):
                     break
                 self._graph.set_pass((Span(sequence.cache.table, at, [token], 1),), self._panels)
-                engine.runner.run_aside(self._tape)
+                self._runner.run_aside(self._tape)
                 token = int(self._choice.chosen[0])
                 if token < 0:
                     break

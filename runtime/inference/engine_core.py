@@ -41,7 +41,7 @@ class EngineCore(LoadedModel):
             return None
         tiles = tuple(self.tuning.tiles.items())
         if (vocabulary, tiles) not in self._draft_heads:
-            made = DraftHead(self, self.network.mtp, vocabulary)
+            made = DraftHead(self, self.runner, self.network.mtp, vocabulary)
             self._draft_heads[vocabulary, tiles] = made
         return self._draft_heads[vocabulary, tiles]
 

@@ -73,7 +73,12 @@ def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decode
 
     mtp: with the layer that drafts (`mtp.py`), if the file has one that is understood.
     """
-    return _class_of(architecture_of(gguf))(gguf, weights, mtp)
+    model = _class_of(architecture_of(gguf))(gguf, weights)
+    if mtp and model.drafts_from is not None:
+        from .mtp_weights import load_mtp
+
+        model.mtp = load_mtp(model)
+    return model
 
 
 def _class_of(architecture: str) -> type[Decoder]:

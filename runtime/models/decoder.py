@@ -23,7 +23,7 @@ from ..weights.loader import WeightLoader
 from ..weights.matrix import Matrix
 from .blocks import Attention, Block, GatedFFN, Half, Recurrence
 from .config import Config, read_config, refuse_features, windowed_layers
-from .mtp import load_mtp, state_floats
+from .mtp import MTP, state_floats
 from .rotary import Rotation, read_rotation
 
 # Tensors that some files hold and nobody needs.
@@ -65,10 +65,11 @@ class Decoder:
     period: ClassVar[int] = 0
     whole: ClassVar[int] = -1
     drafts_from: ClassVar[Literal["normed", "plain"] | None] = None
+    mtp: MTP | None = None
     embedding_scale = 1.0
     cap = 0.0
 
-    def __init__(self, gguf: GGUFFile, weights: WeightLoader, mtp: bool = False) -> None:
+    def __init__(self, gguf: GGUFFile, weights: WeightLoader) -> None:
         self.gguf, self.weights = gguf, weights
         refuse_features(gguf, self.architecture, self.understands)
         self.config = c = self.read_config()
@@ -89,7 +90,6 @@ class Decoder:
         self.output = weights.matrix(
             "token_embd.weight" if tied else "output.weight", c.n_vocab, c.width
         )
-        self.mtp = load_mtp(self) if mtp and self.drafts_from else None
         self._refuse_unknown_tensors()
 
     # --- what architectures replace
