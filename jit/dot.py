@@ -48,30 +48,35 @@ class Dot:
         """The running sum that stands for int32 `init`."""
         return self.k.zeros(i16, 2 * init.lanes) if self.narrow else init
 
-    def step(self, acc: Value, w: Value, x: Value) -> Value:
-        """One K-group of four: `w` and `x` are int32 vectors seen as bytes."""
+    def step(self, acc: Value, w: Value, x: Value, factor: Value | None = None) -> Value:
+        """One K-group of four: `w` and `x` are int32 vectors seen as bytes.
+
+        `factor` (``maddubs`` only), int16 [2 * lanes], multiplies the sum: here or in `end`.
+        """
+        if self.kind == "maddubs":
+            return self._maddubs(acc, w, x, factor)
         return getattr(self, f"_{self.kind}")(acc, w, x)
 
-    def end(self, acc: Value, init: Value) -> Value:
+    def end(self, acc: Value, init: Value, factor: Value | None = None) -> Value:
         """The running sum as int32."""
         if not self.narrow:
             return acc
         if self.kind == "maddubs":
-            return init + _pmaddwd(self.k, acc, self.k.const(1, acc.type))
+            return init + _pmaddwd(self.k, acc, factor or self.k.const(1, acc.type))
         return init + _pair_sums(acc)
 
     def _vpdpbusd(self, acc: Value, w: Value, x: Value) -> Value:
         name = f"llvm.x86.avx512.vpdpbusd.{self.k.target.bits}"
         return self.k.call(name, acc.type, [acc, w, x])
 
-    def _maddubs(self, acc: Value, w: Value, x: Value) -> Value:
+    def _maddubs(self, acc: Value, w: Value, x: Value, factor: Value | None) -> Value:
         k = self.k
         ws, xs = w.bitcast(i8), x.bitcast(i8)
         if self.small:  # the unsigned side is at most 127: nothing saturates
             pairs = _pmaddubs(k, ws, xs)
             if self.narrow:
                 return acc + pairs
-            return acc + _pmaddwd(k, pairs, k.const(1, pairs.type))
+            return acc + _pmaddwd(k, pairs, factor or k.const(1, pairs.type))
         # maddubs saturates at 16 bits when the unsigned side passes 127: give it |w| <= 128 and
         # the sign to x, so that a pair is at most 2 * 128 * 127 = 32,512.
         if k.target.bits in _PSIGN:
@@ -79,7 +84,7 @@ class Dot:
         else:
             turned = (ws < 0).select(0 - xs, xs)
         pairs = _pmaddubs(k, ws.abs(), turned)
-        return acc + _pmaddwd(k, pairs, k.const(1, pairs.type))
+        return acc + _pmaddwd(k, pairs, factor or k.const(1, pairs.type))
 
     def _portable(self, acc: Value, w: Value, x: Value) -> Value:
         # Even and odd bytes as int16: a pair of products is at most 2 * 128 * 127 = 32,512.

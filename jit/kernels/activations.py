@@ -1,14 +1,17 @@
 """RMSNorm and int8 quantization of activations; what norms or bounds without a product.
 
     y = x / sqrt(mean(x^2) + eps) * weight                          (RMSNorm)
-    d = max|y| / 127,  q = round(y / d)                (per group of 1, 2 or 4 blocks of 32)
+    d = max|y| / 127,  q = round(y / d)              (per block of 32, or per 8 blocks for K-quants)
 
-A quantized block is 40 bytes: float32 d, int32 -zero_point * sum(q), 32 x int8. The second field
-is what an accumulator starts from, so the zero point of the weights costs nothing in the product.
-(K-quants have sums of their own there: see `ActivationFormat`.)
-Blocks of a group have the same d: the product then multiplies by it once a group, where the
-multiplier is what it waits for (groups of one block make it 6 % slower on a Zen 5). That costs
-exactness: `weights/loader.py` says which matrices have fine groups, of one block, therefore.
+A quantized block is 40 bytes: float32 d, int32 base - zero_point * sum(q), 32 x int8. The second
+field is what an accumulator starts from (`base`: see `gemm.py`), so the zero point of the weights
+costs nothing in the product. (K-quants have sums of their own there: see `ActivationFormat`.)
+
+Where a dot product ends in a product of int16 anyway (`target.dot` is ``maddubs``), a factor there
+costs nothing: 4 blocks share a scale s, and each has an integer factor m, up to 1024 (kind
+``factors``). The low half of the first field is m then, d = s m, and the second field
+-zero_point * sum(q) * m. The field itself, as a float, is s in the group's first block: its low
+half makes s larger by less than 2^-12, of which m and q know.
 """
 
 from __future__ import annotations
@@ -22,8 +25,11 @@ from .mathlib import gelu, round_to_int, sigmoid, softplus, tanh
 
 BLOCK = 32
 BLOCK_BYTES = 8 + BLOCK
-Kind = Literal["float", "zero", "pairs32", "pairs16"]
-GROUPS = (4, 2, 1)  # blocks that may share a scale; the first that divides the row is used
+Kind = Literal["float", "zero", "factors", "pairs32", "pairs16"]
+GROUPS = (4, 2, 1)  # blocks of ``factors`` that share a scale; the first that divides the row
+FACTOR = 1024  # largest one: sums of 32 products of bytes, times it, fit in 31 bits
+STEP = (1 + 2**-7) / (127 * (FACTOR - 1))
+LEAST_STEP_BITS = 7 << 23  # of 2^-120: what is smaller than 127 of it has few values, not none
 TINY = 1e-36  # a block whose values are all smaller counts as zeros: 127 / d would overflow
 UNROLL = 4  # independent sums, so one FMA need not wait for the last
 
@@ -33,15 +39,16 @@ class ActivationFormat(NamedTuple):
 
     Attributes:
         kind: float32 as it is, or int8 blocks whose second field is the zero point's share
-            (``zero``), the int16 sums of this block and the next (``pairs32``, even blocks), or
-            those of its two halves (``pairs16``).
+            (``zero``; ``factors``, see above), the int16 sums of this block and the next
+            (``pairs32``, even blocks), or those of its two halves (``pairs16``).
         group: blocks that share a scale.
-        zero_point: of the weights, for ``zero``.
+        zero_point: of the weights; base: what is added to its share (``zero``).
     """
 
     kind: Kind
     group: int
-    zero_point: int
+    zero_point: int = 0
+    base: int = 0
 
 
 @kernel
@@ -55,6 +62,7 @@ def prepare(
     padded: I64,
     eps: F32,
     zero_point: I64,
+    base: I64,
     wanted: I32s,
     *,
     norm: bool,
@@ -83,13 +91,13 @@ def prepare(
                 target.store(i, value(i))
         else:
             blocks = padded // BLOCK
-            base = out.at(token * blocks * BLOCK_BYTES)
+            target = out.at(token * blocks * BLOCK_BYTES)
             with k.range(0, blocks, step=group, name="block") as block:
                 values = [
                     [value((block + b) * BLOCK + n) for n in range(0, BLOCK, lanes)]
                     for b in range(group)
                 ]
-                _quantize_group(k, kind, values, base.at(block * BLOCK_BYTES), zero_point)
+                _quantize_group(k, kind, values, target.at(block * BLOCK_BYTES), zero_point, base)
 
 
 @kernel
@@ -229,28 +237,29 @@ def _norm_scale(k: Kernel, row, width: Value, padded: Value, eps: Value) -> Valu
 
 
 def _quantize_group(
-    k: Kernel, kind: Kind, blocks: list[list[Value]], out: Ptr, zero_point: Value
+    k: Kernel, kind: Kind, blocks: list[list[Value]], out: Ptr, zero_point: Value, base: Value
 ) -> None:
     """Blocks of 32 float32 in registers -> 40-byte blocks with one d for all of them."""
     lanes = k.lanes
     # The bits of floats without a sign are in the order of their values, and those of NaN come
     # after all: so a NaN gives d = NaN, and is not lost as it would be to a float maximum.
-    magnitudes = [v.bitcast(i32) & 0x7FFFFFFF for values in blocks for v in values]
-    largest = magnitudes[0]
-    for m in magnitudes[1:]:
-        largest = largest.max(m)
-    most = largest.hmax().bitcast(f32)
-    d = most * (1.0 / 127.0)
-    inverse = (most > TINY).select(127.0 / most, 0.0).splat(lanes)
+    magnitudes = [_largest([v.bitcast(i32) & 0x7FFFFFFF for v in values]) for values in blocks]
+    most = _largest(magnitudes).hmax().bitcast(f32)
+    if kind == "factors":
+        heads, inverses, factors = _factors(most, [m.hmax().bitcast(f32) for m in magnitudes])
+    else:
+        heads = [most * (1.0 / 127.0)] * len(blocks)
+        inverses = [(most > TINY).select(127.0 / most, 0.0)] * len(blocks)
+        factors = []
     sums: list[list[Value]] = []
-    for b, values in enumerate(blocks):
-        block = out.at(b * BLOCK_BYTES)
-        quantized = [round_to_int(v * inverse) for v in values]
+    for b, (values, head, inverse) in enumerate(zip(blocks, heads, inverses, strict=True)):
+        block, wide = out.at(b * BLOCK_BYTES), inverse.splat(lanes)
+        quantized = [round_to_int(v * wide) for v in values]
         for n, q in enumerate(quantized):
             block.at(8 + n * lanes).store(0, q.to(i8))
         half = len(values) // 2
         sums.append([_total(quantized[:half]), _total(quantized[half:])])
-        block.cast(f32).store(0, d)
+        block.cast(f32).store(0, head)
     for b, (first, second) in enumerate(sums):
         if kind == "pairs16":
             field = _pair(first, second)
@@ -259,8 +268,29 @@ def _quantize_group(
             # Only even blocks have a use for it; an odd one would pair with another group's.
             field = _pair(first + second, following[0] + following[1]) if following else first
         else:
-            field = (0 - zero_point).to(i32) * (first + second)
+            field = base.to(i32) - zero_point.to(i32) * (first + second)
+            field = field * factors[b] if factors else field
         out.at(b * BLOCK_BYTES).cast(i32).store(1, field)
+
+
+def _factors(most: Value, mosts: list[Value]) -> tuple[list[Value], list[Value], list[Value]]:
+    """The first fields, 1 / d and m of blocks whose largest values are `mosts`; all scalars.
+
+    The scale has 7 bits of a mantissa and is rounded up, so that no m exceeds `FACTOR`. As integers
+    floats compare as they do by value, and a NaN stays one.
+    """
+    step = (most * STEP).bitcast(i32).max(LEAST_STEP_BITS) & -65536
+    limit = step.bitcast(f32) * 127.0
+    factors = [(m / limit).min(FACTOR - 1.0).max(0.0).to(i32) + 1 for m in mosts]
+    heads = [(step | m).bitcast(f32) for m in factors]
+    return heads, [1.0 / (heads[0] * m.to(f32)) for m in factors], factors
+
+
+def _largest(vectors: list[Value]) -> Value:
+    largest = vectors[0]
+    for v in vectors[1:]:
+        largest = largest.max(v)
+    return largest
 
 
 def _total(vectors: list[Value]) -> Value:
@@ -275,9 +305,9 @@ def _pair(low: Value, high: Value) -> Value:
     return (low & 0xFFFF) | (high << 16)
 
 
-def group_of(blocks: int, *, per_block_scale: bool = False) -> int:
-    """Blocks that share a scale in rows of `blocks` blocks; just one with `per_block_scale`."""
-    return 1 if per_block_scale else next(group for group in GROUPS if blocks % group == 0)
+def group_of(blocks: int) -> int:
+    """Blocks of ``factors`` that share a scale in rows of `blocks` blocks."""
+    return next(group for group in GROUPS if blocks % group == 0)
 
 
 def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarray:
@@ -288,7 +318,7 @@ def rmsnorm_reference(x: np.ndarray, weight: np.ndarray, eps: float) -> np.ndarr
 
 
 def quantize_reference(
-    y: np.ndarray, zero_point: int, group: int = 1, kind: Kind = "zero"
+    y: np.ndarray, zero_point: int, group: int = 1, kind: Kind = "zero", base: int = 0
 ) -> np.ndarray:
     """y float32 [tokens, K], K a multiple of 32 * group -> uint8 [tokens, K / 32, 40].
 
@@ -296,6 +326,8 @@ def quantize_reference(
     that is not finite gets a d that is not finite; its q mean nothing.
     """
     blocks = y.reshape(len(y), -1, BLOCK).astype(np.float32)
+    if kind == "factors":
+        return _factors_reference(blocks, zero_point, group)
     most = np.abs(blocks).max(axis=-1).reshape(len(y), -1, group).max(axis=-1)
     most = np.repeat(most, group, axis=1)[..., None]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -303,16 +335,16 @@ def quantize_reference(
         q = np.rint(blocks * inverse).astype(np.int32)
     out = np.zeros((*blocks.shape[:2], BLOCK_BYTES), np.uint8)
     out[..., :4] = (most * np.float32(1 / 127)).astype(np.float32).view(np.uint8)
-    out[..., 4:8] = field_reference(q, zero_point, kind)[..., None].view(np.uint8)
+    out[..., 4:8] = field_reference(q, zero_point, kind, base)[..., None].view(np.uint8)
     out[..., 8:] = q.astype(np.int8).view(np.uint8)
     return out
 
 
-def field_reference(q: np.ndarray, zero_point: int, kind: Kind) -> np.ndarray:
+def field_reference(q: np.ndarray, zero_point: int, kind: Kind, base: int = 0) -> np.ndarray:
     """Second fields of blocks q int32 [tokens, blocks, 32] -> int32 [tokens, blocks]."""
     whole = q.sum(axis=-1, dtype=np.int32)
     if kind == "zero":
-        return -zero_point * whole
+        return base - zero_point * whole
     out = np.zeros((*whole.shape, 2), np.int16)
     if kind == "pairs16":
         out[...] = q.reshape(*whole.shape, 2, BLOCK // 2).sum(axis=-1)
@@ -321,7 +353,37 @@ def field_reference(q: np.ndarray, zero_point: int, kind: Kind) -> np.ndarray:
     return out.view(np.int32)[..., 0]
 
 
-def dequantize_reference(blocks: np.ndarray) -> np.ndarray:
+def _factors_reference(blocks: np.ndarray, zero_point: int, group: int) -> np.ndarray:
+    most = np.abs(blocks).max(axis=-1).reshape(len(blocks), -1, group)
+    step = (most.max(axis=-1, keepdims=True) * np.float32(STEP)).view(np.int32)
+    step = np.maximum(step, LEAST_STEP_BITS) & -65536
+    with np.errstate(invalid="ignore"):
+        ratio = most / (step.view(np.float32) * np.float32(127))
+        m = np.fmax(np.fmin(ratio, np.float32(FACTOR - 1)), 0).astype(np.int32) + 1
+    heads = (step | m).reshape(*blocks.shape[:2], 1)
+    m = m.reshape(heads.shape)
+    out = np.zeros((*blocks.shape[:2], BLOCK_BYTES), np.uint8)
+    out[..., :4] = heads.view(np.uint8)
+    with np.errstate(invalid="ignore"):
+        q = np.rint(blocks * (np.float32(1) / _scales(out, group))).astype(np.int32)
+    sums = field_reference(q, zero_point, "zero")[..., None] * m
+    out[..., 4:8] = sums.astype(np.int32).view(np.uint8)
+    out[..., 8:] = q.astype(np.int8).view(np.uint8)
+    return out
+
+
+def _scales(blocks: np.ndarray, group: int) -> np.ndarray:
+    """d of blocks of ``factors``: float32 [tokens, blocks, 1]."""
+    heads = blocks[..., :4].copy().view(np.int32)
+    first = np.repeat(heads[:, ::group].view(np.float32), group, axis=1)
+    with np.errstate(invalid="ignore"):
+        return first * (heads & 0xFFFF).astype(np.float32)
+
+
+def dequantize_reference(blocks: np.ndarray, form: ActivationFormat | None = None) -> np.ndarray:
     """The values that quantized blocks stand for: float32 [tokens, K]."""
-    d = blocks[..., :4].copy().view(np.float32)
+    if form is not None and form.kind == "factors":
+        d = _scales(blocks, form.group)
+    else:
+        d = blocks[..., :4].copy().view(np.float32)
     return (blocks[..., 8:].view(np.int8) * d).reshape(len(blocks), -1)

@@ -6,12 +6,17 @@ value is one chain of operations over K in file order. So a token's result has t
 it came alone, in a chunk of 7 or in a whole prompt.
 
 Quantized weights (blocks of 32 along K, weight scale s_w, zero point z) meet activations that are
-quantized in groups of blocks of 32 (`activations.py`):
+quantized in the same blocks, with a scale s_x each (`activations.py`):
 
-    out += s_x * sum over the group's blocks of s_w * (sum(w * q) - z * sum(q))
+    out += s_x * (s_w * (sum(w * q) - z * sum(q)))
 
-in int32 until the inner brackets close; a group is the blocks of 32 that share one s_x. Where a
-block has a min instead of a zero point, + min * sum(q) takes the place of - s_w * z * sum(q).
+in int32 until the inner brackets close. Where a block has a min instead of a zero point,
++ min * sum(q) takes the place of - s_w * z * sum(q).
+
+Where a format has a `sum_base` the int32 sum is never converted. It starts from the bits of
+1.5 * 2^23, a float whose last bit is worth 1, so it ends as those of 1.5 * 2^23 + sum. One FMA with
+s_w and -1.5 * 2^23 * s_w makes s_w * sum of that, as rounded as a product of the two would be: s_w
+has 11 significant bits at most, so the second factor is exact, and |sum| < 2^22.
 """
 
 from __future__ import annotations
@@ -23,12 +28,12 @@ from typing import Literal
 import numpy as np
 
 from ..dot import Dot, running_steps
-from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
+from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel, vec
 from ..targets import CpuTarget
-from .activations import BLOCK_BYTES, group_of
+from .activations import BLOCK_BYTES
 from .codebook import TABLES, table_bytes
 from .mathlib import f16_to_f32, gelu, silu
-from .panels import FORMATS, Format
+from .panels import FORMATS, SUM_BASE, Format
 from .prefetch import Prefetcher, TileIndex
 
 SILENT = 2  # tokens up to which the hardware fetches a panel best by itself: see `prefetch.py`
@@ -72,26 +77,16 @@ def gemm_quant(
     fmt: str,
     epilogue: Epilogue,
     blocks: int,
-    per_block_scale: bool = False,
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> None:
     """int8 activation blocks `x` [tokens, blocks] times panels of that depth; unit = panel.
 
-    `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride]. `per_block_scale`:
-    each block of x has a scale of its own. `tile`: tokens of a register tile at most; 0:
-    `tile_tokens`. Up to `max_single_tile` tokens are one tile, though it does not fit into the
-    registers; 0: `single_tile_tokens`.
+    `count[0]` is the number of tokens; `out` is float32 [tokens, out_stride]. `tile`: tokens of a
+    register tile at most; 0: `tile_tokens`. Up to `max_single_tile` tokens are one tile, though it
+    does not fit into the registers; 0: `single_tile_tokens`.
     """
-    product = quant_product(
-        k,
-        fmt,
-        epilogue,
-        blocks,
-        group_of(blocks, per_block_scale=per_block_scale),
-        tile,
-        max_single_tile,
-    )
+    product = quant_product(k, fmt, epilogue, blocks, tile, max_single_tile)
     panel_bytes = FORMATS[fmt].panel_bytes(blocks, k.lanes)
     x_stride = blocks * BLOCK_BYTES
     with k.units() as unit:
@@ -184,11 +179,10 @@ def quant_product(
     fmt: str,
     epilogue: Epilogue,
     blocks: int,
-    group: int,
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> TileGemm:
-    """Products with quantized panels of depth `blocks`; `group` blocks of x share a scale."""
+    """Products with quantized panels of depth `blocks`."""
     lanes, form = k.lanes, FORMATS[fmt]
     most = tile or tile_tokens(k.target)
     if not tile and fmt in TABLES and k.target.dot == "maddubs":
@@ -198,7 +192,9 @@ def quant_product(
     block_bytes = form.panel_block_bytes(lanes)
     steps, subs = running_steps(form.most), form.sub_blocks
     dot = Dot(k, form.most, steps)
-    has_zero = form.zero_point(k.target) != 0
+    zero_point, base = form.zero_point(k.target), form.sum_base(k.target)
+    activation = form.activation(k.target, blocks * 32)
+    factored, group = activation.kind == "factors", activation.group
 
     def product(
         panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
@@ -212,18 +208,12 @@ def quant_product(
     def body(
         panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], outs: list[Ptr], unit: Value
     ) -> None:
-        # The sums over groups are touched once a group: they may live in memory.
         sums = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
-        parts = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
-        with k.range(0, blocks, step=group, name="group") as first:
-            for part in (v for pair in parts for v in pair):
-                part.set(k.zeros(f32, lanes))
-            with k.range(first, first + group, name="block") as block:
-                one_block(panel, prefetcher, rows, block, parts)
-            for row, pair, totals in zip(rows, parts, sums, strict=True):
-                x_scale = row.at(first * BLOCK_BYTES).cast(f32).splat(0, lanes)
-                for part, total in zip(pair, totals, strict=True):
-                    total.set(k.fma(part.value, x_scale, total.value))
+        if factored:
+            groups(panel, prefetcher, rows, sums)
+        else:
+            with k.range(0, blocks, name="block") as block:
+                one_block(panel, prefetcher, rows, block, sums)
         if form.factor_bytes(lanes):
             factors = panel.at(blocks * block_bytes).cast(f32)
             for half in range(2):
@@ -232,46 +222,70 @@ def quant_product(
                     pair[half].set(pair[half].value * factor)
         apply_epilogue(k, epilogue, sums, outs, unit)
 
+    def groups(panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], sums: list[list[Var]]) -> None:
+        """Blocks with factors; the sums are touched once a group: they may live in memory."""
+        parts = [[k.var(k.zeros(f32, lanes)) for _ in range(2)] for _ in rows]
+        with k.range(0, blocks, step=group, name="group") as first:
+            for part in (v for pair in parts for v in pair):
+                part.set(k.zeros(f32, lanes))
+            with k.range(first, first + group, name="block") as block:
+                one_block(panel, prefetcher, rows, block, parts)
+            for row, pair, totals in zip(rows, parts, sums, strict=True):
+                scale = row.at(first * BLOCK_BYTES).cast(f32).splat(0, lanes)
+                for part, total in zip(pair, totals, strict=True):
+                    total.set(k.fma(part.value, scale, total.value))
+
     def start(x: Ptr, sub: int) -> Value:
         """What a sum over a block of `x`, or a part of it, starts from."""
         if subs > 1:
-            field = x.at(4).cast(i16).load(sub).to(i32) * -form.zero_point(k.target)
+            field = x.at(4).cast(i16).load(sub).to(i32) * -zero_point + base
             return field.splat(lanes)
-        return x.at(4).cast(i32).splat(0, lanes) if has_zero else k.zeros(i32, lanes)
+        return x.at(4).cast(i32).splat(0, lanes) if zero_point else k.const(base, vec(i32, lanes))
 
     def one_block(
-        panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], block: Value, parts: list[list[Var]]
+        panel: Ptr, prefetcher: Prefetcher, rows: list[Ptr], block: Value, sums: list[list[Var]]
     ) -> None:
         data = panel.at(block * block_bytes)
         prefetcher.prefetch(block, block_bytes)
         xs = [row.at(block * BLOCK_BYTES) for row in rows]
-        groups = _groups(k, form, data)
+        x_scales = [] if factored else [x.cast(f32).splat(0, lanes) for x in xs]
+        by = [x.cast(i16).splat(0, 2 * lanes) if factored else None for x in xs]
+        mins = None
+        if form.has_min:
+            halves = data.cast(i16).at(2 * lanes)
+            mins = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
+        words = _groups(k, form, data)
         for sub in range(subs):
             totals = [[start(x, sub)] * 2 for x in xs]
             accs = [[dot.begin(total) for total in pair] for pair in totals]
-            for n, (step, ws) in enumerate(itertools.islice(groups, 8 // subs)):
+            for n, (step, ws) in enumerate(itertools.islice(words, 8 // subs)):
                 if n == steps:
                     totals = [
-                        [dot.end(*at) for at in zip(*pairs, strict=True)]
-                        for pairs in zip(accs, totals, strict=True)
+                        [dot.end(*at, factor) for at in zip(*pairs, strict=True)]
+                        for *pairs, factor in zip(accs, totals, by, strict=True)
                     ]
                     accs = [[dot.begin(total) for total in pair] for pair in totals]
                 for t, x in enumerate(xs):
                     xv = x.at(8).cast(i32).splat(step, lanes)
                     for half in range(2):
-                        accs[t][half] = dot.step(accs[t][half], ws[half], xv)
+                        accs[t][half] = dot.step(accs[t][half], ws[half], xv, by[t])
             scales = [block_scales(k, form, data, 2 * sub + half) for half in range(2)]
-            for t, pair in enumerate(parts):
-                for half, part in enumerate(pair):
-                    total = dot.end(accs[t][half], totals[t][half]).to(f32)
-                    part.set(k.fma(total, scales[half], part.value))
-        if form.has_min:
-            halves = data.cast(i16).at(2 * lanes)
-            mins = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
-            for x, pair in zip(xs, parts, strict=True):
-                whole = x.at(4).cast(i32).splat(0, lanes).to(f32)
-                for least, part in zip(mins, pair, strict=True):
-                    part.set(k.fma(whole, least, part.value))
+            # For a token or two an offset costs what it saves.
+            offsets = [s * -SUM_BASE for s in scales] if base and len(rows) > 2 else None
+            for t, pair in enumerate(sums):
+                for half, total in enumerate(pair):
+                    whole = dot.end(accs[t][half], totals[t][half], by[t])
+                    if factored:
+                        part = k.fma(whole.to(f32), scales[half], total.value)
+                    elif offsets:
+                        part = k.fma(whole.bitcast(f32), scales[half], offsets[half])
+                    else:
+                        exact = whole.bitcast(f32) - SUM_BASE if base else whole.to(f32)
+                        part = exact * scales[half]
+                    if mins:
+                        whole = xs[t].at(4).cast(i32).splat(0, lanes).to(f32)
+                        part = k.fma(whole, mins[half], part)
+                    total.set(part if factored else k.fma(part, x_scales[t], total.value))
 
     return product
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ..simd import Kernel, Ptr
-from .activations import group_of
 from .gemm import Epilogue, TileGemm, float_product, quant_product
 from .gemm_k import k_product
 from .panels import FORMATS
@@ -14,27 +13,17 @@ def tile_gemm(
     fmt: str,
     epilogue: Epilogue,
     blocks: int,
-    per_block_scale: bool,
     scratch: Ptr,
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> TileGemm:
     """Products with panels of `blocks` blocks.
 
-    per_block_scale, tile, max_single_tile: as `gemm_quant` has them; scratch: each thread's own,
-    for K-quants.
+    tile, max_single_tile: as `gemm_quant` has them; scratch: each thread's own, for K-quants.
     """
     family = FORMATS[fmt].family
     if family == "float":
         return float_product(k, fmt, epilogue, blocks, tile)
     if family == "blocks":
-        return quant_product(
-            k,
-            fmt,
-            epilogue,
-            blocks,
-            group_of(blocks, per_block_scale=per_block_scale),
-            tile,
-            max_single_tile,
-        )
+        return quant_product(k, fmt, epilogue, blocks, tile, max_single_tile)
     return k_product(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)

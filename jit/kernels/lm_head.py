@@ -29,7 +29,6 @@ def gemm_selected(
     *,
     fmt: str,
     blocks: int,
-    per_block_scale: bool = False,
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> None:
@@ -38,11 +37,11 @@ def gemm_selected(
     `count[0]` is the number of rows, `out` float32 [rows, out_stride]: a panel's products go to its
     own columns, the others stay as they are. `panels` has one entry more than there are units: the
     panel to look ahead to. x_bytes: bytes of a row, for float formats. scratch: each thread's own,
-    for K-quants; per_block_scale, tile, max_single_tile: as `gemm_quant` has them.
+    for K-quants; tile, max_single_tile: as `gemm_quant` has them.
     """
     form = FORMATS[fmt]
     panel_bytes = form.panel_bytes(blocks, k.lanes)
-    product = tile_gemm(k, fmt, "store", blocks, per_block_scale, scratch, tile, max_single_tile)
+    product = tile_gemm(k, fmt, "store", blocks, scratch, tile, max_single_tile)
     floats = form.family == "float"
     stride = x_bytes if floats else k.i64(blocks * (form.block // 32) * BLOCK_BYTES)
 

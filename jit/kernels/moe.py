@@ -280,7 +280,6 @@ def gemm_experts(
     epilogue: Epilogue,
     blocks: int,
     share: int,
-    per_block_scale: bool = False,
     tile: int = 0,
     max_single_tile: int = 0,
 ) -> None:
@@ -289,11 +288,11 @@ def gemm_experts(
     weights: the panels of all experts, `units_each` an expert. Pair p takes row p // share of x
     (rows of `x_bytes` bytes, prepared as the format asks) and gives row p of out. active, starts,
     pairs as `group` writes them; `active` has one entry more than there are. scratch: each
-    thread's own, for K-quants only; per_block_scale, tile, max_single_tile: as `gemm_quant` has
+    thread's own, for K-quants only; tile, max_single_tile: as `gemm_quant` has
     them.
     """
     panel_bytes = FORMATS[fmt].panel_bytes(blocks, k.lanes)
-    product = tile_gemm(k, fmt, epilogue, blocks, per_block_scale, scratch, tile, max_single_tile)
+    product = tile_gemm(k, fmt, epilogue, blocks, scratch, tile, max_single_tile)
     with k.units() as unit:
         slot, column = unit // units_each, unit % units_each
         at = _panel(active, unit, units_each)

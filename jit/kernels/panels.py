@@ -41,6 +41,9 @@ from .panels_k import pack_block as pack_block_k
 from .panels_k import reference as pack_reference_k
 from .panels_small import GRIDS
 
+SUM_BASE = 1.5 * 2.0**23
+SUM_BASE_BITS = 0x4B400000
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
@@ -132,28 +135,34 @@ class Format:
         whole_bytes = self.name in ("q8_0", "iq4_nl", "iq4_xs")
         return 128 if whole_bytes and not target.signed_bytes else 0
 
-    def activation(
-        self, target: CpuTarget, depth: int, *, per_block_scale: bool = False
-    ) -> ActivationFormat:
-        """How rows of `depth` values must be prepared to be multiplied by it.
+    def sum_base(self, target: CpuTarget) -> int:
+        """What a block's int32 sum starts from: 0, or the bits of `SUM_BASE` (see `gemm.py`).
 
-        `per_block_scale`: each block of 32 has a scale of its own where the format's product can do
-        that.
+        With 16 registers there is no room for the offsets that this takes.
+        Scales of MXFP4 reach 2^127: an offset would not be finite.
         """
+        if target.registers < 32 or target.dot == "maddubs" or self.name == "mxfp4":
+            return 0
+        return SUM_BASE_BITS
+
+    def activation(self, target: CpuTarget, depth: int) -> ActivationFormat:
+        """How rows of `depth` values must be prepared to be multiplied by it."""
+        zero_point = self.zero_point(target)
         if self.family == "float":
-            return ActivationFormat("float", 1, 0)
+            return ActivationFormat("float", 1)
         if self.name in ("iq4_xs", *GRIDS):
-            return ActivationFormat("zero", 8, self.zero_point(target))
+            return ActivationFormat("zero", 8, zero_point)
         if self.family == "k":
-            return ActivationFormat("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8, 0)
+            return ActivationFormat("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8)
         if self.sub_blocks > 1:
-            group = group_of(depth // 32, per_block_scale=per_block_scale)
-            return ActivationFormat("pairs16", group, 0)
+            return ActivationFormat("pairs16", 1)
         # With -1 for a zero point the block's field is the plain sum of q: what a min meets.
-        zero_point = -1 if self.has_min else self.zero_point(target)
-        return ActivationFormat(
-            "zero", group_of(depth // 32, per_block_scale=per_block_scale), zero_point
-        )
+        if self.has_min:
+            zero_point = -1
+        if target.dot == "maddubs":
+            return ActivationFormat("factors", group_of(depth // 32), zero_point)
+        base = self.sum_base(target) if zero_point > 0 else 0
+        return ActivationFormat("zero", 1, zero_point, base)
 
 
 FORMATS = {

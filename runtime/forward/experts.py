@@ -278,7 +278,7 @@ def _product(
     args = [w.panels, rows.data, out.data, x_bytes, out.stride, w.units, *to.lists,
             g.scratch("unpack", needs)]  # fmt: skip
     sizes = {"fmt": form.name, "epilogue": epilogue, "blocks": w.blocks, "share": share,
-             "per_block_scale": w.per_block_scale, **g.register_tiles}  # fmt: skip
+             **g.register_tiles}  # fmt: skip
     mode, chunk = (STATIC, 1) if g.decode else (DYNAMIC, max(1, w.units // CHUNKS))
     g.tape.op(name, spec(moe.gemm_experts, **sizes), args, units, mode=mode, chunk=chunk)
 

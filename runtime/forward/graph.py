@@ -387,7 +387,7 @@ class GraphBuilder(PassDescriptor):
         sizes = {"norm": weight is not None, "kind": form.kind, "group": form.group}
         kernel = spec(activations.prepare, **sizes, gather=outputs)
         args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
-                float(eps), form.zero_point, self.wanted]  # fmt: skip
+                float(eps), form.zero_point, form.base, self.wanted]  # fmt: skip
         self.tape.op(
             name,
             kernel,
@@ -424,7 +424,7 @@ class GraphBuilder(PassDescriptor):
             sizes |= {"blocks": w.blocks, **self.register_tiles}
             args = [w.panels, rows.data, out.data, out.stride, count]
             if form.family == "blocks":
-                kernel = spec(gemm.gemm_quant, **sizes, per_block_scale=w.per_block_scale)
+                kernel = spec(gemm.gemm_quant, **sizes)
             else:
                 kernel = spec(gemm_k.gemm_k, **sizes)
                 size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
@@ -451,7 +451,7 @@ class GraphBuilder(PassDescriptor):
             scratch = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
         args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUTPUTS),
                 self.panels, self.scratch("unpack", scratch)]  # fmt: skip
-        sizes = {"fmt": form.name, "blocks": w.blocks, "per_block_scale": w.per_block_scale}
+        sizes = {"fmt": form.name, "blocks": w.blocks}
         kernel = spec(lm_head.gemm_selected, **sizes, **self.register_tiles)
         self._shared("output", kernel, args, self.units(PANELS), w.units, True)
 

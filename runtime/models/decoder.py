@@ -73,7 +73,6 @@ class Decoder:
         self.gguf, self.weights = gguf, weights
         refuse_features(gguf, self.architecture, self.understands)
         self.config = c = self.read_config()
-        weights.width = c.width
         self.eps = c.eps
         self.rotations = self.read_rotations()
         self.embedding_format = weights.format_of("token_embd.weight").name

@@ -1,7 +1,6 @@
 """Weights of a loaded model: packed once into panels, by all threads, from the mapped file.
 
-Quantized matrices meet int8 activations, of which 128 share a scale (`jit/kernels/activations.py`),
-or 32 where that matters most: see `_has_per_block_scale`.
+Quantized matrices meet int8 activations (`jit/kernels/activations.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +20,6 @@ from . import packing
 from .matrix import Matrix
 from .packing import PIECE, Source, all_finite
 
-HEADS = ("output.weight", "token_embd.weight")
-NARROW = 1024
-
 
 class WeightLoader:
     """Collects what a model needs, then packs it all at once.
@@ -32,7 +28,6 @@ class WeightLoader:
 
     Attributes:
         asked: names of all tensors that somebody asked for.
-        width: of the model's x, once it is known; 0 before.
     """
 
     def __init__(self, gguf: GGUFFile, library: Library) -> None:
@@ -40,7 +35,6 @@ class WeightLoader:
         self.library = library
         self.lanes = library.target.lanes
         self.asked: set[str] = set()
-        self.width = 0
         self._wanted: list[Matrix] = []
         self._tables: list[str] = []
 
@@ -150,7 +144,6 @@ class WeightLoader:
         units = -(-rows // (self.lanes if fused else 2 * self.lanes))
         nothing = np.empty(0, np.uint8)
         matrix = Matrix(form, rows, depth, units, fused, names, nothing, experts)
-        matrix.per_block_scale = form.family == "blocks" and self._has_per_block_scale(names[0])
         if form.factor_bytes(self.lanes):
             for name in names:
                 self._factors(name, experts)
@@ -175,16 +168,6 @@ class WeightLoader:
         sources = matrix.sources if matrix.fused else matrix.sources * 2
         for half, name in zip(halves, sources, strict=True):
             half *= self._factors(name, matrix.experts)[:, None, None]
-
-    def _has_per_block_scale(self, name: str) -> bool:
-        """Whether the inputs of a matrix are to be rounded as finely as can be.
-
-        The inputs of W_down are products, with a few large ones among many small; the head stands
-        at the end, where nothing averages out. On nano they made half of all that 128 values a
-        scale cost. Fine groups take a 6 % longer product: of one matrix in seven in prefill, where
-        the head sees but one token. Narrow models lose most by rounding and take least time.
-        """
-        return self.width < NARROW or name in HEADS or name.endswith(".ffn_down.weight")
 
     @property
     def tables(self) -> tuple[str, ...]:

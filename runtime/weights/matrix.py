@@ -24,7 +24,6 @@ class Matrix:
         sources: the tensors it was made from.
         by_head: whether its "experts" are heads, all of which a token takes.
         up: where gate and up have types of their own, the up matrix; this one is the gate then.
-        per_block_scale: whether each block of 32 activations has a scale of its own.
         before, whole: where it is some columns of what a tensor holds, those before them and all.
     """
 
@@ -37,14 +36,13 @@ class Matrix:
     panels: np.ndarray
     experts: int = 0
     up: Matrix | None = None
-    per_block_scale: bool = False
     by_head: bool = False
     before: int = 0
     whole: int = 0
 
     def activation(self, target: CpuTarget) -> ActivationFormat:
         """How its inputs must be prepared."""
-        return self.format.activation(target, self.depth, per_block_scale=self.per_block_scale)
+        return self.format.activation(target, self.depth)
 
     @property
     def parts(self) -> tuple[Matrix, ...]:

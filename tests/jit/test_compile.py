@@ -303,6 +303,26 @@ def refused(k: Kernel, x: I32s) -> None:
     k.call("llvm.sqrt.f32", f32, [x.load(0)])
 
 
+@pytest.mark.parametrize("name", ["avx2", "avx512"])
+def test_wide_registers_are_spilled_to_whole_cache_lines(name: str) -> None:
+    """A register on the stack lies at a multiple of its size: else it would be in two lines."""
+    target = TARGETS[name]
+
+    @kernel
+    def crowded(k: Kernel, x: F32s) -> None:
+        with k.units() as unit:
+            values = [x.load(unit + n, k.lanes) for n in range(2 * target.registers)]
+            for n, value in enumerate(values):
+                x.store(n * k.lanes, value)
+
+    lines = build_assembly(spec(crowded), target).splitlines()
+    spills = [line for line in lines if "mm" in line and "(%rsp)" in line]
+
+    assert spills
+    assert all(line.split()[0].startswith("vmova") for line in spills), spills[:2]
+    assert any(line.split() == ["andq", f"$-{target.bits // 8},", "%rsp"] for line in lines)
+
+
 def test_a_kernel_that_llvm_refuses() -> None:
     """The error names the kernel and the target."""
     with pytest.raises(CompileError, match=rf"LLVM refused kernel refused\(\) for {detect()}"):

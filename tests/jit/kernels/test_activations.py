@@ -12,8 +12,10 @@ from helpers.tolerances import assert_close
 from triplepoint.jit.compile import spec
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
+    FACTOR,
     GROUPS,
     TINY,
+    ActivationFormat,
     Kind,
     add_bias,
     add_norm,
@@ -21,13 +23,13 @@ from triplepoint.jit.kernels.activations import (
     gate_by_queries,
     gate_heads,
     gelu_times,
-    group_of,
     prepare,
     quantize_reference,
     rmsnorm_reference,
     soft_cap,
     square,
 )
+from triplepoint.jit.kernels.panels import SUM_BASE_BITS
 
 ASKS = ()  # see helpers/feature_sets.py
 EPS = 1e-6
@@ -40,6 +42,7 @@ def _prepare(
     *,
     quantize: bool,
     zero_point: int = 0,
+    base: int = 0,
     width: int | None = None,
     wanted: Sequence[int] = (),
     group: int = 1,
@@ -54,21 +57,56 @@ def _prepare(
     form = kind if quantize else "float"
     kernel = spec(prepare, norm=weight is not None, kind=form, group=group, gather=bool(wanted))
     scale = x[0] if weight is None else weight
-    args = [x, scale, out, padded, width or padded, padded, EPS, zero_point,
+    args = [x, scale, out, padded, width or padded, padded, EPS, zero_point, base,
             np.array(wanted, np.int32)]  # fmt: skip
     runner.call(kernel, args, 0, tokens)
     return out
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("group", [1, 8])
 def test_quantize(runner: Runner, rng: np.random.Generator, group: int) -> None:
     """Blocks are equal to the reference's, byte for byte."""
     for tokens, groups in ((3, 2),) if runner.emulated else ((1, 1), (3, 2), (70, 3)):
         x = (rng.standard_normal((tokens, groups * group * 32)) * 3).astype(np.float32)
-        for zero_point in (8,) if runner.emulated else (0, 8, 128):
-            got = _prepare(runner, x, quantize=True, zero_point=zero_point, group=group)
+        for zero_point, base in ((8, 3),) if runner.emulated else ((0, 0), (8, SUM_BASE_BITS)):
+            got = _prepare(runner, x, quantize=True, zero_point=zero_point, base=base, group=group)
 
-            assert np.array_equal(got, quantize_reference(x, zero_point, group))
+            assert np.array_equal(got, quantize_reference(x, zero_point, group, base=base))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_factors(runner: Runner, rng: np.random.Generator, group: int) -> None:
+    """Blocks that share a scale and have factors: the reference's bytes, and as near as with d."""
+    form = ActivationFormat("factors", group, 8)
+    for tokens, groups in ((3, 2),) if runner.emulated else ((1, 1), (3, 2), (70, 3)):
+        shape = (tokens, groups * group)
+        x = rng.standard_normal((*shape, 32)) * np.exp(rng.uniform(-3, 3, (*shape, 1)))
+        x = x.reshape(tokens, -1).astype(np.float32)
+        got = _prepare(runner, x, quantize=True, zero_point=8, group=group, kind="factors")
+        assert np.array_equal(got, quantize_reference(x, 8, group, "factors"))
+
+        back = dequantize_reference(got, form)
+        plain = dequantize_reference(quantize_reference(x, 8))
+        assert np.mean((back - x) ** 2) <= 1.05 * np.mean((plain - x) ** 2)
+
+
+def test_factors_of_extremes(runner: Runner) -> None:
+    """Zeros, tiny, huge and unequal blocks come back within half a step; NaN and Inf stay known."""
+    sizes = np.array(
+        [[0, 0, 0, 0], [1e-38, 1e-40, 0, 1e-38], [1, 1e-3, 1e-6, 0], [3e38, 1, 0, 1e30]]
+    )
+    x = np.outer(sizes, np.linspace(-1, 1, 32)).reshape(4, -1).astype(np.float32)
+    form = ActivationFormat("factors", 4, 8)
+    got = _prepare(runner, x, quantize=True, zero_point=8, group=4, kind="factors")
+    assert np.array_equal(got, quantize_reference(x, 8, 4, "factors"))
+    most = np.abs(x).reshape(4, 4, 32).max(-1)
+    step = np.maximum(most, most.max(-1, keepdims=True) / FACTOR) / 127 * (1 + 2**-6) + 2.0**-113
+    assert (np.abs(dequantize_reference(got, form) - x) <= step.repeat(32, axis=1)).all()
+
+    for broken in (np.nan, -np.nan, np.inf, -np.inf):
+        x[0, 40] = broken
+        got = _prepare(runner, x, quantize=True, zero_point=8, group=4, kind="factors")
+        assert not np.isfinite(got[0, 0, :4].copy().view(np.float32)).any()
 
 
 @pytest.mark.parametrize("kind", ["pairs32", "pairs16"])
@@ -82,12 +120,6 @@ def test_sums_for_k_quants(runner: Runner, rng: np.random.Generator, kind: Kind)
             got[:, 1::2, 4:8] = 0  # only even blocks have a use for the field
 
         assert np.array_equal(got, quantize_reference(x, 0, 8, kind))
-
-
-def test_which_blocks_share_a_scale() -> None:
-    """As many as divide the row, at most four; fine ones share none."""
-    assert group_of(32, per_block_scale=True) == 1
-    assert [group_of(blocks) for blocks in (1, 2, 3, 4, 6, 32, 96, 99)] == [1, 2, 1, 4, 2, 4, 4, 1]
 
 
 def test_quantization_error(native: Native, rng: np.random.Generator) -> None:

@@ -65,8 +65,8 @@ class Product:
     ) -> np.ndarray:
         """Every stored output, padding rows too: float32 [tokens, width]."""
         out = np.full((len(x), self.width), np.nan, np.float32) if out is None else out
-        kind, group, zero_point = self.activation
-        blocks = quantize_reference(x, zero_point, group, kind)
+        kind, group, zero_point, base = self.activation
+        blocks = quantize_reference(x, zero_point, group, kind, base)
         sizes = {"fmt": self.weights.fmt, "epilogue": epilogue, "blocks": self.weights.blocks}
         args = [self.panels, blocks, out, self.width, np.array([len(x)], np.int64)]
         self.runner.call(spec(gemm.gemm_quant, **sizes), args, 0, len(self.panels))
@@ -74,7 +74,8 @@ class Product:
 
     def want(self, x: np.ndarray) -> np.ndarray:
         """By float64, from the activations that the kernel really multiplies."""
-        seen = dequantize_reference(quantize_reference(x, 0, self.activation.group))
+        kind, group, *_ = self.activation
+        seen = dequantize_reference(quantize_reference(x, 0, group, kind), self.activation)
         return gemm.reference(self.weights.values, seen)
 
 

@@ -52,8 +52,8 @@ class Product:
 
     def prepared(self, x: np.ndarray) -> np.ndarray:
         """float32 [tokens, depth] -> quantized blocks."""
-        kind, group, zero_point = self.activation
-        return quantize_reference(x, zero_point, group, kind)
+        kind, group, zero_point, base = self.activation
+        return quantize_reference(x, zero_point, group, kind, base)
 
     def run(self, x: np.ndarray, epilogue: gemm.Epilogue = "store") -> np.ndarray:
         """Every stored output, padding rows too. x: float32 rows, or blocks of uint8."""
@@ -67,15 +67,17 @@ class Product:
 
     def want(self, x: np.ndarray) -> np.ndarray:
         """By float64, from the activations that the kernel really multiplies."""
-        return gemm.reference(self.weights.values, dequantize_reference(self.prepared(x)))
+        return gemm.reference(
+            self.weights.values, dequantize_reference(self.prepared(x), self.activation)
+        )
 
     def as_blocks(self, q: np.ndarray) -> np.ndarray:
         """int8 [tokens, depth] with scale 1 as quantized blocks."""
-        kind, _, zero_point = self.activation
+        kind, _, zero_point, base = self.activation
         grouped = q.reshape(len(q), -1, 32)
         out = np.zeros((*grouped.shape[:2], BLOCK_BYTES), np.uint8)
         out[..., :4] = np.frombuffer(np.float32(1).tobytes(), np.uint8)
-        fields = field_reference(grouped.astype(np.int32), zero_point, kind)
+        fields = field_reference(grouped.astype(np.int32), zero_point, kind, base)
         out[..., 4:8] = fields[..., None].view(np.uint8)
         out[..., 8:] = grouped.view(np.uint8)
         return out
@@ -243,8 +245,8 @@ def test_gates_of_another_type(rng: np.random.Generator, best: Native, gate: str
     """The up product alone multiplies what is there, taken for the gate's product."""
     up, tokens = random_matrix(rng, 33, 64, "q4_0"), 7
     panels = panels_of(up, best.target)
-    kind, group, zero_point = up.form.activation(best.target, 64)
-    blocks = quantize_reference(rng.standard_normal((tokens, 64)), zero_point, group, kind)
+    kind, group, zero_point, base = up.form.activation(best.target, 64)
+    blocks = quantize_reference(rng.standard_normal((tokens, 64)), zero_point, group, kind, base)
     width = len(panels) * 2 * best.target.lanes
     before = rng.standard_normal((tokens, width)).astype(np.float32)
     out, count = before.copy(), np.array([tokens], np.int64)

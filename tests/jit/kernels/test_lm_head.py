@@ -27,12 +27,13 @@ class Head:
         target, form = runner.target, self.matrix.form
         self.panels = panels_of(self.matrix, target)
         self.rows = 2 * target.lanes
-        kind, group, zero = form.activation(target, depth)
+        activation = form.activation(target, depth)
+        kind, group, zero, base = activation
         self.x = rng.standard_normal((3, depth)).astype(np.float32)
         self.prepared = self.x
         if kind != "float":
-            self.prepared = quantize_reference(self.x, zero, group, kind)
-            self.x = dequantize_reference(self.prepared)
+            self.prepared = quantize_reference(self.x, zero, group, kind, base)
+            self.x = dequantize_reference(self.prepared, activation)
         self.tolerance = {"float": "float product", "blocks": "int8 product", "k": "k product"}[
             form.family
         ]

@@ -24,7 +24,6 @@ from triplepoint.jit.kernels import gemm, gemm_k, moe
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
     dequantize_reference,
-    group_of,
     quantize_reference,
 )
 
@@ -238,12 +237,16 @@ class Product:
 
     def prepared(self, x: np.ndarray) -> np.ndarray:
         """float32 rows as the kernel takes them."""
-        kind, group, zero = self.activation
-        return x if kind == "float" else quantize_reference(x, zero, group, kind)
+        kind, group, zero, base = self.activation
+        return x if kind == "float" else quantize_reference(x, zero, group, kind, base)
 
     def seen(self, x: np.ndarray) -> np.ndarray:
         """The activations that the kernel really multiplies."""
-        return x if self.activation.kind == "float" else dequantize_reference(self.prepared(x))
+        return (
+            x
+            if self.activation.kind == "float"
+            else dequantize_reference(self.prepared(x), self.activation)
+        )
 
     def run(self, x: np.ndarray, ids: np.ndarray, share: int, epilogue: str) -> np.ndarray:
         """x [tokens * used / share, depth], ids [tokens, used] -> [tokens * used, width]."""
@@ -320,7 +323,7 @@ def test_same_bits_in_any_company(native: Native, rng: np.random.Generator, fmt:
         assert np.array_equal(part, whole[first * USED : (first + count) * USED])
     if fmt == "q4_0":
         m, out = product.first, np.zeros((1, product.width), np.float32)
-        assert product.activation.group == group_of(m.blocks)
+        assert product.activation.group == 1
         kernel = spec(gemm.gemm_quant, fmt=fmt, epilogue="store", blocks=m.blocks)
         count = np.array([1], np.int64)
         expert, rows = int(ids[3, 1]), product.prepared(x[3:4])

@@ -13,7 +13,6 @@ from helpers import tiny_qwen3 as tiny
 
 from triplepoint.errors import GGUFError, UnsupportedModelError
 from triplepoint.jit.compile import Library
-from triplepoint.jit.kernels.activations import group_of
 from triplepoint.jit.kernels.panels import FORMATS, pack_reference
 from triplepoint.jit.pool import Pool
 from triplepoint.jit.targets import detect
@@ -65,19 +64,6 @@ def test_packed_matrices(loader: WeightLoader, pool: Pool) -> None:
     assert q.panels.ctypes.data % 64 == 0
     assert fused.panels.ctypes.data % 64 == 0
     assert arena.used >= q.nbytes + fused.nbytes
-
-
-def test_which_matrices_have_fine_activations(loader: WeightLoader) -> None:
-    """W_down and the head in any model; all of a narrow one."""
-    ffn_down, head = ("blk.0.ffn_down.weight", (96, 160)), ("token_embd.weight", (300, 96))
-    tensors = [(Q, Q_SHAPE), ffn_down, head]
-    for width, per_block_scale in ((1023, [True, True, True]), (1024, [False, True, True])):
-        loader.width = width
-        matrices = [loader.matrix(name, *shape) for name, shape in tensors]
-        assert [m.per_block_scale for m in matrices] == per_block_scale
-        groups = [m.activation(loader.library.target).group for m in matrices]
-        assert groups == [1 if m.per_block_scale else group_of(m.blocks) for m in matrices]
-    assert group_of(160 // 32) == 1
 
 
 def test_what_a_matrix_knows(loader: WeightLoader) -> None:
