@@ -105,7 +105,7 @@ class MTP:
                 h = g.rmsnorm(x, self.before_head, self.eps, "mtp_hidden")
             kernel = spec(activations.prepare, norm=False, kind="float", group=1, gather=True)
             args = [h.data, self.norms[0], self.wanted.view(np.uint8), h.stride, self.width,
-                    padded(self.width), 0.0, 0, g.wanted]  # fmt: skip
+                    padded(self.width), 0.0, 0, 0, g.wanted]  # fmt: skip
             g.tape.op("mtp_wanted", kernel, args, g.units(OUTPUTS), barrier=False)
             if g.kv.states is not None:
                 previous = _before(self.width).apply(g, h, "mtp_previous")
