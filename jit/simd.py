@@ -16,12 +16,14 @@ the CPU has it. So the same inputs give the same bits whatever the tile a value 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from llvmlite import ir
 
+from .constants import constant, null, numbers
 from .targets import CpuTarget
 
 i1 = ir.IntType(1)
@@ -50,6 +52,7 @@ class _BFloat(ir.Type):
 bf16 = _BFloat()
 
 
+@functools.cache
 def vec(element: ir.Type, lanes: int) -> ir.Type:
     """The vector type, or the element itself for one lane."""
     return element if lanes == 1 else ir.VectorType(element, lanes)
@@ -171,10 +174,9 @@ class Value:
         """This scalar in every lane."""
         if lanes == 1:
             return self
-        wide = ir.VectorType(self.type, lanes)
-        one = self.k.b.insert_element(ir.Constant(wide, None), self.value, i32(0))
-        zeros = ir.Constant(ir.VectorType(i32, lanes), None)
-        return Value(self.k, self.k.b.shuffle_vector(one, ir.Constant(wide, None), zeros))
+        none = null(vec(self.type, lanes))
+        one = self.k.b.insert_element(none, self.value, i32(0))
+        return Value(self.k, self.k.b.shuffle_vector(one, none, null(vec(i32, lanes))))
 
     def bitcast(self, element: ir.Type) -> Value:
         """The same bits seen as another element type."""
@@ -202,9 +204,8 @@ class Value:
 
     def shuffle(self, order: Sequence[int], other: Value | None = None) -> Value:
         """Lanes picked by `order` from this value and, numbered on, from `other`."""
-        mask = ir.Constant(ir.VectorType(i32, len(order)), [i32(n) for n in order])
-        second = other.value if other else ir.Constant(self.type, None)
-        return Value(self.k, self.k.b.shuffle_vector(self.value, second, mask))
+        second = other.value if other else null(self.type)
+        return Value(self.k, self.k.b.shuffle_vector(self.value, second, numbers(tuple(order))))
 
     def at(self, lane: int) -> Value:
         """One lane as a scalar."""
@@ -323,15 +324,7 @@ class Kernel:
     # values
 
     def const(self, value: float, type_: Any) -> Value:
-        if isinstance(type_, ir.VectorType):
-            return Value(
-                self, ir.Constant(type_, [self._scalar(value, type_.element)] * type_.count)
-            )
-        return Value(self, self._scalar(value, type_))
-
-    @staticmethod
-    def _scalar(value: float, type_: ir.Type) -> ir.Constant:
-        return ir.Constant(type_, int(value) if isinstance(type_, ir.IntType) else float(value))
+        return Value(self, constant(value, type_))
 
     def i64(self, value: int) -> Value:
         return self.const(value, i64)
@@ -344,7 +337,7 @@ class Kernel:
 
     def iota(self, lanes: int) -> Value:
         """0, 1, 2, … as int32."""
-        return Value(self, ir.Constant(ir.VectorType(i32, lanes), [i32(n) for n in range(lanes)]))
+        return Value(self, numbers(tuple(range(lanes))))
 
     def var(self, init: Value) -> Var:
         return Var(self, init)

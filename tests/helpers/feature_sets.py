@@ -44,14 +44,25 @@ def label(name: str) -> str:
 
 
 def in_turn(
-    fixture: str, name: str, values: Sequence[Any], asks: Iterable[str] = (DOT, BF16)
+    fixture: str,
+    name: str,
+    values: Sequence[Any],
+    asks: Iterable[str] = (DOT, BF16),
+    quick: Sequence[Any] | None = None,
 ) -> pytest.MarkDecorator:
     """Every value on this machine's best feature set, on each other one the next of them.
 
     For what is the same code whatever the feature set, so that all pairs would show nothing more.
+    With `quick` all but those values are slow.
     """
+    slow = [] if quick is None else [value for value in values if value not in quick]
     pairs = [
-        pytest.param(one, value, id=f"{label(one)}-{value}")
+        pytest.param(
+            one,
+            value,
+            id=f"{label(one)}-{value}",
+            marks=[pytest.mark.slow] if value in slow else [],
+        )
         for n, one in enumerate(names(fixture, asks))
         for value in some(values, TARGETS[one], n)
     ]

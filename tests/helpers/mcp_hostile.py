@@ -1,8 +1,8 @@
 """A server that speaks the Model Context Protocol by hand and misbehaves on request.
 
-Run as a program: ``python mcp_hostile.py MODE``. The modes ``dies``, ``silent`` and ``noise`` are
-bad from the start; with ``ok`` each tool is bad in its own way; a mode that is JSON is what it
-answers to the question for its tools.
+Run as a program: ``python mcp_hostile.py MODE``. The modes ``dies`` and ``noise`` are bad from
+the start; with ``ok`` each tool is bad in its own way; a mode that is JSON is what it answers to
+the question for its tools.
 """
 
 from __future__ import annotations
@@ -65,13 +65,9 @@ def main(mode: str) -> None:
     if mode == "dies":
         print("looking for a license\nno license found", file=sys.stderr)
         sys.exit(7)
-    if mode == "silent":
-        print("waiting for a license", file=sys.stderr, flush=True)
     if mode == "noise":
         print("Welcome to the server!")
     for line in sys.stdin:
-        if mode == "silent":
-            continue
         request = json.loads(line)
         method, params = request.get("method"), request.get("params", {})
         if method == "initialize":

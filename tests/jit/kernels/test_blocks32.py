@@ -133,7 +133,7 @@ def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
                 assert not got[:, rows:].any()
 
 
-@in_turn("native", "fmt", SIBLINGS, ASKS)
+@in_turn("native", "fmt", SIBLINGS, ASKS, quick=("q4_1", "mxfp4"))
 def test_epilogues(native: Native, rng: np.random.Generator, fmt: str) -> None:
     """out += W x; and a fused pair gives silu(gate x) * (up x)."""
     gate, up = (_random_bytes(rng, 33, 256, fmt) for _ in range(2))

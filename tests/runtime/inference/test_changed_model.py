@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers import tiny_qwen3 as tiny
+from helpers.tiers import quick
 
 from triplepoint import Agent, Engine, Trace
 from triplepoint.errors import ModelError
@@ -21,7 +22,7 @@ from triplepoint.runtime.gguf.open import open_gguf
 from triplepoint.runtime.inference.engine import NANO
 from triplepoint.runtime.inference.loaded_model import LOOK_S
 from triplepoint.runtime.tokens.tokenizer import Tokenizer
-from triplepoint.runtime.weights.packed_cache import default_folder
+from triplepoint.runtime.weights import packed_cache
 from triplepoint.traces.events import RunEnd
 
 PROMPT = [1, 2, 3, 4, 5]
@@ -129,7 +130,7 @@ def test_a_tokenizer_needs_the_file_no_more(path: Path) -> None:
 
 def test_a_packed_copy_that_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights that are mapped from their packed copy are looked at as well."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(packed_cache, "default_folder", lambda: tmp_path / "packed")
     path = tmp_path / "model.gguf"
     tiny.write_tiny(path, "q8_0")
     Engine.load(path, threads=1, cache_packed_weights=True).close()
@@ -138,7 +139,7 @@ def test_a_packed_copy_that_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert engine.packed_cache.mapped
         session = engine.session()
         session.prefill(PROMPT)
-        (copy,) = default_folder().iterdir()
+        (copy,) = (tmp_path / "packed").iterdir()
         os.truncate(copy, 4096)
         time.sleep(2 * LOOK_S)
 
@@ -213,14 +214,15 @@ def test_cut_between_the_look_and_the_read(path: Path) -> None:
     assert out == "10\n"
 
 
-def test_cut_at_any_time(path: Path) -> None:
+@pytest.mark.parametrize("times", quick([10, 30], 10))
+def test_cut_at_any_time(path: Path, times: int) -> None:
     """While it is loaded and while it reads a prompt: an error that names the file, or nothing."""
     out = _in_a_child(
         """
         began = time.perf_counter()
         Engine.load(path, threads=2).close()
         took = time.perf_counter() - began
-        for n in range(30):
+        for n in range(TIMES):
             copied()
             thread = cut_after(rng.random() * 1.5 * took)
             try:
@@ -235,8 +237,8 @@ def test_cut_at_any_time(path: Path) -> None:
                 came += 1
             thread.join()
         print(came)
-        """,
+        """.replace("TIMES", str(times)),
         NANO,
         path,
     )
-    assert int(out) == 30
+    assert int(out) == times

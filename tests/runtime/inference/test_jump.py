@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from helpers.tiers import quick
 
 from triplepoint.runtime.conversation.formats import FORMATS
 from triplepoint.runtime.conversation.grammar import CallGrammar, TurnConstraint
@@ -73,7 +74,11 @@ def _call(
     return out, session.last_phase, session
 
 
-@pytest.mark.parametrize("form", list(FORMATS))
+# JSON in tags, in a list and in a channel; XML, Python's calls and notations of their own.
+QUICK = ("hermes", "mistral", "harmony", "qwen3-coder", "glm", "lfm2", "gemma4", "llama")
+
+
+@pytest.mark.parametrize("form", quick(FORMATS, *QUICK))
 def test_calls_are_the_same_with_and_without(engine: Engine, form: str) -> None:
     """The same tokens in every format, greedy and by chance, with fewer passes."""
     for tools in (ONE, THREE):

@@ -12,8 +12,7 @@ from helpers.pools import pool_of
 from triplepoint.runtime.inference.logit_ranking import FEW, LogitRanker
 from triplepoint.runtime.inference.sampling import Sampler, Sampling, uniform
 
-torch = pytest.importorskip("torch", reason="the torch extra is not installed")
-process = pytest.importorskip("transformers.generation.logits_process", reason="no transformers")
+ORACLE = "the oracle is torch: pip install '.[oracle]'"
 
 SIZE = 30_011  # more than is ever sorted at once, and a multiple of nothing
 
@@ -27,6 +26,9 @@ def ranking(request: pytest.FixtureRequest) -> Iterator[LogitRanker]:
 
 def _warped(logits: np.ndarray, settings: Sampling, written: list[int]) -> np.ndarray:
     """float64 [n]: the probabilities that transformers would draw from."""
+    # Not at the top: every worker would import them to collect.
+    torch = pytest.importorskip("torch", reason=ORACLE)
+    process = pytest.importorskip("transformers.generation.logits_process", reason=ORACLE)
     s = settings.filled()
     chain: list[Any] = []
     if s.repeat_penalty != 1:

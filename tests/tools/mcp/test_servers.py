@@ -169,24 +169,24 @@ def test_nothing_is_left_behind(bad: McpServers) -> None:
 # --- starting
 
 
-@pytest.mark.parametrize(
-    ("mode", "message"),
-    [
-        (
-            "dies",
-            r"the server bad does not start: it ended \(status 7\); it wrote: looking for a license"
-            " / no license found",
-        ),
-        (
-            "silent",
-            r"the server bad listed no tools within 5 seconds; it wrote: waiting for a license",
-        ),
-    ],
+DIES = (
+    r"the server bad does not start: it ended \(status 7\); it wrote: looking for a license"
+    " / no license found"
 )
-def test_a_server_that_does_not_start(mode: str, message: str) -> None:
+# A shell starts in milliseconds, so little patience is enough to hear its words.
+SILENT = ServerConfig("bad", "sh", ("-c", "echo waiting for a license >&2; cat > /dev/null"))
+WAITS = r"the server bad listed no tools within 2 seconds; it wrote: waiting for a license"
+
+
+@pytest.mark.parametrize(
+    ("server", "seconds", "message"),
+    [(config(mode="dies"), 20, DIES), (SILENT, 2, WAITS)],
+    ids=["dies", "silent"],
+)
+def test_a_server_that_does_not_start(server: ServerConfig, seconds: int, message: str) -> None:
     """Is told when the agent is made, with the server's own words."""
     with pytest.raises(ToolError, match=message):
-        McpServers([config(mode=mode)], start_seconds=5 if mode == "silent" else 20)
+        McpServers([server], start_seconds=seconds)
 
 
 def test_a_program_that_is_not_there() -> None:
