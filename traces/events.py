@@ -200,8 +200,8 @@ class PhaseEvent(Event):
     """Tokens that were drafted and computed with what was known."""
     accepted_tokens: int = 0
     """Those of them that were what the model chose."""
-    drafts: dict[str, DraftRecord] = field(default_factory=dict)
-    """The same by what drafted: ``lookup``, the context; ``mtp``, the model's own layer."""
+    drafts: list[DraftRecord] = field(default_factory=list)
+    """The same by what drafted."""
     saved_s: float = 0.0
     """Seconds that those took less than they would have, by the measured times of passes."""
     dropped: list[dict[str, Any]] = field(default_factory=list)

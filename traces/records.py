@@ -134,6 +134,8 @@ class MachineRecord(Record):
 class DraftRecord(Record):
     """What one source drafted in a decode."""
 
+    source: str = ""
+    """``lookup``: the context; ``mtp``: the model's own layer."""
     passes: int = 0
     """Passes that verified drafts of it."""
     drafted: int = 0

@@ -220,12 +220,12 @@ def _by_source(decodes: Sequence[PhaseEvent]) -> str:
     """How much of what each source drafted was right, where it was not the context alone."""
     found: dict[str, list[DraftRecord]] = {}
     for phase in decodes:
-        for name, record in phase.drafts.items():
-            found.setdefault(name, []).append(record)
+        for record in phase.drafts:
+            found.setdefault(record.source, []).append(record)
     if found.keys() <= {"lookup"}:
         return ""
     each = (
-        f"{name} {sum(r.accepted for r in records):,} of {sum(r.drafted for r in records):,}"
+        f"{short(name, 20)} {sum(r.accepted for r in records):,} of {sum(r.drafted for r in records):,}"
         for name, records in sorted(found.items())
     )
     return f"{', '.join(each)}; "

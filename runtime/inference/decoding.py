@@ -409,5 +409,5 @@ class Decoding:
         phase.forced_tokens = self._forced
         if (drafts := self._drafter) is not None:
             phase.drafted_tokens, phase.accepted_tokens = drafts.made, drafts.right
-            phase.drafts = {name: one for name, one in drafts.records.items() if one.passes}
+            phase.drafts = [one for one in drafts.records.values() if one.passes]
             phase.saved_s = drafts.saved_s

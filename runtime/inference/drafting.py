@@ -48,7 +48,7 @@ class Drafter:
         self._most = VERIFY_ROWS - 1 if most == "auto" else most
         self._match: Match | None = None
         self._where: NgramIndex | Index = self._ngrams  # what the place is one of
-        self.records = {"lookup": DraftRecord(), "mtp": DraftRecord()}
+        self.records = {name: DraftRecord(source=name) for name in ("lookup", "mtp")}
         self.saved_s = 0.0
 
     @property
