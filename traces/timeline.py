@@ -225,7 +225,8 @@ def _by_source(decodes: Sequence[PhaseEvent]) -> str:
     if found.keys() <= {"lookup"}:
         return ""
     each = (
-        f"{short(name, 20)} {sum(r.accepted for r in records):,} of {sum(r.drafted for r in records):,}"
+        f"{short(name, 20)} {sum(one.accepted for one in records):,} of "
+        f"{sum(one.drafted for one in records):,}"
         for name, records in sorted(found.items())
     )
     return f"{', '.join(each)}; "
