@@ -67,6 +67,10 @@ class Arena:
         """All that was handed out: uint8 [used]."""
         return self._bytes[: self.used]
 
+    def touch(self, start: int, end: int) -> None:
+        """Have the system give these bytes now, before they are handed out; they stay zeros."""
+        self._bytes[start : end : mmap.PAGESIZE] = 0
+
     def take(self, nbytes: int) -> np.ndarray:
         """`nbytes` bytes that start on a cache line: uint8 [nbytes]; zeros, if not of a file."""
         start = self.used

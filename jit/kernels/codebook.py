@@ -1,4 +1,4 @@
-"""Tables of 16 values: what the nibbles of IQ4_NL and of 4-bit floats stand for."""
+"""Tables of 16 or 8 values: what the nibbles of IQ4_NL and of 4-bit floats stand for, and grids."""
 
 from __future__ import annotations
 
@@ -13,9 +13,18 @@ from ..simd import Kernel, Value, i8, i32, vec
 IQ4_NL = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 E2M1 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 TABLES: dict[str, Sequence[int]] = {"iq4_nl": IQ4_NL, "mxfp4": E2M1, "nvfp4": E2M1}
-# Magnitudes, and the same with a minus; those of IQ3_XXS are twice as large in the file.
-for _name, _sizes in (("iq3_s", range(1, 16, 2)), ("iq3_xxs", (2, 6, 10, 14, 18, 22, 26, 31))):
+# Magnitudes, and the same with a minus. One of four digits is never used.
+_IQ2 = (8, 25, 43, 0)
+for _name, _sizes in (
+    ("iq3_s", range(1, 16, 2)),
+    ("iq3_xxs", (2, 6, 10, 14, 18, 22, 26, 31)),
+    *((name, _IQ2) for name in ("iq2_xxs", "iq2_xs", "iq2_s")),
+):
     TABLES[_name] = (*_sizes, *(-size for size in _sizes))
+# Eight times -1, 0 and 1, one above it and one below.
+TABLES.update(dict.fromkeys(("iq1_s", "iq1_m"), (-7, 1, 9, 0, -9, -1, 7, 0)))
+# What the numbers of a table are multiplied by, if not by 1, to be those that the file means.
+UNIT = {"iq3_xxs": 0.5, **dict.fromkeys(("iq2_xxs", "iq2_xs", "iq2_s", "iq1_s", "iq1_m"), 0.125)}
 
 _PSHUFB = {128: "ssse3.pshuf.b.128", 256: "avx2.pshuf.b", 512: "avx512.pshuf.b.512"}
 
@@ -35,9 +44,9 @@ def reference(index: np.ndarray, table: Sequence[int]) -> np.ndarray:
 
 
 def table_bytes(k: Kernel, words: Value, table: Sequence[int]) -> Value:
-    """Each byte of int32 lanes, 0 to 15, replaced by its entry of `table` (modulo 256)."""
+    """Each byte of int32 lanes, a place in `table`, replaced by its entry (modulo 256)."""
     index = words.bitcast(i8)
-    entries = [i8(table[n % 16] & 255) for n in range(index.lanes)]
+    entries = [i8(table[n % len(table)] & 255) for n in range(index.lanes)]
     values = Value(k, ir.Constant(vec(i8, index.lanes), entries))  # once for every 128 bits
     if k.target.dot in ("maddubs", "vpdpbusd"):
         found = k.call(f"llvm.x86.{_PSHUFB[k.target.bits]}", index.type, [values, index])

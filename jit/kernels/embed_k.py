@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..simd import Kernel, Ptr, Value, f32, i8, i16, i32
-from . import grids
-from .codebook import IQ4_NL, TABLES, table_values
+from . import grids, grids8
+from .codebook import IQ4_NL, TABLES, UNIT, table_values
+from .grids8 import EIGHTS
 from .mathlib import f16_to_f32
 from .panels_k import six_bits
 from .panels_small import GRIDS, q3_scales, xs_scales
@@ -18,7 +19,7 @@ def block_k(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
     if other:
         other(k, src, out)
         return
-    if fmt in GRIDS:
+    if fmt in GRIDS or fmt in EIGHTS:
         _block_grid(k, fmt, src, out)
         return
     d, dmin = (f16_to_f32(k, src.cast(i16).load(n)) for n in range(2))
@@ -94,14 +95,17 @@ def _block_xs(k: Kernel, src: Ptr, out: Ptr) -> None:
 
 
 def _block_grid(k: Kernel, fmt: str, src: Ptr, out: Ptr) -> None:
-    d = f16_to_f32(k, src.cast(i16).load())
-    if fmt == "iq3_xxs":
-        d = d * 0.5
-    scales, places = grids.scales(fmt, src), grids.nibbles(fmt, grids.words(k, fmt), src)
-    for sub, (scale, groups) in enumerate(zip(scales, places, strict=True)):
-        wide = (d * scale.to(f32)).splat(4)
+    d = f16_to_f32(k, grids8.half_float(fmt, src)) * UNIT.get(fmt, 1.0)
+    if fmt in EIGHTS:
+        places = grids8.places(fmt, grids8.words(k, fmt), src)
+        scales = [grids8.halves(fmt, scale) for scale in grids8.scales(fmt, src)]
+    else:
+        places = grids.nibbles(fmt, grids.words(k, fmt), src)
+        scales = [[scale] for scale in grids.scales(fmt, src)]
+    for sub, (both, groups) in enumerate(zip(scales, places, strict=True)):
         for g, word in enumerate(groups):
-            q = (word.splat(4) >> (k.iota(4) << 3)) & 15
+            wide = (d * both[g * len(both) // 8].to(f32)).splat(4)
+            q = (word.splat(4) >> (k.iota(4) << 3)) & (len(TABLES[fmt]) - 1)
             out.store(sub * 32 + g * 4, table_values(k, q, TABLES[fmt]).to(f32) * wide)
 
 

@@ -8,7 +8,7 @@ Q6_K has a zero point of 32 instead of mins, and its inner sums start from -32 *
 int32. The mins of all sub-blocks meet the activations' sums in a dot product of int16 pairs, which
 costs less than a multiplication for each sub-block.
 
-From `UNPACK_FROM` tokens on a thread first unpacks a panel's weights to bytes and its scales to
+From `unpack_from` tokens on a thread first unpacks a panel's weights to bytes and its scales to
 float32 in memory of its own, and all tiles read those: the same values, so the same bits.
 """
 
@@ -19,6 +19,7 @@ from functools import partial
 
 from ..dot import Dot, dot_words
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
+from ..targets import CpuTarget
 from . import gemm_small, gemm_xs
 from .activations import BLOCK_BYTES
 from .gemm import (
@@ -31,20 +32,36 @@ from .gemm import (
     single_tile_tokens,
     tile_tokens,
 )
+from .grids8 import PAIRED
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
 from .prefetch import LINE, Prefetcher, TileIndex
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
 # Tokens from which unpacking a panel once pays (the more there is to unpack, the sooner).
-SMALL = ("q2_k", "q3_k", "iq4_xs", "iq3_s", "iq3_xxs")
-UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 13, **dict.fromkeys(SMALL, 25)}
+SMALL = ("q2_k", "q3_k", *gemm_xs.TABLED)
+UNPACK_FROM = {"q4_k": 19, "q5_k": 13, "q6_k": 10, **dict.fromkeys(SMALL, 25)}
+NARROW_UNPACK_FROM = 5  # where `narrow_tiles` holds
 MOST = {"q4_k": 15, "q5_k": 31, "q6_k": 63}
 # Formats whose register tiles are not the one below.
 TILES = {
     **dict.fromkeys(("q2_k", "q3_k"), gemm_small.Tile),
-    **dict.fromkeys(("iq4_xs", "iq3_s", "iq3_xxs"), gemm_xs.Tile),
+    **dict.fromkeys(gemm_xs.TABLED, gemm_xs.Tile),
 }
+
+
+def narrow_tiles(fmt: str, target: CpuTarget) -> bool:
+    """Whether running sums are int16 and registers few.
+
+    Then tiles of four tokens are best, and unpacking pays soon: 8 tokens take 0.7 (Q4_K) and 0.63
+    (Q6_K) of the time that tiles of two take which unpack for themselves (AVX2 on a Zen 4).
+    """
+    return fmt not in TILES and target.dot == "maddubs" and target.registers < 32
+
+
+def unpack_from(fmt: str, target: CpuTarget) -> int:
+    """Tokens from which a panel is unpacked."""
+    return NARROW_UNPACK_FROM if narrow_tiles(fmt, target) else UNPACK_FROM[fmt]
 
 
 @kernel
@@ -79,7 +96,7 @@ def gemm_k(
 
 def scratch_bytes(fmt: str, depth: int, lanes: int) -> int:
     """Bytes that one thread needs to unpack a panel of `depth` values a row."""
-    scales = depth // (16 if fmt in ("q2_k", "q3_k", "q6_k") else 32)
+    scales = depth // (16 if fmt in ("q2_k", "q3_k", "q6_k", *PAIRED) else 32)
     return 2 * lanes * (depth + 4 * scales)
 
 
@@ -94,11 +111,9 @@ def k_product(
 ) -> TileGemm:
     """Products with K-quant panels of `blocks` blocks; `scratch` as for `gemm_k`."""
     tile_of = TILES.get(fmt, _Tile)(k, fmt, epilogue, blocks)
-    most, max_single_tile = (
-        tile or tile_tokens(k.target),
-        max_single_tile or single_tile_tokens(k.target),
-    )
-    many = UNPACK_FROM[fmt]
+    most = tile or (4 if narrow_tiles(fmt, k.target) else tile_tokens(k.target))
+    max_single_tile = max_single_tile or single_tile_tokens(k.target)
+    many = unpack_from(fmt, k.target)
     least = min(n // -(-n // most) for n in range(many, many + most * most))
 
     def product(
@@ -128,7 +143,9 @@ class _Tile:
         self.lanes = k.lanes
         self.at = offsets(fmt, k.lanes)
         self.steps = 4 if fmt == "q6_k" else 8  # K-groups of a sub-block
-        self.dot = Dot(k, MOST[fmt], self.steps)
+        # So many of them fit into a running sum of int16, where there is one.
+        self.running = max(n for n in (2, 4, 8) if n <= self.steps and n * MOST[fmt] * 254 < 32768)
+        self.dot = Dot(k, MOST[fmt], self.running)
         # A block is asked for in eight pieces, one with each activation block that meets it.
         self.share = -(-self.at["end"] // (8 * LINE)) * LINE
         self.scales = 8 // self.steps  # sub-blocks that meet one activation block
@@ -230,16 +247,22 @@ class _Tile:
     ) -> None:
         """One sub-block: int8 products of its K-groups, times its scale, onto the parts."""
         k, lanes = self.k, self.lanes
-        starts = self._starts(xs, sub, n)
-        accs = [[self.dot.begin(start) for _ in range(2)] for start in starts]
-        for group, ws in zip(groups, weights, strict=True):
+        totals = [[start] * 2 for start in self._starts(xs, sub, n)]
+        accs = [[self.dot.begin(total) for total in pair] for pair in totals]
+        for at, (group, ws) in enumerate(zip(groups, weights, strict=True)):
+            if at and at % self.running == 0:
+                totals = [
+                    [self.dot.end(*both) for both in zip(*pairs, strict=True)]
+                    for pairs in zip(accs, totals, strict=True)
+                ]
+                accs = [[self.dot.begin(total) for total in pair] for pair in totals]
             for t, x in enumerate(xs):
                 xv = x.at(sub * BLOCK_BYTES + 8).cast(i32).splat(group, lanes)
                 for half in range(2):
                     accs[t][half] = self.dot.step(accs[t][half], ws[half], xv)
         for t, pair in enumerate(parts):
             for half, part in enumerate(pair):
-                total = self.dot.end(accs[t][half], starts[t]).to(f32)
+                total = self.dot.end(accs[t][half], totals[t][half]).to(f32)
                 part.set(k.fma(total, scales[half], part.value))
 
     def _starts(self, xs: list[Ptr], sub: Value, n: int) -> list[Value]:

@@ -25,6 +25,7 @@ from .activations import BLOCK_BYTES
 from .gemm import Epilogue, apply_epilogue
 from .mathlib import f16_to_f32
 from .panels_k import SUPER, offsets
+from .panels_small import three_bits
 from .prefetch import LINE, Prefetcher
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
@@ -193,11 +194,7 @@ class Tile:
             for group in range(8):
                 yield [(w >> (2 * (group % 4))) & 0x03030303 for w in words[group // 4]]
             return
-        for group in range(6):
-            yield [(w >> (3 * (group % 2))) & 0x07070707 for w in words[group // 2]]
-        for n in range(2):
-            both = zip(words[n], words[2], strict=True)
-            yield [((w >> 6) & 0x03030303) | ((t >> (4 + n)) & 0x04040404) for w, t in both]
+        yield from three_bits(words)
 
     def _close(
         self,

@@ -1,44 +1,50 @@
-"""Register tiles for IQ4_XS, IQ3_S and IQ3_XXS panels (`panels_small.py`).
+"""Register tiles for IQ4_XS, IQ3, IQ2 and IQ1 panels (`panels_small.py`).
 
 For one block of 256, activation scale s_x and int8 activations x:
 
     out += s_x * sum_j d * scale_j * sum((table[q] + z) * x - z * x)
 
 with z = 128 for IQ4_XS where a dot product wants unsigned weights, else 0, and for the others the
-largest magnitude (whose d is half as large for IQ3_XXS); the inner sums are int32 and start
-from -z * sum(x), which an activation block brings along.
+largest magnitude (whose d is a half or an eighth: `codebook.UNIT`); the inner sums are int32 and
+start from -z * sum(x), which an activation block brings along, for its halves where those have
+scales of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from ..dot import Dot
 from ..simd import Kernel, Ptr, Value, Var, f32, i8, i16, i32
 from .activations import BLOCK_BYTES
-from .codebook import TABLES, table_bytes
+from .codebook import TABLES, UNIT, table_bytes
 from .gemm import Epilogue, apply_epilogue
+from .grids8 import EIGHTS, PAIRED, halves
 from .mathlib import f16_to_f32
 from .panels import FORMATS
 from .panels_k import SUPER, offsets
+from .panels_small import GRIDS, three_bits
 from .prefetch import LINE, Prefetcher
 
 BLOCKS = SUPER // 32  # activation blocks that meet one block of weights; they share one scale
+TABLED = ("iq4_xs", *GRIDS, *EIGHTS)
 
 
 class Tile:
     """The register tile."""
 
     def __init__(self, k: Kernel, fmt: str, epilogue: Epilogue, blocks: int) -> None:
-        self.k, self.blocks = k, blocks
+        self.k, self.fmt, self.blocks = k, fmt, blocks
         self.epilogue: Epilogue = epilogue
         self.lanes = k.lanes
         self.at = offsets(fmt, k.lanes)
         values = TABLES["iq4_nl" if fmt == "iq4_xs" else fmt]
         self.zero_point = FORMATS[fmt].zero_point(k.target)
         self.table = [n + self.zero_point for n in values]
-        self.dot = Dot(k, None if fmt == "iq4_xs" else max(self.table))
-        self.factor = 0.5 if fmt == "iq3_xxs" else 1.0
+        self.subs = 2 if fmt in PAIRED else 1  # scales that meet one activation block
+        self.steps = 8 // self.subs  # K-groups of each
+        self.dot = Dot(k, None if fmt == "iq4_xs" else max(self.table), self.steps)
         # A block is asked for in eight pieces, one with each activation block that meets it.
         self.share = -(-self.at["end"] // (8 * LINE)) * LINE
         # An unpacked panel: bytes of all blocks, then float32 scales of all sub-blocks.
@@ -55,14 +61,14 @@ class Tile:
                 for group, pair in self._weights(data, sub):
                     for half, w in enumerate(pair):
                         words.store((2 * group + half) * lanes, w)
-                for half in range(2):
-                    floats.store(half * lanes, d[half] * self._scale(data, sub, half))
+                for n, scale in enumerate(self._scales(data, sub, d)):
+                    floats.store(n * lanes, scale)
 
     def _unpacked(self, scratch: Ptr, block: Value, sub: Value) -> tuple[Ptr, Ptr]:
         """Where an activation block's weights and scales are when they are unpacked."""
         index, lanes = block * 8 + sub, self.lanes
         words = scratch.at(index * (64 * lanes)).cast(i32)
-        return words, scratch.at(self.scale_at).cast(f32).at(index * (2 * lanes))
+        return words, scratch.at(self.scale_at).cast(f32).at(index * (2 * self.subs * lanes))
 
     def emit(
         self,
@@ -89,14 +95,14 @@ class Tile:
                 here = [x.at(sub * BLOCK_BYTES) for x in xs]
                 if unpacked is None:
                     weights = self._weights(data, sub)
-                    scales = [d[half] * self._scale(data, sub, half) for half in range(2)]
+                    scales = self._scales(data, sub, d)
                 else:
                     words, floats = self._unpacked(unpacked, block, sub)
                     weights = (
                         (group, [words.load((2 * group + half) * lanes, lanes) for half in (0, 1)])
                         for group in range(8)
                     )
-                    scales = [floats.load(half * lanes, lanes) for half in range(2)]
+                    scales = [floats.load(n * lanes, lanes) for n in range(2 * self.subs)]
                 self._products(here, weights, scales, parts)
             for x, pair, totals in zip(xs, parts, sums, strict=True):
                 scale = x.cast(f32).splat(0, lanes)
@@ -111,39 +117,66 @@ class Tile:
         scales: list[Value],
         parts: list[list[Var]],
     ) -> None:
-        """An activation block; weights: its K-groups, each with both halves."""
-        k, lanes = self.k, self.lanes
+        """An activation block; weights: its K-groups, each with both halves of the panel.
+
+        scales: as of `_scales`.
+        """
+        k, lanes, weights = self.k, self.lanes, iter(weights)
+        for n in range(self.subs):
+            starts = [self._start(x, n) for x in xs]
+            accs = [[self.dot.begin(start) for _ in range(2)] for start in starts]
+            for group, ws in islice(weights, self.steps):
+                for x, pair in zip(xs, accs, strict=True):
+                    xv = x.at(8).cast(i32).splat(group, lanes)
+                    for half in range(2):
+                        pair[half] = self.dot.step(pair[half], ws[half], xv)
+            for t, pair in enumerate(parts):
+                for half, part in enumerate(pair):
+                    total = self.dot.end(accs[t][half], starts[t]).to(f32)
+                    part.set(k.fma(total, scales[2 * n + half], part.value))
+
+    def _start(self, x: Ptr, n: int) -> Value:
+        """What the sum over an activation block `x`, or over its half `n`, starts from."""
+        if self.subs == 2:
+            return (x.at(4).cast(i16).load(n).to(i32) * -self.zero_point).splat(self.lanes)
         if self.zero_point:
-            starts = [x.at(4).cast(i32).splat(0, lanes) for x in xs]
-        else:
-            starts = [k.zeros(i32, lanes) for _ in xs]
-        accs = [[self.dot.begin(start) for _ in range(2)] for start in starts]
-        for group, ws in weights:
-            for x, pair in zip(xs, accs, strict=True):
-                xv = x.at(8).cast(i32).splat(group, lanes)
-                for half in range(2):
-                    pair[half] = self.dot.step(pair[half], ws[half], xv)
-        for t, pair in enumerate(parts):
-            for half, part in enumerate(pair):
-                total = self.dot.end(accs[t][half], starts[t]).to(f32)
-                part.set(k.fma(total, scales[half], part.value))
+            return x.at(4).cast(i32).splat(0, self.lanes)
+        return self.k.zeros(i32, self.lanes)
 
     def _weights(self, data: Ptr, sub: Value) -> Iterator[tuple[int, list[Value]]]:
         """The K-groups of activation block `sub`, both halves: int32 lanes of four bytes."""
-        lanes, nibbles = self.lanes, data.at(self.at["nibble"]).cast(i32)
-        for n in range(4):
-            first = (sub * 4 + n) * (2 * lanes)
-            raw = [nibbles.load(first + half * lanes, lanes) for half in range(2)]
-            for group, indices in ((n, raw), (n + 4, [r >> 4 for r in raw])):
-                yield group, [table_bytes(self.k, i & 0x0F0F0F0F, self.table) for i in indices]
+        k, lanes, eights = self.k, self.lanes, self.fmt in EIGHTS
+        words, count = data.at(self.at["quant" if eights else "nibble"]).cast(i32), 3 + (not eights)
 
-    def _scale(self, data: Ptr, sub: Value, half: int) -> Value:
-        """The integer scale of activation block `sub`, as float32 [lanes]."""
-        scales = data.at(self.at["scale"]).cast(i8)
-        return scales.load((sub * 2 + half) * self.lanes, self.lanes).to(i32).to(f32)
+        def raw(n: int) -> list[Value]:
+            first = (sub * count + n) * (2 * lanes)
+            return [words.load(first + half * lanes, lanes) for half in range(2)]
+
+        if eights:
+            for group, places in enumerate(three_bits([raw(n) for n in range(3)])):
+                yield group, [table_bytes(k, p, self.table) for p in places]
+            return
+        for n in range(4):
+            both = raw(n)
+            for group, indices in ((n, both), (n + 4, [b >> 4 for b in both])):
+                yield group, [table_bytes(k, i & 0x0F0F0F0F, self.table) for i in indices]
+
+    def _scales(self, data: Ptr, sub: Value, d: list[Value]) -> list[Value]:
+        """The scales of activation block `sub`, float32 [lanes], for both halves of the panel.
+
+        Where its own halves have theirs, those of the second are the last two.
+        """
+        stored = data.at(self.at["scale"]).cast(i8)
+        found: list[list[Value]] = []
+        for half in range(2):
+            scale = stored.load((sub * 2 + half) * self.lanes, self.lanes)
+            eights = self.fmt in EIGHTS
+            wide = halves(self.fmt, scale.to(i32, signed=False)) if eights else [scale.to(i32)]
+            found.append([d[half] * one.to(f32) for one in wide])
+        return [scale for both in zip(*found, strict=True) for scale in both]
 
     def _d(self, data: Ptr) -> list[Value]:
         """The float scales of both halves."""
         bits = data.at(self.at["d"]).cast(i16)
         ds = [f16_to_f32(self.k, bits.load(half * self.lanes, self.lanes)) for half in range(2)]
-        return ds if self.factor == 1.0 else [d * self.factor for d in ds]
+        return [d * UNIT[self.fmt] for d in ds] if self.fmt in UNIT else ds

@@ -39,8 +39,12 @@ def entries(fmt: str) -> list[tuple[int, ...]]:
 
 def words(k: Kernel, fmt: str) -> Ptr:
     """The grid as constants of the kernel: int32 of four bytes, one for each weight."""
-    name = f"grid_{fmt}"
     values = [sum(m << (8 * i) for i, m in enumerate(entry)) for entry in entries(fmt)]
+    return constants(k, f"grid_{fmt}", values)
+
+
+def constants(k: Kernel, name: str, values: list[int]) -> Ptr:
+    """int32 `values` as constants of the kernel, once however often they are asked for."""
     table: Any = k.module.globals.get(name)
     if table is None:
         kind = ir.ArrayType(i32, len(values))
@@ -65,7 +69,7 @@ def nibbles(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
             word = block.at(66 + 4 * sub).cast(i32).load()
             # Of eight signs the last is what makes their number even.
             sevens = [(word >> (7 * n)) & 0x7F for n in range(4)]
-            signs = [seven | (_parity(seven) << 7) for seven in sevens]
+            signs = [seven | (parity(seven) << 7) for seven in sevens]
         else:
             signs = [byte(74 + 4 * sub + n) for n in range(4)]
         groups = []
@@ -80,7 +84,7 @@ def nibbles(fmt: str, grid: Ptr, block: Ptr) -> list[list[Value]]:
     return out
 
 
-def _parity(value: Value) -> Value:
+def parity(value: Value) -> Value:
     """Whether the number of bits of an int32 below 2^8 is odd."""
     value = value ^ (value >> 4)
     value = value ^ (value >> 2)

@@ -16,7 +16,7 @@ Lane = output row: no horizontal sums, and one layout serves GEMV (decode) and G
 | f32    | 1  | 2 x [L float32] |
 | f16, bf16 | 1 | 2 x [L 16-bit values] |
 | q4_k, q5_k, q6_k | 256 | see `panels_k.py` |
-| q2_k, q3_k, iq4_xs, iq3_s, iq3_xxs | 256 | see `panels_small.py` |
+| q2_k, q3_k, iq4_xs, iq3, iq2, iq1 | 256 | see `panels_small.py` |
 
 NVFP4 has scales for the first 16 weights of a block and for the others, and after a panel's blocks
 2 x [L float32], 128 times the factor that the tensor of a row has in the file.
@@ -37,6 +37,8 @@ import numpy as np
 from ..simd import I64, I8s, I32s, Kernel, Ptr, Value, Var, f32, i8, i16, i32, kernel
 from ..targets import CpuTarget
 from .activations import ActivationFormat, group_of
+from .codebook import TABLES
+from .grids8 import EIGHTS, PAIRED, half_float, half_float_reference
 from .panels_k import pack_block as pack_block_k
 from .panels_k import reference as pack_reference_k
 from .panels_small import GRIDS
@@ -108,9 +110,11 @@ class Format:
         """
         size = self.scale_bytes
         found = [np.empty(0, np.int64)]
+        blocks = data.reshape(-1, self.file_bytes)
         for at in self.scales:
-            bits = np.ascontiguousarray(data.reshape(-1, self.file_bytes)[:, at : at + size])
-            bits = bits.view(f"<u{size}")[:, 0]
+            bits = np.ascontiguousarray(blocks[:, at : at + size]).view(f"<u{size}")[:, 0]
+            if self.name == "iq1_m":
+                bits = half_float_reference(self.name, blocks)
             bad = np.flatnonzero((bits & self.exponent) == self.exponent)
             found.append(bad * self.file_bytes + at)
         return np.sort(np.concatenate(found))
@@ -132,6 +136,8 @@ class Format:
         small = {"q4_0": 8, "q5_0": 16, "mxfp4": 12, "nvfp4": 12, "iq3_s": 15, "iq3_xxs": 31}
         if self.name in small:
             return small[self.name]
+        if self.name in EIGHTS:
+            return -min(TABLES[self.name])
         whole_bytes = self.name in ("q8_0", "iq4_nl", "iq4_xs")
         return 128 if whole_bytes and not target.signed_bytes else 0
 
@@ -150,7 +156,7 @@ class Format:
         zero_point = self.zero_point(target)
         if self.family == "float":
             return ActivationFormat("float", 1)
-        if self.name in ("iq4_xs", *GRIDS):
+        if self.name in ("iq4_xs", *GRIDS) or (self.name in EIGHTS and self.name not in PAIRED):
             return ActivationFormat("zero", 8, zero_point)
         if self.family == "k":
             return ActivationFormat("pairs32" if self.name in ("q4_k", "q5_k") else "pairs16", 8)
@@ -189,6 +195,11 @@ FORMATS = {
         # Wider than the file has them: see `panels_small.py`.
         Format("iq3_s", 256, 110, "k", 138),
         Format("iq3_xxs", 256, 98, "k", 138),
+        Format("iq2_s", 256, 82, "k", 106),
+        Format("iq2_xs", 256, 74, "k", 106),
+        Format("iq2_xxs", 256, 66, "k", 106),
+        Format("iq1_m", 256, 56, "k", 106, scales=(48,)),
+        Format("iq1_s", 256, 50, "k", 106),
     )
 }
 
@@ -260,7 +271,9 @@ def _see_scales(form: Format, block: Ptr, seen: Var) -> None:
     """
     for at in form.scales:
         kind = {1: i8, 2: i16, 4: i32}[form.scale_bytes]
-        bits = block.at(at).cast(kind).load().to(i32, signed=False)
+        spread = form.name == "iq1_m"
+        stored = half_float(form.name, block) if spread else block.at(at).cast(kind).load()
+        bits = stored.to(i32, signed=False)
         seen.set(seen.value | ((bits & form.exponent) + (form.exponent & -form.exponent)))
 
 

@@ -1,9 +1,10 @@
-"""Panels of Q2_K, Q3_K and IQ3 to IQ4: blocks of 256 weights with small quants or scales.
+"""Panels of Q2_K, Q3_K and IQ1 to IQ4: blocks of 256 weights with small quants or scales.
 
     w = d * scale_j * q - dmin * min_j    Q2_K: 16 sub-blocks of 16, q = 0..3, scale and min 0..15
     w = d * scale_j * (q - 4)             Q3_K: 16 sub-blocks of 16, q = 0..7, scale -32..31
     w = d * scale_j * table[q]            IQ4_XS: 8 sub-blocks of 32, scale -32..31, IQ4_NL's table
     w = d * scale_j * table[q]            IQ3_S, IQ3_XXS (half of it): scale 1..31
+    w = d * scale_j * table[q] / 8        IQ2, IQ1: 8 or 16 sub-blocks, q = 0..6, scale 1..31, 1..15
 
 The file spreads the bits of a weight over the block; here those of one activation block (32 values)
 lie together, so that a product reads words in order and shifts by constants. For L lanes and halves
@@ -12,6 +13,7 @@ h, in this order, with [h][L] innermost:
     q2_k    fp16 d, fp16 dmin, u8 pairs of scale | min << 4 [8][h][L][2], int32 words [8][2]
     q3_k    fp16 d, int8 scale pairs [8][h][L][2], int32 words [8][3]
     iq4_xs  fp16 d, int8 scale [8], int32 nibbles [8][4]
+    iq2_xs  fp16 d, u8 s [8] (scale = 2 s + 1; of two sub-blocks s | s' << 4), int32 words [8][3]
 
 A word is four bytes, one for each value of a K-group. Q2_K: K-group g of an activation block is
 bits 2 (g % 4) on of word g / 4. Q3_K: K-groups 2 n and 2 n + 1 are bits 0-2 and 3-5 of word n;
@@ -20,16 +22,19 @@ IQ4_XS: low nibbles are K-group g, high ones g + 4.
 
 IQ3_S and IQ3_XXS become what IQ4_XS is, with other tables: a magnitude and a sign are four bits,
 where the file has 3.4 and 3.1 a weight, places in a grid (`grids.py`). Nothing is rounded.
+IQ2_XXS, IQ2_XS, IQ2_S, IQ1_S and IQ1_M all become what iq2_xs is above: three bits a weight, packed
+as Q3_K's, where the file has 1.6 to 2.6 (`grids8.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ..simd import Kernel, Ptr, Value, i8, i16, i32
-from . import grids
+from . import grids, grids8
+from .grids8 import EIGHTS
 
 GRIDS = ("iq3_s", "iq3_xxs")
 
@@ -40,6 +45,7 @@ PARTS: dict[str, dict[str, int]] = {
     "iq4_xs": {"d": 2, "scale": 8, "nibble": 128},
     "iq3_s": {"d": 2, "scale": 8, "nibble": 128},
     "iq3_xxs": {"d": 2, "scale": 8, "nibble": 128},
+    **{name: {"d": 2, "scale": 8, "quant": 96} for name in EIGHTS},
 }
 
 
@@ -58,6 +64,13 @@ def pack_block(
 
     def words(start: int) -> Ptr:
         return src.at(start).cast(i32)
+
+    def put_three_bits(sub: int, q: list[Value]) -> None:
+        """The K-groups of an activation block, three bits a byte."""
+        put("quant", 3 * sub, q[0] | (q[1] << 3) | ((q[6] & 0x03030303) << 6))
+        put("quant", 3 * sub + 1, q[2] | (q[3] << 3) | ((q[7] & 0x03030303) << 6))
+        tops = ((q[6] & 0x04040404) << 4) | ((q[7] & 0x04040404) << 5)
+        put("quant", 3 * sub + 2, q[4] | (q[5] << 3) | tops)
 
     if fmt == "q2_k":
         for n, part in enumerate(("d", "dmin")):
@@ -79,10 +92,13 @@ def pack_block(
             for g in range(8):
                 top = (words(0).load(g) >> sub) & 0x01010101
                 q.append(_two_bits(words(32), sub, g) | (top << 2))
-            put("quant", 3 * sub, q[0] | (q[1] << 3) | ((q[6] & 0x03030303) << 6))
-            put("quant", 3 * sub + 1, q[2] | (q[3] << 3) | ((q[7] & 0x03030303) << 6))
-            tops = ((q[6] & 0x04040404) << 4) | ((q[7] & 0x04040404) << 5)
-            put("quant", 3 * sub + 2, q[4] | (q[5] << 3) | tops)
+            put_three_bits(sub, q)
+    elif fmt in EIGHTS:
+        put("d", 0, grids8.half_float(fmt, src) & keep)
+        for n, scale in enumerate(grids8.scales(fmt, src)):
+            put("scale", n, scale.to(i8))
+        for sub, q in enumerate(grids8.places(fmt, grids8.words(k, fmt), src)):
+            put_three_bits(sub, q)
     elif fmt in GRIDS:
         put("d", 0, src.cast(i16).load() & keep)
         for n, scale in enumerate(grids.scales(fmt, src)):
@@ -123,6 +139,18 @@ def xs_scales(high: Value, low: list[Value]) -> list[Value]:
     return scales
 
 
+def three_bits(words: list[list[Value]]) -> Iterator[list[Value]]:
+    """The eight K-groups of an activation block, 0 to 7 a byte, from its three words.
+
+    words: for each of them both halves of a panel, as the groups have them.
+    """
+    for group in range(6):
+        yield [(w >> (3 * (group % 2))) & 0x07070707 for w in words[group // 2]]
+    for n in range(2):
+        both = zip(words[n], words[2], strict=True)
+        yield [((w >> 6) & 0x03030303) | ((t >> (4 + n)) & 0x04040404) for w, t in both]
+
+
 PanelWriter = Callable[[str, np.ndarray], None]
 """Writes [blocks, count, bytes] of one row as a part of its panel's blocks."""
 
@@ -144,10 +172,13 @@ def reference(place: PanelWriter, data: np.ndarray, fmt: str, inside: bool) -> N
         place("scale", q3_scales_reference(data[:, 96:108]).view(np.uint8).reshape(-1, 8, 2))
         top = data[:, None, :32] >> np.arange(8, dtype=np.uint8)[:, None] & 1
         q = _two_bits_reference(data[:, 32:96]) | top.reshape(-1, 8, 8, 4) << 2
-        words = q[:, :, 0:6:2] | q[:, :, 1:6:2] << 3
-        words[:, :, :2] |= (q[:, :, 6:] & 3) << 6
-        words[:, :, 2] |= (q[:, :, 6] >> 2) << 6 | (q[:, :, 7] >> 2) << 7
-        place("quant", words.reshape(-1, 24, 4))
+        place("quant", _three_bits_reference(q))
+    elif fmt in EIGHTS:
+        d = grids8.half_float_reference(fmt, data).view(np.uint8).reshape(-1, 1, 2)
+        scales, q = grids8.reference(fmt, data)
+        place("d", d * inside)
+        place("scale", scales[:, :, None])
+        place("quant", _three_bits_reference(q.reshape(-1, 8, 8, 4)))
     elif fmt in GRIDS:
         place("d", data[:, None, 0:2] * inside)
         scales, q = grid_reference(data, fmt)
@@ -182,6 +213,14 @@ def _two_bits_reference(packed: np.ndarray) -> np.ndarray:
     """uint8 [blocks, 64] -> values 0..3, uint8 [blocks, activation block, K-group, 4]."""
     halves = packed.reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
     return halves.reshape(-1, 8, 8, 4)
+
+
+def _three_bits_reference(q: np.ndarray) -> np.ndarray:
+    """uint8 [blocks, activation block, K-group, 4], 0 to 7 -> words, uint8 [blocks, 24, 4]."""
+    words = q[:, :, 0:6:2] | q[:, :, 1:6:2] << 3
+    words[:, :, :2] |= (q[:, :, 6:] & 3) << 6
+    words[:, :, 2] |= (q[:, :, 6] >> 2) << 6 | (q[:, :, 7] >> 2) << 7
+    return words.reshape(-1, 24, 4)
 
 
 def q3_scales_reference(packed: np.ndarray) -> np.ndarray:

@@ -33,6 +33,7 @@ from ..physics.costs import attention_s, linear_s, pass_cost
 from ..physics.latency_model import (
     ATTENTION_OVERLAP,
     PRODUCTS_OVERLAP,
+    TILE_TOKENS,
     Efficiency,
     LatencyEstimate,
     Passes,
@@ -384,9 +385,9 @@ def _attention_share(model: ModelCost, passes: Passes, s: Sample, read: float) -
     """Share of the arithmetic peak, once what reading takes is taken off."""
     ideal = Efficiency(1.0, read, 1.0, 1e6, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     reading = estimate(model, s.machine, ideal, passes, s.tokens, s.start).attention_s
-    cost = pass_cost(model, s.tokens, s.start, 1, 0, s.tokens)
+    cost = pass_cost(model, s.tokens, s.start, 1, 0, passes.tile)
     rest = _without(s.parts["attention"], reading, ATTENTION_OVERLAP)
-    return attention_s(cost, model, s.machine) / rest
+    return attention_s(cost, model, s.machine, TILE_TOKENS) / rest
 
 
 def _without(time_s: float, other_s: float, p: float) -> float:

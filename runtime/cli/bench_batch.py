@@ -43,7 +43,7 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
     columns = [Column(name, 7) for name in ("PP", "TG", "B", "N_KV")]
     columns += [Column(name, 10) for name in ("T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s")]
     columns += [Column("S_TG min … max", 20), Column("by B = first", 12)]
-    columns += [Column(f"predicted ±{GOAL:.0%}", 15)]
+    columns += [Column(f"predicted ±{GOAL:.0%}", 15), Column(f"alike ±{GOAL:.0%}", 11)]
     against = bool(args.compare or args.baseline_python)
     if against:
         columns += [Column(name, 10) for name in ("their S_PP", "their S_TG", "S_TG ratio")]
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace, output: Output, form: Form) -> int:
         output.line()
         output.line(
             f"medians of {args.repetitions} rounds in turns; B sequences with prompts of their "
-            "own; a row of each in every pass of the decode; last column: shared passes whose time "
-            "was predicted that well"
+            "own; a row of each in every pass of the decode; predicted: shared passes whose time "
+            "was predicted that well; alike: those that near the median of their like"
         )
     return 0
 
@@ -91,6 +91,7 @@ def _row(one: Batched, first: Batched) -> Row:
     prompt_s = one.batch * one.prompt / one.prompt_rate
     decode_s = one.batch * one.generate / one.decode_rate
     ratio = one.decode_rate / first.decode_rate
+    shares = one.forecasts.within, one.forecasts.alike
     cells = [
         str(one.prompt),
         str(one.generate),
@@ -102,7 +103,7 @@ def _row(one: Batched, first: Batched) -> Row:
         rate(one.decode_rate),
         f"{rate(min(one.decode_rates))} … {rate(max(one.decode_rates))}",
         f"{ratio:.2f}",
-        percent(one.forecasts.within(GOAL)) if one.forecasts.ratios else "",
+        *(percent(share(GOAL)) if one.forecasts.ratios else "" for share in shares),
     ]
     fields = {
         "pp": one.prompt,

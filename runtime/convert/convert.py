@@ -70,7 +70,7 @@ def convert(
     """Write the checkpoint in `folder` as the GGUF file `target`, which appears when it is whole.
 
     Needed are config.json, safetensors, and tokenizer.json or tokenizer.model. Memory stays near
-    the size of one tensor.
+    the size of one tensor. Weights in MXFP4 (gpt-oss) stay what they are, whatever `kind` says.
 
     Args:
         kind: of the matrices: ``f32``, ``f16``, ``bf16``, ``q8_0``, or ``auto``, what most of them
@@ -89,9 +89,7 @@ def convert(
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder; give one with config.json and safetensors")
     config = read_json(folder / "config.json")
-    if config.get("quantization_config"):
-        method = config["quantization_config"].get("quant_method", "an unknown method")
-        raise UnsupportedModelError(f"{folder} is already quantized ({method}); use the original")
+    _check_quantization(folder, config)
     checkpoint = Checkpoint(folder)
     mapping = map_checkpoint(config, list(checkpoint.tensors))
     chosen = _chosen(kind.lower(), checkpoint, mapping)
@@ -104,7 +102,9 @@ def convert(
     report.unused = mapping.unused
     with whole_file(target, total) as unfinished:
         with row_maker(threads) as maker, GGUFWriter(unfinished) as writer:
-            _add_metadata(writer, folder, config, mapping, tokenizer, chosen)
+            mixed = any(p.kind is GGMLType.MXFP4 for p in plan)
+            number = MIXES["MXFP4_MOE" if mixed else chosen.name].number
+            _add_metadata(writer, folder, config, mapping, tokenizer, number)
             for tensor in plan:
                 writer.declare(tensor.mapped.name, tensor.shape, tensor.kind)
             done = 0
@@ -121,6 +121,20 @@ def convert(
     return report
 
 
+def _check_quantization(folder: Path, config: dict[str, Any]) -> None:
+    """Raises UnsupportedModelError where weights are quantized, but for MXFP4."""
+    found = config.get("quantization_config")
+    if not found or (isinstance(found, dict) and found.get("quant_method") == "mxfp4"):
+        return
+    said = found if isinstance(found, dict) else {}
+    names = [said.get(key) for key in ("quant_method", "quant_algo", "format")]
+    method = ", ".join(str(name) for name in names if name) or "an unknown method"
+    raise UnsupportedModelError(
+        f"{folder} is already quantized ({method}); use the original (of such weights only "
+        "gpt-oss' MXFP4 can be converted)"
+    )
+
+
 def _named(tokenizer: TokenizerData) -> str:
     return tokenizer.model + (f", {tokenizer.pre}" if tokenizer.model == "gpt2" else "")
 
@@ -132,7 +146,8 @@ def _chosen(kind: str, checkpoint: Checkpoint, mapping: CheckpointMapping) -> GG
     for tensor in mapping.tensors:
         for name in tensor.sources:
             stored = checkpoint.tensors[name]
-            weights[stored.type] += stored.nbytes
+            if stored.scales is None:
+                weights[stored.type] += stored.nbytes
     return weights.most_common(1)[0][0]
 
 
@@ -145,7 +160,11 @@ def _planned(mapped: MappedTensor, checkpoint: Checkpoint, chosen: GGMLType) -> 
     if not 1 <= len(shape) <= 3 or min(shape) < 1:
         raise ModelError(f"{mapped.name} would have the shape {list(shape)}")
     kind = chosen
-    if mapped.is_vector or len(shape) == 1 or mapped.name.endswith("ffn_gate_inp.weight"):
+    if any(source.scales is not None for source in sources):
+        kind = GGMLType.MXFP4
+        if mapped.change or mapped.heads or mapped.plus_one or len(sources) > 1:
+            raise UnsupportedModelError(f"{sources[0].name}: MXFP4 cannot become {mapped.name}")
+    elif mapped.is_vector or len(shape) == 1 or mapped.name.endswith("ffn_gate_inp.weight"):
         kind = GGMLType.F32
     elif shape[-1] % kind.block_size:
         kind = GGMLType.F16
@@ -159,6 +178,10 @@ def _pieces(tensor: _Planned, checkpoint: Checkpoint, maker: RowMaker) -> Iterat
         yield np.ascontiguousarray(mapped.make([]), np.float32).view(np.uint8).ravel()
         return
     for source in tensor.sources:
+        if source.scales is not None:
+            yield from _mxfp4(mapped, source, checkpoint)
+            checkpoint.release(source.name)
+            continue
         array = checkpoint.array(source.name)
         kind = source.type
         if mapped.needs_floats:
@@ -168,6 +191,25 @@ def _pieces(tensor: _Planned, checkpoint: Checkpoint, maker: RowMaker) -> Iterat
         data = np.ascontiguousarray(array).view(np.uint8).ravel()
         yield from maker.convert(mapped.name, data, kind, tensor.kind, tensor.shape[-1])
         checkpoint.release(source.name)
+
+
+def _mxfp4(mapped: MappedTensor, source: Stored, checkpoint: Checkpoint) -> Iterator[np.ndarray]:
+    """The blocks of one expert after the other: an exponent, then weights n and n + 16 a byte.
+
+    In the checkpoint a byte has the weights 2 n and 2 n + 1.
+    """
+    values, scales = (mapped.make([part]) for part in checkpoint.blocks(source.name))
+    for expert, (pairs, exponents) in enumerate(zip(values, scales, strict=True)):
+        if (exponents == 255).any():
+            row, block = np.argwhere(exponents == 255)[0].tolist()
+            raise ModelError(
+                f"tensor {source.name} has a scale that is no number, of block {block} in row "
+                f"{row} of part {expert} of {mapped.name}: the file is damaged"
+            )
+        halves = pairs.reshape(*exponents.shape, 2, 8)  # of each block 16 weights and 16
+        nibbles = np.stack([halves & 15, halves >> 4], axis=-1).reshape(*exponents.shape, 2, 16)
+        packed = nibbles[..., 0, :] | nibbles[..., 1, :] << 4
+        yield np.concatenate([exponents[..., None], packed], axis=-1).ravel()
 
 
 def _single(array: np.ndarray, kind: GGMLType) -> np.ndarray:
@@ -208,14 +250,14 @@ def _add_metadata(
     config: dict[str, Any],
     mapping: CheckpointMapping,
     tokenizer: TokenizerData,
-    kind: GGMLType,
+    file_type: int,
 ) -> None:
     writer.add("general.architecture", mapping.architecture)
     writer.add("general.type", "model")
     writer.add(
         "general.name", Path(config.get("_name_or_path") or "").name or folder.resolve().name
     )
-    writer.add("general.file_type", MIXES[kind.name].number)
+    writer.add("general.file_type", file_type)
     writer.add("general.quantization_version", 2)
     for key, value in _sampling(folder).items():
         writer.add(f"general.sampling.{key}", value)

@@ -97,6 +97,15 @@ def _odd_rows(x: np.ndarray, width: int) -> np.ndarray:
     return x[..., 1::2].swapaxes(-1, -2)
 
 
+def _even_outputs(x: np.ndarray, width: int) -> np.ndarray:
+    """Every other row, which is an output."""
+    return x[..., ::2, :]
+
+
+def _odd_outputs(x: np.ndarray, width: int) -> np.ndarray:
+    return x[..., 1::2, :]
+
+
 def _gate_rows(x: np.ndarray, width: int) -> np.ndarray:
     """The first half of the rows, of each expert where there are any."""
     return x[..., : x.shape[-2] // 2, :]
@@ -309,6 +318,12 @@ _OWN: dict[str, dict[str, list[Place]]] = {
             Place("ffn_gate_exps.weight", view=_even_rows),
             Place("ffn_up_exps.weight", view=_odd_rows),
         ],
+        # The same in MXFP4, where an output's weights are a row.
+        "mlp.experts.gate_up_proj_blocks": [
+            Place("ffn_gate_exps.weight", view=_even_outputs),
+            Place("ffn_up_exps.weight", view=_odd_outputs),
+        ],
+        "mlp.experts.down_proj_blocks": [Place("ffn_down_exps.weight")],
         "mlp.experts.gate_up_proj_bias": [
             Place("ffn_gate_exps.bias", view=_even),
             Place("ffn_up_exps.bias", view=_odd),

@@ -4,6 +4,9 @@
 
 Nothing in a header is believed before it is compared with the size of the file. A checkpoint in
 several files has `model.safetensors.index.json`, which says where each tensor is.
+
+Weights in MXFP4 are two tensors of bytes there: X_blocks [..., rows, n, 16], two values a byte, and
+X_scales [..., rows, n], the exponents. Here they are one, X_blocks [..., rows, 32 n].
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,6 +25,7 @@ from ..gguf.types import GGMLType
 
 MAX_HEADER = 100 << 20  # bytes, as the format's own reader allows
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+BLOCKS, SCALES = "_blocks", "_scales"  # how the names of the two parts of MXFP4 weights end
 
 _FLOATS = {"F32": GGMLType.F32, "F16": GGMLType.F16, "BF16": GGMLType.BF16}
 _NUMPY = {GGMLType.F32: "<f4", GGMLType.F16: "<f2", GGMLType.BF16: "<u2"}
@@ -29,7 +33,10 @@ _NUMPY = {GGMLType.F32: "<f4", GGMLType.F16: "<f2", GGMLType.BF16: "<u2"}
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One tensor of a checkpoint: its dtype as the format calls it, shape, and place."""
+    """One tensor of a checkpoint: its dtype as the format calls it, shape, and place.
+
+    With `scales`, the tensor of its exponents, it is MXFP4, and `shape` is that of its weights.
+    """
 
     name: str
     dtype: str
@@ -37,10 +44,13 @@ class Stored:
     file: Path
     first: int
     nbytes: int
+    scales: Stored | None = None
 
     @property
     def type(self) -> GGMLType:
         """The GGUF type of the same numbers; UnsupportedModelError if there is none."""
+        if self.scales is not None:
+            return GGMLType.MXFP4
         if self.dtype not in _FLOATS:
             known = ", ".join(_FLOATS)
             message = f"{self.file}: tensor {self.name} is {self.dtype}; {known} can be converted"
@@ -68,6 +78,8 @@ class Checkpoint:
         for name, file in (places or {}).items():
             if name not in self.tensors or self.tensors[name].file.name != file:
                 raise ModelError(f"{folder / file} has no tensor {name}, which {INDEX} promises")
+        for name in [n for n, t in self.tensors.items() if t.dtype == "U8" and n.endswith(BLOCKS)]:
+            self._join(name)
 
     def array(self, name: str) -> np.ndarray:
         """The values, a read-only view on the mapping; BF16 as raw bits in uint16."""
@@ -76,13 +88,49 @@ class Checkpoint:
         flat = np.frombuffer(self._maps[stored.file], dtype, count, stored.first)
         return flat.reshape(stored.shape)
 
+    def blocks(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Of MXFP4 weights the values [..., rows, 16 n] and exponents [..., rows, n]: uint8.
+
+        Views on the mapping. A byte has two values, the first in its lower half.
+        """
+        stored = self.tensors[name]
+        assert stored.scales is not None
+        *rows, width = stored.shape
+        parts = ((stored, width // 2), (stored.scales, width // 32))
+        values, scales = (
+            np.frombuffer(self._maps[part.file], np.uint8, part.nbytes, part.first).reshape(
+                *rows, n
+            )
+            for part, n in parts
+        )
+        return values, scales
+
     def release(self, name: str) -> None:
         """Give the memory of a tensor that has been read back, where the system knows how."""
         stored = self.tensors[name]
+        for part in (stored, stored.scales):
+            if part is not None:
+                self._release(part)
+
+    def _release(self, stored: Stored) -> None:
         first = -(-stored.first // mmap.PAGESIZE) * mmap.PAGESIZE
         last = (stored.first + stored.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
         if last > first and hasattr(mmap, "MADV_DONTNEED"):
             self._maps[stored.file].madvise(mmap.MADV_DONTNEED, first, last - first)
+
+    def _join(self, name: str) -> None:
+        """Make one tensor of MXFP4 values and their exponents."""
+        stored, other = self.tensors[name], name.removesuffix(BLOCKS) + SCALES
+        scales = self.tensors.pop(other, None)
+        if scales is None:
+            _fail(stored.file, f"tensor {name} has no {other} beside it")
+        *rows, size = stored.shape
+        sound = len(rows) >= 2 and size == 16 and (scales.dtype, scales.shape) == ("U8", (*rows,))
+        if not sound or (stored.nbytes, scales.nbytes) != (16 * math.prod(rows), math.prod(rows)):
+            shapes = f"{list(stored.shape)} and {list(scales.shape)}"
+            _fail(stored.file, f"{name} and {other} have shapes that do not fit: {shapes}")
+        shape = (*rows[:-1], 32 * rows[-1])
+        self.tensors[name] = replace(stored, shape=shape, scales=scales)
 
     def _read(self, path: Path) -> None:
         try:

@@ -30,6 +30,8 @@ from .tensors import HeadShape
 BASE = aligned(8, np.int64)
 """What page tables are named by their distance from, so that a tape serves every sequence."""
 
+MANY = PAGE // 2  # rows of a pass that does not touch pages ahead
+AHEAD = 2  # times as many bytes as its rows take: several sequences may want a page at once
 SLACK = PAGE  # positions behind a window that stay: a text is cut back by a few tokens now and then
 
 
@@ -110,7 +112,7 @@ class Page:
     @classmethod
     def empty(cls, writer: int, layout: KVLayout) -> Page:
         """A page of zeros."""
-        arena = Arena(layout.page_bytes)
+        arena = layout.memory.take(layout.page_bytes)
         return cls(arena.take(layout.page_bytes), arena.nbytes, writer, layout)
 
 
@@ -125,6 +127,34 @@ class KVMemory:
 
     used: int = 0
     budget: int | None = None
+    _spare: Arena | None = None  # for the next page
+    _touched: int = 0  # bytes of it
+
+    def take(self, nbytes: int) -> Arena:
+        """Memory for a page."""
+        spare, self._spare = self._spare, None
+        return spare if spare is not None and spare.nbytes >= nbytes else Arena(nbytes)
+
+    def prepare(self, nbytes: int, rows: int) -> None:
+        """A pass of so many rows was run: touch as many bytes of a page that is yet to come.
+
+        To get memory from the system takes time: some ms a page, and on a virtual machine whose
+        host has to find it, 70 ms were seen. In one pass that is a gap between two tokens. One page
+        at most is ahead, where the budget has room for it. A pass of many rows fills pages at once
+        and gets their memory by all threads.
+        """
+        if rows > MANY:
+            return
+        spare = self._spare
+        if spare is None:
+            if self.lacks(nbytes):
+                return
+            spare, self._touched = Arena(nbytes), 0
+            self._spare = spare
+        if self._touched < nbytes:
+            end = min(nbytes, self._touched + AHEAD * rows * nbytes // PAGE)
+            spare.touch(self._touched, end)
+            self._touched = end
 
     def lacks(self, nbytes: int) -> int:
         """Bytes that have to be let go of before so many more fit; 0: none."""

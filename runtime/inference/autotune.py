@@ -21,7 +21,6 @@ phase in which it was made.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,10 +32,12 @@ from ..physics.latency_model import LatencyEstimate, even_part, expect_mixed
 from ..physics.register_tiles import MOST, constants
 from .contention import ContentionMonitor
 from .online_ab import OnlineABTest
+from .pass_correction import PassCorrection
 from .policy import (
     SPIN_MOST_S,
     Decision,
     TuningInputs,
+    at_best,
     choose_chunk,
     choose_max_single_tile,
     choose_spin,
@@ -49,9 +50,6 @@ from .policy import (
 
 KEYS = ("threads", "chunk", "kv_split", "spin", "tile", "max_single_tile", "pages", "adaptive")
 DEPTH = 11  # log2 of the KV length up to which decode is one kind of pass; then each doubling
-MIXED_RATIOS = 15  # the same of passes that several sequences shared
-RATIOS = 9  # observed times that correct an expected one
-RATIO_MOST = 4.0
 AWAKE_S = 100e-6  # in which a thread that was woken has its core, unless another process is there
 LATE_S = 2e-3  # a pass that the caller runs alone in this time does not wait for the others
 
@@ -127,17 +125,6 @@ def _middle(start: int) -> int:
     return start // _step(start) * _step(start) + _step(start) // 2 if start else 0
 
 
-def _recent(ratios: Mapping[int, Sequence[float]], tokens: int) -> float:
-    """The median of what passes of about so many tokens took over what was said of them."""
-    kind = tokens.bit_length()
-    found = ratios.get(kind)
-    if found is None:
-        if not ratios:
-            return 1.0
-        found = ratios[min(ratios, key=lambda n: abs(n - kind))]
-    return sorted(found)[len(found) // 2]
-
-
 @dataclass
 class ActiveThreads:
     """The threads of a pool that have a core: what `ContentionMonitor` decides on.
@@ -205,10 +192,9 @@ class Autotuner:
         self._decode_always = self._always if alone else None
         self._prefill: dict[tuple[int, int], int] = {}
         self._decode: dict[int, OnlineABTest] = {}
-        self._ratios: dict[int, deque[float]] = {}
+        self.correction = PassCorrection()
         self._expected: dict[tuple[int, int], float] = {}
-        self._mixed: dict[tuple[int, int, tuple[Part, ...]], LatencyEstimate] = {}
-        self._mixed_ratios: deque[float] = deque(maxlen=MIXED_RATIOS)
+        self._mixed: dict[tuple[int, int, int, tuple[Part, ...]], LatencyEstimate] = {}
         self._splits: dict[tuple[int, int, int], Decision] = {}
         self._decode_split = False
         self._raised = 0  # times that spinning was raised; -1: given up
@@ -357,17 +343,15 @@ class Autotuner:
     def observe(self, tokens: int, start: int, seconds: float) -> None:
         """A pass of `tokens` tokens at context `start` took so long."""
         if self.fixed.adaptive and seconds > 0:
-            ratio = seconds / self._expect(tokens, start)
-            ratio = min(RATIO_MOST, max(1 / RATIO_MOST, ratio))
-            self._ratios.setdefault(tokens.bit_length(), deque(maxlen=RATIOS)).append(ratio)
+            self.correction.add(tokens, seconds / self._expect(tokens, start))
 
     def pass_s(self, tokens: int, start: int) -> float:
         """Seconds that a pass of `tokens` tokens at context `start` will take.
 
-        From the cost model, times what passes of about as many tokens took of late over what it
-        said of them; of the nearest number where there was none yet.
+        From the cost model, times what passes of about as many rows took of late over what it
+        said of them.
         """
-        return _recent(self._ratios, tokens) * self._expect(tokens, start)
+        return self.correction.factor(tokens) * self._expect(tokens, start)
 
     def expect_mixed(self, parts: Sequence[Part]) -> tuple[LatencyEstimate, float]:
         """What the cost model says of a pass with unequal rows of several sequences, and seconds.
@@ -383,26 +367,23 @@ class Autotuner:
                 ones, behind = ones + 1, behind + start
             else:
                 others.append(Part(tokens, _middle(start), outputs))
-        key = ones, _middle(behind // ones) if ones else 0, tuple(others)
+        threads = min(self.active_threads.active, self.known.most)
+        key = threads, ones, _middle(behind // ones) if ones else 0, tuple(others)
         found = self._mixed.get(key)
         if found is None:
             if len(self._mixed) > 4096:
                 self._mixed.clear()
             known = self.known
-            machine = known.machines[known.most]
-            rows = [Part(1, key[1], 1)] * ones + others
+            machine = known.machines.get(threads) or at_best(known.machines[known.most], threads)
+            rows = [Part(1, key[2], 1)] * ones + others
             found = expect_mixed(known.model, machine, known.reached, known.passes, rows)
             self._mixed[key] = found
-        # The last passes of any size: by size, one that was held up would make the next ones
-        # smaller, and of those there would be no other to tell.
-        seen = sorted(self._mixed_ratios)
-        return found, found.seconds * (seen[len(seen) // 2] if seen else 1.0)
+        return found, found.seconds * self.correction.factor(found.tokens)
 
     def observe_mixed(self, expected: LatencyEstimate, seconds: float) -> None:
         """A pass of which the cost model said that took so long."""
         if self.fixed.adaptive and seconds > 0:
-            ratio = min(RATIO_MOST, max(1 / RATIO_MOST, seconds / expected.seconds))
-            self._mixed_ratios.append(ratio)
+            self.correction.add(expected.tokens, seconds / expected.seconds)
 
     def _expect(self, tokens: int, start: int) -> float:
         """The cost model's word, for a KV length rounded down to one of a few steps."""

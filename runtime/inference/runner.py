@@ -188,6 +188,7 @@ class Runner:
                 chosen = [choice.chosen[0]] if ends_so else self._choose(rows.masks, 1)
             self._give(rows, 0, chosen)
         self._computed(rows, count)
+        loaded.layout.memory.prepare(loaded.layout.page_bytes, count)
 
     def run_shared(self, batch: Sequence[tuple[Rows, int]], why: str = "all") -> None:
         """Compute the first so many rows of each of several sequences in one pass.
@@ -209,17 +210,18 @@ class Runner:
         masks: list[np.ndarray | None] = []
         total = behind = wanted = 0
         for rows, count in batch:
-            sequence, start = rows.sequence, rows.start
-            sequence.cache.make_writable(start, start + count, undo=rows.outputs > 1)
-            outputs = rows.outputs if count == len(rows.ids) else 0
-            ids = rows.ids if count == len(rows.ids) else rows.ids[:count]
-            spans.append(Span(sequence.cache.table, start, ids, outputs))
+            cache, start, ids, outputs = rows.sequence.cache, rows.start, rows.ids, rows.outputs
+            cache.make_writable(start, start + count, undo=outputs > 1)
+            if count < len(ids):
+                ids, outputs = ids[:count], 0
+            spans.append(Span(cache.table, start, ids, outputs))
             parts.append(Part(count, start, outputs))
             if outputs:
+                given = len(rows.masks)
                 masks += rows.masks
-                wanted += len(rows.masks)
-                if (unasked := outputs - len(rows.masks)) > 0:
-                    masks += [None] * unasked
+                wanted += given
+                if outputs > given:
+                    masks += [None] * (outputs - given)
             total, behind = total + count, behind + start * count
         behind //= total
         expected, expected_s = tuning.expect_mixed(parts)
@@ -269,6 +271,7 @@ class Runner:
                 self._give(rows, at, chosen[at : at + len(rows.masks)])
                 at += rows.outputs
             self._computed(rows, count)
+        loaded.layout.memory.prepare(loaded.layout.page_bytes, total)
 
     def choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The greedy choice in one row; where a pass of others runs, it is not waited for."""

@@ -47,8 +47,10 @@ class Ticket:
 
     def __init__(self, rows: Rows) -> None:
         self.rows = rows
-        # Whether it is few rows that somebody waits for: a token, a draft, a short result.
-        self.decodes = len(rows.ids) <= VERIFY_TOKENS
+        # Whether it is few rows that somebody waits for: a token, a draft, what a grammar forced.
+        # The rest of a prompt is not: behind a long context a few rows take more than a deadline.
+        count = len(rows.ids)
+        self.decodes = count == 1 or (rows.sequence.decoding and count <= VERIFY_TOKENS)
         self.error: Exception | None = None
         self.done = self.leads = False
         self.taken = False  # by the pass that runs

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import threading
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from ...jit.kernels.attention import token_tile
 from ...traces.events import PassEvent
 from ..physics.costs import Part, PassCost, observe, part_cost, predict
 from ..physics.latency_model import LatencyEstimate, attainable
+from .contention import delay_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 GOAL = 0.15  # error of a prediction that is good enough
+HELD_NS = 1_000_000  # without a core: a pass was held up
 
 
 @dataclass(eq=False)
@@ -122,18 +126,41 @@ class Forecasts:
 
     Attributes:
         ratios: seconds by predicted seconds, of each pass that was watched.
+        held: whether a thread waited for a core in it or just before, as far as the system says:
+            what the pass took then is the machine's doing, and nobody could foretell it.
     """
 
     def __init__(self) -> None:
         self.ratios: list[float] = []
+        self.held: list[bool] = []
+        self._alike: dict[tuple[int, ...], list[float]] = {}  # seconds by rows of each sequence
+        self._waited: dict[int, int] = {}  # ns by thread, so far
 
     def add(self, done: SharedPass) -> None:
         """Take in a pass: see `Runner.watched`."""
         self.ratios.append(done.seconds / done.expected_s)
+        rows = tuple(part.tokens for part in done.parts)
+        self._alike.setdefault(rows, []).append(done.seconds)
+        threads = threading.get_native_id(), *done.loaded.pool.worker_ids
+        waited = {thread: delay_of(thread) or 0 for thread in threads}
+        before = self._waited
+        longest = max(ns - before.get(thread, ns) for thread, ns in waited.items())
+        self._waited = {**before, **waited}
+        self.held.append(longest > HELD_NS)
 
     def within(self, error: float) -> float:
         """Share of the passes that were no further from their prediction, 0 to 1."""
-        return sum(abs(ratio - 1.0) <= error for ratio in self.ratios) / len(self.ratios)
+        return _within(self.ratios, error)
+
+    def alike(self, error: float) -> float:
+        """Share of the passes that were no further from the median of those with the same rows.
+
+        What one prediction for all of them could have reached at best.
+        """
+        medians = {rows: statistics.median(times) for rows, times in self._alike.items()}
+        return _within(
+            [s / medians[rows] for rows, times in self._alike.items() for s in times], error
+        )
 
     def describe(self) -> str:
         """What is known, as a line for people."""
@@ -141,7 +168,16 @@ class Forecasts:
             return "no pass had rows of several sequences"
         errors = np.abs(np.array(self.ratios) - 1.0)
         p50, p90 = np.quantile(errors, (0.5, 0.9))
-        return (
+        free = [ratio for ratio, held in zip(self.ratios, self.held, strict=True) if not held]
+        told = (
             f"{len(errors):,} shared passes: {self.within(GOAL):.0%} took within {GOAL:.0%} of "
             f"what was predicted (error p50 {p50:.0%}, p90 {p90:.0%})"
         )
+        if not free or len(free) == len(errors):
+            return told
+        share = _within(free, GOAL)
+        return f"{told}; {share:.0%} of the {len(free):,} in which no thread waited for a core"
+
+
+def _within(ratios: Sequence[float], error: float) -> float:
+    return sum(abs(ratio - 1.0) <= error for ratio in ratios) / len(ratios)

@@ -175,8 +175,8 @@ class PassCost:
         kv_again_bytes: what later tiles of tokens read of them again, from a nearer cache.
         kv_write_bytes: keys and values that the pass adds.
         experts_read: distinct experts in each layer of each pass, added up.
-        unpacked: weights that passes of more than one token made ready to be multiplied: of each
-            such pass those of the layers that it read, once.
+        unpacked: weights of the layers that passes of more than one token read, once each pass.
+        again_flops: attention of one token, for each tile of tokens but the first.
     """
 
     linear_flops: float = 0.0
@@ -188,6 +188,7 @@ class PassCost:
     kv_again_bytes: float = 0.0
     kv_write_bytes: float = 0.0
     unpacked: float = 0.0
+    again_flops: float = 0.0
 
     @property
     def flops(self) -> float:
@@ -214,6 +215,7 @@ class PassCost:
             self.kv_again_bytes + other.kv_again_bytes,
             self.kv_write_bytes + other.kv_write_bytes,
             self.unpacked + other.unpacked,
+            self.again_flops + other.again_flops,
         )
 
 
@@ -230,23 +232,24 @@ def pass_cost(
     """Counts for `tokens` tokens at KV length `start`, logits for `outputs` of them.
 
     tile: tokens that share one read of the KV cache. experts_read: distinct experts of all layers
-    that the pass took; None: as many as are expected. batch: sequences of that many tokens, each
-    with a cache of its own, that share one read of the weights.
+    that the pass took; None: the expected. batch: so many sequences, each with its own cache.
     """
     experts = model.expected_experts(tokens * batch) if experts_read is None else experts_read
     read = batch * model.cache_read(start, tokens) / max(1, tokens)
-    tiles = -(-tokens // tile)
+    again = -(-tokens // tile) - 1
+    scored = batch * model.scores_flops(start, tokens)
     linear = tokens * model.token_weights + outputs * model.head_weights
     return PassCost(
         linear_flops=2.0 * batch * linear,
-        attention_flops=batch * model.scores_flops(start, tokens),
+        attention_flops=scored,
         weight_bytes=model.layer_bytes(experts) + (model.head_bytes if outputs > 0 else 0),
         kv_read_bytes=read + batch * model.state_bytes,
-        kv_again_bytes=read * (tiles - 1),
+        kv_again_bytes=read * again,
         kv_write_bytes=batch * (model.kv_bytes * tokens + model.state_bytes),
         barriers=barriers,
         experts_read=experts,
         unpacked=model.layer_weights(experts) if tokens * batch > 1 else 0.0,
+        again_flops=(scored / max(1, tokens) - batch * model.state_flops) * again,
     )
 
 
@@ -268,8 +271,7 @@ def part_cost(
 ) -> PassCost:
     """What one sequence has of a pass with unequal rows of several; all `parts` make up the pass.
 
-    Operations and KV cache are its own. Weights and barriers are shared out by rows, the output
-    head by rows of logits.
+    Operations and KV cache are its own. Weights and barriers go by rows, the head by outputs.
     """
     part, rows = parts[at], sum(one.tokens for one in parts)
     outputs = sum(one.outputs for one in parts)
@@ -296,11 +298,13 @@ def mixed_cost(
     """Counts of a pass with unequal rows of several sequences: the sum of their `part_cost`."""
     rows, outputs = sum(part.tokens for part in parts), sum(part.outputs for part in parts)
     experts = model.expected_experts(rows) if experts_read is None else experts_read
-    scored = read = again = 0.0
+    scored = read = again = scored_again = 0.0
+    state = model.state_flops
     for tokens, start, _ in parts:
-        seen = model.cache_read(start, tokens) / tokens
-        scored, read = scored + model.scores_flops(start, tokens), read + seen
-        again += seen * (-(-tokens // tile) - 1)
+        seen, flops = model.cache_read(start, tokens) / tokens, model.scores_flops(start, tokens)
+        scored, read = scored + flops, read + seen
+        more = -(-tokens // tile) - 1
+        again, scored_again = again + seen * more, scored_again + (flops / tokens - state) * more
     return PassCost(
         linear_flops=2.0 * (rows * model.token_weights + outputs * model.head_weights),
         attention_flops=scored,
@@ -311,6 +315,7 @@ def mixed_cost(
         barriers=barriers,
         experts_read=experts,
         unpacked=model.layer_weights(experts) if rows > 1 else 0.0,
+        again_flops=scored_again,
     )
 
 
@@ -372,6 +377,7 @@ def layer_cost(model: ModelCost, total: PassCost, passes: int, experts: float) -
         kv_again_bytes=total.kv_again_bytes * each,
         kv_write_bytes=total.kv_write_bytes * each,
         unpacked=total.unpacked * each,
+        again_flops=total.again_flops * each,
     )
 
 
@@ -402,12 +408,15 @@ def linear_s(
     return operations / (1e9 * (machine.int8_gops if model.quantized else machine.fp32_gflops))
 
 
-def attention_s(cost: PassCost, model: ModelCost, machine: MachineProfile) -> float:
-    """Least seconds of arithmetic for attention."""
+def attention_s(
+    cost: PassCost, model: ModelCost, machine: MachineProfile, extra_tokens: float = 0.0
+) -> float:
+    """Least seconds of arithmetic for attention; `extra_tokens`: more of each tile but a first."""
+    operations = cost.attention_flops + extra_tokens * cost.again_flops
     if model.int8_cache:
         # Scores are one product of bytes, weighted values two: a probability has 14 bits.
-        return cost.attention_flops * 1.5 / (machine.int8_gops * 1e9)
-    return cost.attention_flops / (machine.bf16_gflops * 1e9)
+        return operations * 1.5 / (machine.int8_gops * 1e9)
+    return operations / (machine.bf16_gflops * 1e9)
 
 
 def reread_s(cost: PassCost, model: ModelCost, machine: MachineProfile, passes: int = 1) -> float:
@@ -478,8 +487,7 @@ def observe(
 ) -> Observation:
     """What `wall_s` seconds of a phase say, of which a thread was in kernels for `kernel_s`.
 
-    prediction: the least times; attained: the times at the rates that kernels reach; rows_s: in
-    kernels other than products and attention.
+    prediction: least times; attained: at the rates that kernels reach; rows_s: in other kernels.
     """
     if wall_s <= 0:
         return Observation(0.0, 0.0, 0.0)

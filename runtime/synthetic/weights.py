@@ -24,6 +24,11 @@ K_QUANTS = {
     GGMLType.IQ4_XS: 1246.2,
     GGMLType.IQ3_S: 140.2,
     GGMLType.IQ3_XXS: 142.6,
+    GGMLType.IQ2_S: 56.4,
+    GGMLType.IQ2_XS: 55.9,
+    GGMLType.IQ2_XXS: 53.2,
+    GGMLType.IQ1_M: 7.2,
+    GGMLType.IQ1_S: 7.2,
 }
 # Where a block of it has its fp16 scale, if that is not at its start.
 SCALE_AT = {GGMLType.Q2_K: 80, GGMLType.Q3_K: 108, GGMLType.Q6_K: 208}
@@ -113,7 +118,7 @@ def _random_k_blocks(
 ) -> np.ndarray[Any, np.dtype[Any]]:
     """`count` blocks of evenly distributed quants, their 16 or 8 scales random too.
 
-    Q3_K, Q6_K, IQ3 and IQ4: scales of either sign over their whole range. Q2_K, Q4_K and Q5_K:
+    Q3_K, Q6_K and IQ1 to IQ4: scales of either sign over their whole range. Q2_K, Q4_K and Q5_K:
     scales and mins evenly over the upper half of theirs, each on its own, under a dmin that takes
     off what a quant is on average.
     """
@@ -131,7 +136,13 @@ def _random_k_blocks(
     elif kind is not GGMLType.Q6_K:
         # Products of quants and scales lean to one side: half of the blocks have theirs turned.
         d *= 1.0 - 2.0 * (blocks[:, at + 1] & 1)
-    _put_halves(blocks, at, d)
+    if kind is GGMLType.IQ1_M:
+        # Four bits each, in the upper ones of the last four 16-bit words.
+        bits = d.astype("<f2").view(np.uint16)
+        for n in range(4):
+            blocks[:, 49 + 2 * n] = (blocks[:, 49 + 2 * n] & 15) | ((bits >> (4 * n)) & 15) << 4
+    else:
+        _put_halves(blocks, at, d)
     return raw
 
 

@@ -12,6 +12,7 @@ neither vanish nor overflow.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -66,6 +67,11 @@ QUANTS = {
     "iq4_xs": (GGMLType.IQ4_XS, 30),
     "iq3_s": (GGMLType.IQ3_S, 26),
     "iq3_xxs": (GGMLType.IQ3_XXS, 23),
+    "iq2_s": (GGMLType.IQ2_S, 28),
+    "iq2_xs": (GGMLType.IQ2_XS, 20),
+    "iq2_xxs": (GGMLType.IQ2_XXS, 19),
+    "iq1_m": (GGMLType.IQ1_M, 31),
+    "iq1_s": (GGMLType.IQ1_S, 24),
     "q4_k_m": (GGMLType.Q4_K, 15),
     "q5_k_m": (GGMLType.Q5_K, 17),
     "q6_k": (GGMLType.Q6_K, 18),
@@ -326,8 +332,7 @@ def _like_iq4_xs(s: Shape, part: str, layer: int) -> GGMLType | None:
 _NARROW = {
     **NARROW,
     GGMLType.NVFP4: GGMLType.MXFP4,
-    **dict.fromkeys((GGMLType.IQ3_S, GGMLType.IQ3_XXS), GGMLType.IQ4_NL),
-    GGMLType.IQ4_XS: GGMLType.IQ4_NL,
+    **{kind: GGMLType.IQ4_NL for kind in GGMLType if re.match("IQ[1-3]|IQ4_XS", kind.name)},
 }
 
 # What a part of a layer ("attn_v") has in each mixture, None for what most have.

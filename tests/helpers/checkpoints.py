@@ -27,13 +27,14 @@ QWEN2 = LLAMA3.replace("{1,3}", "")
 
 
 def safetensors(tensors: Mapping[str, np.ndarray], dtype: str = "F32") -> bytes:
-    """A file of these float32 tensors as `dtype`."""
+    """A file of these float32 tensors as `dtype`, and of tensors of bytes as they are."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, values in tensors.items():
         raw = stored(values, dtype).tobytes()
         places = [len(data), len(data) + len(raw)]
-        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": places}
+        kind = "U8" if values.dtype == np.uint8 else dtype
+        header[name] = {"dtype": kind, "shape": list(values.shape), "data_offsets": places}
         data += raw
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -41,6 +42,8 @@ def safetensors(tensors: Mapping[str, np.ndarray], dtype: str = "F32") -> bytes:
 
 
 def stored(values: np.ndarray, dtype: str) -> np.ndarray:
+    if values.dtype == np.uint8:
+        return values
     if dtype == "BF16":
         return bfloat16(np.ascontiguousarray(values, np.float32))
     return values.astype({"F32": "<f4", "F16": "<f2", "F64": "<f8"}[dtype])

@@ -56,6 +56,25 @@ def matrix_of(values: np.ndarray, fmt: str) -> FileMatrix:
     return FileMatrix(fmt, raw, gguf.quants.dequantize(stored, kind).reshape(values.shape))
 
 
+def put_number(block: np.ndarray, form: Format, at: int, number: bytes) -> None:
+    """A float or scale of a block in the file, uint8 from its byte `at` on, becomes `number`."""
+    mask, bits = stored_number(form, number)
+    there = block[at : at + len(mask)]
+    there[:] = there & ~mask | bits
+
+
+def stored_number(form: Format, number: bytes) -> tuple[np.ndarray, np.ndarray]:
+    """Which bits of a block are such a number, and what they are: uint8.
+
+    IQ1_M has four bits of it in the upper ones of each of four 16-bit words.
+    """
+    bits = np.frombuffer(number, np.uint8)
+    if form.name != "iq1_m":
+        return np.full_like(bits, 0xFF), bits
+    words = np.repeat(bits.view("<u2"), 4) >> np.arange(0, 16, 4, dtype=np.uint16) << 12
+    return np.full(4, 0xF000, "<u2").view(np.uint8), words.astype("<u2").view(np.uint8)
+
+
 def panels_of(matrix: FileMatrix, target: CpuTarget) -> np.ndarray:
     """A plain matrix in panels: uint8 [units, blocks, bytes]."""
     lanes, raw = target.lanes, matrix.raw

@@ -1,4 +1,4 @@
-"""Blocks of Q2_K, Q3_K and IQ3 to IQ4: random ones, and such as have given quants and scales."""
+"""Blocks of Q2_K, Q3_K and IQ1 to IQ4: random ones, and such as have given quants and scales."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from helpers.matrices import FileMatrix
 from triplepoint.jit.kernels.panels import FORMATS
 
 GRIDS = ("iq3_s", "iq3_xxs")
-SMALL = ("q2_k", "q3_k", "iq4_xs", *GRIDS)
+EIGHTS = ("iq2_xxs", "iq2_xs", "iq2_s", "iq1_s", "iq1_m")
+SMALL = ("q2_k", "q3_k", "iq4_xs", *GRIDS, *EIGHTS)
 # Where fp16 scales lie.
-FLOATS_AT = {"q2_k": (80, 82), "q3_k": (108,), **dict.fromkeys(("iq4_xs", *GRIDS), (0,))}
+FLOATS_AT = {"q2_k": (80, 82), "q3_k": (108,), **dict.fromkeys(("iq4_xs", *GRIDS, *EIGHTS), (0,))}
 LARGEST = {"q2_k": 3, "q3_k": 7, "iq4_xs": 15}  # stored quants run from 0 to this
 
 
@@ -22,8 +23,22 @@ def random_small(
     raw = rng.integers(0, 256, (rows, depth // 256, FORMATS[fmt].file_bytes), dtype=np.uint8)
     for at in FLOATS_AT[fmt]:
         d = rng.uniform(0.5, 1.5, raw.shape[:2]) * rng.choice([-scale, scale], raw.shape[:2])
-        put_half(raw, at, d)
+        put_scale(raw, fmt, at, d)
     return stored_matrix(fmt, raw.reshape(rows, -1))
+
+
+def put_scale(raw: np.ndarray, fmt: str, at: int, values: np.ndarray | float) -> None:
+    """Write fp16 `values` [rows, blocks] into blocks uint8 [rows, blocks, bytes]: at byte `at`.
+
+    IQ1_M has them in the upper four bits of its last four 16-bit words.
+    """
+    if fmt != "iq1_m":
+        put_half(raw, at, values)
+        return
+    bits = np.broadcast_to(np.asarray(values, np.float16), raw.shape[:2]).view(np.uint16)
+    for n in range(4):
+        tops = raw[..., 49 + 2 * n]
+        tops[...] = (tops & 15) | (bits >> (4 * n) & 15) << 4
 
 
 def even_small(fmt: str, q: np.ndarray, scale: int, least: int, d: float) -> FileMatrix:

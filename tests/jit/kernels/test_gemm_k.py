@@ -30,7 +30,7 @@ ASKS = (DOT,)  # see helpers/feature_sets.py
 
 # All tile sizes, and both sides of the number from which a panel is unpacked first.
 MANY = max(UNPACK_FROM.values())
-TOKENS = (1, 2, 3, 5, 6, 7, 8, 12, 13, 14, 18, 19, 20, MANY - 1, MANY, 70)
+TOKENS = (1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 14, 18, 19, 20, MANY - 1, MANY, 70)
 FEW_TOKENS = (1, MANY + 1)  # under qemu each product is a process
 SHAPES = ((70, 512), (1, 256), (33, 1536))  # the first one's kernel serves other tests too
 TILED = ("q4_k", "q6_k", "q3_k", "iq4_xs")  # one for each code of a tile

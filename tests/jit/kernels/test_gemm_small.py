@@ -1,4 +1,4 @@
-"""Q2_K, Q3_K, IQ4_XS, IQ3_S and IQ3_XXS: packing, rows and products on every feature set.
+"""Q2_K, Q3_K and IQ1 to IQ4: packing, rows and products on every feature set.
 
 Few kernels are compiled: tiles and epilogues are what the tests of `gemm_k.py` show already.
 """
@@ -12,20 +12,28 @@ from helpers.feature_sets import DOT
 from helpers.kquants import put_half, stored_matrix
 from helpers.matrices import FileMatrix, fused_panels_of, panels_of, random_matrix
 from helpers.runners import Native, Runner
-from helpers.small_quants import GRIDS, LARGEST, SMALL, even_small, random_small
+from helpers.small_quants import (
+    EIGHTS,
+    GRIDS,
+    LARGEST,
+    SMALL,
+    even_small,
+    put_scale,
+    random_small,
+)
 from helpers.tiers import quick
 from helpers.tolerances import assert_close
 
 from triplepoint.jit.compile import build_assembly, spec
 from triplepoint.jit.dot import KEY_INSTRUCTION
-from triplepoint.jit.kernels import embed, gemm, grids, moe
+from triplepoint.jit.kernels import embed, gemm, grids, grids8, moe
 from triplepoint.jit.kernels.activations import (
     BLOCK_BYTES,
     dequantize_reference,
     field_reference,
     quantize_reference,
 )
-from triplepoint.jit.kernels.codebook import TABLES
+from triplepoint.jit.kernels.codebook import TABLES, UNIT
 from triplepoint.jit.kernels.gemm_k import UNPACK_FROM, gemm_k, scratch_bytes
 from triplepoint.jit.kernels.panels import FORMATS, pack, pack_reference
 from triplepoint.jit.kernels.panels_k import offsets
@@ -36,6 +44,8 @@ DEPTH = 512  # of all products: one kernel for each format and feature set
 SMALLEST = {"tile": 1, "max_single_tile": 1}  # kernels of which only the instructions matter
 MANY = UNPACK_FROM["q3_k"]
 TOKENS = (1, 2, 5, 7, MANY - 1, MANY, MANY + 6)
+# Types whose parts the others share: those have them in another order, or fewer.
+TYPICAL = [fmt for fmt in SMALL if fmt not in EIGHTS or fmt in ("iq2_xs", "iq1_m")]
 
 
 class Product:
@@ -83,7 +93,7 @@ class Product:
         return out
 
 
-@pytest.mark.parametrize("fmt", SMALL)
+@pytest.mark.parametrize("fmt", quick(SMALL, *TYPICAL))
 def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """Any bytes come out as in the reference; a row that only pads has fp16 scales of 0."""
     lanes, at = runner.target.lanes, offsets(fmt, runner.target.lanes)
@@ -102,7 +112,7 @@ def test_packing(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     assert at["end"] == FORMATS[fmt].panel_block_bytes(lanes)
 
 
-@pytest.mark.parametrize("fmt", SMALL)
+@pytest.mark.parametrize("fmt", quick(SMALL, *TYPICAL))
 def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """Each id gives its dequantized row; what lies past the row's width is not written."""
     table, ids = random_small(rng, 40, DEPTH, fmt), np.array([0, 39, 7, 7, 12], np.int32)
@@ -114,7 +124,7 @@ def test_rows(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     assert (out[:, DEPTH:] == 3.0).all()
 
 
-@pytest.mark.parametrize("fmt", quick(SMALL, "q3_k"))
+@pytest.mark.parametrize("fmt", quick(SMALL, "q3_k", "iq2_xs"))
 def test_store(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """out = W x for all tile sizes, the same bits alone and in any chunk, unpacked or not.
 
@@ -183,6 +193,58 @@ def test_extremes_of_a_grid(runner: Runner, fmt: str) -> None:
     assert np.abs(want).max() == 127 * np.abs(product.weights.values[0]).sum()
 
 
+@pytest.mark.parametrize("fmt", EIGHTS)
+def test_extremes_of_eights(runner: Runner, fmt: str) -> None:
+    """The same for grids of eight, with places of any kind under the largest scales."""
+    rng, rows = np.random.default_rng(1), 6
+    raw = rng.integers(0, 256, (rows, DEPTH // 256, FORMATS[fmt].file_bytes), dtype=np.uint8)
+    qs = raw[..., 0 if fmt == "iq1_m" else 2 :]
+    if fmt == "iq2_xxs":
+        pairs = raw[..., 2:].reshape(rows, -1, 8, 8)
+        pairs[:2, ..., :4], pairs[..., 7] = 255, pairs[..., 7] | 0xF0
+        pairs[0, ..., 4:7], pairs[0, ..., 7] = 0, 0xF0
+        raw[..., 2:] = pairs.reshape(rows, -1, 64)
+    elif fmt == "iq2_xs":
+        qs[0, :, :64] = np.tile(np.array([255, 1], np.uint8), 32)  # the last place, no sign
+        raw[..., 66:] = 255
+    elif fmt == "iq2_s":
+        qs[0, :, :32], raw[0, :, 34:66], raw[0, :, 66:74], raw[..., 74:] = 255, 0, 255, 255
+    elif fmt == "iq1_s":
+        qs[0, :, :32], raw[0, :, 34::2] = 255, 255
+        raw[..., 35::2] = raw[..., 35::2] | 0x70
+        raw[0, :, 35::2] = 0x7F
+    else:
+        qs[0, :, :32], raw[0, :, 32:48], raw[..., 48:] = 255, 0x77, 255
+    put_scale(raw, fmt, 0, 1.0)
+    product = Product(runner, stored_matrix(fmt, raw.reshape(rows, -1)))
+    signs = np.where(product.weights.values[1] < 0, -127, 127)
+    x = np.stack([np.full(DEPTH, 127), np.full(DEPTH, -127), signs]).astype(np.int8)
+    blocks = product.as_blocks(np.tile(x, (MANY // 3 + 1, 1)))
+    want = x.astype(np.float64) @ product.weights.values.astype(np.float64).T
+
+    for got in (product.run(blocks[:3]), product.run(blocks)[:3]):
+        assert np.abs(got[:, :rows] - want).max() <= 2e-7 * np.abs(want).max()
+    largest = max(TABLES[fmt]) * UNIT[fmt] * (15 if fmt.startswith("iq1") else 31)
+    assert np.abs(product.weights.values[0]).max() == largest
+    assert want[0, 0] == 127 * np.abs(product.weights.values[0]).sum()
+
+
+@pytest.mark.parametrize("fmt", EIGHTS)
+def test_grids_of_eight(fmt: str) -> None:
+    """A grid's entries are those of the `gguf` package, and so are the numbers of its digits."""
+    oracle = getattr(gguf.quants, fmt.upper())
+    oracle.init_grid()
+    got = grids8.entries(fmt)
+
+    if fmt.startswith("iq1"):
+        assert np.array_equal(got.astype(int) - 1, oracle.grid.reshape(-1, 8))
+        steps = np.multiply.outer([1, -1], [1 / 8] * 3) + np.array([-1, 0, 1])
+        assert np.array_equal(np.reshape(TABLES[fmt], (2, 4))[:, :3] * UNIT[fmt], steps)
+        return
+    assert np.array_equal(np.array(TABLES[fmt])[got], oracle.grid.reshape(-1, 8))
+    assert TABLES[fmt][4:] == tuple(-value for value in TABLES[fmt][:4])
+
+
 @pytest.mark.parametrize("fmt", GRIDS)
 def test_grids(fmt: str) -> None:
     """A grid's entries are those of the `gguf` package, and so is each magnitude."""
@@ -196,7 +258,7 @@ def test_grids(fmt: str) -> None:
     assert table[8:] == tuple(-value for value in table[:8])
 
 
-@pytest.mark.parametrize("fmt", SMALL)
+@pytest.mark.parametrize("fmt", quick(SMALL, *TYPICAL))
 def test_each_value_has_its_place(runner: Runner, rng: np.random.Generator, fmt: str) -> None:
     """One activation at a time picks one column of W: no weight is mistaken for another.
 
@@ -217,7 +279,9 @@ def test_each_value_has_its_place(runner: Runner, rng: np.random.Generator, fmt:
     assert np.array_equal(few, got[: len(few)])
 
 
-@pytest.mark.parametrize("fmt", quick(SMALL, "q3_k", "iq3_s"))  # one for each code of a tile
+@pytest.mark.parametrize(
+    "fmt", quick(SMALL, "q3_k", "iq3_s", "iq1_m")
+)  # one for each code of a tile
 def test_best_target(rng: np.random.Generator, fmt: str, best: Native) -> None:
     """A fused pair gives silu(gate x) * (up x), and experts get their own tokens' rows."""
     gate, up = (random_small(rng, 21, DEPTH, fmt, 0.005) for _ in range(2))

@@ -35,6 +35,9 @@ def test_each_size_has_its_rounds(engine: Engine) -> None:
         assert min(found.decode_rates) <= found.decode_rate <= max(found.decode_rates)
     assert not one.forecasts.ratios
     assert len(four.forecasts.ratios) == 2 * (1 + 5), "a prompt and five tokens, twice"
+    assert len(four.forecasts.held) == 2 * (1 + 5)
+    assert four.forecasts.alike(1e9) == 1.0
+    assert 0.0 <= four.forecasts.within(0.15) <= 1.0
     assert engine.runner.on_shared is None
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from triplepoint.jit.kernels.kvcache import PAGE, KVFormat, page_bytes
-from triplepoint.runtime.forward.kv import KVCache, KVLayout
+from triplepoint.runtime.forward.kv import MANY, KVCache, KVLayout, KVMemory
 from triplepoint.runtime.forward.tensors import HeadShape
 from triplepoint.runtime.memory import HUGE_PAGE, Arena
 
@@ -105,3 +105,26 @@ def test_memory_outlives_its_arena() -> None:
     part = Arena(10).take(10)
     part[:] = 7
     assert part.tolist() == [7] * 10
+
+
+def test_a_page_is_touched_ahead_by_passes_of_few_rows() -> None:
+    """What a pass needs next is there before it does; only where the budget has room for it."""
+    memory, size = KVMemory(), 3 * HUGE_PAGE
+
+    memory.prepare(size, MANY + 1)
+    assert memory._spare is None, "many rows touch what they need themselves"
+    for _ in range(PAGE):
+        memory.prepare(size, 1)
+    spare = memory._spare
+    assert spare is not None
+    assert memory._touched == size
+    assert memory.take(size) is spare
+    assert memory._spare is None
+    assert not spare.take(size).any()
+
+    memory.used, memory.budget = 1, size
+    memory.prepare(size, 1)
+    assert memory._spare is None
+    memory.used = 0
+    memory.prepare(size, 1)
+    assert memory.take(2 * size).nbytes >= 2 * size, "another layout's page is larger"

@@ -325,14 +325,14 @@ def test_every_problem_is_named(tiny_model: Callable[[str], Path], tmp_path: Pat
     with GGUFWriter(tmp_path / "a.gguf") as writer:
         writer.add("general.architecture", "mamba")
         writer.add("tokenizer.ggml.model", "runes")
-        writer.declare("token_embd.weight", (2, 256), GGMLType.IQ2_XXS)
+        writer.declare("token_embd.weight", (2, 256), GGMLType.TQ2_0)
         writer.write("token_embd.weight", np.zeros(132, np.uint8))
 
     problems = read_model_info(tmp_path / "a.gguf").problems
 
     assert [one.split("; ")[0] for one in problems] == [
         "the architecture 'mamba' is not supported",
-        "weights in IQ2_XXS have no kernel",
+        "weights in TQ2_0 have no kernel",
         "the tokenizer model 'runes' is not supported (tokenizer.ggml.model)",
     ]
     # What only the forward pass asks for is found too.
@@ -353,8 +353,9 @@ def test_every_problem_is_named(tiny_model: Callable[[str], Path], tmp_path: Pat
         ("F16", True),
         ("", True),
         ("Q8", True),
-        ("IQ1_S", False),
-        ("IQ2_M", False),
+        ("IQ1_S", True),
+        ("UD-IQ2_M", True),
+        ("TQ1_0", False),
         ("MXFP4_MOE", True),
         ("TQ2_0", False),
     ],

@@ -190,9 +190,9 @@ def test_what_cannot_be_run_is_refused_before(
     assert get(force=True).fetched
 
     repo.architecture = "qwen3"
-    repo.files["One-IQ1_S.gguf"] = b"x"
-    with pytest.raises(UnsupportedModelError, match="weights in IQ1_S have no kernel"):
-        get(ModelName("org/one", selector="IQ1_S"))
+    repo.files["One-TQ1_0.gguf"] = b"x"
+    with pytest.raises(UnsupportedModelError, match="weights in TQ1_0 have no kernel"):
+        get(ModelName("org/one", selector="TQ1_0"))
 
 
 def test_a_full_disk_is_seen_before(

@@ -15,6 +15,7 @@ from triplepoint.runtime.forward.split_kv import SplitKVGraph
 from triplepoint.runtime.inference import autotune as tuning_module
 from triplepoint.runtime.inference.autotune import Autotuner, Overrides
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.pass_correction import PassCorrection, kind_of
 from triplepoint.runtime.inference.policy import Decision
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
 
@@ -220,11 +221,11 @@ def test_the_time_of_a_pass_is_learned(engine: Engine) -> None:
 
 def test_phases_teach_it(engine: Engine) -> None:
     """After a prefill of some tokens and a decode, both kinds of passes are known."""
-    engine.tuning._ratios.clear()
+    engine.tuning.correction = PassCorrection()
     session = engine.session()
     session.prefill(IDS[:40])
     list(session.decode(max_tokens=10))
-    assert set(engine.tuning._ratios) == {(40).bit_length(), (1).bit_length()}
+    assert engine.tuning.correction.kinds == {kind_of(40), kind_of(1)}
 
 
 def test_crowding_is_told_with_the_phase(engine: Engine) -> None:

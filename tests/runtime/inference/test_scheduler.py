@@ -16,10 +16,11 @@ from helpers.threads import frequent_switches, together
 from triplepoint import Agent, tool
 from triplepoint.errors import ModelError
 from triplepoint.runtime.inference.engine import Engine
-from triplepoint.runtime.inference.runner import Runner
+from triplepoint.runtime.inference.runner import Rows, Runner
 from triplepoint.runtime.inference.sampling import Sampling
+from triplepoint.runtime.inference.scheduler import Ticket
 from triplepoint.runtime.inference.session import Session
-from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
+from triplepoint.runtime.inference.speculative_config import VERIFY_TOKENS, SpeculativeConfig
 
 if TYPE_CHECKING:
     from triplepoint.runtime.agent.local_conversation import LocalConversation
@@ -124,6 +125,17 @@ def test_a_long_prompt_beside_a_decode(engine: Engine, monkeypatch: pytest.Monke
     beside = [rows for batch in shared for session, rows in batch.items() if session is not decoder]
     assert beside, "the prompt never shared a pass with the decode"
     assert max(beside) < engine.tuning.chunk
+
+
+def test_the_rest_of_a_prompt_is_no_decode(engine: Engine) -> None:
+    """A few rows go whole into a pass where somebody waits for a token, else by the deadline."""
+    session = engine.session()
+    few = Rows(session, 0, [1] * VERIFY_TOKENS)
+    assert not Ticket(few).decodes
+    assert Ticket(Rows(session, 0, [1])).decodes
+    session.decoding = True
+    assert Ticket(few).decodes
+    assert not Ticket(Rows(session, 0, [1] * (VERIFY_TOKENS + 1))).decodes
 
 
 def test_a_choice_does_not_wait_for_a_pass(engine: Engine) -> None:

@@ -86,8 +86,8 @@ def test_weight_that_cannot_be_stored(maker: RowMaker, values: np.ndarray, bad: 
 
 def test_type_that_cannot_be_read(maker: RowMaker) -> None:
     """A source type without a kernel is refused by name."""
-    with pytest.raises(UnsupportedModelError, match="tensor w is IQ1_S"):
-        converted(maker, np.zeros(100, np.uint8), "IQ1_S", "Q8_0")
+    with pytest.raises(UnsupportedModelError, match="tensor w is TQ1_0"):
+        converted(maker, np.zeros(108, np.uint8), "TQ1_0", "Q8_0")
 
 
 def test_bfloat16() -> None:

@@ -16,6 +16,7 @@ from triplepoint.runtime.synthetic.write import SyntheticModel
 
 TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "mxfp4")
 FLOATS = ("f32", "f16", "bf16")
+READ = ("nvfp4", "iq3_xxs", "iq3_s", "iq2_xxs", "iq2_xs", "iq2_s", "iq1_s", "iq1_m")
 
 
 @pytest.mark.parametrize("kind", quick([*TYPES, "mixed"], "q4_0", "q4_k", "mixed"))
@@ -50,7 +51,7 @@ def test_logits(tmp_path: Path, kind: str) -> None:
     assert np.array_equal(pieces, got[:30])
 
 
-@pytest.mark.parametrize("kind", quick(["nvfp4", "iq3_xxs", "iq3_s"], "nvfp4"))
+@pytest.mark.parametrize("kind", quick(READ, "nvfp4", "iq2_xs"))
 def test_logits_of_types_that_are_only_read(tmp_path: Path, kind: str) -> None:
     """The same for types that nothing here can write, with random bits for quants and scales."""
     path = tmp_path / "random.gguf"

@@ -1,0 +1,72 @@
+"""What passes take by what was predicted of them: how far off the cost model is, here and now.
+
+It errs by the number of rows: kernels have steps, memory is as fast as its other users let it be.
+So passes of about as many rows count most, and those of late count more than older ones. It is a
+median, since a pass that another process held up says nothing about the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+SEEN = 9  # passes of a kind that are remembered
+REACH = 1  # kinds up to which others count
+FAR = 0.8  # weight of a pass of the next kind
+OLD = 0.9  # weight of a pass after one more pass
+MOST = 4.0  # times as long, or as short: what is believed at most
+
+
+def kind_of(rows: int) -> int:
+    """Passes whose number of rows is alike: two kinds for each doubling."""
+    return round(2.0 * math.log2(rows))
+
+
+_KINDS = [0, *map(kind_of, range(1, 1025))]
+_OLD = [OLD**age for age in range(100)]
+
+
+class PassCorrection:
+    """See above."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, deque[tuple[int, float]]] = {}  # by kind: number of the pass, ratio
+        self._passes = 0
+
+    @property
+    def kinds(self) -> set[int]:
+        """Of which passes were seen."""
+        return set(self._seen)
+
+    def add(self, rows: int, ratio: float) -> None:
+        """A pass took `ratio` times as long as was predicted."""
+        kind = _KINDS[rows] if rows < len(_KINDS) else kind_of(rows)
+        found = self._seen.get(kind)
+        if found is None:
+            found = self._seen[kind] = deque(maxlen=SEEN)
+        self._passes += 1
+        found.append((self._passes, min(MOST, max(1.0 / MOST, ratio))))
+
+    def factor(self, rows: int) -> float:
+        """What to multiply the prediction of a pass of so many rows by."""
+        seen, now = self._seen, self._passes
+        if not seen:
+            return 1.0
+        kind = _KINDS[rows] if rows < len(_KINDS) else kind_of(rows)
+        weighted: list[tuple[float, float]] = []
+        for other in range(kind - REACH, kind + REACH + 1):
+            if other in seen:
+                near = FAR ** abs(other - kind)
+                for number, ratio in seen[other]:
+                    age = now - number
+                    weighted.append((ratio, near * _OLD[age if age < 100 else -1]))
+        if not weighted:  # none of about as many rows
+            nearest = min(seen, key=lambda other: abs(other - kind))
+            weighted = [(ratio, 1.0) for _, ratio in seen[nearest]]
+        weighted.sort()
+        left = 0.5 * sum([weight for _, weight in weighted])
+        for ratio, weight in weighted:
+            left -= weight
+            if left <= 0.0:
+                return ratio
+        return weighted[-1][0]
