@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, ClassVar, Literal
 
+from .records import DraftRecord as DraftRecord
 from .records import LayerRecord as LayerRecord
 from .records import MachineRecord as MachineRecord
 from .records import MissRecord as MissRecord
@@ -196,9 +197,11 @@ class PhaseEvent(Event):
     forced_tokens: int = 0
     """Tokens of a decode that the grammar forced, and that needed no choice and no pass."""
     drafted_tokens: int = 0
-    """Tokens that were drafted from the context and computed with what was known."""
+    """Tokens that were drafted and computed with what was known."""
     accepted_tokens: int = 0
     """Those of them that were what the model chose."""
+    drafts: list[DraftRecord] = field(default_factory=list)
+    """The same by what drafted."""
     saved_s: float = 0.0
     """Seconds that those took less than they would have, by the measured times of passes."""
     dropped: list[dict[str, Any]] = field(default_factory=list)

@@ -131,6 +131,19 @@ class MachineRecord(Record):
     """Measured limits: read bandwidth by level, arithmetic peaks, barrier cost."""
 
 
+class DraftRecord(Record):
+    """What one source drafted in a decode."""
+
+    source: str = ""
+    """``lookup``: the context; ``mtp``: the model's own layer."""
+    passes: int = 0
+    """Passes that verified drafts of it."""
+    drafted: int = 0
+    """Tokens of those."""
+    accepted: int = 0
+    """Those of them that were what the model chose."""
+
+
 class LayerRecord(Record):
     """One layer's time in a phase, added up over its passes; mean over the threads, seconds."""
 

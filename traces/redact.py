@@ -52,7 +52,7 @@ KEPT: dict[str, set[str]] = {
         ),
         *("limit_share", "threads", "plan", "memory_level", "experts", "sampling", "max_tokens"),
         *("experts_by_layer", "tuning"),
-        *("forced_tokens", "drafted_tokens", "accepted_tokens", "saved_s"),
+        *("forced_tokens", "drafted_tokens", "accepted_tokens", "drafts", "saved_s"),
         *(
             "stop",
             "constraint",

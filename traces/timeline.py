@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .event_log import EventLog
-from .events import MissRecord, PhaseEvent, ToolEvent
+from .events import DraftRecord, MissRecord, PhaseEvent, ToolEvent
 from .sanitize import short
 
 if TYPE_CHECKING:
@@ -207,12 +207,29 @@ def fewer_passes(trace: EventLog) -> list[str]:
     if drafted:
         right, saved = (sum(p.accepted_tokens for p in decodes), sum(p.saved_s for p in decodes))
         gain = f"{duration(saved)} saved" if saved >= 0 else f"{duration(-saved)} lost"
-        parts.append(f"{right:,} of {drafted:,} drafted tokens accepted ({gain})")
+        found = _by_source(decodes)
+        parts.append(f"{right:,} of {drafted:,} drafted tokens accepted ({found}{gain})")
     if not parts:
         return []
     made = sum(p.tokens for p in decodes)
     passes = sum(p.passes for p in decodes)
     return [f"decoded {made:,} tokens in {passes:,} passes: {', '.join(parts)}"]
+
+
+def _by_source(decodes: Sequence[PhaseEvent]) -> str:
+    """How much of what each source drafted was right, where it was not the context alone."""
+    found: dict[str, list[DraftRecord]] = {}
+    for phase in decodes:
+        for record in phase.drafts:
+            found.setdefault(record.source, []).append(record)
+    if found.keys() <= {"lookup"}:
+        return ""
+    each = (
+        f"{short(name, 20)} {sum(one.accepted for one in records):,} of "
+        f"{sum(one.drafted for one in records):,}"
+        for name, records in sorted(found.items())
+    )
+    return f"{', '.join(each)}; "
 
 
 def company(trace: EventLog) -> list[str]:

@@ -77,16 +77,19 @@ def attention(
     cap: float = 0.0,
     sink: bool = False,
     value_dim: int = 0,
+    first: int = 0,
 ) -> None:
     """Unit = (tile, kv head), kv head fastest. tiles: as `batch.py` has them.
 
     `q` as `rope_store` writes it; pages, tables and offsets as in `kvcache.py`; `out` float32
     [tokens, out_stride]; `scratch` is this thread's own. sinks: float32 [heads], read with `sink`.
     value_dim: of values that are the first dims of keys; 0: they are apart, and as wide.
+    first: the first position of a sequence that is seen, by rows that are not before it; it is in
+    the first page.
     """
     reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
                 value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
-                cap=cap)  # fmt: skip
+                cap=cap, first=first)  # fmt: skip
     value_dim = reader.out_dim
     running = OnlineSoftmax(k, reader.sums, reader.stats, value_dim)
     with k.units() as unit:
@@ -137,7 +140,9 @@ class KVReader:
         kv: KVFormat,
         window: int,
         cap: float,
+        first: int = 0,
     ) -> None:
+        self.first = first
         self.k, self.q, self.tiles = k, q, tiles
         self.pages, self.offsets = pages, (k_offset, v_offset)
         self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
@@ -205,7 +210,9 @@ class Tile:
             values = head_part(k, self.pages, page, v_offset, self.head, value_words)
             after = values
         products.qk(self.queries, keys, reader.scores, rows, count, reader.kv_heads, after)
-        part = _Rows(rows, reader.group, self.start - chunk, count, reader.window, reader.cap)
+        unseen = (k.i64(reader.first) - chunk).max(0).to(i32) if reader.first else None
+        reach = self.start - chunk
+        part = _Rows(rows, reader.group, reach, count, reader.window, reader.cap, unseen)
         _softmax(k, products, reader.scores, reader.probs, values, into, part)
         products.pv(reader.probs, values, rows, count, into, following)
 
@@ -219,7 +226,8 @@ class _Rows:
     """The rows of a tile in one chunk: row r sees the first `reach` + token(r) + 1 positions.
 
     `count` are the positions that any of them sees. With a `window` a row does not see what lies
-    further back than that; where a whole chunk does, its sums are zeros.
+    further back than that; where a whole chunk does, its sums are zeros. No row sees the first
+    `unseen` positions of the chunk.
     """
 
     rows: Value
@@ -228,12 +236,15 @@ class _Rows:
     count: Value
     window: int
     cap: float
+    unseen: Value | None = None
 
     def inside(self, k: Kernel, block: Value, limit: Value) -> Value:
         """Which positions of a block of lanes a row sees that ends at `limit`."""
         at = k.iota(k.lanes) + (block * k.lanes).to(i32).splat(k.lanes)
         within = at < limit
-        return within & (at >= limit - self.window) if self.window else within
+        if self.window:
+            within = within & (at >= limit - self.window)
+        return within if self.unseen is None else within & (at >= self.unseen.splat(k.lanes))
 
 
 def _softmax(
@@ -346,18 +357,19 @@ def reference(
     window: int = 0,
     cap: float = 0.0,
     sinks: np.ndarray | None = None,
+    first: int = 0,
 ) -> np.ndarray:
     """q float [tokens, heads, dim] (scaled), keys and values [positions, kv heads, dim].
 
     Token t attends to positions 0 … start + t, or the last `window` of them; returns float32
-    [tokens, heads, dim of values]. sinks: float [heads].
+    [tokens, heads, dim of values]. sinks: float [heads]. first: the first that is seen.
     """
     tokens, heads, _ = q.shape
     group = heads // keys.shape[1]
     out = np.zeros((*q.shape[:2], values.shape[-1]), np.float64)
     for t in range(tokens):
         stop = start + t + 1
-        seen = slice(max(0, stop - window) if window else 0, stop)
+        seen = slice(max(first, stop - window) if window else first, stop)
         for h in range(heads):
             s = keys[seen, h // group].astype(np.float64) @ q[t, h].astype(np.float64)
             s = cap * np.tanh(s / cap) if cap else s

@@ -6,7 +6,8 @@ A decode whose tokens are given makes the passes that it would make if the model
 a model with random weights would accept is what the text says. The texts: a file read as a tool's
 result, then an answer that quotes it, one that writes it anew with changes, one that repeats
 nothing of it; a call that edits it, with its lines in JSON strings; and calls of three schemas that
-repeat nothing. Every text is decoded with and without, in turns.
+repeat nothing. Every text is decoded with and without, in turns. What drafts cost, and how many
+have to be right for that, says `draft_lengths.py`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from ..conversation.grammar import CallGrammar, TurnConstraint
 from ..conversation.toolcalls import ToolCall
 from ..inference.speculative_config import SpeculativeConfig
 from ..inference.teacher_forcing import decode_teacher_forced
+from . import draft_lengths
+from .draft_lengths import DraftCosts
 
 if TYPE_CHECKING:
     from ...traces.events import PhaseEvent
@@ -287,12 +290,14 @@ class Report:
 
     texts: list[Measured]
     grammar: list[tuple[str, float, float]]
+    costs: DraftCosts
 
     def lines(self) -> list[str]:
-        """Two tables in Markdown."""
+        """Three tables in Markdown."""
         lines = [*HEAD.split("\n"), *(one.row() for one in self.texts), ""]
         lines += ["| call | grammar, µs a token | of the time |", "|---|--:|--:|"]
-        return lines + [f"| {n} | {each:.1f} | {share:.2%} |" for n, each, share in self.grammar]
+        lines += [f"| {n} | {each:.1f} | {share:.2%} |" for n, each, share in self.grammar]
+        return [*lines, "", *self.costs.lines()]
 
     def as_dict(self) -> dict[str, Any]:
         """The same as numbers."""
@@ -313,7 +318,7 @@ class Report:
             {"call": name, "us_per_token": each, "share": share}
             for name, each, share in self.grammar
         ]
-        return {"texts": texts, "grammar": grammar}
+        return {"texts": texts, "grammar": grammar, "drafts": self.costs.as_dict()}
 
 
 def measure(engine: Engine, repeat: int) -> Report:
@@ -323,4 +328,4 @@ def measure(engine: Engine, repeat: int) -> Report:
         EngineError: the context is too short for the texts, or the vocabulary has no end of turn.
     """
     texts = answers(engine, repeat) + calls(engine, repeat)
-    return Report(texts, grammar_cost(engine, repeat))
+    return Report(texts, grammar_cost(engine, repeat), draft_lengths.measure(engine, repeat))

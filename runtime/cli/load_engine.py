@@ -66,7 +66,13 @@ def add_engine_options(
             type=draft_tokens,
             default="auto",
             metavar="N",
-            help="tokens to draft from the context before a pass: a number, off, or auto (auto)",
+            help="tokens to draft before a pass: a number, off, or auto (auto)",
+        )
+        verb.add_argument(
+            "--draft-source",
+            choices=("auto", "lookup", "mtp"),
+            default="auto",
+            help="what drafts: the context, the model's MTP head, or what is worth more (auto)",
         )
         verb.add_argument(
             "--jump-forward",
@@ -170,6 +176,7 @@ def load_engine(args: argparse.Namespace, output: Output) -> Engine:
             tune=dict(getattr(args, "tune", None) or ()),
             jump_forward=getattr(args, "jump_forward", "on") == "on",
             draft_tokens=getattr(args, "draft_tokens", "auto"),
+            draft_source=getattr(args, "draft_source", "auto"),
         )
     finally:
         output.progress.clear()

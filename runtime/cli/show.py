@@ -15,6 +15,11 @@ from .output import Output
 if TYPE_CHECKING:
     from ..hub.model_info import FileInfo
 
+_DRAFTS = {
+    "used": "an MTP head: it drafts tokens beside what the context says",
+    "left out": "an MTP head, which is left out: not supported for this architecture",
+    "missing": "the model has an MTP head, but this file does not",
+}
 _CONTEXTS = (4096, 32768)  # for which memory is shown, beside the longest
 
 
@@ -52,6 +57,7 @@ def show(facts: FileInfo, output: Output) -> None:
             ("parameters", f"{facts.parameters:,}, most of them {facts.quant}"),
             ("context", context),
             ("tokenizer", facts.tokenizer),
+            *([("draft layer", _DRAFTS[facts.mtp])] if facts.mtp else []),
             ("chat template", "yes" if facts.template else "no: questions get a plain format"),
         ],
     )

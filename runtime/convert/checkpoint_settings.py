@@ -26,6 +26,7 @@ class CheckpointSettings:
         delta: heads of the gated delta rule, if there is one: of keys and of values, and the dims
             of each.
         groups: of Mamba-2, if there is one.
+        mtp: layers behind the last one that only draft.
     """
 
     architecture: str
@@ -43,6 +44,7 @@ class CheckpointSettings:
     views: dict[str, View] = field(default_factory=dict)
     delta: tuple[int, int, int, int] | None = None
     groups: int = 0
+    mtp: int = 0
 
     def dense_name(self, tensor: str) -> str:
         """The name of what a mixture calls a shared expert, in a model without a mixture."""

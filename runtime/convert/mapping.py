@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ModelError
+from . import mtp
 from .checkpoint_settings import CheckpointSettings, Value
 from .names import View, places
 from .recurrent import Change, change_of
@@ -127,9 +128,10 @@ def map_checkpoint(config: dict[str, Any], names: Collection[str]) -> Checkpoint
     unused = []
     tied = bool(config.get("tie_word_embeddings", False))
     unread = settings.unread | ({"output.weight"} if tied else set())
+    mtp.add(names, settings)
     for name in names:
-        found = places(name, settings.architecture)
-        if not found or found[0].tensor in unread:
+        found = places(mtp.renamed(name, settings), settings.architecture)
+        if not found or mtp.left_out(name, settings) or found[0].tensor in unread:
             unused.append(name)
             continue
         for place, expert, own in found:
@@ -199,7 +201,8 @@ def _check_complete(have: set[str], settings: CheckpointSettings) -> None:
         names = ", ".join(missing[:5]) or "blk.0"
         raise ModelError(f"the checkpoint lacks what {names} would be made from")
     layers = {int(name.split(".")[1]) for name in have if name.startswith("blk.")}
-    if max(layers) >= settings.layers:
+    mtp.check_complete(have, settings)
+    if max(layers) >= settings.layers + settings.mtp:
         raise ModelError(f"the checkpoint has layer {max(layers)} of {settings.layers}")
 
 

@@ -164,6 +164,10 @@ _SHARED = {
     "mlp.shared_expert.down_proj": "ffn_down_shexp",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
 }
+_NEXTN = {  # of a layer that only drafts
+    **{f"nextn.{part}": f"nextn.{part}" for part in ("eh_proj", "enorm", "hnorm")},
+    "nextn.shared_head_norm": "nextn.shared_head_norm",
+}
 _LFM2 = {
     "operator_norm": "attn_norm",
     "ffn_norm": "ffn_norm",
@@ -197,8 +201,8 @@ _NEMOTRON = {
 _RENAMED = {
     "nemotron_h": _NEMOTRON,
     "nemotron_h_moe": _NEMOTRON,
-    "qwen35": _DELTA,
-    "qwen35moe": _DELTA | _SHARED,
+    "qwen35": _DELTA | _NEXTN,
+    "qwen35moe": _DELTA | _SHARED | _NEXTN,
     "qwen3next": _DELTA | _SHARED | {"linear_attn.in_proj_ba": "ssm_ba"},
     "lfm2": _LFM2,
     "lfm2moe": _LFM2,
@@ -230,6 +234,12 @@ _RENAMED = {
         "self_attn.q_b_proj": "attn_q_b",
         "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
         "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+        "eh_proj": "nextn.eh_proj",
+        "enorm": "nextn.enorm",
+        "hnorm": "nextn.hnorm",
+        "shared_head.norm": "nextn.shared_head_norm",
+        "shared_head.head": "nextn.shared_head_head",
+        "embed_tokens": "nextn.embed_tokens",
         **{
             f"mlp.shared_experts.{part}_proj": f"ffn_{part}_shexp"
             for part in ("gate", "up", "down")

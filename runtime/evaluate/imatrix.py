@@ -111,7 +111,9 @@ class WatchingGraph(GraphBuilder):
         parts = [part for matrix in into for part in matrix.parts]
         for part in parts:
             self._inputs[id(part)] = _Input(x, scales, weight)
-        names = tuple(name for part in parts if not part.experts for name in part.sources)
+        # Of a tensor that is taken in parts no part sees the whole input.
+        whole = (part for part in parts if not part.experts and not part.whole)
+        names = tuple(name for part in whole for name in part.sources)
         if names:
             seen = self._see(names, x, weight, 1, x.each)
             args = [x.data, scales, seen.sums, rows, x.stride]

@@ -68,13 +68,13 @@ class GraphBuilder(PassDescriptor):
         self.buffers = buffers
         self.register_tiles: Mapping[str, int] = {}  # of the products, if not the usual ones
         self._temperatures: dict[Temperature, np.ndarray] = {}
-        self._layer = 0
+        self.layer_index = 0
 
     # --- what the model says
 
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:
-        self._layer = index
+        self.layer_index = index
         with self.tape.part(f"blk.{index}."):
             yield
 
@@ -224,7 +224,7 @@ class GraphBuilder(PassDescriptor):
         cos, sin = kv.tables[rule.table or 0]
         q_norm, k_norm = norms or (cos, cos)  # unread when there are none
         bias = cos if biases is None else biases
-        cache = [BASE, *kv.offsets(self._layer if rule.source is None else rule.source)]
+        cache = [BASE, *kv.offsets(self.layer_index if rule.source is None else rule.source)]
         keys, values = k or q, v or q
         form: dict[str, Any] = {
             "rotated": 0 if rule.table is None else 2 * cos.shape[1],
@@ -277,7 +277,7 @@ class GraphBuilder(PassDescriptor):
         tiling, layout = self.tiling(h), self.kv
         cos, sin = layout.tables[rule.table or 0]
         rotated = self.buffers.get("rotated", self.most_tokens, h.heads * h.head_dim)
-        cache = [BASE, *layout.offsets(self._layer)]
+        cache = [BASE, *layout.offsets(self.layer_index)]
         sizes = {"head_dim": h.head_dim, "kv_heads": 1, "group": h.heads, "kv": layout.format,
                  "value_dim": h.out_dim}  # fmt: skip
         assert h.kv_heads == 1, h
@@ -312,6 +312,7 @@ class GraphBuilder(PassDescriptor):
         h = tiling.heads
         scratch = self.scratch("scores", attention.scratch_bytes(h.group, h.head_dim, h.value_dim))
         sink, unread = {} if sinks is None else {"sink": True}, self.kv.tables[0][0]
+        sink |= {"first": rule.first} if rule.first else {}
         self.tape.op(
             "attention",
             spec(attention.attention, **sizes, window=rule.window, cap=rule.cap, **sink),
@@ -493,4 +494,4 @@ class GraphBuilder(PassDescriptor):
     def state_offset(self) -> int:
         """float32 values of a sequence's state before the part of the layer at hand."""
         assert self.kv.states is not None, "this model has no states"
-        return self.kv.states.offsets[self._layer]
+        return self.kv.states.offsets[self.layer_index]

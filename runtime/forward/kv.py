@@ -20,6 +20,7 @@ from itertools import accumulate
 import numpy as np
 
 from ...jit.kernels.batch import STATE_ENTRIES
+from ...jit.kernels.kept_rows import layer_bytes as layer_bytes_of_rows
 from ...jit.kernels.kvcache import PAGE, KVFormat, layer_bytes, layer_offsets
 from ...jit.pool import aligned
 from ..memory import HUGE_PAGE, Arena, give_up
@@ -173,6 +174,7 @@ class KVLayout:
         memory: what all pages of this layout take.
         windows: positions that a token sees in each layer; 0: all. None given: all in all.
         states: what layers with a recurrence have instead; None: there are none.
+        kept: values of a row of each position that passes keep beside (`kept_rows.py`).
     """
 
     format: KVFormat
@@ -182,6 +184,7 @@ class KVLayout:
     memory: KVMemory = field(default_factory=KVMemory)
     windows: tuple[int, ...] = ()
     states: StateLayout | None = None
+    kept: int = 0
 
     @cached_property
     def _starts(self) -> list[int]:
@@ -190,7 +193,8 @@ class KVLayout:
             layer_bytes(self.format, h.kv_heads, h.head_dim, h.value_dim) if h else 0
             for h in self.shapes
         ]
-        windows = self.windows or (0,) * len(sizes)
+        windows = [*(self.windows or (0,) * len(sizes)), 0]
+        sizes.append(layer_bytes_of_rows(self.kept))
         order = sorted(range(len(sizes)), key=lambda layer: windows[layer] > 0)
         ends = list(accumulate(sizes[layer] for layer in order))
         starts = [0] * len(sizes)
@@ -214,6 +218,11 @@ class KVLayout:
         assert h is not None, f"layer {layer} has no keys and values of its own"
         k_at, v_at = layer_offsets(self.format, 0, h.kv_heads, h.head_dim)
         return self._starts[layer] + k_at, self._starts[layer] + (k_at if h.value_dim else v_at)
+
+    @property
+    def kept_offset(self) -> int:
+        """Byte offset of the rows that are kept within a page."""
+        return self._starts[len(self.shapes)]
 
     @cached_property
     def window(self) -> int:

@@ -73,6 +73,7 @@ class SplitKVGraph(GraphBuilder):
         # A head's keys are read by other threads than the one that rotated them.
         self.tape.ops[-1].barrier = True
         h, window = tiling.heads, rule.window
+        assert not rule.first, "positions that nobody sees are no matter of these kernels"
         assert h.heads <= self.heads.heads, "there is room for the parts of the usual heads"
         parts = self.buffers.get("attention.parts", self.most_rows, h.out_dim)
         stats = self.buffers.get("attention.stats", self.most_rows, 4)

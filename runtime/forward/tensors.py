@@ -117,6 +117,7 @@ class AttentionSpec:
         adjacent: whether pairs are the dims (2 i, 2 i + 1), as in llama's files, or halves apart.
         window: positions that a token sees, itself among them; 0: all.
         cap: c in the bound c tanh(score / c); 0: none.
+        first: the first position that is seen at all.
     """
 
     scale: float
@@ -128,6 +129,7 @@ class AttentionSpec:
     source: int | None = None
     norm_values: bool = False
     temperature: Temperature | None = None
+    first: int = 0
 
 
 class Workspace:

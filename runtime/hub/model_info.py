@@ -69,6 +69,8 @@ class FileInfo:
         metadata: values by key; of an array, how long it is.
         problems: why it cannot be run here; empty if it can.
         memory: None if it cannot be run.
+        mtp: what becomes of a layer that only drafts, if the model has one: ``used``, ``left out``,
+            or ``missing`` where the file does not hold it; else empty.
     """
 
     path: Path
@@ -86,6 +88,7 @@ class FileInfo:
     metadata: dict[str, bool | int | float | str]
     problems: tuple[str, ...]
     memory: Memory | None
+    mtp: str = ""
 
 
 def read_model_info(path: Path, target: str | None = None) -> FileInfo:
@@ -119,6 +122,7 @@ def read_model_info(path: Path, target: str | None = None) -> FileInfo:
             metadata={key: _scalar(value) for key, value in gguf.metadata.items()},
             problems=tuple(problems),
             memory=memory,
+            mtp=_mtp(gguf, architecture),
         )
 
 
@@ -172,12 +176,23 @@ def _memory(gguf: GGUFFile, target: str | None) -> Memory:
     from ..weights.loader import WeightLoader
 
     weights = WeightLoader(gguf, Library(targets.resolve(target), ObjectCache(None)))
-    network = models.build(gguf, weights)
-    windows = tuple(network.windows)
-    layouts = {kv: KVLayout(kv, network.config.cached, 0, windows=windows) for kv in KV_FORMATS}
+    network = models.build(gguf, weights, mtp=True)
+    shapes, windows = zip(*network.cached, strict=True)
+    layouts = {kv: KVLayout(kv, shapes, 0, windows=windows, kept=network.kept) for kv in KV_FORMATS}
     kv_token = {kv: layout.position_bytes for kv, layout in layouts.items()}
     usual = layouts["bf16"]
     return Memory(weights.packed_bytes, kv_token, usual.window, usual.near_share)
+
+
+def _mtp(gguf: GGUFFile, architecture: str) -> str:
+    from ..models import drafts
+    from ..models.mtp_weights import has_mtp
+
+    if not _number(gguf, f"{architecture}.nextn_predict_layers"):
+        return ""
+    if not has_mtp(gguf, architecture):
+        return "missing"
+    return "used" if drafts(architecture) else "left out"
 
 
 def _types(gguf: GGUFFile) -> dict[str, TypeShare]:

@@ -180,7 +180,14 @@ class Decoding:
         if forced is not None:
             self._forced += self._jump
             return forced
+        self._remember(sequence.last_logits, 0, 1)
         return self._choose(sequence.last_logits, 0, self._mask())
+
+    def _remember(self, logits: Logits, row: int, more: int) -> None:
+        """The last of `more` tokens is chosen by this row: what drafts has to know its state."""
+        if self._drafter is not None and self._drafter.head is not None:
+            hidden = self.sequence.engine.runner.hidden(logits, row)
+            self._drafter.behind(len(self.sequence.tokens) + more, hidden)
 
     def _next(self, at: int, known: list[int]) -> int | None:
         """The token after the only one that is still to be computed.
@@ -203,6 +210,7 @@ class Decoding:
         else:
             self._step(rows, at, time.perf_counter() - began if panels is None else 0.0)
         token = forced
+        self._remember(_given(rows), 0, 1)
         if token is None:
             token = self._choose(_given(rows), 0, mask)
             if self._drafter is not None:
@@ -254,6 +262,7 @@ class Decoding:
                 self._drafter.judge(row, right)
             if not right or token in self.stop:
                 break
+        self._remember(logits, len(chosen) - 1, len(chosen))
         logits.released = True
         if sequence.cache.state is not None:  # all of the pass counts, or nothing of it
             sequence.count_on(at + len(known), len(chosen) - 1)
@@ -400,4 +409,5 @@ class Decoding:
         phase.forced_tokens = self._forced
         if (drafts := self._drafter) is not None:
             phase.drafted_tokens, phase.accepted_tokens = drafts.made, drafts.right
+            phase.drafts = [one for one in drafts.records.values() if one.passes]
             phase.saved_s = drafts.saved_s

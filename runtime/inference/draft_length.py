@@ -13,6 +13,9 @@ draft gives is a part of what the pass gives to all, each row of theirs being a 
 
     (n + 1 + p + … + p^k) / (n + 1) × r(n + 1) / r(n + 1 + k)
 
+What makes the drafts takes time as well: each costs d in the same unit, 0 where they are copied,
+and r(n) becomes r(n) + k d.
+
 So a sequence alone drafts far, since a pass is bound by memory, and many draft only what is nearly
 sure.
 
@@ -31,7 +34,7 @@ from .ngram_index import LONG
 from .pass_latency import MOST_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from .engine_core import EngineCore
     from .pass_latency import PassLatency
@@ -42,6 +45,7 @@ MEMORY = 1 / 48  # weight of the newest comparison, once there were many
 DOUBT = 6  # comparisons that what was assumed before the first is worth
 PATIENCE, PATIENCE_MOST = 256, 4096  # steps until a cost that forbids drafts is tried again
 FIRST = (0.2, 0.4, 0.65, 0.8, 0.9)  # p by the length in common, before any comparison
+HEAD_FIRST = (0.75, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4, 0.4)  # of a layer that drafts, by its drafts
 
 
 class DraftLengthPolicy:
@@ -53,17 +57,19 @@ class DraftLengthPolicy:
         self._times = engine.pass_latency
         self._right = list(FIRST)
         self._seen = [DOUBT] * len(FIRST)
-        self._waited, self._patience = 0, PATIENCE
+        self._patience = Patience()
+        self.worth = 1.0  # what the last count gives
 
     @property
     def cheap(self) -> bool:
         """Whether steps are too short for drafts to be thought of."""
-        times = self._times
-        if times.steps > 4:
-            return times.step_s < CHEAP_S
-        return 2 * self._known().least_s < CHEAP_S
+        known = self._times
+        if known.steps > 4:
+            return known.step_s < CHEAP_S
+        return 2 * self.times.least_s < CHEAP_S
 
-    def _known(self) -> PassLatency:
+    @property
+    def times(self) -> PassLatency:
         """What passes take, with what the limits say of those that were not measured."""
         times = self._times
         if not times.least_s:
@@ -72,7 +78,7 @@ class DraftLengthPolicy:
 
     def saved(self, known: int, right: int, seconds: float) -> float:
         """Seconds that a pass took less than if it had been made without its drafts."""
-        times = self._known()
+        times = self.times
         return (right + times.ratio(known)) * times.step_s - seconds
 
     def compare(self, same: int, right: bool) -> None:
@@ -84,34 +90,104 @@ class DraftLengthPolicy:
 
     def count(self, same: int, known: int, most: int) -> int:
         """How many tokens to draft at a place with `same` in common, behind `known` others."""
-        times = self._known()
+        times = self.times
         if not times.steps:
             return 0
         rows = self._engine.scheduler.beside
-        before = times.ratio(rows + known)
-        best, gain, cheap = 0, 1.0 + (MARGIN - 1.0) / (rows + 1), 0.0
-        tokens = chance = 1.0
-        for k in range(1, most + 1):
-            chance *= self._right[_kind(same + k - 1)]
-            tokens += chance
-            if chance < 0.05:
-                break
-            cheap = max(cheap, tokens)
-            worth = (rows + tokens) / (rows + 1)
-            worth *= before / times.ratio(rows + known + k)
-            if worth > gain:
-                best, gain = k, worth
+        chances = (self._right[_kind(same + k)] for k in range(most))
+        best, self.worth, tokens = best_length(times, chances, rows, known)
         if best:
-            self._waited = 0
-        elif cheap > 1.5:  # only the cost of a pass speaks against it
-            self._wait()
+            self._patience.reset()
+        elif tokens > 1.5 and self._patience.over():  # only the cost of a pass speaks against it
+            self._times.forget()
         return best
 
-    def _wait(self) -> None:
+
+def best_length(
+    times: PassLatency, chances: Iterable[float], rows: int, known: int, draft: float = 0.0
+) -> tuple[int, float, float]:
+    """How many to draft, what that gives, and the most tokens that it would give for nothing.
+
+    chances: of each draft, if those before it were right. rows, known: of others in the pass, and
+    of this sequence. draft: what making one costs, in passes of one token.
+    """
+    before = times.ratio(rows + known)
+    best, gain, most = 0, 1.0 + (MARGIN - 1.0) / (rows + 1), 0.0
+    tokens = chance = 1.0
+    for k, right in enumerate(chances, 1):
+        chance *= right
+        tokens += chance
+        if chance < 0.05:
+            break
+        most = tokens
+        worth = (rows + tokens) / (rows + 1)
+        worth *= before / (times.ratio(rows + known + k) + k * draft)
+        if worth > gain:
+            best, gain = k, worth
+    return best, gain if best else 1.0, most
+
+
+class Patience:
+    """Steps until what forbids drafts is tried again: twice as many each time."""
+
+    def __init__(self) -> None:
+        self._waited, self._most = 0, PATIENCE
+
+    def reset(self) -> None:
+        """Drafts are made."""
+        self._waited = 0
+
+    def over(self) -> bool:
+        """One more step without; whether it is time."""
         self._waited += 1
-        if self._waited >= self._patience:
-            self._waited, self._patience = 0, min(2 * self._patience, PATIENCE_MOST)
-            self._times.forget()
+        if self._waited < self._most:
+            return False
+        self._waited, self._most = 0, min(2 * self._most, PATIENCE_MOST)
+        return True
+
+
+class HeadLengthPolicy:
+    """How many tokens the decodes of one session have drafted by the model's own layer.
+
+    p is known of drafts that were made only: they begin with what such layers reach in general, and
+    where that proves too much, they are made again as a cost is tried again.
+    """
+
+    def __init__(self, engine: EngineCore, lookup: DraftLengthPolicy) -> None:
+        self._engine, self._lookup = engine, lookup
+        self._right = list(HEAD_FIRST)
+        self._seen = [DOUBT] * len(HEAD_FIRST)
+        self._patience = Patience()
+        self.worth = 1.0
+
+    def compare(self, number: int, right: bool) -> None:
+        """Draft `number` of a pass was right, those before it were."""
+        self._seen[number] += 1
+        weight = max(MEMORY, 1 / self._seen[number])
+        self._right[number] += ((1.0 if right else 0.0) - self._right[number]) * weight
+
+    def count(self, known: int, most: int, draft_s: float, read_bytes: float) -> int:
+        """How many tokens to draft behind `known` others.
+
+        draft_s: what a draft takes; 0: nobody knows, but it reads so many bytes of weights.
+        """
+        times = self._lookup.times
+        if not times.steps:
+            return 0
+        cost = self._engine.cost
+        whole = cost.body_bytes + cost.head_bytes
+        whole += cost.expert_bytes * cost.experts_used / max(1, cost.experts)
+        draft = draft_s / times.step_s if draft_s else read_bytes / whole
+        rows = self._engine.scheduler.beside
+        best, self.worth, _ = best_length(times, self._right[:most], rows, known, draft)
+        if best:
+            self._patience.reset()
+        elif self._patience.over():
+            pairs = zip(self._right, HEAD_FIRST, strict=True)
+            self._right = [(mine + first) / 2 for mine, first in pairs]
+            self._seen = [DOUBT] * len(HEAD_FIRST)
+            times.forget()
+        return best
 
 
 def _limits(engine: EngineCore, kv_length: int) -> list[float]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ...traces.records import DraftRecord
+from .draft_head import MOST
 from .ngram_index import Match, NgramIndex, match_score
 from .speculative_config import VERIFY_ROWS, VERIFY_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    import numpy as np
+
+    from .draft_head import DraftHead
     from .draft_sources import Index
     from .scheduled_sequence import ScheduledSequence
 
@@ -22,41 +27,84 @@ class Drafter:
     """What a decode drafts before its passes.
 
     Attributes:
-        made, right: tokens that were drafted, and those of them that were chosen then.
+        records: by source, what was drafted, and how much of it was chosen then.
         saved_s: seconds that this spared.
+        head: the model's own layer that drafts, if it may; it has to be told of `behind`.
     """
 
     def __init__(self, sequence: ScheduledSequence, escaped: Callable[[], bool]) -> None:
         """`escaped` tells whether what comes next is a part of a JSON string."""
         self._sequence, self._escaped = sequence, escaped
-        self._ngrams, self._length_policy, self._normalized = sequence.drafting
+        self._ngrams, self._length_policy, self._normalized, self._head_policy = sequence.drafting
         self._ngrams.prefer(sequence.draft_sources)
         self._fresh = True
         self._began, self._ready_at = time.perf_counter(), -1.0
-        most = sequence.speculative.draft_tokens
+        config, engine = sequence.speculative, sequence.engine
+        self._lookup, most = config.lookup, config.draft_tokens
+        self.head = engine.draft_head(config.draft_vocabulary) if config.mtp else None
+        self._behind: tuple[int, np.ndarray] | None = None
+        self._by_head = False
         self._measured = most == "auto"
         self._most = VERIFY_ROWS - 1 if most == "auto" else most
         self._match: Match | None = None
         self._where: NgramIndex | Index = self._ngrams  # what the place is one of
-        self.made = self.right = 0
+        self.records = {name: DraftRecord(source=name) for name in ("lookup", "mtp")}
         self.saved_s = 0.0
+
+    @property
+    def made(self) -> int:
+        """Tokens that were drafted."""
+        return sum(record.drafted for record in self.records.values())
+
+    @property
+    def right(self) -> int:
+        """Those of them that were chosen then."""
+        return sum(record.accepted for record in self.records.values())
+
+    def behind(self, tokens: int, hidden: np.ndarray) -> None:
+        """So many tokens will there be: the last one was chosen by the row with this state."""
+        self._behind = tokens, hidden
 
     def after(self, known: int, room: int) -> list[int]:
         """What comes next, as far as it is worth a draft: `room` tokens at most.
 
         known: tokens that the pass computes in any case.
         """
-        self._match = None
+        self._match, self._by_head = None, False
         if self._measured and self._length_policy.cheap:
             return []
         room = min(room, self._most, VERIFY_TOKENS - known)
         if room < 1:
             return []
-        self._match = match = self._find()
-        if match is None:
-            return []
-        count = self._length_policy.count(match.same, known, room) if self._measured else room
-        return self._where.draft(match, count)
+        found, worth = list[int](), 1.0
+        if self._lookup and (match := self._find()) is not None:
+            self._match, policy = match, self._length_policy
+            count = policy.count(match.same, known, room) if self._measured else room
+            found, worth = self._where.draft(match, count), policy.worth
+        if self.head is None or (found and not self._measured):
+            return found
+        return self._ask_head(self.head, known, min(room, MOST), worth if found else 1.0) or found
+
+    def _ask_head(self, head: DraftHead, known: int, room: int, worth: float) -> list[int]:
+        """What the model's own layer drafts, if that is worth more."""
+        sequence, policy = self._sequence, self._head_policy
+        if self._behind is None or self._behind[0] != len(sequence.tokens):
+            return []  # a token was forced since
+        count = room
+        if self._measured:
+            count = policy.count(known, room, head.draft_s, head.read_bytes)
+            if not count or policy.worth <= worth:
+                return []
+        found, seconds = head.draft(sequence, self._behind[1], count)
+        self.saved_s -= seconds
+        if found:
+            self._match, self._by_head = None, True
+        return found
+
+    @property
+    def _record(self) -> DraftRecord:
+        """Of what drafted last."""
+        return self.records["mtp" if self._by_head else "lookup"]
 
     def _find(self) -> Match | None:
         """The best place for what comes next: in the sequence, or in a copy of one of its texts."""
@@ -95,7 +143,8 @@ class Drafter:
 
         seconds: what it took; None: others had rows in it, so that says nothing.
         """
-        self.made += drafts
+        self._record.drafted += drafts
+        self._record.passes += 1
         if seconds is None:
             return
         self._sequence.engine.pass_latency.several(known + drafts, seconds)
@@ -103,10 +152,12 @@ class Drafter:
 
     def judge(self, number: int, right: bool) -> None:
         """Draft `number` of a pass was what is chosen, or was not."""
-        if self._match is not None:
+        if self._by_head:
+            self._head_policy.compare(number, right)
+        elif self._match is not None:
             self._length_policy.compare(self._match.same + number, right)
         if right:
-            self.right += 1
+            self._record.accepted += 1
             self.saved_s += self._sequence.engine.pass_latency.step_s
 
     def chosen(self, token: int) -> None:

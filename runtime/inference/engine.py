@@ -22,7 +22,7 @@ from .autotune import Overrides
 from .engine_core import EngineCore
 from .loaded_model import LoadOptions
 from .session import Session
-from .speculative_config import SpeculativeConfig
+from .speculative_config import DRAFT_VOCABULARY, DraftSource, SpeculativeConfig
 
 NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
@@ -43,6 +43,8 @@ class Engine(EngineCore):
         cache_packed_weights: bool = False,
         jump_forward: bool = True,
         draft_tokens: int | Literal["auto"] = "auto",
+        draft_source: DraftSource = "auto",
+        draft_vocabulary: int = DRAFT_VOCABULARY,
         tune: Mapping[str, Any] | None = None,
         kv_memory: int | None = None,
         spill: int | None = None,
@@ -65,8 +67,11 @@ class Engine(EngineCore):
             cache_packed_weights: keep the packed weights on disk, as large as the model's file, and
                 map them from there the next time; `Engine.packed_cache` says what became of it.
             jump_forward: take tokens that a grammar forces without decoding them.
-            draft_tokens: most tokens that a pass drafts from the context; 0: none, ``auto``: as
-                many as pay. Neither changes what is written.
+            draft_tokens: most tokens that a pass drafts; 0: none, ``auto``: as many as pay.
+                Neither changes what is written.
+            draft_source: what drafts them: ``lookup``, the context; ``mtp``, a layer that the model
+                has for it; ``auto``: what is worth more.
+            draft_vocabulary: of how many tokens ``mtp`` chooses, the most frequent ones; 0: of all.
             tune: settings of passes that are given instead of chosen: ``chunk`` (tokens), ``spin``
                 (seconds, or a text such as ``300us``), ``tile`` and ``max_single_tile`` (tokens of
                 a register tile), ``kv_split``, ``pages`` and ``adaptive`` (on or off).
@@ -97,7 +102,7 @@ class Engine(EngineCore):
         if progress is not None and not callable(progress):
             raise SettingError(f"progress must be a function, not {progress!r}")
         tune = as_mapping(tune or {}, "tune must map settings to values", SettingError)
-        speculative = SpeculativeConfig(jump_forward, draft_tokens)
+        speculative = SpeculativeConfig(jump_forward, draft_tokens, draft_source, draft_vocabulary)
         fixed = Overrides.of({**tune, **({} if threads is None else {"threads": threads})})
         options = LoadOptions(
             cast(KVFormat, kv), context, progress, cache_packed_weights, fixed, kv_memory, spill,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ...jit.compile import Library
 from ...jit.pool import Pool
 from ..gguf.file import GGUFFile
+from .draft_head import DraftHead
 from .loaded_model import LoadedModel, LoadOptions
 from .plan import Plans
 from .prefix_cache import PrefixCache
@@ -28,10 +29,21 @@ class EngineCore(LoadedModel):
         super().__init__(gguf, library, pool, options)
         self.speculative = options.speculative
         self.plans = Plans(self)
+        self._draft_heads: dict[tuple[object, ...], DraftHead] = {}
         self.spill = Spill(self, options.spill)
         self.prefix_cache = PrefixCache(self.layout, self.spill.offer)
         self.runner = Runner(self, self.plans, self.prefix_cache)
         self.scheduler = Scheduler(self, self.plans, self.runner, self.prefix_cache)
+
+    def draft_head(self, vocabulary: int) -> DraftHead | None:
+        """The model's own layer that drafts, of so many tokens; None where it was not loaded."""
+        if self.network.mtp is None:
+            return None
+        tiles = tuple(self.tuning.tiles.items())
+        if (vocabulary, tiles) not in self._draft_heads:
+            made = DraftHead(self, self.runner, self.network.mtp, vocabulary)
+            self._draft_heads[vocabulary, tiles] = made
+        return self._draft_heads[vocabulary, tiles]
 
     def close(self) -> None:
         """End the threads; the engine runs no more passes, and one that runs ends in an error."""

@@ -32,7 +32,7 @@ import numpy as np
 
 from ...arguments import as_path
 from ...errors import EngineError
-from ...jit.kernels import cache_q8, conv, kvcache, latent, rope, state_tile
+from ...jit.kernels import cache_q8, conv, kept_rows, kvcache, latent, rope, state_tile
 from ...jit.kernels.kvcache import PAGE
 from .. import files
 from ..forward.state import Checkpoint
@@ -241,7 +241,7 @@ def fingerprint(loaded: LoadedModel) -> dict[str, Any]:
             rotary.update(table[:PAGE].tobytes())
     code = hashlib.sha256()
     # What says where the bytes of a page, or of a state, lie.
-    for module in (kvcache, cache_q8, rope, latent, state_tile, conv):
+    for module in (kvcache, cache_q8, rope, latent, state_tile, conv, kept_rows):
         code.update(Path(module.__file__ or "").read_bytes())
     return {
         "model": loaded.model.sha256,
@@ -250,6 +250,7 @@ def fingerprint(loaded: LoadedModel) -> dict[str, Any]:
         "shape": [
             PAGE,
             *([h.kv_heads, h.head_dim, h.out_dim] if h else [] for h in loaded.layout.shapes),
+            *([loaded.layout.kept] if loaded.layout.kept else []),
         ],
         "windows": list(loaded.layout.windows),
         "rotary": rotary.hexdigest(),

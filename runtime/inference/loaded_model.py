@@ -124,7 +124,7 @@ class LoadedModel:
         self.kv: KVFormat = options.kv
         self.tokenizer = Tokenizer.from_gguf(gguf)
         weights = WeightLoader(gguf, library)
-        self.network = models.build(gguf, weights)
+        self.network = models.build(gguf, weights, mtp=options.speculative.mtp)
         # Measured first: what they read for that is free again before the weights need room.
         fixed = options.fixed
         pages = policy.override(fixed.pages) or policy.choose_pages(page_gain(library, pool))
@@ -147,6 +147,8 @@ class LoadedModel:
         self.sampling, self.sampling_notes = file_sampling(gguf.metadata)
         self.buffers = Workspace()
         self.outputs = OutputBuffers(config.n_vocab)
+        if self.network.mtp is not None:
+            self.outputs.hidden = self.network.mtp.wanted
         self.lock = threading.RLock()
         self.pass_latency = PassLatency()
         self._gguf = gguf  # tables of embeddings are read from its mapping
@@ -157,12 +159,10 @@ class LoadedModel:
         capacity = -(-self.context // PAGE) * PAGE
         tables = self.network.tables(capacity, self.context)
         room = KVMemory(budget=options.kv_memory or int(KV_SHARE * memory.available_bytes()))
-        recurrent = self.network.recurrent
-        states = StateLayout.of((n, part.state_floats) for n, part in recurrent.items())
-        self.layout = KVLayout(
-            self.kv, config.cached, capacity, tables, room, tuple(self.network.windows),
-            states if recurrent else None,
-        )  # fmt: skip
+        shapes, windows = zip(*self.network.cached, strict=True)
+        states = StateLayout.of(found) if (found := self.network.states) else None
+        kept = self.network.kept
+        self.layout = KVLayout(self.kv, shapes, capacity, tables, room, windows, states, kept)
         self.tuning = Autotuner(
             pool, self.active_threads, self.contention, self._known(), fixed, pages
         )

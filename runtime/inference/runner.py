@@ -43,7 +43,7 @@ class Logits:
             be.
     """
 
-    __slots__ = ("_choice", "_copy", "count", "first", "released", "tokens")
+    __slots__ = ("_choice", "_copies", "count", "first", "released", "tokens")
 
     def __init__(self, choice: OutputBuffers, first: int, count: int, tokens: list[int]) -> None:
         self._choice, self.first, self.count, self.tokens = choice, first, count, tokens
@@ -53,18 +53,25 @@ class Logits:
     def rows(self) -> np.ndarray:
         """float32 [count, n_vocab], valid until the next pass of the engine."""
         if self.first < 0:
-            return self._copy
+            return self._copies[0]
         return self._choice.logits[self.first : self.first + self.count, : self._choice.n_vocab]
+
+    @property
+    def hidden(self) -> np.ndarray:
+        """float32 [count, width], see `OutputBuffers.hidden`; valid as long as `rows` is."""
+        if self.first < 0:
+            return self._copies[1]
+        return self._choice.hidden[self.first : self.first + self.count]
 
     def copy(self) -> Logits:
         """The last row, for another sequence."""
         made = Logits(self._choice, -1, 1, [])
-        made._copy = self.rows[-1:].copy()
+        made._copies = self.rows[-1:].copy(), self.hidden[-1:].copy()
         return made
 
     def make_room(self) -> None:
         """Another pass is about to overwrite them."""
-        self._copy, self.first = self.rows.copy(), -1
+        self._copies, self.first = (self.rows.copy(), self.hidden.copy()), -1
 
 
 class Rows:
@@ -281,11 +288,26 @@ class Runner:
         finally:
             lock.release()
 
+    def hidden(self, logits: Logits, row: int) -> np.ndarray:
+        """A copy of one row of `Logits.hidden`; a pass of others is not waited for."""
+        lock = self._loaded.lock
+        while not lock.acquire(timeout=ASIDE_S):
+            if logits.first < 0:  # that pass has copied it
+                return logits.hidden[row].copy()
+        try:
+            return logits.hidden[row].copy()
+        finally:
+            lock.release()
+
     def cancel(self, sequence: TokenSequence) -> None:
         """End the running pass, from any thread, if no other sequence waits for it."""
         with self._state:
             if sequence in self._running and all(one.stopped for one in self._running):
                 self._loaded.pool.stop()
+
+    def run_aside(self, tape: CompiledTape) -> None:
+        """Run a tape that no sequence's rows come from; the caller has the engine's lock."""
+        self._play(tape, tape.times)
 
     # --- how it is done
 

@@ -11,7 +11,7 @@ from ...errors import EngineError, PassCancelledError
 from ...jit.kernels.kvcache import PAGE
 from ..forward.state import EVERY
 from ..physics.costs import PassCost
-from .draft_length import DraftLengthPolicy
+from .draft_length import DraftLengthPolicy, HeadLengthPolicy
 from .draft_sources import NormalizedSources
 from .metrics import PhaseMetrics
 from .ngram_index import NgramIndex
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ..forward.kv import KVCache
     from .engine_core import EngineCore
     from .plan import Plan
+
+Drafting = tuple[NgramIndex, DraftLengthPolicy, NormalizedSources, HeadLengthPolicy]
 
 
 class ScheduledSequence(TokenSequence):
@@ -52,7 +54,7 @@ class ScheduledSequence(TokenSequence):
         self.on_progress: Callable[[int, int, float], None] | None = None
         self.speculative = engine.speculative
         self.draft_sources: Sequence[tuple[int, int]] = ()
-        self._drafting: tuple[NgramIndex, DraftLengthPolicy, NormalizedSources] | None = None
+        self._drafting: Drafting | None = None
         self._adopted = 0  # tokens of this phase that another sequence had computed
         self._logits: Logits | None = None
         self._logits_at = -1  # number of tokens whose last one they belong to
@@ -64,12 +66,14 @@ class ScheduledSequence(TokenSequence):
         return min(self.engine.tuning.chunk, self.context)
 
     @property
-    def drafting(self) -> tuple[NgramIndex, DraftLengthPolicy, NormalizedSources]:
-        """Where tokens stood before, how many are worth a draft, and how texts are copied."""
+    def drafting(self) -> Drafting:
+        """Where tokens stood before, how many are worth a draft, how texts are copied, and how many
+        the model's own layer is to draft."""
         if self._drafting is None or self._drafting[0].tokens is not self.tokens:
             policy = DraftLengthPolicy(self.engine, self.tokens)
             copies = NormalizedSources(self.engine.tokenizer)
-            self._drafting = NgramIndex(self.tokens), policy, copies
+            own = HeadLengthPolicy(self.engine, policy)
+            self._drafting = NgramIndex(self.tokens), policy, copies, own
         return self._drafting
 
     def wake(self) -> None:

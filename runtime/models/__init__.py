@@ -63,8 +63,24 @@ def architecture_of(gguf: GGUFFile) -> str:
     return name
 
 
-def build(gguf: GGUFFile, weights: WeightLoader) -> Decoder:
-    """The model of `gguf`, with its weights asked for but not yet packed."""
-    name = architecture_of(gguf)
-    module = import_module(f".{name.replace('-', '_')}", __name__)
-    return getattr(module, ARCHITECTURES[name])(gguf, weights)
+def drafts(architecture: str) -> bool:
+    """Whether layers of such models that only draft are understood (`mtp.py`)."""
+    return architecture in ARCHITECTURES and _class_of(architecture).drafts_from is not None
+
+
+def build(gguf: GGUFFile, weights: WeightLoader, *, mtp: bool = False) -> Decoder:
+    """The model of `gguf`, with its weights asked for but not yet packed.
+
+    mtp: with the layer that drafts (`mtp.py`), if the file has one that is understood.
+    """
+    model = _class_of(architecture_of(gguf))(gguf, weights)
+    if mtp and model.drafts_from is not None:
+        from .mtp_weights import load_mtp
+
+        model.mtp = load_mtp(model)
+    return model
+
+
+def _class_of(architecture: str) -> type[Decoder]:
+    module = import_module(f".{architecture.replace('-', '_')}", __name__)
+    return getattr(module, ARCHITECTURES[architecture])

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from ..forward.appending import append
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import Activation, AttentionSpec, QuantizedActivation
 from ..weights.matrix import Matrix
@@ -78,6 +79,16 @@ class Attention:
     @property
     def matrices(self) -> tuple[Matrix, ...]:
         return (*self.qkv, self.o, *((self.gate,) if self.gate else ()))
+
+    @property
+    def appending(self) -> tuple[Matrix, ...]:
+        return self.qkv[1:]
+
+    def append(self, g: GraphBuilder, x: Activation, eps: float) -> None:
+        _, key, value = self.qkv
+        assert self.qk_norms is not None, "of the heads of a layer that drafts"
+        h = enter(g, x, self.norm, eps, (key, value), "attn_norm")
+        append(g, h, (key, value), self.rule, self.qk_norms[1], eps)
 
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         readers = (*self.qkv, self.gate) if self.gate else self.qkv

@@ -17,12 +17,13 @@ import numpy as np
 
 from ...errors import UnsupportedModelError
 from ..forward.graph import GraphBuilder
-from ..forward.tensors import Activation, AttentionSpec, padded
+from ..forward.tensors import Activation, AttentionSpec, HeadShape, padded
 from ..gguf.file import GGUFFile
 from ..weights.loader import WeightLoader
 from ..weights.matrix import Matrix
 from .blocks import Attention, Block, GatedFFN, Half, Recurrence
 from .config import Config, read_config, refuse_features, windowed_layers
+from .mtp import MTP, state_floats
 from .rotary import Rotation, read_rotation
 
 # Tensors that some files hold and nobody needs.
@@ -42,6 +43,9 @@ class Decoder:
         pre_norm, post_norm: whether what enters a half of a layer is normed, and what leaves it.
         gate: of the feed-forward half.
         last_norm: the tensor that norms what the output head gets.
+        drafts_from: what the layer behind the last takes that drafts (`mtp.py`): what the head
+            gets, or the same before its norm; None: such layers are left out.
+        mtp: that layer, if the file has it and it was asked for.
         period: one layer of so many sees everything, and the others a window, unless a key says
             otherwise; 0: windows are no matter of layers. whole: which of so many it is.
         config, blocks: sizes and weights.
@@ -60,6 +64,8 @@ class Decoder:
     last_norm: ClassVar[str] = "output_norm.weight"
     period: ClassVar[int] = 0
     whole: ClassVar[int] = -1
+    drafts_from: ClassVar[Literal["normed", "plain"] | None] = None
+    mtp: MTP | None = None
     embedding_scale = 1.0
     cap = 0.0
 
@@ -225,12 +231,15 @@ class Decoder:
         for n, w in enumerate(self.blocks):
             with g.layer(n):
                 self.block(g, x, w)
+        if self.mtp is not None:
+            self.mtp.fill(g, x)
         g.logits(x, self.output_norm, self.eps, self.output, out, self.cap)
 
     @property
     def matrices(self) -> list[Matrix]:
         """Every matrix that one decode step reads, the output head last."""
-        return [m for w in self.blocks for m in w.matrices] + [self.output]
+        drafting = self.mtp.filling if self.mtp else ()
+        return [*(m for w in self.blocks for m in w.matrices), *drafting, self.output]
 
     @property
     def windows(self) -> list[int]:
@@ -238,10 +247,32 @@ class Decoder:
         return [w.window for w in self.blocks]
 
     @property
+    def cached(self) -> list[tuple[HeadShape | None, int]]:
+        """For each layer, the heads whose keys and values it keeps, and what a token sees of them.
+
+        Behind them those of the layer that drafts.
+        """
+        found = list(zip(self.config.cached, self.windows, strict=True))
+        return found + ([(self.mtp.heads, 0)] if self.mtp else [])
+
+    @property
     def recurrent(self) -> dict[int, Recurrence]:
         """The layers that have a state in place of keys and values, by number."""
         mixers = ((n, w.mixer) for n, w in enumerate(self.blocks))
         return {n: mixer for n, mixer in mixers if isinstance(mixer, Recurrence)}
+
+    @property
+    def kept(self) -> int:
+        """Values of a row of each position that is kept for the layer that drafts."""
+        return padded(self.mtp.width) if self.mtp and not self.recurrent else 0
+
+    @property
+    def states(self) -> list[tuple[int, int]]:
+        """Layers that have a part of a sequence's state, and its float32 values."""
+        found = [(n, part.state_floats) for n, part in self.recurrent.items()]
+        if found and self.mtp:
+            found.append((self.mtp.layer, state_floats(self.mtp.width)))
+        return found
 
     def _refuse_unknown_tensors(self) -> None:
         """A tensor that nobody asked for would mean something that is not computed."""

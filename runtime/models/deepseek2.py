@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..forward import experts
+from ..forward.appending import append_latent
 from ..forward.graph import GraphBuilder
 from ..forward.tensors import ALIGN, Activation, AttentionSpec, HeadShape, padded
 from ..weights.matrix import Matrix
@@ -56,6 +57,15 @@ class LatentAttention:
     def matrices(self) -> tuple[Matrix, ...]:
         return (*((self.q_a,) if self.q_a else ()), self.q, self.kv, self.k_b, self.v_b, self.o)
 
+    @property
+    def appending(self) -> tuple[Matrix, ...]:
+        return (self.kv,)
+
+    def append(self, g: GraphBuilder, x: Activation, eps: float) -> None:
+        h = enter(g, x, self.norm, eps, [self.kv], "attn_norm")
+        kv = g.matmul(self.kv, h, "kv_a")
+        append_latent(g, kv, self.kv_norm, self.rule, LATENT_EPS)
+
     def add(self, g: GraphBuilder, x: Activation, eps: float) -> None:
         first = self.q_a or self.q
         h = enter(g, x, self.norm, eps, [first, self.kv], "attn_norm")
@@ -82,6 +92,7 @@ class DeepSeek2(Mixture):
     architecture = "deepseek2"
     understands = KEYS | {"attention.kv_lora_rank", "rope.scaling.yarn_log_multiplier"}
     normalized = False
+    drafts_from = "plain"
 
     def head_shape(self) -> HeadShape:
         """One key for all heads; its first dims are the value."""

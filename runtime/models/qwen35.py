@@ -69,6 +69,7 @@ class Qwen35(Decoder):
 
     architecture = "qwen35"
     understands = frozenset({"rope.dimension_sections"})
+    drafts_from = "normed"
     gates: ClassVar[dict[str, int]] = {"ssm_alpha": 1, "ssm_beta": 1}
 
     def read_config(self) -> Config:

@@ -168,7 +168,8 @@ def _expected(
     work: WorkItem, cost: ModelCost, calibration: Calibration, machine: MachineProfile
 ) -> PhaseEvent:
     """One phase as the cost model sees it."""
-    from ..physics.costs import Prediction, observe
+    from ..physics.costs import Prediction
+    from ..physics.observation import observe
 
     phase = work.recorded
     sizes = [work.computed] if phase.phase == "prefill" else [1] * work.computed

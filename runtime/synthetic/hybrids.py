@@ -13,7 +13,7 @@ def kind_of(s: Shape, layer: int) -> str:
     """What a layer is: ``*`` attends, ``C`` a convolution, ``D`` a delta rule, ``M`` Mamba-2, and
     in models whose layers have one half, ``E`` experts."""
     if s.family == "qwen35":
-        return "*" if (layer + 1) % 4 == 0 else "D"
+        return "*" if (layer + 1) % 4 == 0 or layer >= s.layers else "D"
     return s.kinds[layer]
 
 
@@ -23,6 +23,9 @@ def layer_tensors(s: Shape, layer: int) -> Tensors:
     out: Tensors = [("attn_norm.weight", (w,)), *_FIRST[kind](s)]
     if s.family == "nemotron_h":
         return out
+    if layer >= s.layers:
+        out += [(f"nextn.{part}.weight", (w,)) for part in ("enorm", "hnorm", "shared_head_norm")]
+        out.append(("nextn.eh_proj.weight", (w, 2 * w)))
     out.append((f"{'post_attention' if s.family == 'qwen35' else 'ffn'}_norm.weight", (w,)))
     if s.experts and layer >= s.dense:
         return out + _experts(s)
@@ -120,6 +123,8 @@ def metadata(s: Shape) -> dict[str, int | float | list[int]]:
         out["expert_weights_scale"] = 2.5
     if s.experts and s.family != "qwen35":
         out["expert_gating_func"] = 2
+    if s.mtp:
+        out |= {"block_count": s.layers + s.mtp, "nextn_predict_layers": s.mtp}
     if s.shared_ffn:
         out["expert_shared_feed_forward_length"] = s.shared_ffn
     if s.recurrent:

@@ -25,6 +25,7 @@ class Shape:
         shared_ffn: width of the expert that all tokens take.
         ranks: of the latents of queries and of keys (``deepseek2``); latent_heads: dims of a
             head's query, how many of them are rotated, and dims of a head's value.
+        mtp: layers behind the last that only draft.
     """
 
     layers: int
@@ -52,6 +53,7 @@ class Shape:
     shared_ffn: int = 0
     ranks: tuple[int, int] = (0, 0)
     latent_heads: tuple[int, int, int] = (0, 0, 0)
+    mtp: int = 0
 
     @property
     def architecture(self) -> str:

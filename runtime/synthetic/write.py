@@ -2,6 +2,7 @@
 
     synthetic:qwen3-0.6b:q4_0            the whole model
     synthetic:qwen3-8b:q8_0:layers=12    only its first 12 layers
+    synthetic:qwen3.5-4b:q4_0:mtp=1      with the layer that drafts
 
 Each is written once into the user's cache as an ordinary GGUF file that any engine loads. What it
 says is noise, but its numbers behave: weights have mean 0 and deviation 0.02, so activations
@@ -89,9 +90,11 @@ class SyntheticModel:
     @classmethod
     def parse(cls, name: str) -> SyntheticModel:
         """Read a name like `synthetic:qwen3-0.6b:q4_0:layers=4`; ModelError says what is wrong."""
-        form = f"{PREFIX}NAME:QUANT[:layers=N]"
+        form = f"{PREFIX}NAME:QUANT[:layers=N][:mtp=1]"
         parts = name.removeprefix(PREFIX).lower().split(":")
-        if not name.startswith(PREFIX) or not 2 <= len(parts) <= 3:
+        options = {key: value for key, _, value in (part.partition("=") for part in parts[2:])}
+        odd = len(options) != len(parts) - 2 or any("=" not in part for part in parts[2:])
+        if not name.startswith(PREFIX) or len(parts) < 2 or odd:
             raise ModelError(f"{name!r} is not a synthetic model's name; they look like {form}")
         if parts[0] not in SHAPES:
             known = ", ".join(SHAPES)
@@ -100,10 +103,15 @@ class SyntheticModel:
             known = ", ".join(QUANTS)
             raise ModelError(f"{name!r}: unknown quantization {parts[1]!r}; known: {known}")
         shape = SHAPES[parts[0]]
-        if len(parts) == 3:
-            key, _, value = parts[2].partition("=")
+        if "mtp" in options:
+            if options.pop("mtp") != "1" or shape.family != "qwen35":
+                drafting = ", ".join(n for n, s in SHAPES.items() if s.family == "qwen35")
+                raise ModelError(f"{name!r}: mtp=1 is for {drafting}")
+            shape = replace(shape, mtp=1)
+        for key, value in options.items():
             if key != "layers" or not value.isdecimal() or not 1 <= int(value) <= shape.layers:
-                raise ModelError(f"{name!r}: {parts[2]!r} is not layers=1 to layers={shape.layers}")
+                given = f"{key}={value}" if value else key
+                raise ModelError(f"{name!r}: {given!r} is not layers=1 to layers={shape.layers}")
             left_out = shape.layers - int(value)  # the last ones, which are those that share keys
             shape = replace(shape, layers=int(value), shared=max(0, shape.shared - left_out))
         return cls(parts[0], parts[1], shape)
@@ -112,7 +120,8 @@ class SyntheticModel:
     def file_name(self) -> str:
         """Name of its file in the cache."""
         cut = "" if self.shape.layers == SHAPES[self.name].layers else f"-layers{self.shape.layers}"
-        return f"{self.name}-{self.quant}{cut}-v{FORMAT}.gguf"
+        mtp = "-mtp" if self.shape.mtp else ""
+        return f"{self.name}-{self.quant}{cut}{mtp}-v{FORMAT}.gguf"
 
     @property
     def type(self) -> GGMLType:
@@ -143,7 +152,7 @@ class SyntheticModel:
         for name, shape in families.outside(s, self.n_vocab):
             kind = GGMLType.F32 if len(shape) == 1 else self.type
             yield name, shape, _NARROW[kind] if shape[-1] % kind.block_size else kind
-        for layer in range(s.layers):
+        for layer in range(s.layers + s.mtp):
             for name, shape in layer_tensors(s, layer):
                 plain = len(shape) == 1 or name.startswith("ffn_gate_inp") or "bias" in name
                 plain = plain or name.startswith(hybrids.PLAIN)

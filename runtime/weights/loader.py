@@ -5,7 +5,7 @@ Quantized matrices meet int8 activations (`jit/kernels/activations.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import numpy as np
@@ -59,6 +59,15 @@ class WeightLoader:
             UnsupportedModelError: its type has no kernel.
         """
         return self._want((name,), rows, depth, experts)
+
+    def columns(self, name: str, rows: int, widths: Sequence[int]) -> list[Matrix]:
+        """The matrix `name` as several, one beside the other, so many columns each."""
+        whole, found = sum(widths), list[Matrix]()
+        for n, width in enumerate(widths):
+            matrix = self._want((name,), rows, width, 0, whole)
+            matrix.before, matrix.whole = sum(widths[:n]), whole
+            found.append(matrix)
+        return found
 
     def gate_up(self, gate: str, up: str, rows: int, depth: int, experts: int = 0) -> Matrix:
         """Two matrices of one shape, fused so that one tile computes silu(gate) * up.
@@ -122,9 +131,11 @@ class WeightLoader:
             self.gguf.refuse_tensor(name, message, "shape")
         return info
 
-    def _want(self, names: tuple[str, ...], rows: int, depth: int, experts: int) -> Matrix:
+    def _want(
+        self, names: tuple[str, ...], rows: int, depth: int, experts: int, whole: int = 0
+    ) -> Matrix:
         both = len(names) == 2 and names[0] == names[1]
-        shape = (*((experts,) if experts else ()), 2 * rows if both else rows, depth)
+        shape = (*((experts,) if experts else ()), 2 * rows if both else rows, whole or depth)
         (form, *_) = [self.format_of(n) for n in names if self._tensor(n, shape)]
         if depth % form.block:
             message = f"tensor {names[0]!r} has rows of {depth}, not a multiple of {form.block}"
@@ -226,7 +237,8 @@ class WeightLoader:
     def _source(self, matrix: Matrix, expert: int) -> Source:
         sources = [_part(self.gguf.data(name), expert, matrix.copies) for name in matrix.sources]
         panels = _part(matrix.panels, expert, matrix.copies)
-        row_bytes = matrix.blocks * matrix.format.file_bytes
+        form = matrix.format
+        row_bytes = (matrix.whole or matrix.depth) // form.block * form.file_bytes
         if matrix.fused:
             first, second = sources
             if matrix.sources[0] == matrix.sources[1]:
@@ -234,7 +246,7 @@ class WeightLoader:
             return Source(first, second, panels, row_bytes, self.lanes, matrix.rows, matrix.rows,
                           matrix.blocks, matrix.units)  # fmt: skip
         # The second half of a panel is the same matrix, `lanes` rows on.
-        (first,) = sources
+        first = sources[0][matrix.before // form.block * form.file_bytes :]
         rest = max(0, matrix.rows - self.lanes)
         second = first[self.lanes * row_bytes :] if rest else first
         return Source(first, second, panels, row_bytes, 2 * self.lanes, matrix.rows, rest,

@@ -64,9 +64,10 @@ class Identity:
         """Of what `weights` was asked for."""
         target, gguf = weights.library.target, weights.gguf
         matrices = [
-            [m.sources, m.format.name, m.rows, m.depth, m.units, m.fused, m.experts]
+            [m.sources, m.format.name, m.rows, m.depth, m.units, m.fused, m.experts,
+             *([m.before, m.whole] if m.whole else [])]
             for m in weights.wanted
-        ]
+        ]  # fmt: skip
         return cls(
             [_sampled(path) for path in _files(gguf)],
             f"{target.lanes} lanes, {'signed' if target.signed_bytes else 'unsigned'} bytes",

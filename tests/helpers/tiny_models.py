@@ -240,15 +240,16 @@ def write_model(
     rounded_to: str = "f32",
     drop: str | None = None,
     copies: Mapping[str, str] | None = None,
+    extra: Mapping[str, np.ndarray] | None = None,
 ) -> None:
     """Write the model's GGUF file with matrices of the GGML type `kind`.
 
     `metadata` replaces values of the file and `without` leaves keys out, for files that are wrong
     in one way. `rounded_to`: the matrices have the values that they would have in this type.
     `drop`: how names of tensors begin that are left out; `copies`: further tensors, which are those
-    of other names once more.
+    of other names once more. `extra`: weights that the checkpoint has beside the usual ones.
     """
-    weights = checkpoint(name, seed)
+    weights = checkpoint(name, seed) | dict(extra or {})
     mapping = map_checkpoint(config_of(name), list(weights))
     assert not mapping.unused
     quant = gguf.GGMLQuantizationType[kind.upper()]

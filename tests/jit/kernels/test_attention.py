@@ -66,6 +66,7 @@ class Case:
         window: int = 0,
         cap: float = 0.0,
         sinks: np.ndarray | None = None,
+        first: int = 0,
     ) -> np.ndarray:
         """The reference on what the cache holds."""
         rounded = to_bf16 if self.kv == "bf16" else np.asarray
@@ -73,7 +74,7 @@ class Case:
         q = to_bf16(q) if uses_bf16_queries(self.runner.target, self.kv) else q
         seen = slice(0, start + tokens)
         keys, values = rounded(self.keys[seen]), rounded(self.values[seen])
-        return reference(q, keys, values, start, window, cap, sinks)
+        return reference(q, keys, values, start, window, cap, sinks, first)
 
     @property
     def kind(self) -> str:
@@ -132,6 +133,24 @@ def test_what_left_the_window_is_not_seen(native: Native, rng: np.random.Generat
     case.cache.write(case.keys, case.values)
 
     assert np.array_equal(case.run(280, 9, window=20), before)
+
+
+@pytest.mark.parametrize("native", [NATIVE[0], NATIVE[-1]], indirect=True)
+@pytest.mark.parametrize("window", [0, 19])
+def test_first_positions_are_not_seen(
+    native: Native, rng: np.random.Generator, window: int
+) -> None:
+    """What lies before the first position that is seen does not change a token by a bit."""
+    case = Case(native, rng, SHAPES[2], PAGE + 30)
+    for start, tokens in ((3, 1), (4, 40), (PAGE + 1, 2)):
+        got = case.run(start, tokens, window=window, first=3)
+        assert_close(got, case.want(start, tokens, window, first=3), case.kind)
+        if not window:
+            assert not np.array_equal(got, case.run(start, tokens)), "the first ones count else"
+    before = case.run(5, 9, window=window, first=3)
+    case.keys[:3], case.values[:3] = 1e30, -1e30
+    case.cache.write(case.keys, case.values)
+    assert np.array_equal(case.run(5, 9, window=window, first=3), before)
 
 
 @pytest.mark.parametrize("native", [NATIVE[0], NATIVE[-1]], indirect=True)

@@ -31,6 +31,7 @@ def test_a_real_header(tmp_path: Path, header: Header) -> None:
     assert header.architecture in ARCHITECTURES
     assert not facts.problems
     assert facts.memory is not None
+    assert facts.mtp == ("used" if header.name == "GLM-4.7-Flash" else "")
 
 
 @pytest.mark.parametrize(

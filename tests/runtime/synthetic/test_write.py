@@ -67,6 +67,9 @@ def test_names() -> None:
         for n in (6, 24, 30, 42)
     ]
     assert shares == [0, 0, 6, 18]
+    drafts = SyntheticModel.parse("synthetic:qwen3.5-4b:q4_0:layers=4:mtp=1")
+    assert (drafts.shape.layers, drafts.shape.mtp) == (4, 1)
+    assert "layers4-mtp" in drafts.file_name
     whole = SyntheticModel.parse("synthetic:qwen3-0.6b:q4_0:layers=28")
     assert whole == SyntheticModel.parse("synthetic:qwen3-0.6b:q4_0")
 
@@ -83,6 +86,8 @@ def test_wrong_names() -> None:
         ("synthetic:qwen3-0.6b:q4_0:layers=29", "not layers=1 to layers=28"),
         ("synthetic:qwen3-0.6b:q4_0:layers=-1", "not layers=1 to layers=28"),
         ("synthetic:qwen3-0.6b:q4_0:depth=1", "not layers=1 to layers=28"),
+        ("synthetic:qwen3-0.6b:q4_0:mtp=1", r"mtp=1 is for qwen3\.5-4b, qwen3\.5-35b-a3b"),
+        ("synthetic:qwen3.5-4b:q4_0:mtp=2", "mtp=1 is for"),
     ):
         with pytest.raises(ModelError, match=message):
             SyntheticModel.parse(name)

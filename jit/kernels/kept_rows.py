@@ -1,0 +1,69 @@
+"""A row of each position kept in the pages of a KV cache, and the row before read back from there.
+
+What a layer takes that looks one position back, where a sequence has no state to keep it in. Rows
+are bf16, [256][width] in a page, so that what is read has the same bits whatever pass wrote it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..dot import to_bf16_bits
+from ..simd import I64, F32s, I64s, Kernel, Ptr, Value, f32, i16, i32, kernel
+from .batch import ROW_POSITION, ROW_SLOTS, ROW_TABLE
+from .kvcache import PAGE
+
+ROW_BYTES = 2  # of each value
+
+
+def layer_bytes(width: int) -> int:
+    """Bytes of the rows of a page."""
+    return PAGE * width * ROW_BYTES
+
+
+def _row(k: Kernel, table: Ptr, position: Value, offset: Value, width: int) -> Ptr:
+    part = k.pointer(table.load(position // PAGE) + offset, i16)
+    return part.at(position % PAGE * width)
+
+
+@kernel
+def keep_rows(
+    k: Kernel, x: F32s, pages: I64s, offset: I64, x_stride: I64, rows: I64s, *, width: int
+) -> None:
+    """Unit = row of the pass: x float32 [rows, x_stride], of which `width` values are kept.
+
+    rows, pages and tables as in `batch.py` and `kvcache.py`; offset: bytes of a page before them.
+    """
+    lanes = k.lanes
+    with k.units() as unit:
+        row = rows.at(unit * ROW_SLOTS)
+        table = pages.at(row.load(ROW_TABLE))
+        into = _row(k, table, row.load(ROW_POSITION), offset, width)
+        with k.range(0, width, step=lanes, name="dim") as d:
+            into.store(d, to_bf16_bits(x.load(unit * x_stride + d, lanes)).to(i16))
+
+
+@kernel
+def rows_before(
+    k: Kernel, out: F32s, pages: I64s, offset: I64, out_stride: I64, rows: I64s, *, width: int
+) -> None:
+    """Unit = row of the pass: out float32 [rows, out_stride] gets the row of the position before.
+
+    Zeros before the first one.
+    """
+    lanes = k.lanes
+    with k.units() as unit:
+        row = rows.at(unit * ROW_SLOTS)
+        position, table = row.load(ROW_POSITION), pages.at(row.load(ROW_TABLE))
+        source = _row(k, table, (position - 1).max(0), offset, width)
+        keep = (position > 0).select(k.const(-1, i32), 0).splat(lanes)
+        with k.range(0, width, step=lanes, name="dim") as d:
+            bits = source.load(d, lanes).to(i32, signed=False) << 16
+            out.store(unit * out_stride + d, (bits & keep).bitcast(f32))
+
+
+def reference(x: np.ndarray) -> np.ndarray:
+    """float32 [positions, width] -> what each position reads of the one before."""
+    bits = x.astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return np.concatenate([np.zeros_like(x[:1]), rounded.view(np.float32)[:-1]])

@@ -1,0 +1,92 @@
+"""Layers of a checkpoint that only draft (multi-token prediction): blocks behind the last one.
+
+A file has them as llama.cpp's converter writes them: `blk.L.nextn.*` beside the tensors of a layer,
+counted in `block_count` and in `nextn_predict_layers`. Qwen keeps them apart (`mtp.*`), GLM and
+DeepSeek as layers behind the last.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from ...errors import ModelError
+from .checkpoint_settings import CheckpointSettings
+
+ARCHITECTURES = ("qwen35", "qwen35moe", "deepseek2")
+_OUTSIDE = {
+    "fc": "nextn.eh_proj",
+    "pre_fc_norm_embedding": "nextn.enorm",
+    "pre_fc_norm_hidden": "nextn.hnorm",
+    "norm": "nextn.shared_head_norm",
+}
+_APART = re.compile(r"(?:^|\.)mtp\.(?:layers\.(\d+)\.(.+)|(\w+)\.weight)")
+_BEHIND = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_NEEDED = ("eh_proj", "enorm", "hnorm")
+
+
+def renamed(name: str, s: CheckpointSettings) -> str:
+    """A tensor's name, that of one in a layer behind the last where it is of a block apart."""
+    found = _APART.search(name) if s.mtp else None
+    if found is None:
+        return name
+    number, part, outside = found.groups()
+    if number is not None:
+        return f"model.layers.{s.layers + int(number)}.{part}"
+    into = _OUTSIDE.get(outside)
+    return name if into is None else f"model.layers.{s.layers}.{into}.weight"
+
+
+def count(names: Collection[str], s: CheckpointSettings) -> int:
+    """Blocks that only draft, of which a checkpoint with these tensors has all."""
+    if s.architecture not in ARCHITECTURES:
+        return 0
+    if any(name.endswith("mtp.fc.weight") for name in names):
+        found = (match[1] for name in names if (match := _APART.search(name)))
+        # Several of them share what stands before the first: only that one could be run.
+        return min(1, len({number for number in found if number is not None}))
+    found = {
+        int(match[1])
+        for name in names
+        if name.endswith(".eh_proj.weight") and (match := _BEHIND.search(name))
+    }
+    return len([number for number in found if number >= s.layers])
+
+
+def add(names: Collection[str], s: CheckpointSettings) -> None:
+    """Put them into the settings and the metadata."""
+    s.mtp = count(names, s)
+    if not s.mtp:
+        return
+    a, m = s.architecture, s.metadata
+    m[f"{a}.block_count"] = s.layers + s.mtp
+    m[f"{a}.nextn_predict_layers"] = s.mtp
+    recurrent = m.get(f"{a}.attention.recurrent_layers")
+    if isinstance(recurrent, list):
+        m[f"{a}.attention.recurrent_layers"] = [*map(bool, recurrent), *[False] * s.mtp]
+
+
+def left_out(name: str, s: CheckpointSettings) -> bool:
+    """Whether a tensor is of a block that is not taken."""
+    if s.mtp and (found := _APART.search(name)):
+        return found[3] not in _OUTSIDE and (found[1] is None or int(found[1]) >= s.mtp)
+    return False
+
+
+def check_complete(have: set[str], s: CheckpointSettings) -> None:
+    """Refuse a checkpoint that has such a block in part.
+
+    Raises:
+        ModelError: it names what is missing.
+    """
+    attending = next(
+        (n for n, kind in enumerate(s.kinds) if kind == "full_attention"), s.layers - 1
+    )
+    like = {name.split(".", 2)[2] for name in have if name.startswith(f"blk.{attending}.")}
+    like |= {f"nextn.{part}.weight" for part in _NEEDED}
+    for n in range(s.layers, s.layers + s.mtp):
+        missing = sorted(f"blk.{n}.{part}" for part in like if f"blk.{n}.{part}" not in have)
+        if missing:
+            raise ModelError(
+                f"the checkpoint lacks what {', '.join(missing[:5])} would be made from"
+            )
