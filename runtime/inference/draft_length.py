@@ -88,6 +88,7 @@ class DraftLengthPolicy:
         if not times.steps:
             return 0
         rows = self._engine.scheduler.beside
+        most_s = self._engine.scheduler.aim_s  # where others wait for the pass, too
         before = times.ratio(rows + known)
         best, gain, cheap = 0, 1.0 + (MARGIN - 1.0) / (rows + 1), 0.0
         tokens = chance = 1.0
@@ -97,6 +98,8 @@ class DraftLengthPolicy:
             if chance < 0.05:
                 break
             cheap = max(cheap, tokens)
+            if rows and times.step_s * times.ratio(rows + known + k) > most_s:
+                break
             worth = (rows + tokens) / (rows + 1)
             worth *= before / times.ratio(rows + known + k)
             if worth > gain:
