@@ -33,6 +33,7 @@ COMMANDS = {
     "batch": "speed with B sequences in each pass, as llama-batched-bench does",
     "agents": "N recorded agents at once beside one after another: jobs/hour, latencies",
     "beside": "a decode beside a prompt of N tokens: longest gap, speed that the prompt keeps",
+    "serve": "N agents at once on a server: jobs/hour, latencies, failures",
     "trace": "time the work of a recorded run",
     "predict": "predict phases of N tokens at each -d, then measure them",
     "causal": "whether the observed bound changes the time most: passes of N tokens at each -d "

@@ -112,7 +112,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     keys = dict.fromkeys(args.api_key or (), "") | _keys(args.api_key_file)
     operators = _keys(args.operator_key_file)
     settings = ServerSettings(
-        models=_models(args.model, output),
+        models=named_models(args.model, output),
         host=args.host,
         port=PORT if args.port is None else args.port,
         keys=tuple(keys),
@@ -149,7 +149,7 @@ def run(args: argparse.Namespace, output: Output) -> int:
     return Exit.OK
 
 
-def _models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
+def named_models(given: Sequence[str] | None, output: Output) -> dict[str, str]:
     """Name and file of each model; those that are not there, or cannot run, are told of now.
 
     Raises:

@@ -5,7 +5,8 @@ of a page any more its memory is given back: such a page still serves all that g
 a sequence that goes back there has to be computed anew.
 
 Pages are shared: by forks, and by sessions that begin with the same tokens (`prefix_cache.py`).
-Whoever made a page may go on filling it behind what the others rely on; a cache that would write
+Whoever made a page may go on filling it behind what the others rely on, and when that cache is
+gone the first one that wants to: an agent that comes back from its tools. A cache that would write
 anything else on a page that is not its own takes a copy first.
 """
 
@@ -75,22 +76,28 @@ class Page:
             self.viewers += views
             self.fixed = max(self.fixed, positions)
 
-    def release(self, *, views: bool = True) -> None:
-        """One less has it; `views`: and it had wanted the layers with windows."""
+    def release(self, writer: int = 0, *, views: bool = True) -> None:
+        """One less has it, and fills it no more; `views`: it had wanted the layers with windows."""
         with COUNTING:
             self.refcount -= 1
+            if writer and self.writer == writer:
+                self.writer = 0
             if views:
                 self.look_away()
             if not self.refcount:
                 self._layout.memory.used -= self.nbytes
 
-    def claim(self, writer: int) -> bool:
-        """Whether nobody else has it; then this cache may write all of it."""
+    def claim(self, writer: int, start: int) -> bool:
+        """Whether this cache may write from position `start` of it on, now that it wants to.
+
+        All of it where nobody else has it; what others do not rely on, where nobody fills it.
+        """
         with COUNTING:
-            if self.refcount > 1:
-                return False
-            self.writer, self.fixed = writer, 0
-            return True
+            if self.refcount == 1:
+                self.writer, self.fixed = writer, 0
+            elif not self.writer and start >= self.fixed:
+                self.writer = writer
+            return self.writer == writer and start >= self.fixed
 
     def look_at(self) -> None:
         """One of its holders wants the layers with windows again."""
@@ -276,7 +283,7 @@ class KVCache:
         self.table = (self.pages.ctypes.data - BASE.ctypes.data) // 8
         self._held: list[Page] = []
         self._first = [0]  # page whose layers with windows it wants
-        weakref.finalize(self, _release, self._held, self._first).atexit = False
+        weakref.finalize(self, _release, self._held, self._first, self.table).atexit = False
 
     def reserve(self, positions: int) -> None:
         """Make sure that positions 0 … positions - 1 have a page."""
@@ -303,7 +310,7 @@ class KVCache:
 
     def _writes(self, page: Page, start: int) -> bool:
         """Whether this cache may write on a page from a position of it on."""
-        return page.refcount == 1 or (page.writer == self.table and start >= page.fixed)
+        return page.refcount == 1 or (page.writer in (0, self.table) and start >= page.fixed)
 
     def make_writable(self, start: int, end: int, *, undo: bool = False) -> None:
         """Make sure that positions start … end - 1 can be written without another's seeing.
@@ -318,13 +325,13 @@ class KVCache:
         self.reserve(end)
         for index in range(start // PAGE, -(-end // PAGE)):
             page = self._held[index]
-            if not page.claim(self.table) and not self._writes(page, start - index * PAGE):
+            if not page.claim(self.table, max(0, start - index * PAGE)):
                 mine = Page.empty(self.table, self.layout)
                 if index * PAGE < start:
                     assert page.whole, "what is seen is there"
                     mine.data[:] = page.data
                 self._hold(index, mine)
-                page.release(views=index >= self._first[0])
+                page.release(self.table, views=index >= self._first[0])
 
     def fork(self, positions: int) -> KVCache:
         """Another cache whose first `positions` positions are those of this one.
@@ -422,7 +429,7 @@ class KVCache:
 
     def _pop(self) -> None:
         index = len(self._held) - 1
-        self._held.pop().release(views=index >= self._first[0])
+        self._held.pop().release(self.table, views=index >= self._first[0])
         self.pages[index] = 0
 
     def page(self, index: int) -> np.ndarray:
@@ -467,6 +474,6 @@ def kept(positions: int, window: int, share: float) -> float:
     return positions - (positions - min(positions, window + SLACK + PAGE)) * share
 
 
-def _release(pages: Sequence[Page], first: Sequence[int]) -> None:
+def _release(pages: Sequence[Page], first: Sequence[int], table: int) -> None:
     for index, page in enumerate(pages):
-        page.release(views=index >= first[0])
+        page.release(table, views=index >= first[0])

@@ -13,7 +13,7 @@ token is never drawn.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -199,7 +199,8 @@ class Decoding:
         mask = self._mask() if forced is None else None
         panels = self._panels(mask)
         began = time.perf_counter()
-        rows = sequence.ask(at, known, 1, self._masks(mask), panels)
+        pick = self._picker(mask) if forced is None else None
+        rows = sequence.ask(at, known, 1, self._masks(mask), panels, pick)
         if not rows.computed:
             return None
         self._passes += 1
@@ -242,8 +243,9 @@ class Decoding:
         if masks and self.constraint is None:
             masks = masks * (len(drafts) + 1)
         began = time.perf_counter()
-        rows = self._compute(at, known + drafts, len(drafts) + 1, masks, panels)
-        if not rows.computed:
+        pick = self._picker(mask)
+        rows = self._compute(at, known + drafts, len(drafts) + 1, masks, panels, pick)
+        if rows.logits is None:  # not all of them were computed
             return
         seconds = time.perf_counter() - began
         if drafts and self._drafter is not None:
@@ -277,7 +279,8 @@ class Decoding:
         sequence, mask = self.sequence, self._mask()
         logits = None
         while logits is None:
-            logits = self._compute(at, known, 1, self._masks(mask), None).logits
+            pick = self._picker(mask)
+            logits = self._compute(at, known, 1, self._masks(mask), None, pick).logits
             at = sequence.n_cached
             known = sequence.tokens[at:]
         sequence.keep_logits()
@@ -290,10 +293,11 @@ class Decoding:
         outputs: int,
         masks: Sequence[np.ndarray | None],
         panels: np.ndarray | None,
+        pick: Callable[[np.ndarray], int] | None,
     ) -> Rows:
         """A pass of several tokens, and its accounts."""
         sequence = self.sequence
-        rows = sequence.ask(start, ids, outputs, masks, panels)
+        rows = sequence.ask(start, ids, outputs, masks, panels, pick)
         if not rows.computed:
             return rows
         self._passes += 1
@@ -336,6 +340,11 @@ class Decoding:
         """What the pass itself may choose under: nothing, where it is left to chance."""
         return () if self._sampler is not None else (mask,)
 
+    def _picker(self, mask: np.ndarray | None) -> Callable[[np.ndarray], int] | None:
+        """What draws from the first row of the pass, where it is left to chance."""
+        sampler = self._sampler
+        return None if sampler is None else lambda logits: sampler.pick(logits, mask)
+
     def _panels(self, mask: np.ndarray | None) -> np.ndarray | None:
         """The output head's panels that hold what may come, if they are few; None: all."""
         if mask is None or not self._jump:
@@ -356,11 +365,11 @@ class Decoding:
     def _choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The token that was chosen greedily, or one drawn, from a row of logits."""
         engine = self.sequence.engine
-        if self._sampler is not None:
-            with engine.lock:
-                return self._sampler.pick(logits.rows[row], mask)
         if row < len(logits.tokens):
             token = logits.tokens[row]
+        elif self._sampler is not None:
+            with engine.lock:
+                return self._sampler.pick(logits.rows[row], mask)
         else:
             token = engine.runner.choose(logits, row, mask)
         if token < 0:

@@ -26,6 +26,7 @@ For r see `pass_latency.py`.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from ...jit.kernels.attention import token_tile
@@ -95,7 +96,8 @@ class DraftLengthPolicy:
             return 0
         rows = self._engine.scheduler.beside
         chances = (self._right[_kind(same + k)] for k in range(most))
-        best, self.worth, tokens = best_length(times, chances, rows, known)
+        aim_s = self._engine.scheduler.aim_s if rows else inf  # others wait for the pass, too
+        best, self.worth, tokens = best_length(times, chances, rows, known, aim_s=aim_s)
         if best:
             self._patience.reset()
         elif tokens > 1.5 and self._patience.over():  # only the cost of a pass speaks against it
@@ -104,12 +106,18 @@ class DraftLengthPolicy:
 
 
 def best_length(
-    times: PassLatency, chances: Iterable[float], rows: int, known: int, draft: float = 0.0
+    times: PassLatency,
+    chances: Iterable[float],
+    rows: int,
+    known: int,
+    draft: float = 0.0,
+    aim_s: float = inf,
 ) -> tuple[int, float, float]:
     """How many to draft, what that gives, and the most tokens that it would give for nothing.
 
     chances: of each draft, if those before it were right. rows, known: of others in the pass, and
-    of this sequence. draft: what making one costs, in passes of one token.
+    of this sequence. draft: what making one costs, in passes of one token. aim_s: the longest pass
+    that a draft may make.
     """
     before = times.ratio(rows + known)
     best, gain, most = 0, 1.0 + (MARGIN - 1.0) / (rows + 1), 0.0
@@ -120,6 +128,8 @@ def best_length(
         if chance < 0.05:
             break
         most = tokens
+        if times.step_s * times.ratio(rows + known + k) > aim_s:
+            break
         worth = (rows + tokens) / (rows + 1)
         worth *= before / (times.ratio(rows + known + k) + k * draft)
         if worth > gain:
@@ -179,7 +189,8 @@ class HeadLengthPolicy:
         whole += cost.expert_bytes * cost.experts_used / max(1, cost.experts)
         draft = draft_s / times.step_s if draft_s else read_bytes / whole
         rows = self._engine.scheduler.beside
-        best, self.worth, _ = best_length(times, self._right[:most], rows, known, draft)
+        aim_s = self._engine.scheduler.aim_s if rows else inf
+        best, self.worth, _ = best_length(times, self._right[:most], rows, known, draft, aim_s)
         if best:
             self._patience.reset()
         elif self._patience.over():

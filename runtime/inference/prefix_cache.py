@@ -174,6 +174,8 @@ class PrefixCache:
     Attributes:
         nbytes: memory of the pages that it holds, those that sessions have too among them.
         evicted_pages: of which memory let go so far.
+        running: whether what a sequence computes is known while it runs, not only at its end; a
+            benchmark turns it off to see what that gives.
     """
 
     def __init__(
@@ -188,6 +190,7 @@ class PrefixCache:
         self._states = KnownStates()
         self._clock = 0
         self.evicted_pages = 0
+        self.running = True
 
     @property
     def nbytes(self) -> int:

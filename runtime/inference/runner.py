@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import PassCancelledError
+from ...errors import EngineError, PassCancelledError
 from ...jit.kernels.kvcache import PAGE
 from ..forward.batch import Span
 from ..forward.logits import greedy
@@ -82,6 +82,8 @@ class Rows:
         outputs: how many of the last of them want logits.
         masks: for the first of these, the tokens that a greedy choice may take, as uint32 bits, or
             None for all; empty where nothing is to be chosen.
+        pick: draws the first of these by its logits, float32 [n_vocab], where nothing is greedy.
+            The pass does so itself: who drew from outside would wait for the pass after it.
         panels: of the output head, those that are wanted; None: all. For passes of this sequence
             alone: others get every row's logits whole.
         computed: how many of `ids` the pass took; none, where its KV cache is not as it was when
@@ -92,8 +94,8 @@ class Rows:
     """
 
     __slots__ = (
-        "computed", "experts", "ids", "logits", "masks", "outputs", "panels", "place", "plan",
-        "sequence", "shared", "start",
+        "computed", "experts", "ids", "logits", "masks", "outputs", "panels", "pick", "place",
+        "plan", "sequence", "shared", "start",
     )  # fmt: skip
 
     def __init__(
@@ -104,7 +106,9 @@ class Rows:
         outputs: int = 0,
         masks: Sequence[np.ndarray | None] = (),
         panels: np.ndarray | None = None,
+        pick: Callable[[np.ndarray], int] | None = None,
     ) -> None:
+        self.pick = pick
         self.sequence, self.start, self.ids, self.outputs = sequence, start, ids, outputs
         self.masks, self.panels = masks, panels
         self.computed = 0
@@ -331,14 +335,18 @@ class Runner:
         sequence.cache.computed(rows.start + count)
         end = sequence.n_cached = rows.start + count
         # A page that is full is kept before its windows are let go of.
-        if sequence.shares and (count > 1 or end % PAGE == 0):
-            self._prefix_cache.add(sequence.cache, sequence.tokens, end, sequence.namespace)
+        known = self._prefix_cache
+        if sequence.shares and known.running and (count > 1 or end % PAGE == 0):
+            known.add(sequence.cache, sequence.tokens, end, sequence.namespace)
         if self._loaded.layout.window:
             sequence.cache.slide(end)
 
     def _give(self, rows: Rows, first: int, chosen: list[int]) -> None:
-        rows.logits = Logits(self._loaded.outputs, first, rows.outputs, chosen)
-        self._given.append(rows.logits)
+        rows.logits = logits = Logits(self._loaded.outputs, first, rows.outputs, chosen)
+        if rows.pick is not None:
+            with suppress(EngineError):  # it is for its own sequence to meet, which draws again
+                chosen.append(rows.pick(logits.rows[0]))
+        self._given.append(logits)
 
     def _make_room(self) -> None:
         for logits in self._given:

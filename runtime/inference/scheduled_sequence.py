@@ -168,7 +168,7 @@ class ScheduledSequence(TokenSequence):
             wall = time.perf_counter() - started
             self._logits_at = total or -1
             spent = metrics.spent()
-        ids, adopted = self.tokens[before:total], self._adopted
+        ids, adopted = self.tokens[before:total], min(self._adopted, total - before)
         return metrics.finish(
             "prefill", purpose, ids, before, wall, spent, cost, passes, plan_name, adopted
         )
@@ -197,7 +197,8 @@ class ScheduledSequence(TokenSequence):
         cache, ids = self.engine.prefix_cache, self.tokens[: total - 1]
         with self.engine.scheduler.mutex:
             known = cache.adopt(self.cache, ids, self.n_cached, self.namespace)
-            self._adopted += known - self.n_cached
+            # What was taken over and taken back since does not count twice.
+            self._adopted = min(self._adopted, self.n_cached) + known - self.n_cached
             self.n_cached = known
 
     def _recall(self, total: int) -> None:
@@ -257,6 +258,7 @@ class ScheduledSequence(TokenSequence):
         outputs: int,
         masks: Sequence[np.ndarray | None] = (),
         panels: np.ndarray | None = None,
+        pick: Callable[[np.ndarray], int] | None = None,
     ) -> Rows:
         """Have the next rows computed, by a pass that other sequences may share.
 
@@ -269,7 +271,7 @@ class ScheduledSequence(TokenSequence):
             self._logits.released = True
             self._logits = None
         self._logits_at = -1
-        rows = Rows(self, start, ids, outputs, masks, panels)
+        rows = Rows(self, start, ids, outputs, masks, panels, pick)
         self.engine.scheduler.compute(rows)
         self.used = time.monotonic()
         self._logits = rows.logits

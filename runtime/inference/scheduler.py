@@ -21,6 +21,7 @@ from ...errors import ContextOverflowError
 from ..forward.logits import ROWS
 from ..physics.costs import Part
 from .speculative_config import VERIFY_TOKENS
+from .tickets import SAME, Ticket, seniority, twins
 
 if TYPE_CHECKING:
     from ...traces.events import PassEnd
@@ -32,31 +33,11 @@ if TYPE_CHECKING:
 
 DEADLINE_S = 0.1  # between two tokens of a session beside another one's prefill
 HEADROOM = 0.8  # of the deadline, up to which a pass is filled: predictions err
-GATHER_S = 2e-3  # that a pass waits at most for sessions that are about to ask for their next rows
+GATHER_S = 10e-3  # that a pass waits at most for sessions that are about to ask for their next rows
 GATHER_SHARE = 0.25  # of the last pass, likewise
 REST_S = 1.0  # after which a session that asks for nothing counts as resting: a tool takes long
 IDLE_S = 2e-3  # between looks for memory where nobody can go on
-SAME = 64  # tokens in common from which on a prompt waits for another one's pass
 AGING = 0.5  # seconds of work that a second of waiting is worth against shorter prompts
-
-
-class Ticket:
-    """Rows that wait, or are being computed."""
-
-    __slots__ = ("decodes", "done", "error", "flag", "leads", "rows", "since", "taken")
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-        # Whether it is few rows that somebody waits for: a token, a draft, what a grammar forced.
-        # The rest of a prompt is not: behind a long context a few rows take more than a deadline.
-        count = len(rows.ids)
-        self.decodes = count == 1 or (rows.sequence.decoding and count <= VERIFY_TOKENS)
-        self.error: Exception | None = None
-        self.done = self.leads = False
-        self.taken = False  # by the pass that runs
-        self.since = time.perf_counter()
-        self.flag = threading.Lock()
-        self.flag.acquire()
 
 
 class Scheduler:
@@ -68,6 +49,8 @@ class Scheduler:
         passes, shared: passes that were run, and those of them with rows of several sequences.
         sequences: those that there are.
         preempted: how often a sequence's pages were taken back.
+        parks: whether sequences that find no memory wait, and may have it taken back for others; a
+            benchmark turns it off to see what that gives.
         mutex: while a sequence has it, its pages are not taken back. Never held during a pass.
     """
 
@@ -78,6 +61,7 @@ class Scheduler:
         self._prefix_cache = prefix_cache
         self.sequences: weakref.WeakSet[TokenSequence] = weakref.WeakSet()
         self.deadline_s = DEADLINE_S
+        self.parks = True
         self.passes = self.shared = self.preempted = 0
         self._preempted: list[Ticket] = []  # while passes are put together
         # Reentrant: `stop` may be called by a signal handler, in the midst of anything.
@@ -145,6 +129,11 @@ class Scheduler:
             self._last = 1, count
             self._runner.run(rows, count)
         return True
+
+    @property
+    def aim_s(self) -> float:
+        """Seconds up to which a pass is filled where somebody waits for the token after it."""
+        return HEADROOM * self.deadline_s
 
     @property
     def beside(self) -> int:
@@ -333,7 +322,10 @@ class Scheduler:
         prompts.sort(key=self._urgency)
         room, end = self._room(picked, prompts, most - taken) if prompts else (0, why)
         for ticket in prompts:
-            if self._known(ticket.rows) or any(_twins(ticket.rows, t.rows) for t, _ in picked):
+            known = self._known(ticket.rows)
+            if self._prefix_cache.running:
+                known = known or any(twins(ticket.rows, t.rows) for t, _ in picked)
+            if known:
                 changed.append(ticket)
                 why = "prefix"
                 continue
@@ -375,21 +367,21 @@ class Scheduler:
         kept = bool(sequence.admitted)
         self._prefix_cache.evict(memory.lacks(promised + needed), kept=kept)
         here = {other.rows.sequence for other, _ in picked} | {sequence}
-        for victim in self._victims(ticket):
+        for victim in self._victims(ticket) if self.parks else ():
             if not memory.lacks(promised + needed):
                 break
             if victim not in here:
                 self._take_back(victim)
                 self._prefix_cache.evict(memory.lacks(promised + needed))
         others = [s for s in list(self.sequences) if s.cache.held and s is not sequence]
-        mine = _seniority(ticket)
-        alone = not (picked or others or any(_seniority(other) < mine for other in self._waiting))
-        if alone:
+        mine = seniority(ticket)
+        alone = not (picked or others or any(seniority(other) < mine for other in self._waiting))
+        if alone or not self.parks:
             self._prefix_cache.evict(memory.lacks(promised + needed), kept=True)
         if not memory.lacks(promised + needed):
             sequence.admitted = sequence.admitted or time.monotonic()
             return needed
-        if not alone:
+        if not alone and self.parks:
             return None
         whole = sequence.cache.wants(0, sequence.n_cached + count) + memory.used
         ticket.error = ContextOverflowError(
@@ -402,7 +394,7 @@ class Scheduler:
     def _victims(self, ticket: Ticket) -> list[TokenSequence]:
         """Whose pages may be taken back for a ticket: who rests first, then who came last."""
         waiting = {other.rows.sequence: other for other in self._waiting}
-        now, mine = time.monotonic(), _seniority(ticket)
+        now, mine = time.monotonic(), seniority(ticket)
         resting = [
             sequence
             for sequence in list(self.sequences)
@@ -415,8 +407,8 @@ class Scheduler:
         if len(self._active) > 1:
             resting = [sequence for sequence in resting if sequence not in fresh]
         resting.sort(key=lambda sequence: sequence.used)
-        later = [o for s, o in waiting.items() if s.cache.held and _seniority(o) > mine]
-        later.sort(key=_seniority, reverse=True)
+        later = [o for s, o in waiting.items() if s.cache.held and seniority(o) > mine]
+        later.sort(key=seniority, reverse=True)
         return [*resting, *(other.rows.sequence for other in later)]
 
     def _take_back(self, sequence: TokenSequence) -> None:
@@ -466,7 +458,7 @@ class Scheduler:
 
         def fits(count: int) -> bool:
             seconds = tuning.expect_mixed([*others, Part(count, start, 1)])[1]
-            return seconds <= HEADROOM * self.deadline_s
+            return seconds <= self.aim_s
 
         if high < 1 or fits(high):
             return high, end
@@ -478,23 +470,3 @@ class Scheduler:
             else:
                 high = middle - 1
         return low, "deadline"
-
-
-def _seniority(ticket: Ticket) -> tuple[bool, float]:
-    """Who got memory first comes first; then who waits for longest."""
-    admitted = ticket.rows.sequence.admitted
-    return (False, admitted) if admitted else (True, ticket.since)
-
-
-def _twins(rows: Rows, other: Rows) -> bool:
-    """Whether two sequences that share prefixes are about to compute the same."""
-    one, two = rows.sequence, other.sequence
-    return (
-        one.shares
-        and two.shares
-        and one.namespace == two.namespace
-        and len(other.ids) > VERIFY_TOKENS
-        and one.n_cached == two.n_cached
-        and rows.ids[:SAME] == other.ids[:SAME]
-        and one.tokens[: one.n_cached] == two.tokens[: two.n_cached]
-    )

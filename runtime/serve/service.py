@@ -109,7 +109,7 @@ class Job:
         """What it will take, and whether it goes on with a conversation."""
         ids, engine, place = request.prompt.ids, model.engine, self._place
         namespace = self._caller.namespace
-        place.returning = self._service.programs.returns(
+        place.returning = self._service.settings.programs and self._service.programs.returns(
             namespace, model.name, self._caller.session, ids
         )
         if 0 < len(ids) < engine.context:  # else it fails at once, or is an agent's work
@@ -164,6 +164,8 @@ class Job:
         """An answer ends with calls: what was computed is kept for about as long as they take."""
         assert self._model is not None
         assert self._request is not None
+        if not self._service.settings.programs:
+            return
         prompt, caller = self._request.prompt, self._caller
         read = prompt.ids[: prompt.borders[-1]] if prompt.borders else prompt.ids
         self._pause(session, caller.session, read, self._called)

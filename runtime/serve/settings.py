@@ -64,6 +64,8 @@ class ServerSettings:
         keep_alive_s: a model that nobody has used for so long is let go; inf: never.
         memory: bytes that all models together may take; None: what is free at the start.
         ping_s: silence of a stream after which a comment is sent.
+        programs: whether conversations that pause for tools are known when they come back: see
+            `programs.py`. A benchmark turns it off to see what that gives.
         agents: folders by the names of the agents that answer about them: see `agent_models`.
         trace: which requests leave a trace: see `TRACES`.
         otlp: where an OpenTelemetry collector takes traces; None: none are sent.
@@ -87,6 +89,7 @@ class ServerSettings:
     keep_alive_s: float = KEEP_ALIVE_S
     memory: int | None = None
     ping_s: float = 15.0
+    programs: bool = True
     agents: Mapping[str, Path] = field(default_factory=dict)
     trace: str = "errors"
     otlp: str | None = None

@@ -128,6 +128,7 @@ GOOD: dict[str, list[bytes]] = {
     "bench batch": [b"2", b"-m", b"text.txt"],
     "bench agents": [b"2", b"-m", b"text.txt"],
     "bench beside": [b"2", b"-m", b"text.txt"],
+    "bench serve": [b"2", b"-m", b"text.txt", b"--in-process"],
     "bench trace": [b"text.txt"],
     "bench predict": [b"2", b"-m", b"text.txt"],
     "bench causal": [b"2", b"-m", b"text.txt"],

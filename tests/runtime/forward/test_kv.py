@@ -128,3 +128,30 @@ def test_a_page_is_touched_ahead_by_passes_of_few_rows() -> None:
     memory.used = 0
     memory.prepare(size, 1)
     assert memory.take(2 * size).nbytes >= 2 * size, "another layout's page is larger"
+
+
+def test_a_page_whose_writer_is_gone() -> None:
+    """The first that goes on behind what others rely on fills it up; who comes later copies."""
+    layout = KVLayout("bf16", [HEADS] * LAYERS, 1000)
+    first, known, second, third = (KVCache(layout, 1000) for _ in range(4))
+    first.make_writable(0, 100)
+    first.held[0].data[:] = 7
+    known.adopt(first.held, 100)  # as the prefix cache does
+    page = first.held[0]
+    second.adopt(first.held, 100)
+    assert second.wants(100, 110) > 0, "its writer is there"
+
+    first.clear()
+
+    assert second.wants(100, 110) == 0
+    second.make_writable(100, 110)
+    assert second.held[0] is page
+    third.adopt(known.held, 90)
+    assert third.wants(90, 95) > 0, "others rely on what it would write over"
+    third.make_writable(90, 95)
+    assert third.held[0] is not page
+    assert (third.held[0].data == 7).all()
+    other = KVCache(layout, 1000)
+    other.adopt(known.held, 100)
+    other.make_writable(100, 101)
+    assert other.held[0] is not page, "it has a writer again"

@@ -1,0 +1,144 @@
+"""N agents at once on a server: jobs per hour, latencies, failures, tokens computed twice.
+
+    triplepoint bench serve 8 -m synthetic:qwen3-0.6b:q4_0
+    triplepoint bench serve 8 --url http://127.0.0.1:8080
+
+Each agent is a thread that does what `load_work.Work` says and waits for every reply.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .load_client import Asks, Reply
+from .load_work import Work
+
+GOOD_TTFT_S, GOOD_TPOT_S = 2.0, 0.1  # what goodput asks for
+
+
+@dataclass
+class Job:
+    """One agent's conversation; seconds from its beginning to its end, and its replies."""
+
+    seconds: float = 0.0
+    replies: list[Reply] = field(default_factory=list)
+
+    @property
+    def failed(self) -> bool:
+        """Whether one of its requests was."""
+        return any(reply.error for reply in self.replies)
+
+
+@dataclass
+class Load:
+    """What a server did for all agents.
+
+    Attributes:
+        work: what was asked.
+        seconds: from the first agent's beginning to the last one's end, pauses included.
+        jobs: one for each agent.
+    """
+
+    work: Work
+    seconds: float = 0.0
+    jobs: list[Job] = field(default_factory=list)
+
+    @property
+    def replies(self) -> list[Reply]:
+        """Of all agents."""
+        return [reply for job in self.jobs for reply in job.replies]
+
+    @property
+    def jobs_per_hour(self) -> float:
+        """Jobs that came to their end."""
+        return 3600.0 * sum(not job.failed for job in self.jobs) / self.seconds
+
+    @property
+    def failures(self) -> list[str]:
+        """What went wrong, of each request that failed."""
+        return [reply.error for reply in self.replies if reply.error]
+
+    @property
+    def good(self) -> float:
+        """Share of the requests asked for that met both goals of goodput."""
+        met = [
+            not reply.error and reply.ttft_s <= GOOD_TTFT_S and reply.tpot_s <= GOOD_TPOT_S
+            for reply in self.replies
+        ]
+        return sum(met) / (self.work.agents * self.work.turns)
+
+    @property
+    def prompt_tokens(self) -> tuple[int, int]:
+        """Given, and those of them that were computed."""
+        given = sum(reply.prompt for reply in self.replies)
+        return given, given - sum(reply.cached for reply in self.replies)
+
+    @property
+    def new_tokens(self) -> int:
+        """Prompt tokens that a server has to compute which forgets nothing and shares everything:
+        of each agent its last prompt, less the written replies in it, and the system prompt once.
+        """
+        done = [job.replies for job in self.jobs if job.replies]
+        whole = sum(replies[-1].prompt - sum(r.written for r in replies[:-1]) for replies in done)
+        return whole - self.work.system * max(0, len(done) - 1)
+
+    @property
+    def written(self) -> int:
+        """Tokens of all replies."""
+        return sum(reply.written for reply in self.replies)
+
+    @property
+    def early(self) -> int:
+        """Replies that ended before they had all the tokens that were asked for."""
+        return sum(r.written < self.work.reply for r in self.replies if not r.error)
+
+    def quantile(self, what: str, share: float) -> float:
+        """Of ``ttft``, ``tpot`` (of each reply) or ``gap`` (between two pieces), in seconds."""
+        replies = [reply for reply in self.replies if reply.times]
+        if what == "gap":
+            found = [b - a for reply in replies for a, b in itertools.pairwise(reply.times)]
+        elif what == "tpot":
+            found = [reply.tpot_s for reply in replies]
+        else:
+            found = [reply.ttft_s for reply in replies]
+        return float(np.quantile(found, share)) if found else 0.0
+
+
+def measure(work: Work, connect: Callable[[], Asks]) -> Load:
+    """Have all agents do their work at once; connect: makes each one's client."""
+    load = Load(work)
+    ready = threading.Barrier(work.agents + 1)
+    with ThreadPoolExecutor(work.agents) as threads:
+        jobs = [threads.submit(_job, work, n, connect(), ready) for n in range(work.agents)]
+        ready.wait()
+        began = time.perf_counter()
+        load.jobs = [job.result() for job in jobs]
+        load.seconds = time.perf_counter() - began
+    return load
+
+
+def _job(work: Work, agent: int, client: Asks, ready: threading.Barrier) -> Job:
+    job, messages = Job(), [{"role": "system", "content": work.prompt}]
+    script = list(work.script(agent))
+    ready.wait()
+    began = time.perf_counter()
+    try:
+        for pause, text in script:
+            time.sleep(pause)
+            messages.append({"role": "user", "content": text})
+            reply = client.ask(messages, work.reply)
+            job.replies.append(reply)
+            if reply.error:
+                break
+            messages.append({"role": "assistant", "content": reply.text})
+    finally:
+        client.close()
+    job.seconds = time.perf_counter() - began
+    return job

@@ -1,0 +1,166 @@
+"""A client of OpenAI's chat format that costs little: the machine that it measures is its own too.
+
+The standard library's connections, and events that are read as bytes.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from ...errors import EngineError, SettingError
+
+SILENCE_S = 600.0  # after which a server is given up
+
+
+@dataclass(slots=True)
+class Reply:
+    """What came of one request.
+
+    Attributes:
+        asked, ended: when, by `time.perf_counter`.
+        times: of each piece of text or of a call.
+        text: all of it.
+        prompt, cached, written: tokens, as the server counts them.
+        finish: why it ended.
+        error: what failed, else empty.
+    """
+
+    asked: float
+    ended: float = 0.0
+    times: list[float] = field(default_factory=list)
+    text: str = ""
+    prompt: int = 0
+    cached: int = 0
+    written: int = 0
+    finish: str = ""
+    error: str = ""
+
+    @property
+    def ttft_s(self) -> float:
+        """To its first piece."""
+        return self.times[0] - self.asked if self.times else self.ended - self.asked
+
+    @property
+    def tpot_s(self) -> float:
+        """Mean time of a token after the first."""
+        if not self.times or self.written < 2:
+            return 0.0
+        return (self.times[-1] - self.times[0]) / (self.written - 1)
+
+
+class Asks(Protocol):
+    """Answers an agent's messages."""
+
+    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+        """A reply of at most `most` tokens."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what it has."""
+        ...
+
+
+class HttpClient:
+    """One agent's requests, each over a connection of its own.
+
+    Args:
+        url: of the server, with or without ``/v1``.
+        options: of every request besides messages and tokens.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any], key: str | None = None) -> None:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        if parts.scheme != "http" or not parts.hostname:
+            raise SettingError(f"{url!r} is not the address of a server, such as http://HOST:PORT")
+        path = parts.path.rstrip("/").removesuffix("/v1")
+        self._path, self._options = f"{path}/v1/chat/completions", dict(options)
+        self._headers = {"Content-Type": "application/json"}
+        if key:
+            self._headers["Authorization"] = f"Bearer {key}"
+        port = parts.port or 80
+        self._connection = http.client.HTTPConnection(parts.hostname, port, timeout=SILENCE_S)
+
+    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+        """See `Asks.ask`."""
+        body = {
+            "messages": list(messages),
+            "max_tokens": most,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self._options,
+        }
+        data = json.dumps(body).encode()
+        reply = Reply(time.perf_counter())
+        try:
+            self._connection.request("POST", self._path, data, self._headers)
+            self._read(self._connection.getresponse(), reply)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            reply.error = reply.error or f"{type(error).__name__}: {error}"
+        finally:
+            self._connection.close()  # some servers end it after a stream, and say so too late
+        reply.ended = time.perf_counter()
+        return reply
+
+    def _read(self, answer: http.client.HTTPResponse, reply: Reply) -> None:
+        if answer.status != 200:
+            said = answer.read().decode("utf-8", "replace")
+            reply.error = f"HTTP {answer.status}: {said[:200]}"
+            return
+        rest, ended = b"", False
+        while data := answer.read1(1 << 16):
+            now = time.perf_counter()
+            *blocks, rest = (rest + data).split(b"\n\n")
+            for block in blocks:
+                if block == b"data: [DONE]":
+                    ended = True
+                elif block.startswith(b"data: "):
+                    _take(json.loads(block[6:]), reply, now)
+        if not ended and not reply.error:
+            reply.error = "the stream broke off"
+
+    def close(self) -> None:
+        """See `Asks.close`."""
+        self._connection.close()
+
+
+def _take(chunk: dict[str, Any], reply: Reply, now: float) -> None:
+    """Take one event of a stream."""
+    if "error" in chunk:
+        reply.error = str(chunk["error"])[:200]
+    for choice in chunk.get("choices", ()):
+        delta = choice.get("delta") or {}
+        text = delta.get("content") or ""
+        if text or delta.get("reasoning_content") or delta.get("tool_calls"):
+            reply.times.append(now)
+            reply.text += text
+        reply.finish = choice.get("finish_reason") or reply.finish
+    if usage := chunk.get("usage"):
+        reply.prompt, reply.written = usage["prompt_tokens"], usage["completion_tokens"]
+        details = usage.get("prompt_tokens_details") or {}
+        reply.cached = details.get("cached_tokens") or reply.cached
+    if timings := chunk.get("timings"):
+        reply.cached = timings.get("cache_n", reply.cached)
+
+
+def model_of(url: str, key: str | None = None) -> str:
+    """The first model that a server lists.
+
+    Raises:
+        EngineError: it cannot be reached, or lists none.
+    """
+    client = HttpClient(url, {}, key)
+    connection = client._connection
+    try:
+        connection.request("GET", client._path.replace("chat/completions", "models"))
+        found = json.loads(connection.getresponse().read())
+        return str(found["data"][0]["id"])
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        raise EngineError(f"no server with a model answers at {url}: {error}") from None
+    finally:
+        client.close()

@@ -1,0 +1,89 @@
+"""What agents ask of a server: made-up conversations that are the same for every server.
+
+Every agent has the same system prompt and a question of its own. Each of its turns is one reply of
+the server, then come a pause as long as a tool takes and that tool's result. Words are common ones,
+which large vocabularies have as one token each; usage tells what they were in the end.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from ...errors import SettingError
+
+QUESTION = 40  # words of an agent's first question
+
+_WORDS = """
+the of and to in is that for it was on are as with be at this have from or by not but what all were
+when we there can an your which their said if do will each about how up out them then she many some
+so these would other into has more her two like him see time could no make than first been its who
+now people my made over did down only way find use may water long little very after words called
+just where most know get through back much go good new write our me man too any day same right look
+think also around another came come work three must because does part even place well such here take
+why help put different away again off went old number great tell men say small every found still
+between name should home big give air line set own under read last never us left end along while
+might next sound below saw something thought both few those always looked show large often together
+asked house world going want school important until form food keep children feet land side without
+boy once animal life enough took four head above kind began almost live page got earth need far hand
+high year mother light country father let night picture being study second soon story since white
+ever paper hard near sentence better best across during today however sure knew try told young sun
+thing whole hear example heard several change answer room sea against top turned learn point city
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much each agent asks for; with the same seed always the same.
+
+    Attributes:
+        agents: how many work at once.
+        turns: replies that each gets.
+        system: words of the system prompt that all have in common.
+            least, most: words of a tool's result; half as many results are twice as long.
+        reply: tokens of each reply; a server that ends one earlier does less.
+        seed: of the texts, and of the server's sampling.
+        pauses: seconds that tools take, one of which is drawn for each.
+    """
+
+    agents: int
+    turns: int = 6
+    system: int = 3000
+    least: int = 200
+    most: int = 5000
+    reply: int = 64
+    seed: int = 1
+    pauses: tuple[float, ...] = (0.001,)
+
+    def __post_init__(self) -> None:
+        for name in ("agents", "turns", "system", "least", "reply"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.most < self.least:
+            raise SettingError(f"results of {self.least} to {self.most} words make no sense")
+
+    @property
+    def prompt(self) -> str:
+        """The system prompt."""
+        return _text(random.Random(f"{self.seed} system"), self.system)
+
+    def script(self, agent: int) -> Iterator[tuple[float, str]]:
+        """An agent's messages: its question, then results; before each, seconds of pause."""
+        chance = random.Random(f"{self.seed} agent {agent}")
+        yield 0.0, _text(chance, QUESTION)
+        for _ in range(self.turns - 1):
+            # Density 1 / x²: most results are short, some are long.
+            share = chance.random() * (1 - self.least / self.most)
+            words = round(self.least / (1 - share))
+            yield chance.choice(self.pauses), _text(chance, words)
+
+
+def _text(chance: random.Random, words: int) -> str:
+    return " ".join(chance.choices(_words(), k=words))
+
+
+@cache
+def _words() -> tuple[str, ...]:
+    return tuple(_WORDS.split())

@@ -1,0 +1,69 @@
+"""The same agents on an engine of this process, with no server in between."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from .load_engine import load_engine
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..bench.load_client import Asks, Reply
+    from ..conversation.messages import Role
+    from ..inference.engine import Engine
+    from ..serve.prompts import Prompts
+
+
+@contextmanager
+def engine_client(
+    args: argparse.Namespace, output: Output, options: Mapping[str, Any]
+) -> Iterator[Callable[[], Asks]]:
+    """What makes an agent's client, on an engine that lives as long as this."""
+    from ..bench.calibration import quick_calibrate
+    from ..serve.prompts import Prompts
+
+    with load_engine(args, output) as engine:
+        quick_calibrate(engine)
+        with closing(engine.session()) as session:
+            session.warmup()
+        prompts = Prompts(engine.tokenizer)
+        yield lambda: EngineClient(engine, prompts, options)
+
+
+class EngineClient:
+    """Answers as a server does, by a session of its own for each request."""
+
+    def __init__(self, engine: Engine, prompts: Prompts, options: Mapping[str, Any]) -> None:
+        from ..inference.sampling import Sampling
+
+        self._engine, self._prompts, self._sampling = engine, prompts, Sampling(**options)
+
+    def ask(self, messages: Sequence[Mapping[str, str]], most: int) -> Reply:
+        """See `Asks.ask`."""
+        from ..bench.load_client import Reply
+        from ..conversation.chat import Message
+        from ..serve.prompts import Conversation
+
+        reply, engine = Reply(time.perf_counter()), self._engine
+        said = [Message(cast("Role", one["role"]), one["content"]) for one in messages]
+        talk = Conversation(said)
+        prompt = self._prompts.prompt(talk)
+        stream = engine.tokenizer.stream()
+        with closing(engine.session()) as session:
+            session.shares = True
+            phase = session.prefill(prompt.ids, borders=prompt.borders)
+            reply.prompt, reply.cached = len(prompt.ids), phase.shared_tokens
+            stop = engine.tokenizer.stop_ids
+            for token in session.decode(max_tokens=most, stop=stop, sampling=self._sampling):
+                reply.times.append(time.perf_counter())
+                reply.written += 1
+                reply.text += stream.push(token)
+        reply.ended = time.perf_counter()
+        return reply
+
+    def close(self) -> None:
+        """Nothing: sessions are closed with their requests."""

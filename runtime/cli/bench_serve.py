@@ -1,0 +1,188 @@
+"""``triplepoint bench serve N``: N agents at once on a server, ours or any other."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .arguments import numbers, positive
+from .bench_options import add_form_option
+from .load_engine import add_engine_options
+from .output import Output
+from .tables import Column, Form, Row, percent, rate, show
+
+if TYPE_CHECKING:
+    from ..bench.load import Load
+    from ..bench.load_work import Work
+
+RUNS = ("chat", "search")  # whose tools' times are known
+TIMES = (("TTFT s", "ttft", 1.0), ("TPOT ms", "tpot", 1e3), ("gap ms", "gap", 1e3))
+IDEAS = ("deadline", "sharing", "programs", "parking")
+
+
+def add_options(bench: argparse.ArgumentParser) -> None:
+    """How many agents, what they do, and on which server."""
+    bench.add_argument("agents", type=numbers, metavar="N,…", help="agents at once")
+    add_engine_options(bench)
+    add_form_option(bench)
+    bench.add_argument(
+        "-r", "--repetitions", type=positive, default=1, metavar="N", help="rounds of each N (1)"
+    )
+    bench.add_argument(
+        "--url",
+        metavar="URL",
+        help="a server that runs already; TRIPLEPOINT_API_KEY is its key (one of its own, with -m)",
+    )
+    bench.add_argument("--turns", type=positive, default=6, metavar="N", help="replies each (6)")
+    bench.add_argument(
+        "--system", type=positive, default=3000, metavar="N", help="words in common (3000)"
+    )
+    bench.add_argument(
+        "--results",
+        type=numbers,
+        default=[200, 5000],
+        metavar="LEAST,MOST",
+        help="words of tools' results (200,5000)",
+    )
+    bench.add_argument(
+        "--reply", type=positive, default=64, metavar="N", help="tokens a reply (64)"
+    )
+    bench.add_argument("--seed", type=positive, default=1, metavar="N", help="of the texts (1)")
+    bench.add_argument(
+        "--pause", type=_seconds, metavar="S", help="seconds of every tool (as recorded ones took)"
+    )
+    bench.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="T",
+        help="of the replies; greedy ones of made-up weights repeat themselves (1)",
+    )
+    bench.add_argument(
+        "--parallel", type=positive, default=32, metavar="N", help="requests at once (32)"
+    )
+    bench.add_argument(
+        "--without",
+        action="append",
+        choices=IDEAS,
+        help="what the server of its own leaves out; repeatable",
+    )
+    bench.add_argument(
+        "--in-process", action="store_true", help="agents on an engine of this process, no server"
+    )
+
+
+def run(args: argparse.Namespace, output: Output, form: Form) -> int:
+    """Measure and print a row for each number of agents."""
+    columns = [Column("agents", 6), Column("jobs/h", 7)]
+    columns += [Column(f"{name} {q}", 12) for name, _, _ in TIMES for q in ("p50", "p99")]
+    columns += [Column("gap ms max", 10), Column("good", 5), Column("failed", 6)]
+    columns += [Column(name, 9) for name in ("given", "computed", "written")]
+    columns += [Column("computed by new", 15)]
+    show(output, form, columns, _rows(args, output))
+    return 0
+
+
+def _rows(args: argparse.Namespace, output: Output) -> Iterator[Row]:
+    from ..bench.load import measure
+
+    for round_ in range(args.repetitions):
+        for agents in args.agents:
+            # A server knows what it was asked before: each measurement has texts of its own.
+            work = _work(args, agents, args.seed + round_)
+            with _client(args, output, work) as connect:
+                load = measure(work, connect)
+            for error in dict.fromkeys(load.failures):
+                output.error(error)
+            yield _row(load)
+
+
+def _work(args: argparse.Namespace, agents: int, seed: int) -> Work:
+    from ...errors import SettingError
+    from ..bench.load_work import Work
+
+    if len(args.results) != 2:
+        raise SettingError("--results takes two numbers, such as 200,5000")
+    least, most = args.results
+    pauses = _recorded_pauses() if args.pause is None else (args.pause,)
+    return Work(agents, args.turns, args.system, least, most, args.reply, seed, pauses)
+
+
+def _recorded_pauses() -> tuple[float, ...]:
+    """Seconds that tools took in the recorded runs of agents."""
+    from ..replay import examples
+    from ..replay.workload import chosen_run, work_items
+
+    runs = [chosen_run(examples.load(name), -1)[0] for name in RUNS]
+    return tuple(work.wait_s for run in runs for work in work_items(run) if work.wait_s > 0)
+
+
+@contextmanager
+def _client(args: argparse.Namespace, output: Output, work: Work) -> Iterator[Any]:
+    """What makes an agent's client; a server of its own lives as long as this."""
+    from ..bench.load_client import HttpClient, model_of
+
+    # Words that are drawn do not repeat themselves, so that no server guesses them.
+    options = {"temperature": args.temperature, "top_k": 40, "seed": work.seed}
+    if args.in_process:
+        from .bench_in_process import engine_client
+
+        with engine_client(args, output, options) as connect:
+            yield connect
+        return
+    key = os.environ.get("TRIPLEPOINT_API_KEY")
+    if args.url is not None:
+        options["model"] = model_of(args.url, key)
+        yield lambda: HttpClient(args.url, options, key)
+        return
+    from .bench_server import running
+
+    with running(args, output) as url:
+        yield lambda: HttpClient(url, options)
+
+
+def _row(load: Load) -> Row:
+    given, computed = load.prompt_tokens
+    new = load.new_tokens
+    again = computed / new if new > 0 else 0.0
+    times = {
+        f"{what}_p{100 * q:.0f}": load.quantile(what, q)
+        for _, what, _ in TIMES
+        for q in (0.5, 0.99)
+    }
+    longest = load.quantile("gap", 1.0)
+    cells = [str(load.work.agents), rate(load.jobs_per_hour)]
+    cells += [
+        rate(scale * times[f"{what}_{q}"]) for _, what, scale in TIMES for q in ("p50", "p99")
+    ]
+    cells += [rate(1e3 * longest), percent(load.good), str(len(load.failures))]
+    cells += [f"{n:,}" for n in (given, computed, load.written)]
+    fields = {
+        "agents": load.work.agents,
+        "jobs_per_hour": load.jobs_per_hour,
+        "seconds": load.seconds,
+        **{f"{name}_s": value for name, value in times.items()},
+        "gap_max_s": longest,
+        "good": load.good,
+        "failures": len(load.failures),
+        "prompt_tokens": given,
+        "computed_tokens": computed,
+        "new_tokens": new,
+        "written_tokens": load.written,
+        "ended_early": load.early,
+    }
+    samples = {"job_s": [job.seconds for job in load.jobs]}
+    return Row([*cells, f"{again:.2f}"], fields, samples)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 3600")
+    return value
