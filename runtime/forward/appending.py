@@ -68,6 +68,6 @@ def append_latent(
     kernel = spec(latent.latent_store, kv=layout.format, latent=heads.out_dim, heads=1,
                   rotated=2 * cos.shape[1])  # fmt: skip
     args = [kv.data, kv.data, kv.data, weight, cos, sin, unread, BASE,
-            *layout.offsets(g.layer_index), kv.stride, kv.stride, kv.width, kv.stride, float(eps),
+            layout.offsets(g.layer_index)[0], kv.stride, kv.stride, kv.width, kv.stride, float(eps),
             rule.scale, g.rows]  # fmt: skip
     g.tape.op("rope", kernel, args, g.units(TOKENS, 2))
