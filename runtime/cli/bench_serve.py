@@ -113,10 +113,14 @@ def _work(args: argparse.Namespace, agents: int, seed: int) -> Work:
 
 def _recorded_pauses() -> tuple[float, ...]:
     """Seconds that tools took in the recorded runs of agents."""
+    from ...errors import TraceError
     from ..replay import examples
     from ..replay.workload import chosen_run, work_items
 
-    runs = [chosen_run(examples.load(name), -1)[0] for name in RUNS]
+    try:
+        runs = [chosen_run(examples.load(name), -1)[0] for name in RUNS]
+    except TraceError as error:
+        raise TraceError(f"{error}; --pause S says how long tools take without them") from None
     return tuple(work.wait_s for run in runs for work in work_items(run) if work.wait_s > 0)
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-WORK = ["--turns", "2", "--system", "20", "--results", "5,10", "--reply", "4", "--seed", "3"]
+WORK = ["--turns", "2", "--system", "20", "--results", "5,10", "--reply", "4", "--seed", "3",
+        "--pause", "0.001"]  # fmt: skip
 
 
 def found(done: subprocess.CompletedProcess[str]) -> list[dict[str, float]]:
@@ -45,7 +46,7 @@ def test_a_server_of_its_own(triplepoint: Run, without: tuple[str, ...]) -> None
 
 def test_no_server_there(triplepoint: Run) -> None:
     """One line that names the address."""
-    done = triplepoint("bench", "serve", "2", "--url", "http://127.0.0.1:9")
+    done = triplepoint("bench", "serve", "2", "--url", "http://127.0.0.1:9", *WORK)
 
     assert done.returncode == 1
     assert "no server with a model answers at http://127.0.0.1:9" in done.stderr
@@ -54,7 +55,8 @@ def test_no_server_there(triplepoint: Run) -> None:
 
 def test_more_than_the_memory_holds(triplepoint: Run) -> None:
     """Nobody fails; what was taken back and found again does not count as cached twice."""
-    work = ["--turns", "3", "--system", "100", "--results", "20,100", "--reply", "16"]
+    work = ["--turns", "3", "--system", "100", "--results", "20,100", "--reply", "16",
+            "--pause", "0.001"]  # fmt: skip
     memory = ["--kv-memory", "12MB", "--in-process", "-o", "json"]
     (row,) = found(triplepoint("bench", "serve", "8", *memory, *work))
 
