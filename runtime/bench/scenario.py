@@ -117,14 +117,14 @@ def measure(engine: Engine, repeat: int) -> list[Measured]:
     grammar = CallGrammar(engine.tokenizer, TOOLS.schemas(), "hermes")
     for number in range(repeat + 1):
         for on in (False, True):
-            phases = _play(engine, [one.step for one in found], grammar, on)
+            phases = _run_tape(engine, [one.step for one in found], grammar, on)
             for one, phase in zip(found, phases, strict=True):
                 if number:
                     (one.on if on else one.off).append(phase)
     return found
 
 
-def _play(
+def _run_tape(
     engine: Engine, parts: Sequence[Step], grammar: CallGrammar, on: bool
 ) -> list[PhaseEvent]:
     session, phases = engine.session(), []

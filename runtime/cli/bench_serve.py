@@ -129,7 +129,7 @@ def _client(args: argparse.Namespace, output: Output, work: Work) -> Iterator[An
     """What makes an agent's client; a server of its own lives as long as this."""
     from ..bench.load_client import HttpClient, model_of
 
-    # Words that are drawn do not repeat themselves, so that no server guesses them.
+    # Words that are drawn do not repeat themselves, so that no server can draft them.
     options = {"temperature": args.temperature, "top_k": 40, "seed": work.seed}
     if args.in_process:
         from .bench_in_process import engine_client

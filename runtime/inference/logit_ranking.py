@@ -121,7 +121,7 @@ class LogitRanker:
         self._levels[:] = _FIRST
         self._sorted.clear()
         self._known = [_Level(-1.0, 0, 0.0)]
-        self._play(self._first)
+        self._run_tape(self._first)
         self._note()
         if not self._known[-1].rank:
             raise EngineError(
@@ -175,7 +175,7 @@ class LogitRanker:
 
     def _look_at(self, gaps: np.ndarray) -> None:
         self._levels[:] = gaps
-        self._play(self._again)
+        self._run_tape(self._again)
         self._note()
 
     def _note(self) -> None:
@@ -193,7 +193,7 @@ class LogitRanker:
         key = above.gap, below.gap
         if key not in self._sorted:
             self._bounds[:2] = key
-            self._play(self._collect)
+            self._run_tape(self._collect)
             parts = zip(self._starts, self._found, strict=True)
             ids = np.concatenate([self._ids[start : start + n] for start, n in parts])
             gaps = self._best.max() - self.logits[ids]
@@ -203,7 +203,7 @@ class LogitRanker:
             self._sorted[key] = ids[order], gaps, above.mass + np.cumsum(weights)
         return self._sorted[key]
 
-    def _play(self, tape: CompiledTape) -> None:
+    def _run_tape(self, tape: CompiledTape) -> None:
         at, end = 0, len(tape)
         while (at := tape.run(at)) < end:
             if self._pool.stopped:

@@ -311,7 +311,7 @@ class Runner:
 
     def run_aside(self, tape: CompiledTape) -> None:
         """Run a tape that no sequence's rows come from; the caller has the engine's lock."""
-        self._play(tape, tape.times)
+        self._run_tape(tape, tape.times)
 
     # --- how it is done
 
@@ -367,7 +367,7 @@ class Runner:
         if active != threads:  # to wake a thread for one row would take longer
             pool.active = threads
         try:
-            self._play(tape, tape.times)
+            self._run_tape(tape, tape.times)
         finally:
             if active != threads:
                 pool.active = active
@@ -380,13 +380,13 @@ class Runner:
         with self._state:
             self._running = sequences
         try:
-            self._play(tape, times)
+            self._run_tape(tape, times)
         finally:
             with self._state:
                 self._running = ()
                 self._loaded.pool.clear_stop()  # one that came too late is not the next one's
 
-    def _play(self, tape: CompiledTape, times: TapeTimes) -> None:
+    def _run_tape(self, tape: CompiledTape, times: TapeTimes) -> None:
         """Run a tape to its end, with a breath for Python's signal handlers now and then."""
         pool, at, end = self._loaded.pool, 0, len(tape)
         while True:

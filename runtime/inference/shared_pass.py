@@ -128,7 +128,7 @@ class Forecasts:
     Attributes:
         ratios: seconds by predicted seconds, of each pass that was watched.
         held: whether a thread waited for a core in it or just before, as far as the system says:
-            what the pass took then is the machine's doing, and nobody could foretell it.
+            what the pass took then is the machine's doing, and nobody could predict it.
     """
 
     def __init__(self) -> None:

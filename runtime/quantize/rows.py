@@ -83,7 +83,7 @@ class RowMaker:
         blocks = width // form.block
         ids = np.arange(rows, dtype=np.int32)
         args = [data, ids, self._floats, blocks * form.file_bytes, blocks, width]
-        self._play(spec(embed.embed, fmt=form.name), args, rows, 8)
+        self._run_tape(spec(embed.embed, fmt=form.name), args, rows, 8)
         return self._floats[: rows * width]
 
     def _narrow(
@@ -102,7 +102,7 @@ class RowMaker:
             units = -(-len(values) // _UNIT)
             self._floats[len(values) : units * _UNIT] = 0
             out = np.empty(target.nbytes((units * _UNIT,)), np.uint8)
-            self._play(spec(quantize.quantize_blocks, fmt=name), [self._floats, out], units, 8)
+            self._run_tape(spec(quantize.quantize_blocks, fmt=name), [self._floats, out], units, 8)
             return out[:nbytes]
         form, out = KTYPES[name], np.empty(nbytes, np.uint8)
         # Without an imatrix plain least squares are best, but for two bits.
@@ -110,10 +110,10 @@ class RowMaker:
         columns = np.ones(width, np.float32) if weights is None else weights
         args = [values, columns, np.array(form.grids, np.float32), out, width // 256]
         kernel = spec(quantize_k.quantize_k, fmt=name, by_size=by_size)
-        self._play(kernel, args, len(values) // 256, 32)
+        self._run_tape(kernel, args, len(values) // 256, 32)
         return out
 
-    def _play(self, kernel: Spec, args: list[np.ndarray | int], units: int, chunk: int) -> None:
+    def _run_tape(self, kernel: Spec, args: list[np.ndarray | int], units: int, chunk: int) -> None:
         tape = Tape("quantize", self.pool.threads)
         tape.op(kernel.label, kernel, args, np.array([units], np.int64), mode=DYNAMIC, chunk=chunk)
         native, at = tape.finish(self.library, self.pool), 0

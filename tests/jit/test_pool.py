@@ -38,7 +38,7 @@ def _ring(library: Library, pool: Pool, size: int, steps: int, mode: int) -> tup
     return tape.finish(library, pool), a, b if steps % 2 else a
 
 
-def _play(tape: CompiledTape) -> int:
+def _run_tape(tape: CompiledTape) -> int:
     """Run to the end; how many calls it took."""
     at, calls = 0, 0
     while at < len(tape):
@@ -70,7 +70,7 @@ def test_results_do_not_depend_on_threads(
         want = neighbors_reference(np.arange(37), 101)
     for _ in range(20):
         start[:] = np.arange(37)
-        _play(tape)
+        _run_tape(tape)
         assert np.array_equal(end, want)
 
 
@@ -84,7 +84,7 @@ def test_static_gives_each_thread_one_range(
     times, who = aligned(64, np.int64), aligned(64, np.int64)
     tape = Tape("static", threads)
     tape.op("visit", VISIT, [times, who], np.array([units]), mode=STATIC)
-    _play(tape.finish(library, pool))
+    _run_tape(tape.finish(library, pool))
 
     assert times.tolist() == [1] * units + [0] * (64 - units)
     assert (np.diff(who[:units]) >= 0).all()
@@ -106,7 +106,7 @@ def test_dynamic_does_each_unit_once(
         tape.op("visit", VISIT, [times, who], np.array([50]), mode=DYNAMIC, chunk=chunk)
     native = tape.finish(library, pool)
     for _ in range(3):
-        _play(native)
+        _run_tape(native)
 
     assert times.tolist() == [15] * 50 + [0] * 14
 
@@ -125,7 +125,7 @@ def test_dynamic_takes_over_from_a_busy_thread(library: Library, make_pool: Make
     taken = 0
     for _ in range(10):  # on a machine with other work the second thread may come late
         times[:], who[:] = 0, -1
-        _play(native)
+        _run_tape(native)
         assert times.tolist() == [1] * 40 + [0] * 24
         mine, theirs = who[:20].tolist(), who[20:40].tolist()
         assert mine == sorted(mine)  # its owner from the front, the other from the back
@@ -142,7 +142,7 @@ def test_each_does_all_units(library: Library, make_pool: MakePool, threads: int
     tape = Tape("each", threads)
     tape.op("count", COUNT, [PerThread(mine)], np.array([7]), mode=REPLICATED, barrier=False)
     tape.op("count", COUNT, [PerThread(mine)], np.array([2]), mode=REPLICATED)
-    _play(tape.finish(library, pool))
+    _run_tape(tape.finish(library, pool))
 
     assert [m[:2].tolist() for m in mine] == [[2, 9]] * threads
 
@@ -156,7 +156,7 @@ def test_units_are_read_when_played(library: Library, make_pool: MakePool) -> No
     native = tape.finish(library, pool)
     for n in (5, 0, 2):
         units[0] = n
-        _play(native)
+        _run_tape(native)
 
     assert times[:6].tolist() == [2, 2, 1, 1, 1, 0]
 
@@ -207,7 +207,7 @@ def test_sleeping_threads_wake(library: Library, make_pool: MakePool, spin: floa
         if n % 10 == 0:
             time.sleep(0.01)  # long past the time that a thread spins
         start[:] = np.arange(12)
-        _play(tape)
+        _run_tape(tape)
         assert np.array_equal(end, want)
 
 
@@ -234,7 +234,7 @@ def test_close_ends_the_threads(library: Library) -> None:
     """After close the threads are gone; running on is an error and not a hang."""
     pool = Pool(library, 3)
     tape, *_ = _ring(library, pool, 8, 3, STATIC)
-    _play(tape)
+    _run_tape(tape)
     assert all(worker.is_alive() for worker in pool._workers)
     pool.close()
     pool.close()
@@ -264,7 +264,7 @@ def test_two_pools_side_by_side(library: Library, make_pool: MakePool) -> None:
             want = neighbors_reference(np.arange(16), 51)
         for n in range(50):
             start[:] = np.arange(16)
-            _play(tape)
+            _run_tape(tape)
             if not np.array_equal(end, want):
                 failures.append(f"{threads} threads, round {n}")
 
@@ -291,7 +291,7 @@ def test_a_long_pass_returns_now_and_then(library: Library, make_pool: MakePool)
         tape.op("spin", SPIN, args, np.array([1]), mode=REPLICATED)
     tape.op("count", COUNT, [PerThread(sinks)], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
-    calls = _play(native)
+    calls = _run_tape(native)
 
     assert calls > 1
     assert native.times.passes == 1
@@ -318,7 +318,7 @@ def test_stop_from_another_thread(library: Library, make_pool: MakePool, threads
     pool.clear_stop()
     ring, start, end = _ring(library, pool, 9, 11, STATIC)
     start[:] = np.arange(9)
-    _play(ring)
+    _run_tape(ring)
     assert np.array_equal(end, neighbors_reference(np.arange(9), 11))
 
 
@@ -368,7 +368,7 @@ def test_stop_before_a_pass(library: Library, make_pool: MakePool) -> None:
     assert tape.run() == 1
     assert tape.times.passes == 0
     pool.clear_stop()
-    assert _play(tape) == 1
+    assert _run_tape(tape) == 1
 
 
 def test_play_releases_the_gil(library: Library, make_pool: MakePool) -> None:
@@ -385,7 +385,7 @@ def test_play_releases_the_gil(library: Library, make_pool: MakePool) -> None:
 
     thread = threading.Thread(target=tick)
     thread.start()
-    _play(tape)
+    _run_tape(tape)
     over.set()
     thread.join()
 
@@ -408,7 +408,7 @@ def test_stamps_add_up(library: Library, make_pool: MakePool) -> None:
     for _ in range(5):  # another process may hold up either thread in one of them
         native.times.reset()
         started = time.perf_counter()
-        _play(native)
+        _run_tape(native)
         wall = time.perf_counter() - started
         work, wait = native.times.work_seconds(), native.times.wait_seconds()
 
@@ -424,9 +424,9 @@ def test_stamps_are_sums_until_reset(library: Library, make_pool: MakePool) -> N
     """Passes add to the sums; reset starts anew."""
     pool = make_pool(1)
     native = _long(library, pool, 3, 100_000)
-    _play(native)
+    _run_tape(native)
     one = native.times.work_seconds().sum()
-    _play(native)
+    _run_tape(native)
 
     assert native.times.work_seconds().sum() > one
     assert native.times.passes == 2

@@ -156,18 +156,18 @@ def test_a_shared_pass_ends_when_nobody_waits_for_it(
     for session, prompt in zip(pair, PROMPTS, strict=False):
         session.prefill(prompt)
         session.tokens.append(1)
-    play = Runner._play
+    run_tape = Runner._run_tape
 
     def stopped_meanwhile(runner: Runner, tape: Any, times: Any) -> None:
         pair[0].stop()
         assert not engine.pool.stopped
         pair[1].stop()
         assert engine.pool.stopped
-        play(runner, tape, times)
+        run_tape(runner, tape, times)
 
     with pair[0].phase(), pair[1].phase():
         batch = [(Rows(session, session.n_cached, [1], 1), 1) for session in pair]
-        monkeypatch.setattr(Runner, "_play", stopped_meanwhile)
+        monkeypatch.setattr(Runner, "_run_tape", stopped_meanwhile)
         with engine.lock, pytest.raises(PassCancelledError):
             engine.runner.run_shared(batch)
     assert not engine.pool.stopped

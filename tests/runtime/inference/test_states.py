@@ -203,18 +203,18 @@ def test_a_stopped_pass(engine: Engine, expected: Expected) -> None:
     session.prefill(IDS[:100])
     session.prefill(OTHER[:5])
     session.truncate(105)
-    play = engine.runner._play
+    run_tape = engine.runner._run_tape
 
     def cut(tape, times):  # the pass has run, and it is as if it had been stopped then
-        play(tape, times)
+        run_tape(tape, times)
         raise PassCancelledError("stopped")
 
-    engine.runner._play = cut
+    engine.runner._run_tape = cut
     try:
         with pytest.raises(PassCancelledError):
             session.prefill(IDS[200:260])
     finally:
-        engine.runner._play = play
+        engine.runner._run_tape = run_tape
     assert session.n_cached in (100, 105)
     session.truncate(105)
     session.prefill(OTHER[5:])
