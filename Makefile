@@ -31,7 +31,7 @@ BASELINE =
 BENCH = .venv/bin/triplepoint bench
 heading = printf '\n\#\# %s\n\n    triplepoint bench %s\n\n'
 
-bench: ## the tables of docs/measured.md; make -s bench BASELINE=baseline/bin/python > docs/measured.md
+bench: ## tables as in docs/measured.md; make -s bench BASELINE=peer/bin/python > here.md
 	@printf '# Measured\n\nWritten by `make bench`; [performance.md](performance.md) says how to read it.\n'
 	@for model in $(MODELS); do \
 		tests=$(TESTS); test "$$model" != nano || tests=$(NANO_TESTS); \

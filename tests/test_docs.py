@@ -106,6 +106,23 @@ def test_the_map_names_files_that_are_there() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
+def test_the_map_names_every_file() -> None:
+    """Each file of the package is in one of its tables, or a folder that holds it is."""
+    named = {
+        name for table in tables(read("docs/map.md")) for row in table[1:] for name in names(row[0])
+    }
+    files = [
+        path.relative_to(ROOT).as_posix()
+        for folder in ("jit", "runtime", "tools", "traces")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if path.name != "__init__.py"
+    ]
+    folders = tuple(name for name in named if name.endswith("/"))
+
+    assert len(files) > 100
+    assert [name for name in files if name not in named and not name.startswith(folders)] == []
+
+
 def commands(page: str) -> Iterator[list[str]]:
     """The words of each command in a page's indented lines."""
     for line in re.findall(

@@ -25,7 +25,7 @@ target."""
 VERBS = {
     "run": "answer one question about the files in a folder",
     "chat": "ask several questions in a row; /help lists the commands",
-    "serve": "answer clients of OpenAI's format over HTTP",
+    "serve": "answer clients of OpenAI's and Anthropic's formats over HTTP",
     "ps": "what a running server does: its models and requests",
     "replay": "show, verify, time or continue a recorded run",
     "trace": "list, show, compare, export, view and query recorded runs; needs no model",

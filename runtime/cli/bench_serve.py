@@ -36,9 +36,15 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="a server that runs already; TRIPLEPOINT_API_KEY is its key (one of its own, with -m)",
     )
-    bench.add_argument("--turns", type=positive, default=6, metavar="N", help="replies each (6)")
     bench.add_argument(
-        "--system", type=positive, default=3000, metavar="N", help="words in common (3000)"
+        "--turns", type=positive, default=6, metavar="N", help="replies that each agent gets (6)"
+    )
+    bench.add_argument(
+        "--system",
+        type=positive,
+        default=3000,
+        metavar="N",
+        help="words of the system prompt (3000)",
     )
     bench.add_argument(
         "--results",
@@ -48,9 +54,11 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         help="words of tools' results (200,5000)",
     )
     bench.add_argument(
-        "--reply", type=positive, default=64, metavar="N", help="tokens a reply (64)"
+        "--reply", type=positive, default=64, metavar="N", help="tokens of each reply (64)"
     )
-    bench.add_argument("--seed", type=positive, default=1, metavar="N", help="of the texts (1)")
+    bench.add_argument(
+        "--seed", type=positive, default=1, metavar="N", help="of texts and sampling (1)"
+    )
     bench.add_argument(
         "--pause", type=_seconds, metavar="S", help="seconds of every tool (as recorded ones took)"
     )
@@ -59,7 +67,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         type=float,
         default=1.0,
         metavar="T",
-        help="of the replies; greedy ones of made-up weights repeat themselves (1)",
+        help="of the replies; greedy ones of random weights repeat themselves (1)",
     )
     bench.add_argument(
         "--parallel", type=positive, default=32, metavar="N", help="requests at once (32)"
@@ -68,7 +76,7 @@ def add_options(bench: argparse.ArgumentParser) -> None:
         "--without",
         action="append",
         choices=IDEAS,
-        help="what the server of its own leaves out; repeatable",
+        help="what a server of its own leaves out; may be repeated",
     )
     bench.add_argument(
         "--in-process", action="store_true", help="agents on an engine of this process, no server"

@@ -22,7 +22,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="type of the matrices (the checkpoint's own)",
     )
     add_force_option(verb)
-    verb.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
+    verb.add_argument(
+        "-t", "--threads", type=positive, metavar="N", help="threads (physical cores)"
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

@@ -89,7 +89,7 @@ def add_pass_options(verb: argparse.ArgumentParser) -> None:
         "--threads",
         type=positive,
         metavar="N",
-        help="threads of every pass (as many as are fastest, up to the cores)",
+        help="threads of every pass (as many as are fastest, up to the physical cores)",
     )
     verb.add_argument("--target", metavar="T", help="CPU target, e.g. avx2 (the best one)")
     verb.add_argument("--kv", choices=("bf16", "q8", "f32"), help="format of the KV cache (bf16)")

@@ -21,7 +21,9 @@ def add_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("type", metavar="TYPE", help="such as Q4_K_M, Q8_0; any other lists them")
     verb.add_argument("--imatrix", metavar="FILE", help="what matters most: see imatrix")
     add_force_option(verb)
-    verb.add_argument("-t", "--threads", type=positive, metavar="N", help="threads (all cores)")
+    verb.add_argument(
+        "-t", "--threads", type=positive, metavar="N", help="threads (physical cores)"
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> int:

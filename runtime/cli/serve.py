@@ -1,4 +1,4 @@
-"""``triplepoint serve``: models behind HTTP, for clients that speak OpenAI's format."""
+"""``triplepoint serve``: models over HTTP, for clients of OpenAI's and Anthropic's formats."""
 
 from __future__ import annotations
 
@@ -87,20 +87,26 @@ def add_options(verb: argparse.ArgumentParser) -> None:
         help="requests that leave a trace: off, errors (the default), all",
     )
     verb.add_argument(
-        "--otlp",
-        metavar="URL",
-        help="send a span of each request there, as http://127.0.0.1:4318/v1/traces",
+        "--trace-folder",
+        metavar="FOLDER",
+        help="folder of these traces (served, in the user's state folder)",
     )
-    verb.add_argument(
-        "--otlp-content", action="store_true", help="with questions and answers (without)"
-    )
-    verb.add_argument("--trace-folder", metavar="FOLDER", help="where (in the user's state folder)")
     verb.add_argument(
         "--trace-limit",
         type=nbytes,
         default=10**9,
         metavar="SIZE",
         help="size of that folder, from which on the oldest traces go (1GB)",
+    )
+    verb.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="send spans of requests to this collector, such as http://127.0.0.1:4318/v1/traces",
+    )
+    verb.add_argument(
+        "--otlp-content",
+        action="store_true",
+        help="put questions and answers into these spans",
     )
 
 

@@ -28,7 +28,7 @@ NANO = Path(__file__).parents[1] / "nano" / "nano.gguf"
 
 
 class Engine(EngineCore):
-    """Runs one model. Sessions of an engine share its weights and take turns on its threads."""
+    """Runs one model. Sessions of an engine share its weights, and passes of its threads."""
 
     @classmethod
     def load(

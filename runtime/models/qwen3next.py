@@ -18,6 +18,7 @@ class Qwen3Next(Qwen35MoE):
     """The architecture `qwen3next`."""
 
     architecture = "qwen3next"
+    drafts_from = None  # `convert` leaves its MTP layer out: none was tried
     gates: ClassVar[dict[str, int]] = {"ssm_ba": 2}
 
     def load_recurrence(self, name: Name, layer: int) -> LinearAttention:
