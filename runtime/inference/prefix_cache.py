@@ -276,10 +276,10 @@ class PrefixCache:
                 cache.state.adopt(state, [one for one in own if one.position < count])
             return count
 
-    def knows(self, cache: KVCache, ids: list[int], namespace: str = "") -> bool:
-        """Whether `adopt` would find all of `ids`."""
+    def knows(self, cache: KVCache, ids: list[int], least: int, namespace: str = "") -> bool:
+        """Whether `adopt` would find so many of the first of `ids`."""
         with self._lock:
-            return self._known(cache, ids, namespace)[1] >= len(ids)
+            return self._known(cache, ids, namespace)[1] >= least
 
     def _known(
         self, cache: KVCache, ids: list[int], namespace: str

@@ -121,10 +121,10 @@ class Scheduler:
             start, cache = rows.start, sequence.cache
             if start != sequence.n_cached:
                 return True
-            if not cache.ready(start, start + count) and loaded.layout.memory.lacks(
-                cache.wants(start, start + count)
-            ):
-                return False
+            if not cache.ready(start, start + count):
+                if loaded.layout.memory.lacks(cache.wants(start, start + count)):
+                    return False
+                sequence.admitted = sequence.admitted or time.monotonic()
             self.passes += 1
             self._last = 1, count
             self._runner.run(rows, count)
@@ -304,6 +304,8 @@ class Scheduler:
         for ticket in self._waiting:
             rows = ticket.rows
             start, count, wanted = rows.start, len(rows.ids), rows.outputs
+            if ticket in self._preempted:
+                continue  # for one before it
             if start != rows.sequence.n_cached:
                 changed.append(ticket)
             elif not ticket.decodes:
@@ -322,6 +324,8 @@ class Scheduler:
         prompts.sort(key=self._urgency)
         room, end = self._room(picked, prompts, most - taken) if prompts else (0, why)
         for ticket in prompts:
+            if ticket in self._preempted:
+                continue
             known = self._known(ticket.rows)
             if self._prefix_cache.running:
                 known = known or any(twins(ticket.rows, t.rows) for t, _ in picked)
@@ -342,10 +346,8 @@ class Scheduler:
             picked.append((ticket, count))
             outputs, room, promised = outputs + wanted, room - count, promised + needed
             why = why if whole else end
-        if self._preempted:
-            picked = [(ticket, count) for ticket, count in picked if ticket not in self._preempted]
-            changed += self._preempted
-            self._preempted = []
+        changed += self._preempted
+        self._preempted = []
         return picked, changed, why
 
     def _needed(
@@ -421,12 +423,12 @@ class Scheduler:
 
     def _known(self, rows: Rows) -> bool:
         """Whether another sequence has computed the next rows since they were asked for."""
-        sequence, cache = rows.sequence, self._prefix_cache
-        if not sequence.shares:
-            return False
-        following = sequence.tokens[: sequence.n_cached + SAME]
-        return len(following) == sequence.n_cached + SAME and cache.knows(
-            sequence.cache, following, sequence.namespace
+        sequence, least = rows.sequence, rows.sequence.n_cached + SAME
+        ids = sequence.tokens[:-1]  # as `take_over` looks: who is sent back has to find it
+        return (
+            sequence.shares
+            and len(ids) >= least
+            and self._prefix_cache.knows(sequence.cache, ids, least, sequence.namespace)
         )
 
     def _part(self, rows: Rows, room: int) -> int:

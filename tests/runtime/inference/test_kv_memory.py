@@ -19,7 +19,9 @@ from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.forward.kv import Page
 from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.runner import Rows
 from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.inference.tickets import Ticket
 from triplepoint.runtime.memory import HUGE_PAGE
 
 CHANCE = np.random.default_rng(4)
@@ -85,6 +87,29 @@ def test_more_than_fit_at_once(engine: Engine) -> None:
     assert got == want
     assert engine.scheduler.preempted > before
     assert most <= PAGES * HUGE_PAGE
+
+
+def test_who_is_preempted_is_not_in_the_same_pass(engine: Engine) -> None:
+    """Nor does it count as admitted again: it has no pages."""
+    first, second = engine.session(), engine.session()
+    first.prefill(PROMPTS[0][:PAGE])
+    second.prefill(CHANCE.integers(0, 2000, 5 * PAGE - 40).tolist())
+    scheduler = engine.scheduler
+    tickets = [
+        Ticket(Rows(first, PAGE, [5], 1)),
+        Ticket(Rows(second, second.n_cached, list(range(100)), 1)),
+    ]
+    with scheduler.mutex:
+        scheduler._waiting += tickets
+        try:
+            picked, changed, _ = scheduler._pick()
+        finally:
+            scheduler._waiting.clear()
+
+    assert picked == [(tickets[0], 1)]
+    assert changed == [tickets[1]]
+    assert (second.n_cached, second.admitted) == (0, 0.0)
+    assert first.admitted > 0
 
 
 def test_who_rests_goes_first(engine: Engine) -> None:
