@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -369,10 +370,11 @@ class Scheduler:
         kept = bool(sequence.admitted)
         self._prefix_cache.evict(memory.lacks(promised + needed), kept=kept)
         here = {other.rows.sequence for other, _ in picked} | {sequence}
-        for victim in self._victims(ticket) if self.parks else ():
-            if not memory.lacks(promised + needed):
-                break
-            if victim not in here:
+        victims = [v for v in self._victims(ticket) if v not in here] if self.parks else []
+        if self._suffices(victims, sequence, memory.lacks(promised + needed)):
+            for victim in victims:
+                if not memory.lacks(promised + needed):
+                    break
                 self._take_back(victim)
                 self._prefix_cache.evict(memory.lacks(promised + needed))
         others = [s for s in list(self.sequences) if s.cache.held and s is not sequence]
@@ -412,6 +414,18 @@ class Scheduler:
         later = [o for s, o in waiting.items() if s.cache.held and seniority(o) > mine]
         later.sort(key=seniority, reverse=True)
         return [*resting, *(other.rows.sequence for other in later)]
+
+    def _suffices(self, victims: list[TokenSequence], sequence: TokenSequence, wanted: int) -> bool:
+        """Whether the pages of these may be taken back: that gives a sequence what it wants.
+
+        Or they are all there are. Else it waits for the others; who were to start over and over
+        meanwhile would only be in their way.
+        """
+        held = Counter(page for one in list(self.sequences) for page in one.cache.held)
+        theirs = Counter(page for one in victims for page in one.cache.held)
+        if held == theirs + Counter(sequence.cache.held):
+            return True
+        return wanted <= sum(page.nbytes for page, n in theirs.items() if n == held[page])
 
     def _take_back(self, sequence: TokenSequence) -> None:
         """Preempt a sequence: it computes its tokens again when it goes on."""

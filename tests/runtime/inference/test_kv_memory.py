@@ -112,6 +112,26 @@ def test_who_is_preempted_is_not_in_the_same_pass(engine: Engine) -> None:
     assert first.admitted > 0
 
 
+def test_nobody_is_preempted_in_vain(engine: Engine) -> None:
+    """Pages are taken back where they are enough; else they stay until others come to rest."""
+    scheduler, size = engine.scheduler, PAGES * PAGE
+    first, last, busy = (engine.session() for _ in range(3))
+    texts = CHANCE.integers(0, 2000, size).tolist()
+    for session, start, end in ((first, 0, PAGE), (last, PAGE, 2 * PAGE), (busy, 2 * PAGE, size)):
+        session.prefill(texts[start:end])
+    ticket = Ticket(Rows(first, PAGE, texts[: 2 * PAGE], 1))
+    with first.phase(), busy.phase(), scheduler.mutex:
+        scheduler._waiting += [ticket, Ticket(Rows(last, PAGE, [5], 1))]
+        try:
+            assert scheduler._needed(ticket, 2 * PAGE, 0, []) is None
+            assert last.n_cached == PAGE
+            assert scheduler._needed(ticket, PAGE, 0, []) == HUGE_PAGE
+            assert last.n_cached == 0
+        finally:
+            scheduler._waiting.clear()
+            scheduler._preempted.clear()
+
+
 def test_who_rests_goes_first(engine: Engine) -> None:
     """A session that nobody asks loses its pages before a busy one, and goes on all the same."""
     resting = engine.session()

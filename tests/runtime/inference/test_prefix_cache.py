@@ -132,6 +132,7 @@ def test_memory_is_let_go_by_age(engine: Engine) -> None:
 @pytest.mark.parametrize("namespace", ["", "mine"])
 def test_a_page_that_two_nodes_hold_is_let_go_of(engine: Engine, namespace: str) -> None:
     """One is where its writer is gone and who fills it up has company, or a namespace."""
+    gc.collect()  # sessions of other tests hold nothing
     cache, memory = engine.prefix_cache, engine.layout.memory
     before = memory.used
     first, second, third = (_sharing(engine) for _ in range(3))
