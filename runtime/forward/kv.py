@@ -74,6 +74,11 @@ class Page:
         with COUNTING:
             self.refcount += 1
             self.viewers += views
+            self.fix(positions)
+
+    def fix(self, positions: int) -> None:
+        """Somebody who has it relies on its first positions."""
+        with COUNTING:
             self.fixed = max(self.fixed, positions)
 
     def release(self, writer: int = 0, *, views: bool = True) -> None:

@@ -388,11 +388,12 @@ class Autotuner:
     def _expect(self, tokens: int, start: int) -> float:
         """The cost model's word, for a KV length rounded down to one of a few steps."""
         key = tokens, start // _step(start) * _step(start)
-        if key not in self._expected:
+        found = self._expected.get(key)
+        if found is None:
             if len(self._expected) > 4096:
                 self._expected.clear()
-            self._expected[key] = self.known.seconds(*key)
-        return self._expected[key]
+            found = self._expected[key] = self.known.seconds(*key)
+        return found
 
     def phase(self, decode: bool, tokens: int, start: int, passes: int, wall_s: float) -> list[str]:
         """A phase has ended: learn from it. Returns what was corrected since the last one."""

@@ -277,14 +277,14 @@ class Decoding:
     def _after_many(self, at: int, known: list[int]) -> int:
         """The token after more forced ones than `_verified` takes."""
         sequence, mask = self.sequence, self._mask()
-        logits = None
-        while logits is None:
-            pick = self._picker(mask)
-            logits = self._compute(at, known, 1, self._masks(mask), None, pick).logits
+        masks, pick = self._masks(mask), self._picker(mask)
+        while (logits := self._compute(at, known, 1, masks, None, pick).logits) is None:
+            sequence.take_over(len(sequence.tokens))
             at = sequence.n_cached
             known = sequence.tokens[at:]
+        token = self._choose(logits, 0, mask)
         sequence.keep_logits()
-        return self._accepted(self._choose(logits, 0, mask))
+        return self._accepted(token)
 
     def _compute(
         self,

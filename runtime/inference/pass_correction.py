@@ -8,7 +8,6 @@ median, since a pass that another process held up says nothing about the next.
 from __future__ import annotations
 
 import math
-from collections import deque
 
 SEEN = 9  # passes of a kind that are remembered
 REACH = 1  # kinds up to which others count
@@ -30,7 +29,8 @@ class PassCorrection:
     """See above."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, deque[tuple[int, float]]] = {}  # by kind: number of the pass, ratio
+        # By kind: number of the pass, ratio. Never changed in place: other threads look at them.
+        self._seen: dict[int, tuple[tuple[int, float], ...]] = {}
         self._passes = 0
 
     @property
@@ -41,11 +41,9 @@ class PassCorrection:
     def add(self, rows: int, ratio: float) -> None:
         """A pass took `ratio` times as long as was predicted."""
         kind = _KINDS[rows] if rows < len(_KINDS) else kind_of(rows)
-        found = self._seen.get(kind)
-        if found is None:
-            found = self._seen[kind] = deque(maxlen=SEEN)
         self._passes += 1
-        found.append((self._passes, min(MOST, max(1.0 / MOST, ratio))))
+        one = self._passes, min(MOST, max(1.0 / MOST, ratio))
+        self._seen[kind] = (*self._seen.get(kind, ())[1 - SEEN :], one)
 
     def factor(self, rows: int) -> float:
         """What to multiply the prediction of a pass of so many rows by."""
@@ -58,10 +56,10 @@ class PassCorrection:
             if other in seen:
                 near = FAR ** abs(other - kind)
                 for number, ratio in seen[other]:
-                    age = now - number
+                    age = max(0, now - number)  # one more may have come meanwhile
                     weighted.append((ratio, near * _OLD[age if age < 100 else -1]))
         if not weighted:  # none of about as many rows
-            nearest = min(seen, key=lambda other: abs(other - kind))
+            nearest = min(tuple(seen), key=lambda other: abs(other - kind))
             weighted = [(ratio, 1.0) for _, ratio in seen[nearest]]
         weighted.sort()
         left = 0.5 * sum([weight for _, weight in weighted])

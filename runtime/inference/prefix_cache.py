@@ -2,8 +2,9 @@
 
 A node is one page of 256 positions and the tokens on it; its path from the root is what the page
 was computed behind. A session that begins like others takes over their pages as far as its tokens
-are the same, to the token: on the last page it goes on with a copy. Nothing is looked at but
-tokens, since the bits of a page follow from them.
+are the same, to the token: on the last page it goes on with a copy, or behind what is there if all
+of that is the same and nobody else does. Nothing is looked at but tokens, since the bits of a page
+follow from them.
 
 Where a model has recurrent layers, pages are of use only up to a place where the state is known
 too: copies of states are kept beside the tree, by the tokens before them, and a session goes on
@@ -24,6 +25,7 @@ import hashlib
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -195,7 +197,7 @@ class PrefixCache:
     @property
     def nbytes(self) -> int:
         with self._lock:
-            return sum(node.page.nbytes for node in self._nodes() if node.page is not None)
+            return sum(page.nbytes for page in {node.page for node in self._nodes()} if page)
 
     def find(self, ids: list[int], namespace: str = "") -> tuple[list[Page], int]:
         """Pages that hold the beginning of `ids`, and how many tokens of it."""
@@ -274,10 +276,10 @@ class PrefixCache:
                 cache.state.adopt(state, [one for one in own if one.position < count])
             return count
 
-    def knows(self, cache: KVCache, ids: list[int], namespace: str = "") -> bool:
-        """Whether `adopt` would find all of `ids`."""
+    def knows(self, cache: KVCache, ids: list[int], least: int, namespace: str = "") -> bool:
+        """Whether `adopt` would find so many of the first of `ids`."""
         with self._lock:
-            return self._known(cache, ids, namespace)[1] >= len(ids)
+            return self._known(cache, ids, namespace)[1] >= least
 
     def _known(
         self, cache: KVCache, ids: list[int], namespace: str
@@ -310,7 +312,7 @@ class PrefixCache:
                     if mine and common == len(best.tokens) and page.whole > best.whole:
                         best.take(page)
                 elif best is not None and common == len(best.tokens) and best.page is page and mine:
-                    page.fixed = max(page.fixed, len(part))
+                    page.fix(len(part))
                     best.tokens = part if len(part) > len(best.tokens) else best.tokens
                     following = best
                 else:
@@ -332,7 +334,9 @@ class PrefixCache:
             freed = self._look_away(wanted)
             while freed < wanted:
                 now = time.monotonic()
-                leaves = [n for n in self._nodes() if not n.children and _unused(n)]
+                nodes = list(self._nodes())
+                holders = Counter(n.page for n in nodes)
+                leaves = [n for n in nodes if not n.children and _unused(n, holders)]
                 leaves = [n for n in leaves if kept or n.until <= now]
                 if not leaves:
                     return freed
@@ -368,7 +372,7 @@ class PrefixCache:
         assert node.parent is not None, "the root is no leaf"
         assert node.page is not None, "only the root has no page"
         node.parent.children.remove(node)
-        freed = node.page.nbytes
+        freed = node.page.nbytes if node.page.refcount == 1 else 0
         if self._evicted is not None:
             self._evicted(node.text(), node.page, node.namespace)
         node.leave()
@@ -394,5 +398,6 @@ def _best(node: Node, ids: list[int], namespace: str) -> tuple[Node | None, int]
     return best, most
 
 
-def _unused(node: Node) -> bool:
-    return node.page is not None and node.page.refcount == 1
+def _unused(node: Node, holders: Counter[Page | None]) -> bool:
+    """Whether no session has its page: only nodes do, several where texts part behind it."""
+    return node.page is not None and node.page.refcount == holders[node.page]

@@ -102,8 +102,13 @@ class ScheduledSequence(TokenSequence):
         return self._logits_at == len(self.tokens)
 
     def keep_logits(self) -> None:
-        """The logits of the last pass are those after the last token."""
+        """The logits of the last pass are those after the last token.
+
+        What was chosen there is forgotten: who chooses again may do so in another way.
+        """
         self._logits_at = len(self.tokens)
+        if self._logits is not None:
+            self._logits.tokens = []
 
     # --- phases
 
@@ -143,13 +148,11 @@ class ScheduledSequence(TokenSequence):
             metrics.reset()
             started = time.perf_counter()
             self._adopted = 0
-            if self.shares:
-                self._adopt(total)
-                if self.cache.state is None:  # no page is of use without a state behind it
-                    self._recall(total)
+            self.take_over(total)
+            if self.shares and self.cache.state is None:  # no page is of use without a state
+                self._recall(total)
             while self.n_cached < total:
-                if self.shares:
-                    self._adopt(total)
+                self.take_over(total)
                 at = self.n_cached
                 end = self._pass_end(at, total, borders)
                 rows = self.ask(at, self.tokens[at:end], int(end == total))
@@ -192,8 +195,13 @@ class ScheduledSequence(TokenSequence):
                 state.keep()
                 self.keep_prefix()
 
-    def _adopt(self, total: int) -> None:
-        """Take over what is known of the tokens that follow; the last one is computed here."""
+    def take_over(self, total: int) -> None:
+        """Take over what is known of the tokens that follow; the last one is computed here.
+
+        Before many rows are asked for, each time: the scheduler sends back who could.
+        """
+        if not self.shares:
+            return
         cache, ids = self.engine.prefix_cache, self.tokens[: total - 1]
         with self.engine.scheduler.mutex:
             known = cache.adopt(self.cache, ids, self.n_cached, self.namespace)

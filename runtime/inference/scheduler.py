@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -121,10 +122,10 @@ class Scheduler:
             start, cache = rows.start, sequence.cache
             if start != sequence.n_cached:
                 return True
-            if not cache.ready(start, start + count) and loaded.layout.memory.lacks(
-                cache.wants(start, start + count)
-            ):
-                return False
+            if not cache.ready(start, start + count):
+                if loaded.layout.memory.lacks(cache.wants(start, start + count)):
+                    return False
+                sequence.admitted = sequence.admitted or time.monotonic()
             self.passes += 1
             self._last = 1, count
             self._runner.run(rows, count)
@@ -304,6 +305,8 @@ class Scheduler:
         for ticket in self._waiting:
             rows = ticket.rows
             start, count, wanted = rows.start, len(rows.ids), rows.outputs
+            if ticket in self._preempted:
+                continue  # for one before it
             if start != rows.sequence.n_cached:
                 changed.append(ticket)
             elif not ticket.decodes:
@@ -322,6 +325,8 @@ class Scheduler:
         prompts.sort(key=self._urgency)
         room, end = self._room(picked, prompts, most - taken) if prompts else (0, why)
         for ticket in prompts:
+            if ticket in self._preempted:
+                continue
             known = self._known(ticket.rows)
             if self._prefix_cache.running:
                 known = known or any(twins(ticket.rows, t.rows) for t, _ in picked)
@@ -342,10 +347,8 @@ class Scheduler:
             picked.append((ticket, count))
             outputs, room, promised = outputs + wanted, room - count, promised + needed
             why = why if whole else end
-        if self._preempted:
-            picked = [(ticket, count) for ticket, count in picked if ticket not in self._preempted]
-            changed += self._preempted
-            self._preempted = []
+        changed += self._preempted
+        self._preempted = []
         return picked, changed, why
 
     def _needed(
@@ -367,10 +370,11 @@ class Scheduler:
         kept = bool(sequence.admitted)
         self._prefix_cache.evict(memory.lacks(promised + needed), kept=kept)
         here = {other.rows.sequence for other, _ in picked} | {sequence}
-        for victim in self._victims(ticket) if self.parks else ():
-            if not memory.lacks(promised + needed):
-                break
-            if victim not in here:
+        victims = [v for v in self._victims(ticket) if v not in here] if self.parks else []
+        if self._suffices(victims, sequence, memory.lacks(promised + needed)):
+            for victim in victims:
+                if not memory.lacks(promised + needed):
+                    break
                 self._take_back(victim)
                 self._prefix_cache.evict(memory.lacks(promised + needed))
         others = [s for s in list(self.sequences) if s.cache.held and s is not sequence]
@@ -411,6 +415,18 @@ class Scheduler:
         later.sort(key=seniority, reverse=True)
         return [*resting, *(other.rows.sequence for other in later)]
 
+    def _suffices(self, victims: list[TokenSequence], sequence: TokenSequence, wanted: int) -> bool:
+        """Whether the pages of these may be taken back: that gives a sequence what it wants.
+
+        Or they are all there are. Else it waits for the others; who were to start over and over
+        meanwhile would only be in their way.
+        """
+        held = Counter(page for one in list(self.sequences) for page in one.cache.held)
+        theirs = Counter(page for one in victims for page in one.cache.held)
+        if held == theirs + Counter(sequence.cache.held):
+            return True
+        return wanted <= sum(page.nbytes for page, n in theirs.items() if n == held[page])
+
     def _take_back(self, sequence: TokenSequence) -> None:
         """Preempt a sequence: it computes its tokens again when it goes on."""
         sequence.give_back()
@@ -421,12 +437,12 @@ class Scheduler:
 
     def _known(self, rows: Rows) -> bool:
         """Whether another sequence has computed the next rows since they were asked for."""
-        sequence, cache = rows.sequence, self._prefix_cache
-        if not sequence.shares:
-            return False
-        following = sequence.tokens[: sequence.n_cached + SAME]
-        return len(following) == sequence.n_cached + SAME and cache.knows(
-            sequence.cache, following, sequence.namespace
+        sequence, least = rows.sequence, rows.sequence.n_cached + SAME
+        ids = sequence.tokens[:-1]  # as `take_over` looks: who is sent back has to find it
+        return (
+            sequence.shares
+            and len(ids) >= least
+            and self._prefix_cache.knows(sequence.cache, ids, least, sequence.namespace)
         )
 
     def _part(self, rows: Rows, room: int) -> int:

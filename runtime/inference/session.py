@@ -232,7 +232,9 @@ class Session(ScheduledSequence):
                 self.tokens.extend(part)
                 logits = None
                 while logits is None:
-                    if (cached := self.n_cached) < at:  # pages were taken back
+                    if self.n_cached < at:  # pages were taken back
+                        self.take_over(at + 1)
+                    if (cached := self.n_cached) < at:
                         self.ask(cached, self.tokens[cached:at], 0)
                     else:
                         logits = self.ask(at, part, len(part)).logits

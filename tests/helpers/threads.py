@@ -25,10 +25,10 @@ def together(work: Callable[[int], T], count: int) -> list[T]:
 
 
 @contextlib.contextmanager
-def frequent_switches() -> Iterator[None]:
+def frequent_switches(seconds: float = 5e-5) -> Iterator[None]:
     """Threads alternate often: what one writes takes less than Python's switch interval."""
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(5e-5)
+    sys.setswitchinterval(seconds)
     try:
         yield
     finally:

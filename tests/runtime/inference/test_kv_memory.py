@@ -19,7 +19,9 @@ from triplepoint.jit.kernels.kvcache import PAGE
 from triplepoint.runtime.forward.kv import Page
 from triplepoint.runtime.inference import kv_snapshot
 from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.runner import Rows
 from triplepoint.runtime.inference.session import Session
+from triplepoint.runtime.inference.tickets import Ticket
 from triplepoint.runtime.memory import HUGE_PAGE
 
 CHANCE = np.random.default_rng(4)
@@ -85,6 +87,49 @@ def test_more_than_fit_at_once(engine: Engine) -> None:
     assert got == want
     assert engine.scheduler.preempted > before
     assert most <= PAGES * HUGE_PAGE
+
+
+def test_who_is_preempted_is_not_in_the_same_pass(engine: Engine) -> None:
+    """Nor does it count as admitted again: it has no pages."""
+    first, second = engine.session(), engine.session()
+    first.prefill(PROMPTS[0][:PAGE])
+    second.prefill(CHANCE.integers(0, 2000, 5 * PAGE - 40).tolist())
+    scheduler = engine.scheduler
+    tickets = [
+        Ticket(Rows(first, PAGE, [5], 1)),
+        Ticket(Rows(second, second.n_cached, list(range(100)), 1)),
+    ]
+    with scheduler.mutex:
+        scheduler._waiting += tickets
+        try:
+            picked, changed, _ = scheduler._pick()
+        finally:
+            scheduler._waiting.clear()
+
+    assert picked == [(tickets[0], 1)]
+    assert changed == [tickets[1]]
+    assert (second.n_cached, second.admitted) == (0, 0.0)
+    assert first.admitted > 0
+
+
+def test_nobody_is_preempted_in_vain(engine: Engine) -> None:
+    """Pages are taken back where they are enough; else they stay until others come to rest."""
+    scheduler, size = engine.scheduler, PAGES * PAGE
+    first, last, busy = (engine.session() for _ in range(3))
+    texts = CHANCE.integers(0, 2000, size).tolist()
+    for session, start, end in ((first, 0, PAGE), (last, PAGE, 2 * PAGE), (busy, 2 * PAGE, size)):
+        session.prefill(texts[start:end])
+    ticket = Ticket(Rows(first, PAGE, texts[: 2 * PAGE], 1))
+    with first.phase(), busy.phase(), scheduler.mutex:
+        scheduler._waiting += [ticket, Ticket(Rows(last, PAGE, [5], 1))]
+        try:
+            assert scheduler._needed(ticket, 2 * PAGE, 0, []) is None
+            assert last.n_cached == PAGE
+            assert scheduler._needed(ticket, PAGE, 0, []) == HUGE_PAGE
+            assert last.n_cached == 0
+        finally:
+            scheduler._waiting.clear()
+            scheduler._preempted.clear()
 
 
 def test_who_rests_goes_first(engine: Engine) -> None:

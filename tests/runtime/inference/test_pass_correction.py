@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from helpers.threads import frequent_switches, together
 
 from triplepoint.runtime.inference.pass_correction import MOST, SEEN, PassCorrection
 
@@ -48,3 +51,19 @@ def test_it_follows_a_machine_that_changes_its_speed() -> None:
 
     assert correction.factor(8) == 1.4
     assert correction.factor(10) == 1.4
+
+
+def test_it_is_asked_while_it_learns() -> None:
+    """Sequences end their phases in threads of their own, beside the pass that is put together."""
+    correction, until = PassCorrection(), time.monotonic() + 1.0
+
+    def work(n: int) -> None:
+        while time.monotonic() < until:
+            for rows in (1, 8, 9, 30, 256):
+                if n:
+                    correction.add(rows, 1.0)
+                else:
+                    assert correction.factor(rows) == 1.0
+
+    with frequent_switches(1e-6):
+        together(work, 3)

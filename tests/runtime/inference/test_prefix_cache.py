@@ -129,6 +129,36 @@ def test_memory_is_let_go_by_age(engine: Engine) -> None:
     assert np.array_equal(kept.logits, _logits(engine, list(kept.tokens)))
 
 
+@pytest.mark.parametrize("namespace", ["", "mine"])
+def test_a_page_that_two_nodes_hold_is_let_go_of(engine: Engine, namespace: str) -> None:
+    """One is where its writer is gone and who fills it up has company, or a namespace."""
+    gc.collect()  # sessions of other tests hold nothing
+    cache, memory = engine.prefix_cache, engine.layout.memory
+    before = memory.used
+    first, second, third = (_sharing(engine) for _ in range(3))
+    first.prefill(IDS[:100])
+    first.close()
+    second.namespace = third.namespace = namespace
+    second.prefill(IDS[:101])
+    page = second.cache.held[0]
+    third.prefill([*IDS[:110], 7])
+    second.shares = False  # as in a decode, which takes nothing over
+    second.prefill(IDS[101:150])
+    second.shares = True
+    second.keep_prefix()
+
+    assert second.cache.held[0] is page
+    assert page.refcount >= 3, "two nodes and a session"
+    assert cache.nbytes == memory.used - before, "a page counts once"
+    for session in (second, third):
+        session.close()
+    del first, second, third, page
+    gc.collect()
+    held = memory.used - before
+    assert cache.evict(1 << 40) == held > 0
+    assert memory.used == before
+
+
 def test_random_texts(engine: Engine) -> None:
     """Many texts with beginnings in common, forks and steps back: always the bits of one alone."""
     chance = random.Random(3)

@@ -18,7 +18,7 @@ from triplepoint.errors import ModelError
 from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.runner import Rows, Runner
 from triplepoint.runtime.inference.sampling import Sampling
-from triplepoint.runtime.inference.scheduler import Ticket
+from triplepoint.runtime.inference.scheduler import Scheduler, Ticket
 from triplepoint.runtime.inference.session import Session
 from triplepoint.runtime.inference.speculative_config import VERIFY_TOKENS, SpeculativeConfig
 
@@ -384,3 +384,37 @@ def test_the_first_sessions_may_come_at_once() -> None:
 
     assert got == want
     assert len(built) == len(set(built))
+
+
+def test_a_decode_that_starts_over_takes_over(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose pages were taken back beside others has what is known of its text, and goes on."""
+    want, step, steps = _run(engine, PROMPTS[2]), Scheduler.step, 0
+
+    def counted(scheduler: Scheduler) -> None:
+        nonlocal steps
+        steps += 1
+        assert steps < 10 * STEPS, "nobody gets on"
+        step(scheduler)
+
+    sessions = [engine.session() for _ in range(2)]
+    for session in sessions:
+        session.shares = True
+        session.prefill(PROMPTS[2])
+    decode, beside = (session.decode(max_tokens=STEPS) for session in sessions)
+    got = [next(decode), next(decode)]
+    next(beside)
+    monkeypatch.setattr(Scheduler, "step", counted)
+    with engine.scheduler.mutex:
+        sessions[0].give_back()
+
+    assert [*got, *decode] == want
+
+
+def test_who_came_first_alone_is_first(engine: Engine) -> None:
+    """Pages that a session got while nobody else was there count for its seniority too."""
+    session = engine.session()
+    session.prefill(PROMPTS[1])
+
+    assert 0 < session.admitted <= time.monotonic()

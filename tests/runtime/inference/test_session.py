@@ -302,6 +302,19 @@ def test_a_mask_does_not_outlive_its_decode(engine: Engine, session: Session) ->
     assert list(session.decode(max_tokens=3)) == _alone(engine, PROMPT, 3)
 
 
+def test_a_token_is_chosen_again(engine: Engine, session: Session) -> None:
+    """Who takes the last token back may choose it in another way: nothing of the first is kept."""
+    for sampling in (Sampling(temperature=0.0), Sampling(temperature=1.0, seed=1)):
+        session.truncate(0)
+        session.prefill(PROMPT)
+        for _ in session.decode(max_tokens=3, sampling=sampling):
+            pass
+        session.truncate(len(session.tokens) - 1)
+        hot = Sampling(temperature=5.0, seed=8)
+        want = _alone(engine, session.tokens, 1, sampling=hot)
+        assert list(session.decode(max_tokens=1, sampling=hot)) == want
+
+
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0)], ids=["greedy", "hot"])
 def test_nothing_allowed(engine: Engine, session: Session, sampling: Sampling) -> None:
     """An empty mask is an error that says so; the session stays usable."""
