@@ -1,6 +1,6 @@
 """What a model's kernels reach of this machine's limits, measured in a few seconds and kept.
 
-Seven kinds of passes, each for the figure that it shows best (`Efficiency`):
+Six kinds of passes, each for the figure that it shows best (`Efficiency`):
 
     1 token, little cache       share of the bandwidth that products read at; dispatch; rows
     1 token, a long cache       the same of attention

@@ -42,7 +42,7 @@ class Work:
         agents: how many work at once.
         turns: replies that each gets.
         system: words of the system prompt that all have in common.
-            least, most: words of a tool's result; half as many results are twice as long.
+        least, most: words of a tool's result; half as many results are twice as long.
         reply: tokens of each reply; a server that ends one earlier does less.
         seed: of the texts, and of the server's sampling.
         pauses: seconds that tools take, one of which is drawn for each.
