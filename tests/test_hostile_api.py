@@ -259,6 +259,7 @@ GOOD: dict[str, Callable[[SimpleNamespace], Any]] = {
     "Session.decode.max_tokens": lambda place: 2,
     "Session.save.folder": lambda place: place.root / "saved",
     "Session.truncate.n": lambda place: 1,
+    "Session.take_over.total": lambda place: 1,
     "Engine.load_session.folder": lambda place: place.root / "saved",
     "SavedSession.resume.agent": _agent,
     "SavedSession.save.agent": _agent,
