@@ -358,6 +358,10 @@ class Kernel:
             slot.type = ptr
         return Ptr(self, slot, element)
 
+    def choose(self, condition: Value, yes: Ptr, no: Ptr) -> Ptr:
+        """`yes` where the condition holds, else `no`."""
+        return Ptr(self, self.b.select(condition.value, yes.value, no.value), yes.element)
+
     # arithmetic
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:

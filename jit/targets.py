@@ -8,6 +8,7 @@ that the operating system saves the wide registers) and cross-checked against th
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import platform
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class CpuTarget:
         has_fma: one instruction for a*b+c.
         has_f16: float16 to float32 in one instruction.
         has_bf16_dot: ``vdpbf16ps``.
+        has_amx: tile registers for products of int8.
         needs: LLVM feature names that the CPU must have.
         cpu: LLVM CPU name whose scheduling model is used.
     """
@@ -47,6 +49,7 @@ class CpuTarget:
     has_bf16_dot: bool
     needs: tuple[str, ...]
     cpu: str
+    has_amx: bool = False
 
     def __str__(self) -> str:
         return self.name
@@ -81,14 +84,18 @@ _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "cx16")
 _V3 = (*_V2, "avx", "avx2", "fma", "f16c", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 
+_V4_VNNI = (*_V4, "avx512vnni")
+_AMX = ("amx-tile", "amx-int8")
+
 
 def _x86(
     name: str, lanes: int, registers: int, dot: Dot, needs: tuple[str, ...], cpu: str
 ) -> CpuTarget:
     modern = "fma" in needs
     return CpuTarget(
-        name, "x86_64", lanes, registers, dot, modern, modern, "avx512bf16" in needs, needs, cpu
-    )
+        name, "x86_64", lanes, registers, dot, modern, modern, "avx512bf16" in needs, needs, cpu,
+        "amx-int8" in needs,
+    )  # fmt: skip
 
 
 def _arm(name: str, dot: Dot, needs: tuple[str, ...]) -> CpuTarget:
@@ -104,8 +111,10 @@ TARGETS: dict[str, CpuTarget] = {
         _x86("avx2", 8, 16, "maddubs", _V3, "x86-64-v3"),
         _x86("avx-vnni", 8, 16, "vpdpbusd", (*_V3, "avxvnni"), "x86-64-v3"),
         _x86("avx512", 16, 32, "maddubs", _V4, "x86-64-v4"),
-        _x86("avx512-vnni", 16, 32, "vpdpbusd", (*_V4, "avx512vnni"), "x86-64-v4"),
-        _x86("avx512-bf16", 16, 32, "vpdpbusd", (*_V4, "avx512vnni", "avx512bf16"), "x86-64-v4"),
+        _x86("avx512-vnni", 16, 32, "vpdpbusd", _V4_VNNI, "x86-64-v4"),
+        _x86("avx512-bf16", 16, 32, "vpdpbusd", (*_V4_VNNI, "avx512bf16"), "x86-64-v4"),
+        # Without BF16: the Xeon that was tried does twice as much in fp32 (pp1096: +18 %).
+        _x86("amx-int8", 16, 32, "vpdpbusd", (*_V4_VNNI, *_AMX), "x86-64-v4"),
         _arm("neon", "mlal", ("neon",)),
         _arm("neon-dotprod", "sdot", ("neon", "dotprod")),
         _arm("neon-i8mm", "usdot", ("neon", "dotprod", "i8mm")),
@@ -122,6 +131,8 @@ _CPUINFO = {
     "avxvnni": "avx_vnni",
     "avx512vnni": "avx512_vnni",
     "avx512bf16": "avx512_bf16",
+    "amx-tile": "amx_tile",
+    "amx-int8": "amx_int8",
     "neon": "asimd",
     "dotprod": "asimddp",
 }
@@ -175,7 +186,17 @@ def missing(target: CpuTarget) -> list[str]:
     if target.arch not in ("any", host_arch()):
         return [f"an {target.arch} CPU"]
     have = host_features()
-    return [feature for feature in target.needs if feature not in have]
+    lacks = [feature for feature in target.needs if feature not in have]
+    return lacks or (["leave of the system to use AMX"] if target.has_amx and not _amx() else [])
+
+
+@functools.cache
+def _amx() -> bool:
+    """Ask the system for the tile registers, which Linux gives to processes that ask (for good)."""
+    if platform.system() != "Linux":
+        return False
+    arch_prctl, ask, tile_data = 158, 0x1023, 18
+    return ctypes.CDLL(None).syscall(arch_prctl, ask, tile_data) == 0
 
 
 def runnable() -> list[CpuTarget]:

@@ -16,13 +16,17 @@ merged into the running ones by the online softmax
 The chunks lie at fixed positions and masked scores count as exact zeros, so the result of a token
 does not depend on how many tokens were in the pass, bit for bit.
 
+Nor does it depend on whose rows a tile has: sequences that begin with the same pages may meet these
+together (`batch.py`), which reads them once.
+
 Chunks may be computed apart and merged afterwards, with the same bits: `split_kv.py`.
 The two products of each cache format are in `attention_float.py` and `attention_q8.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -32,13 +36,26 @@ import numpy as np
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, i32, kernel
 from .attention_float import FloatProducts
 from .attention_q8 import ByteProducts
-from .batch import COUNT, FIRST, START, TABLE, TILE_SLOTS
+from .batch import (
+    COUNT,
+    FIRST,
+    FROM,
+    ROW_PLACE,
+    ROW_POSITION,
+    ROW_SLOTS,
+    START,
+    TABLE,
+    TILE_SLOTS,
+    UNTIL,
+    WALKS,
+)
 from .gemm import for_tiles
 from .key_values import piece_bytes
 from .kvcache import PAGE, KVFormat, head_part, head_words
 from .mathlib import exp, tanh
 
 CHUNK = PAGE  # positions whose scores are held at once: 16 rows of them are 16 KiB
+JOINED_ROWS = 64  # of a tile of several sequences, at most
 TOGETHER = 2  # rows in the softmax's loops: what one waits for, another computes
 NEVER = -3.0e38  # stands for minus infinity: finite, so that no inf - inf arises
 
@@ -50,9 +67,14 @@ def token_tile(group: int) -> int:
     return max(1, 32 // group)
 
 
+def joined_tile(group: int) -> int:
+    """Most tokens of a tile of several sequences: memory counts for more than L2."""
+    return max(token_tile(group), JOINED_ROWS // group)
+
+
 def scratch_bytes(group: int, head_dim: int, value_dim: int = 0) -> int:
     """Bytes of scratch that one thread needs; value_dim: as for `attention`."""
-    rows, out_dim = token_tile(group) * group, value_dim or head_dim
+    rows, out_dim = joined_tile(group) * group, value_dim or head_dim
     return 4 * rows * (2 * CHUNK + out_dim + 4) + 256 + (piece_bytes() if value_dim else 0)
 
 
@@ -67,6 +89,7 @@ def attention(
     out_stride: I64,
     scratch: I8s,
     tiles: I64s,
+    rows: I64s,
     sinks: F32s,
     *,
     head_dim: int,
@@ -79,7 +102,7 @@ def attention(
     value_dim: int = 0,
     first: int = 0,
 ) -> None:
-    """Unit = (tile, kv head), kv head fastest. tiles: as `batch.py` has them.
+    """Unit = (tile, kv head), kv head fastest. tiles, rows: as `batch.py` has them.
 
     `q` as `rope_store` writes it; pages, tables and offsets as in `kvcache.py`; `out` float32
     [tokens, out_stride]; `scratch` is this thread's own. sinks: float32 [heads], read with `sink`.
@@ -87,7 +110,7 @@ def attention(
     first: the first position of a sequence that is seen, by rows that are not before it; it is in
     the first page.
     """
-    reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
+    reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, rows, head_dim=head_dim,
                 value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
                 cap=cap, first=first)  # fmt: skip
     value_dim = reader.out_dim
@@ -96,10 +119,12 @@ def attention(
         tile = reader.tile(unit // kv_heads, unit % kv_heads)
         with k.range(0, tile.rows, name="row") as row:
             running.clear(row, sinks.at(tile.head * group + row % group) if sink else None)
-        with k.range(tile.lowest * CHUNK, tile.seen, step=CHUNK, name="chunk") as chunk:
-            tile.attend_chunk(chunk, running)
+        with tile.walks() as walk:
+            mine = running.behind((walk.first - tile.first) * group)
+            with k.range(walk.lowest * CHUNK, walk.seen, step=CHUNK, name="chunk") as chunk:
+                walk.attend_chunk(chunk, mine)
         with k.range(0, tile.rows, name="row") as row:
-            token, member = tile.first + row // group, row % group
+            token, member = reader.row_at(tile.first + row // group), row % group
             running.write(
                 row, out.at(token * out_stride + (tile.head * group + member) * value_dim)
             )
@@ -132,6 +157,7 @@ class KVReader:
         v_offset: Value,
         scratch: Ptr,
         tiles: Ptr,
+        rows: Ptr,
         *,
         head_dim: int,
         value_dim: int,
@@ -143,44 +169,84 @@ class KVReader:
         first: int = 0,
     ) -> None:
         self.first = first
-        self.k, self.q, self.tiles = k, q, tiles
+        self.k, self.q, self.tiles, self.rows = k, q, tiles, rows
         self.pages, self.offsets = pages, (k_offset, v_offset)
         self.kv_heads, self.group, self.window, self.cap = kv_heads, group, window, cap
-        self.tokens = token_tile(group)
         self.out_dim, self.shared = value_dim or head_dim, value_dim > 0
         self.words = head_words(kv, head_dim, "k"), head_words(kv, head_dim, "v")
-        rows_most = self.tokens * group
+        rows_most = joined_tile(group) * group
         self.scores = scratch.cast(f32)
         self.probs = self.scores.at(rows_most * CHUNK).cast(i32)
         self.sums = self.scores.at(rows_most * 2 * CHUNK)
         self.stats = self.sums.at(rows_most * self.out_dim)
         piece = self.stats.at(rows_most * 4).cast(i32) if self.shared else None
         kind = ByteProducts if kv == "q8" else FloatProducts
-        self.products = kind(k, head_dim, self.out_dim, group, kv, piece)
+        self.products = kind(k, head_dim, self.out_dim, kv, piece)
 
     def tile(self, number: Value, head: Value) -> Tile:
         """The rows of one KV head in one tile of the pass."""
         slots = self.tiles.at(number * TILE_SLOTS)
-        first, tokens, start = (slots.load(n) for n in (FIRST, COUNT, START))
-        row = first * (self.kv_heads * self.group) + head * self.group
-        queries = self.q.cast(i32).at(row * self.products.query_words)
-        lowest = lowest_chunk(self.k, start, self.window)
-        pages = self.pages.at(slots.load(TABLE))
-        return Tile(
-            self, first, head, tokens * self.group, start, start + tokens, lowest, queries, pages
-        )
+        return Tile(self, slots, head, slots.load(FIRST), slots.load(COUNT) * self.group)
+
+    def walk(self, slots: Ptr, head: Value, following: tuple[Ptr, Value] | None = None) -> Walk:
+        """The walk that an entry of `tiles` is, and the entry and head of what comes after it."""
+        first, tokens, start, until = (slots.load(n) for n in (FIRST, COUNT, START, UNTIL))
+        seen = (until > 0).select(until * CHUNK, start + tokens)
+        after, next_head = following or (slots, head + 1)
+        return Walk(
+            self, first, head, tokens * self.group, start, seen, self.lowest(slots),
+            self.table(slots), (self.table(after), self.lowest(after), next_head),
+        )  # fmt: skip
+
+    def lowest(self, slots: Ptr) -> Value:
+        """The first chunk of an entry of `tiles`."""
+        return lowest_chunk(self.k, slots, self.window)
+
+    def table(self, slots: Ptr) -> Ptr:
+        """The page table of an entry of `tiles`."""
+        return self.pages.at(slots.load(TABLE))
+
+    def row_at(self, place: Value) -> Value:
+        """The row of the pass at that place."""
+        return self.rows.load(place * ROW_SLOTS + ROW_PLACE)
 
 
-def lowest_chunk(k: Kernel, start: Value, window: int) -> Value:
-    """The first chunk that gives anything to tokens from position `start` on."""
-    return (start - (window - 1)).max(0) // CHUNK if window else k.i64(0)
+def lowest_chunk(k: Kernel, slots: Ptr, window: int) -> Value:
+    """The first chunk of an entry of `tiles` that gives anything to its rows."""
+    begin = slots.load(FROM)
+    return begin.max((slots.load(START) - (window - 1)).max(0) // CHUNK) if window else begin
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """See `KVReader.tile`. Its tokens begin at position `start`; the last attends to `seen` ones.
+    """See `KVReader.tile`. `first`: the place of its first token."""
 
-    pages: the page table of its sequence.
+    reader: KVReader
+    slots: Ptr
+    head: Value
+    first: Value
+    rows: Value
+
+    @contextmanager
+    def walks(self) -> Iterator[Walk]:
+        """Its walks, one after the other: a loop around what is written inside."""
+        reader, k = self.reader, self.reader.k
+        count = self.slots.load(WALKS)
+        joined = reader.tiles.at(self.slots.load(FROM) * TILE_SLOTS)
+        base = k.choose(count > 0, joined, self.slots)
+        with k.range(0, count.max(1), name="walk") as n:
+            here = base.at(n * TILE_SLOTS)
+            more = (n + 1) < count
+            after = k.choose(more, here.at(TILE_SLOTS), base)
+            yield reader.walk(here, self.head, (after, more.select(self.head, self.head + 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Rows that meet the chunks from `lowest` up to position `seen` together.
+
+    first: the place of the first token, whose position is `start` where not all see all of it.
+    pages: the page table; following: that, the first chunk and the head of what comes after.
     """
 
     reader: KVReader
@@ -190,8 +256,23 @@ class Tile:
     start: Value
     seen: Value
     lowest: Value
-    queries: Ptr
     pages: Ptr
+    following: tuple[Ptr, Value, Value]
+
+    def query(self, row: Value) -> Ptr:
+        """Row (token, member) of this KV head in q [tokens, heads, words]."""
+        reader = self.reader
+        token, member = reader.row_at(self.first + row // reader.group), row % reader.group
+        at = (token * reader.kv_heads + self.head) * reader.group + member
+        return reader.q.cast(i32).at(at * reader.products.query_words)
+
+    def limit(self, row: Value, chunk: Value) -> Value:
+        """Up to which position of the chunk a row sees; as many or more than it has: all."""
+        reader, token = self.reader, row // self.reader.group
+        if not reader.window:
+            return self.start - chunk + token + 1
+        place = reader.row_at(self.first + token)  # a walk of many may begin before each window
+        return reader.rows.load(place * ROW_SLOTS + ROW_POSITION) - chunk + 1
 
     def attend_chunk(self, chunk: Value, into: ChunkSink) -> None:
         """Scores, softmax and products of the chunk that begins at position `chunk`."""
@@ -200,19 +281,19 @@ class Tile:
         key_words, value_words = reader.words
         count, page = (self.seen - chunk).min(CHUNK), chunk // CHUNK
         keys = head_part(k, self.pages, page, k_offset, self.head, key_words)
-        # After the values come the keys of the next chunk, or of the next head.
-        more = (chunk + CHUNK) < self.seen
-        next_page = more.select(page + 1, self.lowest)
-        next_head = more.select(self.head, self.head + 1)
-        following = head_part(k, self.pages, next_page, k_offset, next_head, key_words)
+        # After the values come the keys of the next chunk, of the next walk or of the next head.
+        more, (table, first_page, head) = (chunk + CHUNK) < self.seen, self.following
+        next_table = k.choose(more, self.pages, table)
+        next_page, next_head = more.select(page + 1, first_page), more.select(self.head, head)
+        following = head_part(k, next_table, next_page, k_offset, next_head, key_words)
         values, after = keys, following
         if not reader.shared:
             values = head_part(k, self.pages, page, v_offset, self.head, value_words)
             after = values
-        products.qk(self.queries, keys, reader.scores, rows, count, reader.kv_heads, after)
+        products.qk(self.query, keys, reader.scores, rows, count, after)
         unseen = (k.i64(reader.first) - chunk).max(0).to(i32) if reader.first else None
-        reach = self.start - chunk
-        part = _Rows(rows, reader.group, reach, count, reader.window, reader.cap, unseen)
+        limit = partial(self.limit, chunk=chunk)
+        part = _Rows(rows, limit, count, reader.window, reader.cap, unseen)
         _softmax(k, products, reader.scores, reader.probs, values, into, part)
         products.pv(reader.probs, values, rows, count, into, following)
 
@@ -223,7 +304,7 @@ _M, _L, _OLD, _NEW = range(4)
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of a tile in one chunk: row r sees the first `reach` + token(r) + 1 positions.
+    """The rows of a walk in one chunk: each sees the positions before its `limit`.
 
     `count` are the positions that any of them sees. With a `window` a row does not see what lies
     further back than that; where a whole chunk does, its sums are zeros. No row sees the first
@@ -231,8 +312,7 @@ class _Rows:
     """
 
     rows: Value
-    group: int
-    reach: Value
+    limit: Callable[[Value], Value]
     count: Value
     window: int
     cap: float
@@ -262,7 +342,7 @@ def _softmax(
 
     def row_tile(first: Value, n_rows: int) -> None:
         rows = [first + r for r in range(n_rows)]
-        limits = [(part.reach + row // part.group + 1).to(i32).splat(lanes) for row in rows]
+        limits = [part.limit(row).to(i32).splat(lanes) for row in rows]
         lines = [scores.at(row * CHUNK) for row in rows]
         outs = [
             products.probabilities(line, probs.at(row * products.prob_words), values)
@@ -309,6 +389,11 @@ class OnlineSoftmax:
     sums: Ptr
     stats: Ptr
     head_dim: int
+
+    def behind(self, rows: Value) -> OnlineSoftmax:
+        """The same without so many rows."""
+        sums, stats = self.sums.at(rows * self.head_dim), self.stats.at(rows * 4)
+        return OnlineSoftmax(self.k, sums, stats, self.head_dim)
 
     def clear(self, row: Value, sink: Ptr | None = None) -> None:
         """Nothing was seen yet, but the head's sink if it has one."""

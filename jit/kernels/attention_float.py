@@ -31,7 +31,6 @@ class FloatProducts:
         k: Kernel,
         head_dim: int,
         value_dim: int,
-        group: int,
         kv: KVFormat,
         piece: Ptr | None = None,
     ) -> None:
@@ -39,7 +38,6 @@ class FloatProducts:
         self.k = k
         self.piece = piece
         self.value_dim = value_dim
-        self.group = group
         self.kv = kv
         self.pairs = bf16_pairs(k, kv)
         self.step = 2 if kv == "bf16" else 1  # positions that share one int32 of V, dims one of K
@@ -52,17 +50,16 @@ class FloatProducts:
 
     def qk(
         self,
-        queries: Ptr,
+        query: Callable[[Value], Ptr],
         keys: Ptr,
         scores: Ptr,
         rows: Value,
         count: Value,
-        kv_heads: int,
         after: Ptr,
     ) -> None:
         """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
-        `after` is what will be read next.
+        query: where a row's lies. `after` is what will be read next.
         """
         k, lanes = self.k, self.k.lanes
         blocks = (count + (lanes - 1)) // lanes
@@ -71,7 +68,7 @@ class FloatProducts:
             at = [keys.at((first_block + n) * (lanes * self.key_words)) for n in range(vectors)]
 
             def row_tile(first_row: Value, n_rows: int) -> None:
-                lines = [self._query(queries, first_row + r, kv_heads) for r in range(n_rows)]
+                lines = [query(first_row + r) for r in range(n_rows)]
                 sums = self._sums(n_rows, vectors)
                 with k.range(0, self.key_words, name="dim") as d:
                     loaded = [p.load(d * lanes, lanes) for p in at]
@@ -85,11 +82,6 @@ class FloatProducts:
             for_tiles(k, rows, self.rows_most, row_tile)
 
         for_tiles(k, blocks, self.vectors_most, block_tile)
-
-    def _query(self, queries: Ptr, row: Value, kv_heads: int) -> Ptr:
-        """Row (token, member) of this KV head in q [tokens, heads, words]."""
-        token, member = row // self.group, row % self.group
-        return queries.at((token * (kv_heads * self.group) + member) * self.query_words)
 
     def probabilities(self, scores: Ptr, out: Ptr, values: Ptr) -> FloatRow:
         """Takes one row's probabilities, in the form that `pv` multiplies."""

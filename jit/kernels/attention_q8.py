@@ -113,7 +113,6 @@ class ByteProducts:
         k: Kernel,
         head_dim: int,
         value_dim: int,
-        group: int,
         kv: KVFormat = "q8",
         piece: Ptr | None = None,
     ) -> None:
@@ -121,7 +120,6 @@ class ByteProducts:
         self.k = k
         self.kv, self.piece = kv, piece
         self.head_dim, self.value_dim = head_dim, value_dim
-        self.group = group
         self.dots = _Words(k) if wide(k.target) else _Bytes(k)
         self.query_words = head_dim // SCALE_DIMS * query_words(k.target)
         self.prob_words = 2 * QUADS
@@ -131,17 +129,17 @@ class ByteProducts:
 
     def qk(
         self,
-        queries: Ptr,
+        query: Callable[[Value], Ptr],
         keys: Ptr,
         scores: Ptr,
         rows: Value,
         count: Value,
-        kv_heads: int,
         after: Ptr,
     ) -> None:
         """scores[row, p] = q[row] . k[p] for the `count` first positions of the chunk.
 
-        `after` is what will be read next: memory should not wait for the softmax.
+        query: where a row's lies. `after` is what will be read next: memory should not wait for the
+        softmax.
         """
         k, lanes = self.k, self.k.lanes
         vectors = key_vectors(k.target)
@@ -152,7 +150,7 @@ class ByteProducts:
             start = tile * (blocks * size)
 
             def row_tile(first_row: Value, n_rows: int) -> None:
-                lines = [self._query(queries, first_row + r, kv_heads) for r in range(n_rows)]
+                lines = [query(first_row + r) for r in range(n_rows)]
                 sums = [[k.var(k.zeros(f32, lanes)) for _ in range(vectors)] for _ in lines]
                 with k.range(0, blocks, name="block") as b:
                     at = start + b * size
@@ -166,11 +164,6 @@ class ByteProducts:
                         scores.store(at, total.value)
 
             for_tiles(k, rows, self.score_rows, row_tile)
-
-    def _query(self, queries: Ptr, row: Value, kv_heads: int) -> Ptr:
-        """Row (token, member) of this KV head in q [tokens, heads, blocks]."""
-        token, member = row // self.group, row % self.group
-        return queries.at((token * (kv_heads * self.group) + member) * self.query_words)
 
     def _score_block(self, block: Ptr, queries: list[Ptr], sums: list[list[Var]]) -> None:
         """Add what 32 dims of a tile of keys give."""

@@ -4,12 +4,24 @@ A pass computes rows of one or of many sequences: a prompt's chunk, one token of
 to be verified are all just rows. GEMMs and norms take them as they come; rotation, cache writes and
 attention have to know whose they are:
 
-    rows   int64 [rows, ROW_SLOTS]    position, page table and tile of each row
-    tiles  int64 [tiles, TILE_SLOTS]  consecutive rows that are consecutive positions of a sequence
+    rows   int64 [places, ROW_SLOTS]  position, page table, tile and place of each row
+    tiles  int64 [tiles, TILE_SLOTS]  rows at consecutive places, usually those of consecutive
+                                      positions of a sequence
     runs   int64 [sequences, TILE_SLOTS]  all rows of each sequence, which follow one another
 
 A tile has `attention.token_tile` rows at most. PART is for `split_kv.py`. Page tables are
 named by their distance from a base address: see `kvcache.py`.
+
+**Joined tiles.** Where sequences begin with the same pages, few rows of each may be one tile, so
+that those pages are read once for all of them. Such a tile has WALKS entries of `tiles` from its
+FROM on, which are done one after the other: the rows FIRST … FIRST + COUNT - 1 attend to the chunks
+FROM … UNTIL - 1 of TABLE. UNTIL is 0 where they go on to their own positions, from START on. First
+come chunks that many rows share, then those of fewer, at last each sequence's own. So every row
+meets its chunks in their order, as it does alone. Any other tile is its own only walk.
+
+The rows of a joined tile need not follow one another in the pass, so tiles name *places*. The place
+of a row is its number unless it is in a joined tile; there, a further entry of `rows` is its place.
+ROW_PLACE of a row is its place, and that of a place is its row.
 
 What a sequence has instead of positions in layers with a recurrence, its state, is one block of
 float32 for all such layers. The two entries before its page table are addresses of it: where a
@@ -22,13 +34,19 @@ from collections.abc import Iterable
 
 import numpy as np
 
-ROW_POSITION, ROW_TABLE, ROW_TILE = range(3)
+ROW_POSITION, ROW_TABLE, ROW_TILE, ROW_PLACE = range(4)
 ROW_SLOTS = 4
-FIRST, COUNT, START, TABLE, PART = range(5)
+FIRST, COUNT, START, TABLE, PART, FROM, UNTIL, WALKS = range(8)
 TILE_SLOTS = 8
 FEW = 24  # rows of a span up to which they are written one by one
 STATE_ENTRIES = 2  # before a page table
 STATE_FROM, STATE_TO = -2, -1  # entries of a page table
+
+
+def own_places(rows: np.ndarray) -> np.ndarray:
+    """Put each row at its own place: `rows`."""
+    rows[:, ROW_PLACE] = np.arange(len(rows))
+    return rows
 
 
 def describe(
@@ -36,8 +54,9 @@ def describe(
 ) -> int:
     """Write the descriptor of a pass; the number of tiles.
 
-    rows, tiles: see above, with room for all. spans: position of the first row, rows and page table
-    of each sequence, in the order of the rows. tile: most rows of a tile.
+    rows, tiles: see above, with room for all; rows are at their own places. spans: position of the
+    first row, rows and page table of each sequence, in the order of the rows. tile: most rows of a
+    tile.
     """
     at = made = 0
     row, each = rows.reshape(-1).data, tiles.reshape(-1).data  # numbers at a third of numpy's price

@@ -34,9 +34,8 @@ from .activations import BLOCK_BYTES
 from .codebook import TABLES, table_bytes
 from .mathlib import f16_to_f32, gelu, silu
 from .panels import FORMATS, SUM_BASE, Format
-from .prefetch import Prefetcher, TileIndex
+from .prefetch import Prefetcher, TileIndex, silent
 
-SILENT = 2  # tokens up to which the hardware fetches a panel best by itself: see `prefetch.py`
 Epilogue = Literal["store", "add", "silu_mul", "gelu_mul", "after_silu", "after_gelu"]
 GATES = {"silu_mul": silu, "gelu_mul": gelu}
 # For gates whose products are in `out` already: a type of weights of their own.
@@ -213,7 +212,7 @@ def quant_product(
         panel: Ptr, following: Value, count: Value, place: RowPointers, unit: Value
     ) -> None:
         def one(first: Value, tokens: int, tile_index: TileIndex) -> None:
-            prefetcher = Prefetcher(k, panel, following, tile_index, asks=count > SILENT)
+            prefetcher = Prefetcher(k, panel, following, tile_index, asks=count > silent(k.target))
             body(panel, prefetcher, *place(first, tokens), unit)
 
         for_numbered_tiles(k, count, most, one, max_single_tile=max_single_tile)
@@ -268,7 +267,7 @@ def quant_product(
             halves = data.cast(i16).at(2 * lanes)
             mins = [f16_to_f32(k, halves.load(half * lanes, lanes)) for half in range(2)]
         in_loop = bool(looped) and len(xs) > 2
-        words = iter(()) if in_loop else _groups(k, form, data)
+        words = iter(()) if in_loop else k_groups(k, form, data)
         for sub in range(subs):
             totals = looped_sums(data, xs) if in_loop else [[start(x, sub)] * 2 for x in xs]
             accs = [[dot.begin(total) for total in pair] for pair in totals]
@@ -353,7 +352,7 @@ def float_product(
     return product
 
 
-def _groups(k: Kernel, form: Format, block: Ptr) -> Iterator[tuple[int | Value, list[Value]]]:
+def k_groups(k: Kernel, form: Format, block: Ptr) -> Iterator[tuple[int | Value, list[Value]]]:
     """The K-groups of one block as (index, [first half, second half]) int32 vectors of bytes."""
     for word in range(8 if form.name == "q8_0" else 4):
         yield from _word_groups(k, form, block, word)

@@ -8,8 +8,8 @@ computed which chunk.
     parts        float32 [part row, head_dim], o_c before it is multiplied by its unit
     part_stats   float32 [part row, 4]: m_c, l_c, unit
 
-A tile's part rows begin at its slot PART: [chunk][token of the tile][head], the chunks counted from
-the first that the tile sees. Only as many are touched as the KV length has.
+A walk's part rows begin at its slot PART: [chunk][token of the walk][head], the chunks counted from
+the first that the walk sees. Only as many are touched as the KV length has.
 """
 
 from __future__ import annotations
@@ -20,8 +20,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..simd import I64, F32s, I8s, I64s, Kernel, Ptr, Value, f32, kernel
-from .attention import CHUNK, KVReader, OnlineSoftmax, Tile, lowest_chunk
-from .batch import COUNT, FIRST, PART, ROW_SLOTS, ROW_TILE, START, TILE_SLOTS
+from .attention import CHUNK, KVReader, OnlineSoftmax, Walk, lowest_chunk
+from .batch import (
+    COUNT,
+    FIRST,
+    FROM,
+    PART,
+    ROW_PLACE,
+    ROW_SLOTS,
+    ROW_TILE,
+    START,
+    TILE_SLOTS,
+    UNTIL,
+    WALKS,
+)
 from .kvcache import KVFormat
 
 _MOST, _TOTAL, _UNIT = range(3)  # of a row's part_stats
@@ -34,16 +46,25 @@ def chunk_range(start: int, end: int, window: int = 0) -> range:
 
 
 def entries_of(tiles: np.ndarray, heads: int, window: int = 0) -> tuple[int, np.ndarray]:
-    """Give the tiles of a pass their part rows; how many there are, and the entries of all.
+    """Give the walks of a pass their part rows; how many there are, and the entries of all.
 
-    tiles int64 [tiles, TILE_SLOTS]: slot PART is written, alike for every window. Entries int64
-    [count, 2], of a tile and a chunk each, as `attention_partial` wants them.
+    tiles int64 [tiles, TILE_SLOTS], walks of joined ones among them: slot PART is written, alike
+    for every window. Entries int64 [count, 2], of a walk and a chunk each, as `attention_partial`
+    wants them.
     """
-    ends = -(-(tiles[:, START] + tiles[:, COUNT]) // CHUNK)
-    rows = np.cumsum(ends * tiles[:, COUNT]) * heads
+    first, tokens = tiles[:, FROM], tiles[:, COUNT]
+    ends = -(-(tiles[:, START] + tokens) // CHUNK)
+    joined = tiles[:, WALKS] > 0
+    if tiles[:, UNTIL].any():
+        ends = np.where(tiles[:, UNTIL] > 0, tiles[:, UNTIL], ends)
+    if joined.any():  # its walks do all of it
+        ends = np.where(joined, first, ends)
+    rows = np.cumsum((ends - first) * tokens) * heads
     tiles[0, PART], tiles[1:, PART] = 0, rows[:-1]
-    lowest = np.maximum(0, tiles[:, START] - (window - 1)) // CHUNK if window else 0 * ends
-    counts = ends - lowest
+    lowest = first
+    if window:
+        lowest = np.maximum(first, (tiles[:, START] - (window - 1)) // CHUNK)
+    counts = np.maximum(0, ends - lowest)
     entries = np.empty((int(counts.sum()), 2), np.int64)
     entries[:, 0] = np.repeat(np.arange(len(tiles)), counts)
     before = np.repeat(np.cumsum(counts) - counts - lowest, counts)
@@ -62,6 +83,7 @@ def attention_partial(
     part_stats: F32s,
     scratch: I8s,
     tiles: I64s,
+    rows: I64s,
     entries: I64s,
     count: I64s,
     *,
@@ -75,36 +97,34 @@ def attention_partial(
 ) -> None:
     """Unit = (kv head, entry), entry fastest. The rest as for `attention`.
 
-    entries int64 [count[0], 2]: a tile, and one of the chunks that it meets.
+    entries int64 [count[0], 2]: a walk, and one of the chunks that it meets.
     """
-    reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, head_dim=head_dim,
+    reader = KVReader(k, q, pages, k_offset, v_offset, scratch, tiles, rows, head_dim=head_dim,
                 value_dim=value_dim, kv_heads=kv_heads, group=group, kv=kv, window=window,
                 cap=cap)  # fmt: skip
     total = count.load(0)
     with k.units() as unit:
         entry = entries.at(unit % total * 2)
-        number, chunk = entry.load(0), entry.load(1)
-        tile = reader.tile(number, unit // total)
-        first = tiles.load(number * TILE_SLOTS + PART)
-        rows = tiles.load(number * TILE_SLOTS + COUNT) * (kv_heads * group)
-        line = first + (chunk - tile.lowest) * rows
-        tile.attend_chunk(chunk * CHUNK, _Apart(tile, line, parts, part_stats, reader.out_dim))
+        slots, chunk = tiles.at(entry.load(0) * TILE_SLOTS), entry.load(1)
+        walk = reader.walk(slots, unit // total)
+        line = slots.load(PART) + (chunk - walk.lowest) * slots.load(COUNT) * (kv_heads * group)
+        walk.attend_chunk(chunk * CHUNK, _Apart(walk, line, parts, part_stats, reader.out_dim))
 
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
     """A chunk's result, left for `attention_reduce`."""
 
-    tile: Tile
+    walk: Walk
     line: Value
     parts: Ptr
     part_stats: Ptr
     head_dim: int
 
     def _at(self, row: Value) -> Value:
-        group, heads = self.tile.reader.group, self.tile.reader.kv_heads * self.tile.reader.group
+        group, heads = self.walk.reader.group, self.walk.reader.kv_heads * self.walk.reader.group
         token, member = row // group, row % group
-        return self.line + token * heads + self.tile.head * group + member
+        return self.line + token * heads + self.walk.head * group + member
 
     def chunk(self, row: Value, most: Value, total: Value, unit: Callable[[], Value]) -> None:
         stats = self.part_stats.at(self._at(row) * 4)
@@ -144,17 +164,24 @@ def attention_reduce(
     row = k.i64(0)
     with k.units() as unit:
         token, head = unit // heads, unit % heads
+        place = rows.load(token * ROW_SLOTS + ROW_PLACE)
         tile = tiles.at(rows.load(token * ROW_SLOTS + ROW_TILE) * TILE_SLOTS)
-        first, count, start = (tile.load(n) for n in (FIRST, COUNT, START))
-        # The chunks of the row's tile, also those that only its other tokens see.
-        lowest = lowest_chunk(k, start, window)
-        line = tile.load(PART) + (token - first) * heads + head
+        walks = tile.load(WALKS)
+        base = k.choose(walks > 0, tiles.at(tile.load(FROM) * TILE_SLOTS), tile)
         running.clear(row, sinks.at(head) if sink else None)
-        with k.range(0, (start + count + (CHUNK - 1)) // CHUNK - lowest, name="chunk") as number:
-            at = line + number * (count * heads)
-            most, total, size = (part_stats.load(at * 4 + n) for n in (_MOST, _TOTAL, _UNIT))
-            running.chunk(row, most, total, lambda size=size: size)
-            add = running.row(row)
-            with k.range(0, head_dim, step=k.lanes, name="dim") as d:
-                add(d, parts.load(at * head_dim + d, k.lanes))
+        with k.range(0, walks.max(1), name="walk") as step:
+            walk = base.at(step * TILE_SLOTS)
+            first, count, start, until = (walk.load(n) for n in (FIRST, COUNT, START, UNTIL))
+            # The chunks of the row's walk, also those that only its other tokens see.
+            lowest = lowest_chunk(k, walk, window)
+            end = (until > 0).select(until, (start + count + (CHUNK - 1)) // CHUNK)
+            mine = (place >= first) & (place < first + count)
+            line = walk.load(PART) + (place - first) * heads + head
+            with k.range(0, mine.select(end - lowest, 0), name="chunk") as number:
+                at = line + number * (count * heads)
+                most, total, size = (part_stats.load(at * 4 + n) for n in (_MOST, _TOTAL, _UNIT))
+                running.chunk(row, most, total, lambda size=size: size)
+                add = running.row(row)
+                with k.range(0, head_dim, step=k.lanes, name="dim") as d:
+                    add(d, parts.load(at * head_dim + d, k.lanes))
         running.write(row, out.at(token * out_stride + head * head_dim))

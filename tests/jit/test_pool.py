@@ -327,12 +327,14 @@ def test_who_wakes_late_from_a_stopped_pass(library: Library, make_pool: MakePoo
     pool, ops = make_pool(2), 4
     pool.set_spin(0.0, 60.0)  # at a barrier it sleeps at once
     asleep, wake_up = threading.Event(), threading.Event()
+    caller = threading.get_ident()
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     def sleep_on(_: int, mutex: int) -> int:
         pool._c.pthread_mutex_unlock(ctypes.c_void_p(mutex))
-        asleep.set()
-        wake_up.wait(60)
+        if threading.get_ident() != caller:
+            asleep.set()
+            wake_up.wait(60)
         return pool._c.pthread_mutex_lock(ctypes.c_void_p(mutex))
 
     usual = pool._block[executor.WAIT_FN]
@@ -346,16 +348,19 @@ def test_who_wakes_late_from_a_stopped_pass(library: Library, make_pool: MakePoo
         alone.op(f"spin {n}", SPIN, [loops[1], sinks[0]], two)
     first, following = (tape.finish(library, pool) for tape in (stopped, alone))
 
-    pool.stop()
-    assert first.run() == 1
-    assert asleep.wait(60), "the worker came to the barrier before the caller"
-    pool.clear_stop()
+    for _ in range(50):  # a worker that had no core for so long comes last
+        pool.stop()
+        assert first.run() == 1
+        pool.clear_stop()
+        if asleep.wait(0.5):
+            break
+    assert asleep.is_set(), "the worker came to the barrier before the caller"
     pool.active = 1
-    assert following.run() == ops
+    _run_tape(following)
     pool._block[executor.WAIT_FN] = usual
     wake_up.set()
     pool.active = 2
-    assert following.run() == ops
+    _run_tape(following)
     assert not np.array(mine).any()
 
 
@@ -404,8 +409,9 @@ def test_stamps_add_up(library: Library, make_pool: MakePool) -> None:
     for _ in range(60):
         tape.op("spin", SPIN, [loops, sinks], np.array([1]), mode=REPLICATED)
     native = tape.finish(library, pool)
-    longer = []
-    for _ in range(5):  # another process may hold up either thread in one of them
+    longer: list[bool] = []
+    while sum(longer) < 2:  # another process may hold up either thread in one of them
+        assert len(longer) < 50
         native.times.reset()
         started = time.perf_counter()
         _run_tape(native)
@@ -416,8 +422,7 @@ def test_stamps_add_up(library: Library, make_pool: MakePool) -> None:
         assert (work > 0).all()
         assert (wait >= 0).all()
         assert ((work + wait).sum(1) <= wall * 1.01).all()
-        longer.append(wait[1].sum() > wait[0].sum())
-    assert sum(longer) >= 2
+        longer.append(bool(wait[1].sum() > wait[0].sum()))
 
 
 def test_stamps_are_sums_until_reset(library: Library, make_pool: MakePool) -> None:

@@ -49,10 +49,10 @@ class Case:
         q = queries(self.q[start : start + tokens], self.runner.target, self.kv)
         out = np.full((tokens, heads, self.dim), np.nan, np.float32)
         scratch = np.full(scratch_bytes(self.group, self.dim), 0xFF, np.uint8)
-        _, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
+        rows, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
         sizes = {"head_dim": self.dim, "kv_heads": self.kv_heads, "group": self.group}
         args = [q, Table(self.cache.pages), *self.cache.offsets, out, heads * self.dim, scratch,
-                tiles, NO_SINKS if sinks is None else sinks]  # fmt: skip
+                tiles, rows, NO_SINKS if sinks is None else sinks]  # fmt: skip
         if sinks is not None:
             rule["sink"] = True
         units = len(tiles) * self.kv_heads

@@ -55,10 +55,10 @@ class Case:
         q = Queries.of(self.q[start : start + tokens], self.runner.target)
         out = np.full((tokens, heads, self.dim), np.nan, np.float32)
         scratch = np.full(scratch_bytes(self.group, self.dim), 0xFF, np.uint8)
-        _, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
+        rows, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
         sizes = {"head_dim": self.dim, "kv_heads": self.kv_heads, "group": self.group}
         args = [q.raw, Table(self.cache.pages), *self.cache.offsets, out, heads * self.dim, scratch,
-                tiles, NO_SINKS]  # fmt: skip
+                tiles, rows, NO_SINKS]  # fmt: skip
         units = len(tiles) * self.kv_heads
         self.runner.call(spec(attention, **sizes, kv="q8"), args, 0, units)
         return out

@@ -104,11 +104,11 @@ class Sequences:
 
     def attend(self, which: list[int], **rule: float) -> np.ndarray:
         """One pass of those sequences: float32 [rows, heads, dim]."""
-        _, tiles = descriptor(*self._spans(which), tile=token_tile(self.group))
+        rows, tiles = descriptor(*self._spans(which), tile=token_tile(self.group))
         q = self._queries(which)
         out = np.full((tiles[:, COUNT].sum(), self.heads, self.dim), np.nan, np.float32)
         args = [q, self._pages(which), *self.caches[0].offsets, out, self.heads * self.dim,
-                self._scratch(), tiles, NO_SINKS]  # fmt: skip
+                self._scratch(), tiles, rows, NO_SINKS]  # fmt: skip
         kernel = spec(attention, **self.sizes, kv=self.kv, **rule)
         self.native.call(kernel, args, 0, len(tiles) * self.kv_heads)
         return out
@@ -121,7 +121,7 @@ class Sequences:
         stats = np.full((size, 4), np.nan, np.float32)
         out = np.full((len(rows), self.heads, self.dim), np.nan, np.float32)
         args = [self._queries(which), self._pages(which), *self.caches[0].offsets, parts, stats,
-                self._scratch(), tiles, entries, np.array([len(entries)])]  # fmt: skip
+                self._scratch(), tiles, rows, entries, np.array([len(entries)])]  # fmt: skip
         kernel = spec(attention_partial, **self.sizes, kv=self.kv, window=window)
         self.native.call(kernel, args, 0, len(entries) * self.kv_heads)
         args = [parts, stats, out, self.heads * self.dim, self._scratch(), tiles, rows, NO_SINKS]

@@ -309,7 +309,8 @@ def test_gates_of_another_type(rng: np.random.Generator, best: Native, gate: str
     """The up product alone multiplies what is there, taken for the gate's product."""
     up, tokens = random_matrix(rng, 33, 64, "q4_0"), 7
     panels = panels_of(up, best.target)
-    kind, group, zero_point, base = up.form.activation(best.target, 64)
+    form = up.form.activation(best.target, 64)
+    kind, group, zero_point, base = form
     blocks = quantize_reference(rng.standard_normal((tokens, 64)), zero_point, group, kind, base)
     width = len(panels) * 2 * best.target.lanes
     before = rng.standard_normal((tokens, width)).astype(np.float32)
@@ -317,7 +318,8 @@ def test_gates_of_another_type(rng: np.random.Generator, best: Native, gate: str
     kernel = spec(gemm.gemm_quant, fmt="q4_0", epilogue=f"after_{gate}", blocks=2)
     best.call(kernel, [panels, blocks, out, width, count], 0, len(panels))
 
-    wide, product = before[:, :33].astype(np.float64), dequantize_reference(blocks) @ up.values.T
+    wide = before[:, :33].astype(np.float64)
+    product = dequantize_reference(blocks, form) @ up.values.T
     inner = np.sqrt(2 / np.pi) * (wide + 0.044715 * wide**3)
     gated = wide / (1 + np.exp(-wide)) if gate == "silu" else wide / 2 * (1 + np.tanh(inner))
     assert_close(out[:, :33], (gated * product).astype(np.float32), "silu")

@@ -70,7 +70,7 @@ def test_stored_and_attended(runner: Runner, rng: np.random.Generator, kv: KVFor
     out = np.full((TOKENS, HEADS, LATENT), np.nan, np.float32)
     scratch = np.full(scratch_bytes(HEADS, DIM, LATENT), 0xFF, np.uint8)
     kernel = spec(attention, head_dim=DIM, kv_heads=1, group=HEADS, kv=kv, value_dim=LATENT)
-    args = [raw, Table(pages), 0, 0, out, HEADS * LATENT, scratch, tiles, NO_SINKS]
+    args = [raw, Table(pages), 0, 0, out, HEADS * LATENT, scratch, tiles, where, NO_SINKS]
     runner.call(kernel, args, 0, len(tiles))
 
     assert error(out, reference(q_got, k_got[:, None], v_got[:, None], 0)) <= NEAR[kv]

@@ -65,9 +65,9 @@ class Case:
     ) -> np.ndarray:
         """Float32 [tokens, heads, dim] by `attention`."""
         out = np.full((tokens, self.heads, self.dim), np.nan, np.float32)
-        _, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
+        rows, tiles = descriptor((start, tokens, 0), tile=token_tile(self.group))
         args = [*self._inputs(start, tokens), out, self.heads * self.dim, self._scratch(), tiles,
-                NO_SINKS if sinks is None else sinks]  # fmt: skip
+                rows, NO_SINKS if sinks is None else sinks]  # fmt: skip
         units = len(tiles) * self.kv_heads
         sink = {} if sinks is None else {"sink": True}
         self.runner.call(spec(attention, **self.sizes, kv=self.kv, **rule, **sink), args, 0, units)
@@ -92,7 +92,7 @@ class Case:
         kernel = spec(attention_partial, **self.sizes, kv=self.kv, window=window, **rule)
         units = len(entries) * self.kv_heads
         for at in reversed(range(0, units, step)):
-            args = [*inputs, parts, stats, self._scratch(), tiles, entries,
+            args = [*inputs, parts, stats, self._scratch(), tiles, rows, entries,
                     np.array([len(entries)])]  # fmt: skip
             self.runner.call(kernel, args, at, min(at + step, units))
         sink = {} if sinks is None else {"sink": True}
