@@ -103,15 +103,8 @@ class AppendLog:
                 f"{self.path} exists and is a trace of another format than {self._version}: give "
                 "another file name"
             )
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise TraceError(
-                    f"cannot write the trace {self.path}: another run is writing it"
-                ) from error
-            except OSError:
-                pass  # a file system without locks
+        if not claim(self._fd):
+            raise TraceError(f"cannot write the trace {self.path}: another run is writing it")
 
     def _mark_of_torn_tail(self) -> bytes:
         """What must come before the next line: nothing, a newline, or a newline and a seal."""
@@ -150,24 +143,33 @@ def is_trace(path: Path) -> bool:
     return opening == _OPENING[: len(opening)]
 
 
+def claim(descriptor: int) -> bool:
+    """Make this open file its one writer's, until it is closed; False if it has a writer.
+
+    Where there are no locks nobody is known to write.
+    """
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks
+    return True
+
+
 def is_being_written(path: Path) -> bool:
     """Whether a writer has this trace open.
 
     Raises:
         OSError: it cannot be opened.
     """
-    if fcntl is None:
-        return False
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # a file system without locks
-        return False
+        return not claim(descriptor)
     finally:
         os.close(descriptor)
-    return False
 
 
 def _is_json(line: bytes) -> bool:

@@ -9,8 +9,9 @@ import csv
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import TraceError
@@ -21,6 +22,7 @@ from .tables import COLUMNS, TEXT, rows
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+DUCKDB_CONFIG = {"autoinstall_known_extensions": "false"}
 _FORMULA = ("=", "+", "-", "@")  # what a spreadsheet would compute
 
 
@@ -35,14 +37,15 @@ def write_csv(traces: Iterable[Trace], table: str, file: IO[str]) -> int:
     writer.writerow(columns)
     count = 0
     for count, row in enumerate(rows(traces, table), 1):  # noqa: B007 - given back below
-        writer.writerow([_cell(row[name], kind) for name, kind in columns.items()])
+        writer.writerow([cell(row[name], kind) for name, kind in columns.items()])
     return count
 
 
-def _cell(value: Any, kind: str) -> Any:
+def cell(value: Any, kind: str | None = None) -> Any:
+    """A value as a cell of CSV; without a kind, what it is says so."""
     if value is None:
         return ""
-    if kind != TEXT:
+    if kind != TEXT and (kind or isinstance(value, int | float)):
         return value
     text = printable(str(value))
     return f"'{text}" if text.startswith(_FORMULA) else text
@@ -55,9 +58,8 @@ def write_parquet(traces: Sequence[Trace], table: str, path: Path) -> int:
         TraceError: duckdb is not installed, or the file cannot be written.
     """
     with connect(traces, [table]) as database:
-        target = str(path).replace("'", "''")
         try:
-            database.execute(f"COPY {table} TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
+            database.execute(f"COPY {table} TO '{quoted(path)}' (FORMAT parquet, COMPRESSION zstd)")
         except Exception as error:
             raise TraceError(f"cannot write {path}: {error}") from error
         found = database.execute(f"SELECT count(*) FROM {table}").fetchone()
@@ -82,8 +84,8 @@ def query(traces: Sequence[Trace], sql: str) -> tuple[list[str], list[tuple[Any,
             raise TraceError(f"the query failed: {error}") from error
 
 
-def connect(traces: Sequence[Trace], tables: Sequence[str]) -> DuckDBPyConnection:
-    """A database in memory that holds the tables of the traces."""
+def need_duckdb() -> ModuleType:
+    """duckdb, or an error that says how to get it."""
     try:
         import duckdb
     except ImportError:
@@ -91,7 +93,12 @@ def connect(traces: Sequence[Trace], tables: Sequence[str]) -> DuckDBPyConnectio
             "Parquet and SQL need duckdb, which is not installed: "
             "pip install 'triplepoint[analysis]'"
         ) from None
-    database = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+    return duckdb
+
+
+def connect(traces: Sequence[Trace], tables: Sequence[str]) -> DuckDBPyConnection:
+    """A database in memory that holds the tables of the traces."""
+    database = need_duckdb().connect(config=DUCKDB_CONFIG)
     try:
         for table in tables:
             _load(database, traces, table)
@@ -101,31 +108,44 @@ def connect(traces: Sequence[Trace], tables: Sequence[str]) -> DuckDBPyConnectio
     return database
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """What a database takes: no lone surrogate and no NUL in a text, but their escapes."""
-    if isinstance(value, str):
+    if isinstance(value, str) and not (value.isascii() and value.isprintable()):
         return value.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
     return value
+
+
+def json_source(name: str, columns: Mapping[str, str]) -> str:
+    """SQL for the rows of a file of JSON lines."""
+    types = ", ".join(f"'{column}': '{kind}'" for column, kind in columns.items())
+    return (
+        f"read_json('{quoted(name)}', format = 'newline_delimited', columns = {{{types}}}, "
+        "maximum_object_size = 1073741824)"
+    )
+
+
+def quoted(text: str | Path) -> str:
+    """A text as it stands between apostrophes in SQL."""
+    return str(text).replace("'", "''")
+
+
+def declaration(table: str, columns: Mapping[str, str]) -> str:
+    """SQL that makes a table."""
+    names = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+    return f'CREATE TABLE "{table}" ({names})'
 
 
 def _load(database: DuckDBPyConnection, traces: Sequence[Trace], table: str) -> None:
     """One table by way of a file of JSON lines, which is much faster than inserting rows."""
     columns = COLUMNS[table]
-    names = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
-    database.execute(f'CREATE TABLE "{table}" ({names})')
+    database.execute(declaration(table, columns))
     handle, name = tempfile.mkstemp(suffix=".json", prefix="triplepoint-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             count = 0
             for count, row in enumerate(rows(traces, table), 1):  # noqa: B007 - used below
-                file.write(json.dumps({k: _storable(v) for k, v in row.items()}) + "\n")
+                file.write(json.dumps({k: storable(v) for k, v in row.items()}) + "\n")
         if count:
-            types = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
-            source = name.replace("'", "''")
-            database.execute(
-                f"INSERT INTO \"{table}\" SELECT * FROM read_json('{source}', "
-                f"format = 'newline_delimited', columns = {{{types}}}, "
-                "maximum_object_size = 1073741824)"
-            )
+            database.execute(f'INSERT INTO "{table}" SELECT * FROM {json_source(name, columns)}')
     finally:
         os.unlink(name)

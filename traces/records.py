@@ -119,6 +119,14 @@ class ModelRecord(Record):
     quant: str = ""
     parameters: int = 0
     path: str = ""
+    kv_bytes: float = 0.0
+    """Bytes of keys and values of a position, in all layers."""
+    state_bytes: int = 0
+    """Bytes of a sequence's state in layers with a recurrence, whatever its length."""
+    experts: int = 0
+    """Of a layer that has any; 0 in a dense model."""
+    experts_used: int = 0
+    """How many of them a token takes."""
 
 
 class MachineRecord(Record):

@@ -190,7 +190,8 @@ class Redactor:
 
     def model(self, value: Any) -> Any:
         """All but the path, which has the user's name in it."""
-        known = ("name", "sha256", "architecture", "quant", "parameters")
+        known = {"name", "sha256", "architecture", "quant", "parameters"}
+        known |= {"kv_bytes", "state_bytes", "experts", "experts_used"}
         return {key: item if key in known else blank(item) for key, item in value.items()}
 
 

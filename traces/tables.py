@@ -13,7 +13,7 @@ from typing import Any
 
 from . import timeline
 from .event_log import EventLog
-from .events import MessageEvent, PhaseEvent, ShareRecord, ToolEvent
+from .events import MessageEvent, PhaseEvent, RunEnd, ShareRecord, ToolEvent, TurnEnd
 from .spans import Leaf, RunSpan, of_runs
 
 Row = dict[str, Any]
@@ -26,6 +26,7 @@ COLUMNS: dict[str, dict[str, str]] = {
         **{"file": TEXT, "run": TEXT, "parent": TEXT, "started_s": NUMBER, "task": TEXT},
         **{"model": TEXT, "model_sha256": TEXT, "architecture": TEXT, "quant": TEXT},
         **{"parameters": INTEGER, "target": TEXT, "threads": INTEGER, "kv": TEXT, "cpu": TEXT},
+        **{"cores": INTEGER},
         **{"redacted": YES_NO, "status": TEXT, "turns": INTEGER, "phases": INTEGER},
         **{"transitions": INTEGER, "input_tokens": INTEGER, "cached_tokens": INTEGER},
         **{"output_tokens": INTEGER, "ttft_s": NUMBER, "tpot_s": NUMBER, "engine_s": NUMBER},
@@ -34,15 +35,18 @@ COLUMNS: dict[str, dict[str, str]] = {
     "turns": {
         **{"file": TEXT, "run": TEXT, "turn": INTEGER, "question": TEXT, "answer": TEXT},
         **{"steps": INTEGER, "start_s": NUMBER, "wall_s": NUMBER, "input_tokens": INTEGER},
-        **{"output_tokens": INTEGER, "cached_tokens": INTEGER, "ttft_s": NUMBER},
-        **{"tpot_s": NUMBER},
+        **{"output_tokens": INTEGER, "cached_tokens": INTEGER, "reread_tokens": INTEGER},
+        **{"ttft_s": NUMBER, "tpot_s": NUMBER, "status": TEXT, "message": TEXT},
     },
     "phases": {
         **_WHERE,
         **{"number": INTEGER, "phase": TEXT, "purpose": TEXT, "regime": TEXT},
         **{"predicted_regime": TEXT, "observed": TEXT, "predicted": TEXT, "tokens": INTEGER},
         **{"passes": INTEGER, "kv_before": INTEGER, "kv_after": INTEGER},
-        **{"cached_tokens": INTEGER, "start_s": NUMBER, "wall_s": NUMBER},
+        **{"cached_tokens": INTEGER, "shared_tokens": INTEGER, "recomputed_tokens": INTEGER},
+        **{"reread_tokens": INTEGER, "reread_s": NUMBER, "reread_label": TEXT},
+        **{"drafted_tokens": INTEGER, "accepted_tokens": INTEGER, "forced_tokens": INTEGER},
+        **{"finish_reason": TEXT, "start_s": NUMBER, "wall_s": NUMBER},
         **{"tokens_per_s": NUMBER, "gb_per_s": NUMBER, "gflops_per_s": NUMBER},
         **{"flops": NUMBER, "bytes": NUMBER, "mfu": NUMBER, "mbu": NUMBER},
         **{"dispatch_share": NUMBER, "limit_share": NUMBER, "predicted_compute_s": NUMBER},
@@ -81,7 +85,14 @@ COLUMNS: dict[str, dict[str, str]] = {
 """Name of each table, and of each of its columns the SQL type."""
 
 
-_NESTED = {"token_ids", "layers", "sampling", "stop", "bound_shares", "shared"}
+_NUMBERS = {
+    table: [name for name, kind in columns.items() if kind == NUMBER]
+    for table, columns in COLUMNS.items()
+}
+_OF_A_PHASE = [name for name in COLUMNS["phases"] if hasattr(PhaseEvent, name)] + [
+    *("turn", "step", "phase", "predicted", "observed", "tokens", "kv_before", "kv_after", "wall_s")
+]
+"""Columns that are fields or properties of a phase; those without a default are no attributes."""
 
 
 def rows(traces: EventLog | Iterable[EventLog], table: str) -> Iterator[Row]:
@@ -92,20 +103,34 @@ def rows(traces: EventLog | Iterable[EventLog], table: str) -> Iterator[Row]:
     """
     if table not in COLUMNS:
         raise ValueError(f"no table {table!r}; there are {', '.join(COLUMNS)}")
-    make = _MAKERS[table]
     for trace in [traces] if isinstance(traces, EventLog) else traces:
-        for one, span in zip(trace.runs, of_runs(trace), strict=True):
-            where = {"file": "" if trace.path is None else str(trace.path), "run": span.run}
-            for row in make(one, span):
-                found = {**where, **row}
-                yield {name: _plain(found.get(name)) for name in COLUMNS[table]}
+        for part in parts(trace):
+            yield from rows_of(part, table)
 
 
-def _plain(value: Any) -> Any:
-    """A value that every format can hold: what is no number is none."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+Part = tuple[EventLog, RunSpan, str]
+"""One run of a trace, its spans, and the name of its file."""
+
+
+def parts(trace: EventLog) -> list[Part]:
+    """The runs of a trace, for those who want the rows of several tables."""
+    name = "" if trace.path is None else str(trace.path)
+    pairs = zip(trace.runs, of_runs(trace), strict=True)
+    return [(one, span, name) for one, span in pairs]
+
+
+def rows_of(part: Part, table: str) -> Iterator[Row]:
+    """The rows of one table over one run."""
+    one, span, name = part
+    columns = COLUMNS[table]
+    for row in _MAKERS[table](one, span):
+        found = {"file": name, "run": span.run, **row}
+        whole = {column: found.get(column) for column in columns}
+        for column in _NUMBERS[table]:  # what is no number is none, in every format
+            value = whole[column]
+            if value is not None and not math.isfinite(value):
+                whole[column] = None
+        yield whole
 
 
 def _runs(trace: EventLog, span: RunSpan) -> Iterator[Row]:
@@ -123,6 +148,7 @@ def _runs(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     if header is not None:
         row |= {
             **{"parent": header.parent, "task": header.task, "cpu": header.machine.cpu},
+            "cores": header.machine.cores,
             **{"model_sha256": header.model.sha256, "parameters": header.model.parameters},
             **{"architecture": header.model.architecture, "threads": header.threads},
             **_model(trace),
@@ -141,17 +167,32 @@ def _model(trace: EventLog) -> Row:
 
 
 def _turns(trace: EventLog, span: RunSpan) -> Iterator[Row]:
+    ends = _ends(trace)
     for turn in span.turns:
-        close = turn.close
+        close, end = turn.close, ends.get(turn.number)
         row: Row = {
             **{"turn": turn.number, "question": turn.question, "steps": len(turn.steps)},
             "start_s": (turn.start - span.start) / 1e9,
             "wall_s": (turn.end - turn.start) / 1e9,
         }
         if close is not None:
-            names = ("answer", "input_tokens", "output_tokens", "cached_tokens", "ttft_s", "tpot_s")
-            row |= {name: getattr(close, name) for name in names}
+            names = ("answer", "input_tokens", "output_tokens", "cached_tokens", "reread_tokens")
+            row |= {name: getattr(close, name) for name in (*names, "ttft_s", "tpot_s")}
+        if end is not None:
+            row |= {"status": end.status, "message": end.message}
         yield row
+
+
+def _ends(trace: EventLog) -> dict[int, RunEnd]:
+    """How the question of each turn ended: its end follows what was recorded of it."""
+    ends: dict[int, RunEnd] = {}
+    turn = 0
+    for event in trace.events:
+        if isinstance(event, RunEnd):
+            ends[turn] = event
+        elif isinstance(event, MessageEvent | PhaseEvent | ToolEvent | TurnEnd):
+            turn = event.turn
+    return ends
 
 
 def _numbered(span: RunSpan, kind: type[Any]) -> Iterator[tuple[int, Leaf, Any]]:
@@ -164,16 +205,18 @@ def _numbered(span: RunSpan, kind: type[Any]) -> Iterator[tuple[int, Leaf, Any]]
 def _phases(trace: EventLog, span: RunSpan) -> Iterator[Row]:
     model = _model(trace)
     for number, leaf, phase in _numbered(span, PhaseEvent):
-        wall, shared = phase.wall_s, phase.shared or ShareRecord()
+        wall, shared, miss = phase.wall_s, phase.shared or ShareRecord(), phase.miss
         predicted = {f"predicted_{k}_s": v for k, v in phase.predicted_s.items()}
         yield {
-            **phase.model_dump(exclude=_NESTED),
+            **{name: getattr(phase, name) for name in _OF_A_PHASE},
             **predicted,
             **model,
             "number": number,
             "start_s": (leaf.start - span.start) / 1e9,
             "gb_per_s": phase.bytes / wall / 1e9 if wall > 0 else None,
             "gflops_per_s": phase.flops / wall / 1e9 if wall > 0 else None,
+            "reread_s": miss.seconds if miss else None,
+            "reread_label": miss.label if miss else None,
             "shared_passes": shared.passes,
             "shared_s": shared.seconds,
             "shared_flops": shared.flops,

@@ -188,6 +188,7 @@ def summary(trace: EventLog) -> list[str]:
         parts.append(f"{sums.tool_calls} tool {calls} {duration(sums.tool_s)}")
     lines.append(", ".join(parts))
     lines += fewer_passes(trace)
+    lines += states_and_experts(trace)
     lines += company(trace)
     lines += [miss_text(phase.miss) for phase in trace.phases if phase.miss is not None]
     if trace.torn is not None:
@@ -230,6 +231,42 @@ def _by_source(decodes: Sequence[PhaseEvent]) -> str:
         for name, records in sorted(found.items())
     )
     return f"{', '.join(each)}; "
+
+
+def states_and_experts(trace: EventLog) -> list[str]:
+    """What a hybrid model's states took, and which experts of a sparse one were read."""
+    model = trace.header.model if trace.header is not None else None
+    lines = []
+    if model is not None and model.state_bytes:
+        passes = sum(phase.passes for phase in trace.phases)
+        moved = 2 * model.state_bytes * passes
+        lines.append(
+            f"state {_bytes(model.state_bytes)} whatever the length: {_bytes(moved)} read and "
+            f"written in {passes:,} passes; {_bytes(model.kv_bytes)} of KV cache a token"
+        )
+    if model is not None and model.experts:
+        kinds = (("prefill", "a prefill's pass"), ("decode", "a decode's"))
+        found = ((name, _experts(trace, phase)) for phase, name in kinds)
+        parts = ", ".join(f"{each:.3g} in {name}" for name, each in found if each)
+        read = f": a layer read {parts}" if parts else ""
+        lines.append(f"experts {model.experts_used} of {model.experts} a token{read}")
+    return lines
+
+
+def _experts(trace: EventLog, kind: str) -> float:
+    """Distinct experts that a layer touched in a pass, on average over all passes of a kind."""
+    phases = [p for p in trace.phases if p.phase == kind and p.experts is not None and p.passes]
+    passes = sum(phase.passes for phase in phases)
+    return sum((phase.experts or 0.0) * phase.passes for phase in phases) / max(1, passes)
+
+
+def _bytes(count: float) -> str:
+    """Bytes in thousands, three digits or so."""
+    for unit in ("B", "kB", "MB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:,.3g} GB"
 
 
 def company(trace: EventLog) -> list[str]:

@@ -8,25 +8,23 @@ nothing else.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 import time
 from collections.abc import Iterable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from . import timeline
 from .events import MessageEvent, PhaseEvent, RunStart, ToolEvent
+from .html_page import asset, filled
 from .reader import Trace
 from .sanitize import printable
 from .spans import Leaf, RunSpan, of_runs
 
 Json = dict[str, Any]
 
-_ASSETS = Path(__file__).with_name("assets")
+_STYLES = ("theme.css", "view.css")
 _SCRIPTS = ("view_dom.js", "view_charts.js", "view.js")
 _PHASE_FIELDS = (
     *("turn", "step", "phase", "purpose", "predicted", "observed", "regime", "predicted_regime"),
@@ -55,33 +53,19 @@ def page(traces: Iterable[Trace]) -> str:
         for trace in traces
         for one, span in zip(trace.runs, of_runs(trace), strict=True)
     ]
-    script = "\n".join((_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS)
-    style = (_ASSETS / "view.css").read_text(encoding="utf-8")
-    policy = (
-        f"default-src 'none'; script-src '{_source(script)}'; style-src '{_source(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    script = "\n".join(asset(name) for name in _SCRIPTS)
     parts = {
-        "POLICY": policy,
-        "STYLE": style,
+        "STYLE": "\n".join(asset(name) for name in _STYLES),
         "SCRIPT": script,
         "DATA": embedded({"texts": pool.texts, "runs": runs}),
     }
-    text = (_ASSETS / "view.html").read_text(encoding="utf-8")
-    # One pass over the template: nothing that was put in is looked at again.
-    head, *rest = text.split("%%")
-    return head + "".join(parts[part] if i % 2 == 0 else part for i, part in enumerate(rest))
+    return filled("view.html", parts)
 
 
 def embedded(value: Any) -> str:
     """JSON that may stand inside a ``script`` element: it has no ``<``, ``>`` or ``&``."""
     text = json.dumps(_clean(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _source(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"sha256-{base64.b64encode(digest).decode()}"
 
 
 def _clean(value: Any) -> Any:

@@ -244,7 +244,7 @@ def test_parquet_reads_back(trace: Trace, table: str, tmp_path: Path) -> None:
     assert len(rows) == count == len(expected)
     for got, want in zip(rows, expected, strict=True):
         for a, b in zip(got, want, strict=True):
-            assert a == (export_tables._storable(b) if isinstance(b, str) else b)
+            assert a == (export_tables.storable(b) if isinstance(b, str) else b)
 
 
 def test_sql_over_traces() -> None:

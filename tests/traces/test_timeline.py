@@ -225,3 +225,36 @@ def test_shared_passes_are_in_the_summary(shared_events: list[AnyEvent]) -> None
     lines = timeline.summary(Trace(shared_events))
 
     assert "shared 3 of 5 passes, 2.67 sequences in each on average: its share took 14 ms" in lines
+
+
+def test_states_and_experts_are_told(trace: Trace) -> None:
+    """Of a model that has them: bytes of a sequence, and what passes read and wrote of them; a
+    prefill's passes touch more experts than a decode's."""
+    assert timeline.states_and_experts(trace) == []  # a dense model
+    assert trace.header is not None
+    model = trace.header.model
+    for name, value in {"kv_bytes": 20480.0, "state_bytes": 65863680, "experts": 256}.items():
+        setattr(model, name, value)
+    model.experts_used = 8
+    for event in trace.phases:
+        event.passes = 2 if event.phase == "decode" else 1
+        event.experts = 8.0 if event.phase == "decode" else 150.5
+    trace.phases[0].experts = None  # as of a phase that took all from elsewhere
+    passes = sum(phase.passes for phase in trace.phases)
+
+    state, experts = timeline.states_and_experts(trace)
+
+    assert state.startswith("state 65.9 MB whatever the length: ")
+    assert f"read and written in {passes} passes; 20.5 kB of KV cache a token" in state
+    assert (
+        experts == "experts 8 of 256 a token: a layer read 150 in a prefill's pass, 8 in a decode's"
+    )
+    assert state in timeline.plain(trace)
+
+
+def test_a_model_that_says_nothing_of_experts_read(trace: Trace) -> None:
+    """A trace of another engine's: what is not known is not told."""
+    assert trace.header is not None
+    trace.header.model.experts, trace.header.model.experts_used = 32, 4
+
+    assert timeline.states_and_experts(trace) == ["experts 4 of 32 a token"]

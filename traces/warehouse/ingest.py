@@ -1,0 +1,273 @@
+"""Many traces into a warehouse: in batches, by several processes, each trace once.
+
+A file whose size and time are as they were is skipped, one that grew or changed is replaced. What
+cannot be read is told with its reason, now and at every ingest that meets it again.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...errors import TraceError
+from ..find import SUFFIX
+from .duckdb_store import SUFFIXES as DUCKDB_SUFFIXES
+from .duckdb_store import DuckdbStore
+from .extract import Extract, FileRecord, extract, name_of
+from .parquet_store import ParquetStore
+from .schema import USABLE
+
+_BATCH_FILES = 500
+_BATCH_CHARACTERS = 64 << 20
+_CHUNK = 16  # files that a process gets at once
+_ALONE = 64  # files that are read sooner than processes start
+
+
+class Store(Protocol):
+    """Where rows go."""
+
+    def known(self) -> list[dict[str, Any]]: ...
+    def add(self, batch: Sequence[Extract], replaced: Sequence[str]) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass
+class Summary:
+    """What an ingest did.
+
+    Attributes:
+        files: that were found; new, replaced, unchanged: what became of those that can be read;
+            problems: records of all that are not whole, those from earlier among them.
+        rows: that were written; seconds: that it took.
+    """
+
+    files: int = 0
+    new: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    problems: list[FileRecord] = field(default_factory=list)
+
+    @property
+    def left_out(self) -> int:
+        """Files of which nothing is in the tables."""
+        return sum(not record.usable for record in self.problems)
+
+
+Progress = Callable[[int, int], None]
+
+
+def ingest(
+    sources: Iterable[str],
+    target: str | Path,
+    *,
+    texts: bool = False,
+    tokens: bool = False,
+    jobs: int = 0,
+    progress: Progress | None = None,
+) -> Summary:
+    """Put traces into a warehouse.
+
+    Args:
+        sources: files, folders (all ``*.jsonl`` in them, however deep) and patterns.
+        target: a file that ends in ``.duckdb``, or a folder for Parquet files; made if not there.
+        texts: with questions, answers, arguments and results.
+        tokens: with token ids.
+        jobs: processes that read; 0: one for each core.
+        progress: called with the files done and their number.
+
+    Raises:
+        TraceError: a source is not there, the target cannot be written, or duckdb is missing.
+    """
+    began = time.perf_counter()
+    paths = find(sources)
+    done = Summary(files=len(paths))
+    with ExitStack() as stack:
+        store = open_store(Path(target))
+        stack.callback(store.close)
+        known = {row["file"]: row for row in store.known()}
+        writer = _Writer(store, known, done)
+        todo = []
+        for path in paths:
+            old = known.get(name_of(path))
+            if old is None or _changed(path, old, texts, tokens):
+                todo.append(path)
+            else:
+                writer.skip(old)
+        if progress:
+            progress(len(paths) - len(todo), len(paths))
+        read = partial(extract, texts=texts, tokens=tokens)
+        for number, found in enumerate(_extracts(stack, todo, read, jobs), 1):
+            writer.put(found)
+            if progress:
+                progress(len(paths) - len(todo) + number, len(paths))
+        writer.flush()
+    done.problems.sort(key=lambda record: record.file)
+    done.seconds = time.perf_counter() - began
+    return done
+
+
+def open_store(target: Path) -> Store:
+    """The warehouse that a path means, for writing."""
+    if target.is_dir() or target.suffix not in DUCKDB_SUFFIXES:
+        if target.is_file():
+            raise TraceError(
+                f"{target} is a file: name a folder for Parquet files, or a file that ends in "
+                ".duckdb"
+            )
+        return ParquetStore(target)
+    if not target.parent.is_dir():
+        raise TraceError(f"cannot write {target}: there is no folder {target.parent}")
+    return DuckdbStore(target)
+
+
+def find(sources: Iterable[str]) -> list[str]:
+    """The files that words mean, each once, by name.
+
+    Raises:
+        TraceError: a word means nothing.
+    """
+    found: dict[str, str] = {}
+    for source in sources:
+        if os.path.lexists(source):
+            places = [source]
+        else:
+            places = sorted(glob.glob(source, recursive=True)) if glob.has_magic(source) else []
+            if not places:
+                raise TraceError(f"no trace: there is no {source}")
+        for place in places:
+            for path in _below(place) if os.path.isdir(place) else [place]:
+                found.setdefault(os.path.realpath(path), path)
+    if not found:
+        raise TraceError(f"no traces in {', '.join(sources)}: none of the files ends in {SUFFIX}")
+    return [found[name] for name in sorted(found)]
+
+
+def _below(folder: str) -> Iterator[str]:
+    def refuse(error: OSError) -> None:
+        raise TraceError(f"cannot read the folder {error.filename}: {error.strerror}") from error
+
+    for place, _, names in os.walk(folder, onerror=refuse):
+        yield from (os.path.join(place, name) for name in names if name.endswith(SUFFIX))
+
+
+def _changed(path: str, old: dict[str, Any], texts: bool, tokens: bool) -> bool:
+    """Whether there is more to know of a file than the warehouse does."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return True
+    if (about.st_size, about.st_mtime_ns) != (old["size"], old["mtime_ns"]):
+        return True
+    more = (texts and not old["texts"]) or (tokens and not old["tokens"])
+    return more and old["status"] in USABLE
+
+
+def _extracts(
+    stack: ExitStack, paths: Sequence[str], read: Callable[[str], Extract], jobs: int
+) -> Iterator[Extract]:
+    """Every file's rows, in order."""
+    jobs = min(jobs or _cores(), 1 + len(paths) // _ALONE)
+    if jobs == 1:
+        yield from map(read, paths)
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    # Not forked: duckdb has threads.
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+    window = _CHUNK * jobs * 16  # files in flight: what is read ahead stays in memory
+    try:
+        for start in range(0, len(paths), window):
+            yield from pool.map(read, paths[start : start + window], chunksize=_CHUNK)
+    except BrokenProcessPool:
+        raise TraceError(
+            "a process that read traces was ended from outside, perhaps for its memory; what was "
+            "read before is kept: ingest again, with --jobs 1"
+        ) from None
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Writer:
+    """Gathers files into batches, and finds those that are there under another name."""
+
+    def __init__(self, store: Store, known: dict[str, dict[str, Any]], done: Summary) -> None:
+        self._store = store
+        self._known = known
+        self._done = done
+        self._hashes = {
+            row["sha256"]: name for name, row in known.items() if row["status"] in USABLE
+        }
+        self._batch: list[Extract] = []
+        self._moved: list[str] = []
+        self._size = 0
+
+    def skip(self, old: dict[str, Any]) -> None:
+        """A file that is as it was; what was wrong with it still is."""
+        if old["status"] == "ok":
+            self._done.unchanged += 1
+            return
+        self._done.unchanged += old["status"] in USABLE
+        self._done.problems.append(FileRecord(**old))
+
+    def put(self, found: Extract) -> None:
+        """A file that was read."""
+        record = found.record
+        if record.usable:
+            self._look_for_the_same(found)
+        if record.usable:
+            self._hashes[record.sha256] = record.file
+            if record.file in self._known:
+                self._done.replaced += 1
+            else:
+                self._done.new += 1
+            self._done.rows += found.count
+        if record.status != "ok":
+            self._done.problems.append(record)
+        self._batch.append(found)
+        self._size += sum(map(len, found.lines.values()))
+        if len(self._batch) >= _BATCH_FILES or self._size >= _BATCH_CHARACTERS:
+            self.flush()
+
+    def _look_for_the_same(self, found: Extract) -> None:
+        """A copy is told and not counted; a file that was moved is replaced by where it is now."""
+        record = found.record
+        other = self._hashes.get(record.sha256)
+        if other is None or other == record.file:
+            return
+        if not os.path.exists(other):
+            self._moved.append(other)
+            return
+        record.status, record.problem = "duplicate", f"the same as {other}"
+        found.lines, found.count = {}, 0
+
+    def flush(self) -> None:
+        """Write what was gathered, whole or not at all."""
+        if not self._batch:
+            return
+        names = [one.record.file for one in self._batch]
+        replaced = [name for name in names if name in self._known] + self._moved
+        try:
+            self._store.add(self._batch, replaced)
+        except TraceError:
+            raise
+        except Exception as error:  # a full disk, mostly
+            reason = str(error).partition("\n")[0]
+            raise TraceError(f"cannot write the tables: {reason}") from error
+        self._known.update({name: {} for name in names})
+        self._batch, self._moved, self._size = [], [], 0

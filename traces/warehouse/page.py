@@ -1,0 +1,119 @@
+"""Reports as one HTML page that needs no network and no script: tables, and bars as SVG.
+
+What stands in a warehouse is foreign text: control characters become escapes and markup becomes
+text, and the page's policy allows its own style and nothing else.
+"""
+
+from __future__ import annotations
+
+import html
+import textwrap
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ..events import REGIMES
+from ..html_page import asset, filled
+from ..sanitize import printable
+from .report_sql import SQL
+from .reports import Found, Report
+
+_BOUNDS = {name: bound for (_, bound), name in REGIMES.items()}
+_LONG = ("file", "example", "question", "answer", "why")
+
+
+def page(title: str, about: str, found: Sequence[tuple[Report, Found]]) -> str:
+    """The page of some reports, in their order."""
+    stamp = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    parts = {
+        "TITLE": _text(title),
+        "ABOUT": _text(f"{about}; made {stamp}"),
+        "STYLE": asset("theme.css") + asset("report.css"),
+        "NAVIGATION": " ".join(
+            f'<a href="#{report.name}">{_text(report.title)}</a>' for report, _ in found
+        ),
+        "SECTIONS": "\n".join(_section(report, rows) for report, rows in found),
+    }
+    return filled("report.html", parts)
+
+
+def _text(text: str) -> str:
+    return html.escape(printable(text))
+
+
+def _section(report: Report, found: Found) -> str:
+    body = _table(report, found) if found.rows else '<p class="quiet">Nothing of this kind.</p>'
+    sql = textwrap.dedent(SQL.get(report.name, "")).strip()
+    asked = f"<details><summary>SQL</summary><pre>{html.escape(sql)}</pre></details>" if sql else ""
+    return (
+        f'<section id="{report.name}" aria-labelledby="{report.name}-title">'
+        f'<h2 id="{report.name}-title">{_text(report.title)}</h2>'
+        f'<p class="quiet">{_text(report.about)}</p>{body}'
+        f"{asked}</section>"
+    )
+
+
+def _table(report: Report, found: Found) -> str:
+    """A row for each; a bar beside the first word, of the column that the report names."""
+    head, bar = [], _bar_after(report, found)
+    for number, column in enumerate(found.columns):
+        kind = ' class="word"' if column.kind == "text" else ""
+        head.append(f'<th scope="col"{kind}>{_text(column.heading)}</th>')
+        if number == bar:
+            heading = next(c.heading for c in found.columns if c.name == report.bar)
+            head.append(f'<th scope="col" class="word">{_text(heading)}</th>')
+    most = max((row[report.bar] or 0 for row in found.rows), default=0) if report.bar else 0
+    rows = [_row(report, found, row, bar, most) for row in found.rows]
+    kind = ' class="matrix"' if report.matrix else ""
+    return (
+        f'<div class="wide"><table{kind}><thead><tr>{"".join(head)}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _bar_after(report: Report, found: Found) -> int | None:
+    """The column that the bar stands behind: the last of the words that begin a row."""
+    if not report.bar:
+        return None
+    words = [column.kind == "text" for column in found.columns]
+    return max(words.index(False) - 1, 0) if False in words else 0
+
+
+def _row(report: Report, found: Found, row: dict[str, Any], bar: int | None, most: float) -> str:
+    cells = []
+    for number, column in enumerate(found.columns):
+        value = row[column.name]
+        # A path or an answer is given whole: a page has room for it.
+        shown = column.shown(value) if column.name not in _LONG else printable(str(value or ""))
+        if report.matrix and column.kind == "share":
+            cells.append(_heat(column.name, value, shown))
+            continue
+        kind = "word long" if column.name in _LONG else "word"
+        attribute = f' class="{kind}"' if column.kind == "text" else ""
+        cells.append(f"<td{attribute}>{html.escape(shown)}</td>")
+        if number == bar:
+            bound = _BOUNDS.get(str(row.get("regime")), "")
+            cells.append(f'<td class="bar">{_bar(row[report.bar], most, bound)}</td>')
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _bar(value: float | None, most: float, bound: str) -> str:
+    width = 100 * (value or 0) / most if most > 0 else 0
+    return (
+        '<svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect width="{width:.2f}" height="10"{_class(bound)}/></svg>'
+    )
+
+
+def _heat(regime: str, share: float | None, shown: str) -> str:
+    """A cell of the matrix: the more often, the more color, at most as much as text stands out
+    from."""
+    return (
+        '<td class="heat"><svg viewBox="0 0 1 1" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect width="1" height="1" fill-opacity="{0.45 * (share or 0):.3f}"'
+        f"{_class(_BOUNDS.get(regime, ''))}/></svg><span>{html.escape(shown)}</span></td>"
+    )
+
+
+def _class(bound: str) -> str:
+    return f' class="{bound}"' if bound else ""

@@ -1,0 +1,124 @@
+"""A warehouse opened to be asked: nothing that a query says can change it or reach elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import TraceError
+from ..export_tables import DUCKDB_CONFIG, declaration, need_duckdb, quoted
+from . import duckdb_store, parquet_store
+from .schema import COLUMNS
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+
+def is_warehouse(path: Path) -> bool:
+    """Whether a path is what an ingest makes: a duckdb file, or a folder with our mark."""
+    if path.is_dir():
+        return (path / parquet_store.MARK).exists()
+    return path.suffix in duckdb_store.SUFFIXES
+
+
+class Warehouse:
+    """A connection that reads.
+
+    Raises:
+        TraceError: there is no such warehouse, an ingest is writing it, or it is of another
+            version.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.exists():
+            raise TraceError(
+                f"there is no {self.path}: make it with `triplepoint trace ingest FOLDER -o "
+                f"{self.path}`"
+            )
+        folder = self.path.is_dir()
+        self._database = _views(self.path) if folder else _file(self.path)
+        # The tables and nothing else: no file, no network, no extension, no other database.
+        if folder:
+            place = quoted(self.path.resolve())
+            self._database.execute(f"SET allowed_directories = ['{place}/']")
+        self._database.execute("SET enable_external_access = false")
+        self._database.execute("SET lock_configuration = true")
+
+    def ask(self, sql: str, values: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Names of the columns and rows of a query.
+
+        Raises:
+            TraceError: the query is wrong, or wants to write.
+        """
+        with self.cursor(sql, values) as (names, batches):
+            return names, [row for batch in batches for row in batch]
+
+    @contextmanager
+    def cursor(
+        self, sql: str, values: Sequence[Any] = ()
+    ) -> Iterator[tuple[list[str], Iterator[list[tuple[Any, ...]]]]]:
+        """The same, with rows as they come."""
+        duckdb = need_duckdb()
+        try:
+            # A folder's own files are within reach: what could write to them is no query.
+            kinds = [one.type for one in self._database.extract_statements(sql)]
+            if kinds != [duckdb.StatementType.SELECT]:
+                raise TraceError("the query failed: one SELECT is needed, and nothing else")
+            done = self._database.execute(sql, list(values))
+            names = [column[0] for column in done.description or []]
+            yield names, iter(lambda: done.fetchmany(10_000), [])
+        except duckdb.Error as error:
+            raise TraceError(f"the query failed: {error}") from error
+
+    def close(self) -> None:
+        """Close it."""
+        self._database.close()
+
+    def __enter__(self) -> Warehouse:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _file(path: Path) -> DuckDBPyConnection:
+    database = duckdb_store.connect(path, read_only=True)
+    try:
+        duckdb_store.check_version(database, path)
+        there = duckdb_store.columns_of(database)
+        if any(columns.keys() - there.get(table, set()) for table, columns in COLUMNS.items()):
+            raise TraceError(
+                f"{path} was made by an older triplepoint: ingest into it once more, and the "
+                "columns that it lacks are added"
+            )
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _views(folder: Path) -> DuckDBPyConnection:
+    """A database in memory whose tables are views of the folder's files."""
+    folder = folder.resolve()
+    parquet_store.check_version(folder)
+    if (folder / parquet_store.JOURNAL).exists():
+        raise TraceError(
+            f"{folder}: an ingest is writing it, or was ended while it did; run it again to finish"
+        )
+    database = need_duckdb().connect(config=DUCKDB_CONFIG)
+    for table, columns in COLUMNS.items():
+        parts = parquet_store.parts(folder, table)
+        if not parts:
+            database.execute(declaration(table, columns))
+            continue
+        names = ", ".join(f"'{quoted(part)}'" for part in parts)
+        source = f"read_parquet([{names}], union_by_name = true)"
+        there = {row[0] for row in database.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+        shown = "".join(  # columns that an older triplepoint did not have
+            f', NULL::{kind} AS "{name}"' for name, kind in columns.items() if name not in there
+        )
+        database.execute(f'CREATE VIEW "{table}" AS SELECT *{shown} FROM {source}')
+    return database
