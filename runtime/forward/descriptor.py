@@ -11,21 +11,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...jit.kernels import attention, rope
+from ...jit.kernels import rope
 from ...jit.kernels.batch import (
     COUNT,
     ROW_POSITION,
-    ROW_SLOTS,
     ROW_TABLE,
     START,
     TABLE,
     TILE_SLOTS,
-    describe,
     describe_runs,
 )
 from ...jit.pool import aligned
 from .batch import Span
+from .shared_prefix import SharedPrefix
 from .tensors import HeadShape
+from .tile_table import TileTable
 
 # Counts of every pass: 1; its rows; those that want logits; tiles for the usual heads; groups of
 # rows that are rotated together; panels of the output head.
@@ -38,13 +38,20 @@ class Tiling:
     """The tiles of a pass for heads of one shape.
 
     Attributes:
-        rows, tiles: as `jit/kernels/batch.py` has them; count: which count their number is.
+        table: its rows and tiles; count: which count the number of tiles is.
     """
 
     heads: HeadShape
-    rows: np.ndarray
-    tiles: np.ndarray
+    table: TileTable
     count: int
+
+    @property
+    def rows(self) -> np.ndarray:
+        return self.table.rows
+
+    @property
+    def tiles(self) -> np.ndarray:
+        return self.table.tiles
 
 
 class PassDescriptor:
@@ -58,36 +65,42 @@ class PassDescriptor:
     """
 
     head_panels = 0
+    parts_shared_out = False  # whether one tile's attention has work for all threads
 
-    def __init__(self, most_tokens: int, heads: HeadShape) -> None:
+    def __init__(self, most_tokens: int, heads: HeadShape, threads: int = 1) -> None:
         self.most_tokens = most_tokens
         self.decode = most_tokens == 1
         self.heads = heads
         self.ids = aligned(max(16, most_tokens), np.int32)
-        self.rows = aligned((most_tokens, ROW_SLOTS), np.int64)
-        self.tiles = aligned((most_tokens, TILE_SLOTS), np.int64)
+        self._threads = threads
+        self._table = self._tile_table(heads)
+        self.rows, self.tiles = self._table.rows, self._table.tiles
         self.runs = aligned((most_tokens, TILE_SLOTS), np.int64)
         self.wanted = aligned(max(16, most_tokens), np.int32)
         self.panels = aligned(1, np.int32)
         self._listed = 0  # how many panels the last pass took, if it did not take all
         self.experts_hit: list[np.ndarray] = []
-        # Plain memory views: a number of their own costs a third of what one of numpy's does.
-        self._fast = tuple(
-            x.reshape(-1).data for x in (self.rows, self.tiles, self.ids, self.wanted)
-        )
-        self._tile = attention.token_tile(heads.group)
-        self._tilings = {heads: Tiling(heads, self.rows, self.tiles, TILES)}
+        self._fast = *self._table.fast, self.ids.data, self.wanted.data
+        self._tilings = {heads: Tiling(heads, self._table, TILES)}
+        self._shared_prefix: SharedPrefix | None = None  # of this pass
         self._counts = [1, *[0] * PANELS]  # of the last pass
         self._counted: list[Describe] = []  # the counts behind those of every pass
         self._units: dict[tuple[int, int], np.ndarray] = {}
         self._fast_units: list[tuple[memoryview, int, int]] = []
         self._runs = 0  # which count they are
 
-    def set_pass(self, spans: Sequence[Span], panels: np.ndarray | None = None) -> None:
+    def set_pass(
+        self,
+        spans: Sequence[Span],
+        panels: np.ndarray | None = None,
+        shared: SharedPrefix | None = None,
+    ) -> None:
         """This pass computes the rows of `spans`, `most_tokens` at most.
 
-        panels: of the output head, those that are wanted; None: all.
+        panels: of the output head, those that are wanted; None: all. shared: what the sequences of
+        these spans have in common, and may read together.
         """
+        self._shared_prefix = shared
         tokens, outputs, tiles = self._one_row(spans[0]) if self.decode else self._rows(spans)
         taken = self.head_panels if outputs else 0
         if panels is not None or self._listed:
@@ -126,7 +139,7 @@ class PassDescriptor:
                 rows[outputs] = row
                 outputs += 1
             places.append((start, count, table))
-        return at, outputs, describe(self.rows, self.tiles, places, self._tile)
+        return at, outputs, self._table.describe(places, self._shared_prefix)
 
     def _list_panels(self, panels: np.ndarray | None, usual: int) -> int:
         """Take these panels of the output head, or all again; how many."""
@@ -136,6 +149,11 @@ class PassDescriptor:
             return usual
         self.panels[: len(panels)] = panels
         return len(panels)
+
+    @property
+    def joined(self) -> tuple[int, int]:
+        """See `TileTable`: of the usual heads."""
+        return self._table.joined
 
     # --- what a pass is asked for while it is built
 
@@ -167,13 +185,20 @@ class PassDescriptor:
     def tiling(self, heads: HeadShape) -> Tiling:
         """The tiles for heads of this shape. Those of one row are alike for all."""
         if heads not in self._tilings:
-            rows, tiles, count = self.rows, self.tiles, TILES
+            table, count = self._table, TILES
             if not self.decode:
-                rows, tiles = aligned(rows.shape, np.int64), aligned(tiles.shape, np.int64)
-                most = attention.token_tile(heads.group)
-                count = self.counted(lambda spans, _: describe(rows, tiles, _places(spans), most))
-            self._tilings[heads] = Tiling(heads, rows, tiles, count)
+                table = self._tile_table(heads)
+
+                def describe(spans: Sequence[Span], _: Sequence[int]) -> int:
+                    return table.describe(_places(spans), self._shared_prefix)
+
+                count = self.counted(describe)
+            self._tilings[heads] = Tiling(heads, table, count)
         return self._tilings[heads]
+
+    def _tile_table(self, heads: HeadShape) -> TileTable:
+        least = 1 if self.parts_shared_out else -(-self._threads // heads.kv_heads)
+        return TileTable(self.most_tokens, heads.group, least)
 
 
 def _places(spans: Sequence[Span]) -> list[tuple[int, int, int]]:

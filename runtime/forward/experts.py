@@ -18,7 +18,8 @@ from ...jit.pool import aligned
 from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ..weights.matrix import Matrix
 from .descriptor import ONE, TOKENS
-from .graph import CHUNKS, GraphBuilder
+from .graph import GraphBuilder
+from .products import CHUNKS
 from .tensors import Activation, QuantizedActivation
 
 PARTS = 4  # of a row, among which threads share the few pairs of a decode

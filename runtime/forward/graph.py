@@ -11,7 +11,7 @@ all meet in between."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,33 +22,28 @@ from ...jit.kernels import (
     argmax,
     attention,
     embed,
-    gemm,
-    gemm_k,
     latent,
-    lm_head,
     rope,
 )
 from ...jit.pool import aligned
-from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
+from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread
 from ...jit.targets import CpuTarget
 from ..weights.matrix import Matrix
-from .descriptor import OUTPUTS, PANELS, ROTATIONS, TOKENS, PassDescriptor, Tiling
+from .descriptor import OUTPUTS, ROTATIONS, TOKENS, Tiling
 from .kv import BASE, KVLayout
+from .products import ProductBuilder
 from .tensors import (
     Activation,
     AttentionSpec,
     HeadShape,
     QuantizedActivation,
-    QuantizedRows,
     Temperature,
     Workspace,
     padded,
 )
 
-CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
 
-
-class GraphBuilder(PassDescriptor):
+class GraphBuilder(ProductBuilder):
     """One pass on its way to the tape."""
 
     def __init__(
@@ -61,16 +56,10 @@ class GraphBuilder(PassDescriptor):
         heads: HeadShape,
         kv: KVLayout,
     ) -> None:
-        super().__init__(most_tokens, heads)
-        self.target = target
+        super().__init__(name, target, threads, most_tokens, buffers, heads)
         self.kv = kv
-        self.tape = Tape(name, threads)
-        self.buffers = buffers
-        self.register_tiles: Mapping[str, int] = {}  # of the products, if not the usual ones
         self._temperatures: dict[Temperature, np.ndarray] = {}
         self.layer_index = 0
-
-    # --- what the model says
 
     @contextlib.contextmanager
     def layer(self, index: int) -> Iterator[None]:
@@ -316,7 +305,7 @@ class GraphBuilder(PassDescriptor):
         self.tape.op(
             "attention",
             spec(attention.attention, **sizes, window=rule.window, cap=rule.cap, **sink),
-            [*inputs, out.data, out.stride, scratch, tiling.tiles,
+            [*inputs, out.data, out.stride, scratch, tiling.tiles, tiling.rows,
              unread if sinks is None else sinks],
             self.units(tiling.count, h.kv_heads),
             mode=STATIC if self.decode else DYNAMIC,
@@ -345,150 +334,6 @@ class GraphBuilder(PassDescriptor):
         if cap:
             args, units = [out, out.shape[-1], argmax.PARTS, float(cap)], (OUTPUTS, argmax.PARTS)
             self.tape.op("soft_cap", spec(activations.soft_cap), args, self.units(*units))
-
-    # --- how it is done
-
-    def _prepare(
-        self,
-        name: str,
-        x: Activation,
-        into: Sequence[Matrix],
-        weight: np.ndarray | None,
-        eps: float,
-        outputs: bool,
-    ) -> QuantizedActivation:
-        parts = (part for w in into for part in w.parts)
-        wanted = dict.fromkeys(w.activation(self.target) for w in parts)
-        forms = {}
-        for n, form in enumerate(wanted, 1):
-            label, last = name if n == 1 else f"{name}.{form.kind}", n == len(wanted)
-            forms[form] = self._prepare_form(label, x, form, weight, eps, outputs, last)
-        return QuantizedActivation(forms)
-
-    def _prepare_form(
-        self,
-        name: str,
-        x: Activation,
-        form: activations.ActivationFormat,
-        weight: np.ndarray | None,
-        eps: float,
-        outputs: bool,
-        last: bool,
-    ) -> QuantizedRows:
-        quantize = form.kind != "float"
-        if not quantize and weight is None:
-            if not isinstance(x.data, PerThread):
-                self.tape.ops[-1].barrier = True  # products read what others have prepared
-            return QuantizedRows(x.data, x.stride)
-        width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantize else x.stride
-        row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantize else 4 * width
-        most = self.most_tokens * x.each
-        data = self.memory(name, most, row_bytes, np.uint8, replicated=self.decode)
-        sizes = {"norm": weight is not None, "kind": form.kind, "group": form.group}
-        kernel = spec(activations.prepare, **sizes, gather=outputs)
-        args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
-                float(eps), form.zero_point, form.base, self.wanted]  # fmt: skip
-        self.tape.op(
-            name,
-            kernel,
-            args,
-            self.units(OUTPUTS if outputs else TOKENS, x.each),
-            mode=REPLICATED if self.decode else STATIC,
-            barrier=last and not self.decode,
-        )
-        return QuantizedRows(data, width)
-
-    def before_experts(
-        self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
-    ) -> None:
-        """A product by experts follows: for graphs that look at what enters it."""
-
-    def _product(
-        self,
-        name: str,
-        w: Matrix,
-        x: QuantizedActivation,
-        out: Activation,
-        epilogue: gemm.Epilogue,
-        *,
-        barrier: bool = True,
-    ) -> None:
-        form, count = w.format, self.units(TOKENS)
-        rows = x.forms[w.activation(self.target)]
-        sizes: dict[str, Any] = {"fmt": form.name, "epilogue": epilogue}
-        if form.family == "float":
-            sizes |= {name: n for name, n in self.register_tiles.items() if name == "tile"}
-            kernel = spec(gemm.gemm_float, **sizes)
-            args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
-        else:
-            sizes |= {"blocks": w.blocks, **self.register_tiles}
-            args = [w.panels, rows.data, out.data, out.stride, count]
-            if form.family == "blocks":
-                kernel = spec(gemm.gemm_quant, **sizes)
-            else:
-                kernel = spec(gemm_k.gemm_k, **sizes)
-                size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
-                args.append(self.scratch("unpack", size))
-        self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
-
-    def _gated(
-        self, name: str, w: Matrix, x: QuantizedActivation, *ways: gemm.Epilogue
-    ) -> Activation:
-        """Gate and up at once where one matrix has both, else one after the other."""
-        out, (fused, after) = self.row(name, w.rows), ways
-        if w.up is None:
-            self._product(name, w, x, out, fused)
-        else:
-            self._product(f"{name}.gate", w, x, out, "store")
-            self._product(name, w.up, x, out, after)
-        return out
-
-    def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray) -> None:
-        """The product with the output head, of the panels that the pass takes."""
-        form, scratch = w.format, 64
-        rows = x.forms[w.activation(self.target)]
-        if form.family == "k":
-            scratch = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
-        args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUTPUTS),
-                self.panels, self.scratch("unpack", scratch)]  # fmt: skip
-        sizes = {"fmt": form.name, "blocks": w.blocks}
-        kernel = spec(lm_head.gemm_selected, **sizes, **self.register_tiles)
-        self._shared("output", kernel, args, self.units(PANELS), w.units, True)
-
-    def _shared(
-        self,
-        name: str,
-        kernel: Spec,
-        args: Sequence[Any],
-        units: np.ndarray,
-        most: int,
-        barrier: bool,
-    ) -> None:
-        """A product whose panels, up to `most`, the threads share out."""
-        # Decode streams: one contiguous range of panels for each thread reads fastest, and so it
-        # does in prefill until a thread has done its own.
-        mode = STATIC if self.decode else DYNAMIC
-        chunk = max(1, most // (CHUNKS * self.tape.threads))
-        self.tape.op(name, kernel, args, units, mode=mode, chunk=chunk, barrier=barrier)
-
-    def scratch(self, name: str, nbytes: int) -> np.ndarray | PerThread:
-        """Memory of each thread's own that lasts for one op."""
-        return self.memory(name, 1, nbytes, np.uint8, replicated=True)
-
-    def row(self, name: str, width: int, each: int = 1, *, replicated: bool = False) -> Activation:
-        """A buffer for an activation, or one for each thread."""
-        rows = self.most_tokens * each
-        data = self.memory(name, rows, padded(width), replicated=replicated)
-        return Activation(data, width, each)
-
-    def memory(
-        self, name: str, rows: int, width: int, dtype: type = np.float32, *, replicated: bool
-    ) -> np.ndarray | PerThread:
-        """An array of the workspace, or one for each thread."""
-        if not replicated:
-            return self.buffers.get(name, rows, width, dtype)
-        names = [f"{name}.{t}" for t in range(self.tape.threads)]
-        return PerThread([self.buffers.get(n, rows, width, dtype) for n in names])
 
     @property
     def state_offset(self) -> int:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, count
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from .tensors import HeadShape
 BASE = aligned(8, np.int64)
 """What page tables are named by their distance from, so that a tape serves every sequence."""
 
+_VERSIONS = count()
 MANY = PAGE // 2  # rows of a pass that does not touch pages ahead
 AHEAD = 2  # times as many bytes as its rows take: several sequences may want a page at once
 SLACK = PAGE  # positions behind a window that stay: a text is cut back by a few tokens now and then
@@ -162,8 +164,11 @@ class KVMemory:
         if spare is None:
             if self.lacks(nbytes):
                 return
-            spare, self._touched = Arena(nbytes), 0
-            self._spare = spare
+            with suppress(OSError, MemoryError):  # who needs the page will be told
+                spare = Arena(nbytes)
+            self._spare, self._touched = spare, 0
+            if spare is None:
+                return
         if self._touched < nbytes:
             end = min(nbytes, self._touched + AHEAD * rows * nbytes // PAGE)
             spare.touch(self._touched, end)
@@ -272,9 +277,11 @@ class KVCache:
         pages: int64 [capacity / 256], addresses that kernels read.
         table: where `pages` is, as a pass names it: its distance from `BASE` in entries.
         state: what the sequence has in layers with a recurrence; None where there are none.
+        version: another number for every cache, and whenever pages change in its table.
     """
 
     def __init__(self, layout: KVLayout, context: int) -> None:
+        self.version = next(_VERSIONS)
         self.layout = layout
         self.format: KVFormat = layout.format
         self.capacity = -(-context // PAGE) * PAGE
@@ -433,6 +440,7 @@ class KVCache:
                 self._held[index].look_away()
 
     def _pop(self) -> None:
+        self.version = next(_VERSIONS)
         index = len(self._held) - 1
         self._held.pop().release(self.table, views=index >= self._first[0])
         self.pages[index] = 0
@@ -467,6 +475,7 @@ class KVCache:
 
     def _hold(self, index: int, page: Page) -> None:
         # In this order: Ctrl-C in between must not leave a page that kernels cannot find.
+        self.version = next(_VERSIONS)
         self.pages[index] = page.data.ctypes.data
         self._held[index : index + 1] = [page]
 

@@ -35,6 +35,8 @@ class SplitKVGraph(GraphBuilder):
         most_rows: part rows (a token's head in a chunk) for whose results there is memory.
     """
 
+    parts_shared_out = True
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         chunks = self.kv.capacity // PAGE
@@ -55,7 +57,7 @@ class SplitKVGraph(GraphBuilder):
         entries, heads = aligned((self._most_entries, 2), np.int64), tiling.heads.heads
 
         def describe(_: Sequence[Span], counts: Sequence[int]) -> int:
-            found = entries_of(tiling.tiles[: counts[tiling.count]], heads, window)[1]
+            found = entries_of(tiling.tiles[: tiling.table.entries], heads, window)[1]
             entries[: len(found)] = found
             return len(found)
 
@@ -84,10 +86,11 @@ class SplitKVGraph(GraphBuilder):
         self.tape.op(
             "attention",
             spec(attention_partial, **sizes, window=window, cap=rule.cap),
-            [*inputs, parts, stats, scratch, tiling.tiles, entries, self.units(count)],
+            [*inputs, parts, stats, scratch, tiling.tiles, tiling.rows, entries,
+             self.units(count)],
             self.units(count, h.kv_heads),
             mode=STATIC if self.decode else DYNAMIC,
-        )
+        )  # fmt: skip
         shape = {key: value for key, value in sizes.items() if key != "kv"}
         if sinks is not None:
             shape["sink"] = True

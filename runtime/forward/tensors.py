@@ -63,10 +63,14 @@ class QuantizedActivation:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRows:
-    """int8 blocks or float32 rows, shared or one for each thread."""
+    """int8 blocks or float32 rows, shared or one for each thread.
+
+    tiles: the same blocks as `jit/kernels/gemm_amx.py` has them, where products want that.
+    """
 
     data: np.ndarray | PerThread
     stride: int
+    tiles: np.ndarray | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from typing import Any
 
 from ...errors import EngineError, SettingError
 from ...jit.pool import SPIN_BARRIER_S, Pool
+from ..forward.shared_prefix import ALONE, APART, Reading
 from ..physics.costs import Part
 from ..physics.latency_model import LatencyEstimate, even_part, expect_mixed
 from ..physics.register_tiles import MOST, constants
@@ -120,9 +121,13 @@ def _step(start: int) -> int:
     return 1 << max(7, start.bit_length() - 3)
 
 
-def _middle(start: int) -> int:
-    """A KV length that stands for all that count as alike."""
-    return start // _step(start) * _step(start) + _step(start) // 2 if start else 0
+def _middle(start: int, common: int = 0) -> int:
+    """A KV length that stands for all that count as alike.
+
+    common: what several sequences have of it, which is read once: it is each one's own that counts.
+    """
+    own = max(0, start - common)
+    return common + own // _step(own) * _step(own) + _step(own) // 2 if own else start
 
 
 @dataclass
@@ -194,8 +199,8 @@ class Autotuner:
         self._decode: dict[int, OnlineABTest] = {}
         self.correction = PassCorrection()
         self._expected: dict[tuple[int, int], float] = {}
-        self._mixed: dict[tuple[int, int, int, tuple[Part, ...]], LatencyEstimate] = {}
-        self._splits: dict[tuple[int, int, int], Decision] = {}
+        self._mixed: dict[tuple[Any, ...], LatencyEstimate] = {}
+        self._splits: dict[tuple[int, int, int, int], Decision] = {}
         self._decode_split = False
         self._raised = 0  # times that spinning was raised; -1: given up
         self._contended = len(contention.changes)
@@ -315,14 +320,17 @@ class Autotuner:
             found = self._prefill[kind] = int(choose_threads(self.known, tokens, start).value)
         return found
 
-    def split(self, tokens: int, start: int) -> bool:
-        """Whether the attention of that pass, a short one, is shared out by parts of the cache."""
+    def split(self, tokens: int, start: int, tiles: int = 0) -> bool:
+        """Whether the attention of that pass, a short one, is shared out by parts of the cache.
+
+        tiles: see `choose_split`.
+        """
         given, threads = self.fixed.kv_split, self._playing
         if given is not None:
             return given
         if threads == 1 or (tokens == 1 and self.known.model.kv_heads % threads == 0):
             return False
-        key = tokens, start // _step(start) * _step(start), threads
+        key = tokens, start // _step(start) * _step(start), threads, tiles
         found = self._splits.get(key)
         if found is None:
             found = self._splits[key] = choose_split(self.known, *key)
@@ -353,29 +361,39 @@ class Autotuner:
         """
         return self.correction.factor(tokens) * self._expect(tokens, start)
 
-    def expect_mixed(self, parts: Sequence[Part]) -> tuple[LatencyEstimate, float]:
+    def expect_mixed(
+        self, parts: Sequence[Part], reading: Reading = APART
+    ) -> tuple[LatencyEstimate, float]:
         """What the cost model says of a pass with unequal rows of several sequences, and seconds.
 
-        The seconds are corrected by what such passes of about as many rows took of late.
+        reading: what the first of them read together. The seconds are corrected by what such
+        passes of about as many rows took of late.
         """
         # One for all decodes, since time grows with the KV length in a straight line; of a few
         # lengths, so that many passes have the same.
         ones = behind = 0
         others: list[Part] = []
-        for tokens, start, outputs in parts:
+        for tokens, start, outputs, _, _ in parts:
             if tokens == outputs == 1:
                 ones, behind = ones + 1, behind + start
             else:
-                others.append(Part(tokens, _middle(start), outputs))
+                span = ones + len(others)
+                common, readers = reading.spans[span] if span < len(reading.spans) else ALONE
+                start = _middle(start, common)
+                others.append(Part(tokens, start, outputs, common, round(readers, 1)))
         threads = min(self.active_threads.active, self.known.most)
-        key = threads, ones, _middle(behind // ones) if ones else 0, tuple(others)
+        joined, (common, readers) = reading.ones
+        at = _middle(behind // ones, common) if ones else 0
+        key = threads, ones, at, reading.ones, tuple(others)
         found = self._mixed.get(key)
         if found is None:
             if len(self._mixed) > 4096:
                 self._mixed.clear()
             known = self.known
             machine = known.machines.get(threads) or at_best(known.machines[known.most], threads)
-            rows = [Part(1, key[2], 1)] * ones + others
+            joined = min(ones, joined)
+            alike = [Part(1, at, 1, min(common, at), readers)] * joined
+            rows = [Part(1, at, 1)] * (ones - joined) + alike + others
             found = expect_mixed(known.model, machine, known.reached, known.passes, rows)
             self._mixed[key] = found
         return found, found.seconds * self.correction.factor(found.tokens)

@@ -108,6 +108,7 @@ class Decoding:
     def run(self) -> Iterator[int]:
         """Yield the tokens; the sequence's `last_phase` tells of them when this has ended."""
         sequence = self.sequence
+        sequence.entered = sequence.closes
         if not sequence.has_logits:
             # After truncate, after another sequence's pass, or when the last decode's final tokens
             # are still to be computed.

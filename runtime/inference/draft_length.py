@@ -96,7 +96,7 @@ class DraftLengthPolicy:
             return 0
         rows = self._engine.scheduler.beside
         chances = (self._right[_kind(same + k)] for k in range(most))
-        aim_s = self._engine.scheduler.aim_s if rows else inf  # others wait for the pass, too
+        aim_s = self._engine.scheduler.draft_aim_s
         best, self.worth, tokens = best_length(times, chances, rows, known, aim_s=aim_s)
         if best:
             self._patience.reset()
@@ -189,7 +189,7 @@ class HeadLengthPolicy:
         whole += cost.expert_bytes * cost.experts_used / max(1, cost.experts)
         draft = draft_s / times.step_s if draft_s else read_bytes / whole
         rows = self._engine.scheduler.beside
-        aim_s = self._engine.scheduler.aim_s if rows else inf
+        aim_s = self._engine.scheduler.draft_aim_s
         best, self.worth, _ = best_length(times, self._right[:most], rows, known, draft, aim_s)
         if best:
             self._patience.reset()

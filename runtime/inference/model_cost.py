@@ -3,11 +3,50 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
+from ...jit.compile import Library, ObjectCache
+from ...jit.kernels.kvcache import KVFormat
+from ...jit.targets import CpuTarget
+from .. import models
 from ..forward.kv import KVLayout
+from ..gguf.file import GGUFFile
+from ..models.blocks import Recurrence
 from ..models.decoder import Decoder
 from ..physics.costs import AttentionLayers, LayerParts, ModelCost
+from ..weights.loader import WeightLoader
 from ..weights.matrix import Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A model whose weights have sizes, but no memory.
+
+    Attributes:
+        layout: of its KV cache, without rotary tables; packed: bytes of all weights.
+        state: bytes of a sequence's state, those of the layer that drafts among them.
+    """
+
+    network: Decoder
+    layout: KVLayout
+    cost: ModelCost
+    packed: int
+    state: int
+
+
+def size_up(gguf: GGUFFile, target: CpuTarget, kv: KVFormat = "bf16", *, mtp: bool = True) -> Sized:
+    """What the model of a file would be on `target`, from its header alone.
+
+    Raises:
+        ModelError: it cannot be run.
+    """
+    weights = WeightLoader(gguf, Library(target, ObjectCache(None)))
+    network = models.build(gguf, weights, mtp=mtp)
+    weights.size_only()
+    shapes, windows = zip(*network.cached, strict=True)
+    layout = KVLayout(kv, shapes, 0, windows=windows, kept=network.kept)
+    state = 4 * sum(floats for _, floats in network.states)
+    return Sized(network, layout, model_cost(network, layout), weights.packed_bytes, state)
 
 
 def model_cost(network: Decoder, layout: KVLayout) -> ModelCost:
@@ -42,11 +81,12 @@ def model_cost(network: Decoder, layout: KVLayout) -> ModelCost:
 
 def layer_parts(network: Decoder, layout: KVLayout) -> list[LayerParts]:
     """What each layer adds to a pass."""
-    return [_layer(network, layout, n) for n in range(network.config.layers)]
+    recurrent = network.recurrent
+    return [_layer(network, layout, n, recurrent.get(n)) for n in range(network.config.layers)]
 
 
-def _layer(network: Decoder, layout: KVLayout, n: int) -> LayerParts:
-    matrices, state = network.blocks[n].matrices, network.recurrent.get(n)
+def _layer(network: Decoder, layout: KVLayout, n: int, state: Recurrence | None) -> LayerParts:
+    matrices = network.blocks[n].matrices
     plain = [m for m in matrices if not _chosen(m)]
     shape, width, kv_bytes, own = network.config.shapes[n], 0.0, 0.0, 0.0
     if shape is not None:

@@ -8,6 +8,7 @@ median, since a pass that another process held up says nothing about the next.
 from __future__ import annotations
 
 import math
+from functools import cache
 
 SEEN = 9  # passes of a kind that are remembered
 REACH = 1  # kinds up to which others count
@@ -16,12 +17,12 @@ OLD = 0.9  # weight of a pass after one more pass
 MOST = 4.0  # times as long, or as short: what is believed at most
 
 
+@cache
 def kind_of(rows: int) -> int:
     """Passes whose number of rows is alike: two kinds for each doubling."""
     return round(2.0 * math.log2(rows))
 
 
-_KINDS = [0, *map(kind_of, range(1, 1025))]
 _OLD = [OLD**age for age in range(100)]
 
 
@@ -40,7 +41,7 @@ class PassCorrection:
 
     def add(self, rows: int, ratio: float) -> None:
         """A pass took `ratio` times as long as was predicted."""
-        kind = _KINDS[rows] if rows < len(_KINDS) else kind_of(rows)
+        kind = kind_of(rows)
         self._passes += 1
         one = self._passes, min(MOST, max(1.0 / MOST, ratio))
         self._seen[kind] = (*self._seen.get(kind, ())[1 - SEEN :], one)
@@ -50,7 +51,7 @@ class PassCorrection:
         seen, now = self._seen, self._passes
         if not seen:
             return 1.0
-        kind = _KINDS[rows] if rows < len(_KINDS) else kind_of(rows)
+        kind = kind_of(rows)
         weighted: list[tuple[float, float]] = []
         for other in range(kind - REACH, kind + REACH + 1):
             if other in seen:

@@ -181,14 +181,18 @@ def choose_chunk(known: TuningInputs, context: int) -> Decision:
     return Decision(chunk, f"the smallest as fast as any for {prompt} tokens ({slower})")
 
 
-def choose_split(known: TuningInputs, tokens: int, start: int, threads: int) -> Decision:
+def choose_split(
+    known: TuningInputs, tokens: int, start: int, threads: int, tiles: int = 0
+) -> Decision:
     """Whether a short pass's attention is shared out by parts of the cache, not by KV heads alone.
+
+    tiles: those that its rows make, where sequences join; 0: as rows of one sequence do.
 
     What threads wait for each other at the end of the heads, against more barriers and the parts'
     results, which are written and read again.
     """
     model, reached = known.model, known.reached
-    tiles = 1 if tokens == 1 else -(-tokens // known.passes.tile)
+    tiles = tiles or (1 if tokens == 1 else -(-tokens // known.passes.tile))
     units = tiles * model.kv_heads
     parts = -(-int(model.attended_positions(start, tokens) / tokens) // PAGE)
     if threads == 1 or units % threads == 0 or parts == 1:

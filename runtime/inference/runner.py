@@ -14,6 +14,7 @@ from ...errors import EngineError, PassCancelledError
 from ...jit.kernels.kvcache import PAGE
 from ..forward.batch import Span
 from ..forward.logits import greedy
+from ..forward.shared_prefix import APART, PrefixFinder
 from ..forward.split_kv import TOKENS as SPLIT_TOKENS
 from ..physics.costs import Part
 from .shared_pass import SharedPass
@@ -21,6 +22,7 @@ from .shared_pass import SharedPass
 if TYPE_CHECKING:
     from ...jit.tape import CompiledTape, TapeTimes
     from ..forward.logits import OutputBuffers
+    from ..forward.shared_prefix import Reading, SharedPrefix
     from .loaded_model import LoadedModel
     from .plan import Plan, Plans
     from .prefix_cache import PrefixCache
@@ -124,14 +126,18 @@ class Runner:
 
     Attributes:
         shared: passes so far that had rows of several sequences.
+        joins: whether sequences that begin with the same pages read these together; a benchmark
+            turns it off to see what that gives.
         on_shared: called after each of them, if set: to watch, not to change.
     """
 
     def __init__(self, loaded: LoadedModel, plans: Plans, prefix_cache: PrefixCache) -> None:
         self._loaded, self._plans, self._prefix_cache = loaded, plans, prefix_cache
         self.shared = 0
+        self.joins = True
         self.on_shared: Callable[[SharedPass], None] | None = None
         self._given: list[Logits] = []  # by the last pass
+        self._prefixes, self._ahead = PrefixFinder(), PrefixFinder()
         self._times: dict[Plan, TapeTimes] = {}  # of the last shared pass on each
         self._state = threading.RLock()  # reentrant: see `Scheduler`
         self._running: Sequence[TokenSequence] = ()  # whose pass it is
@@ -211,6 +217,7 @@ class Runner:
         loaded.check_files()
         spans: list[Span] = []
         parts: list[Part] = []
+        places: list[tuple[int, int, int]] = []
         masks: list[np.ndarray | None] = []
         total = behind = wanted = 0
         for rows, count in batch:
@@ -220,6 +227,7 @@ class Runner:
                 ids, outputs = ids[:count], 0
             spans.append(Span(cache.table, start, ids, outputs))
             parts.append(Part(count, start, outputs))
+            places.append((cache.version, start // PAGE, count))
             if outputs:
                 given = len(rows.masks)
                 masks += rows.masks
@@ -228,13 +236,16 @@ class Runner:
                     masks += [None] * (outputs - given)
             total, behind = total + count, behind + start * count
         behind //= total
-        expected, expected_s = tuning.expect_mixed(parts)
+        shared = self._look(self._prefixes, places, batch)
+        reading = APART if shared is None else shared.reading(*self._plans.prefill.graph.joined)
+        expected, expected_s = tuning.expect_mixed(parts, reading)
         tuning.before(total, behind)
         plan: Plan = self._plans.prefill
-        if total <= SPLIT_TOKENS and tuning.split(total, behind):
+        tiles = 0 if shared is None else shared.readers(plan.graph.joined[0])
+        if total <= SPLIT_TOKENS and tuning.split(total, behind, tiles):
             plan = self._plans.split(plan, spans)
         self._make_room()
-        plan.graph.set_pass(spans)
+        plan.graph.set_pass(spans, shared=shared)
         began = time.perf_counter()
         times = self._times.get(plan)
         if times is None:
@@ -254,6 +265,7 @@ class Runner:
             number=self.shared,
             labels=[rows.sequence.label for rows, _ in batch],
             parts=parts,
+            together=reading.spans,
             why=why,
             plan=plan,
             expected=expected,
@@ -276,6 +288,23 @@ class Runner:
                 at += rows.outputs
             self._computed(rows, count)
         loaded.layout.memory.prepare(loaded.layout.page_bytes, total)
+
+    def reading(self, batch: Sequence[tuple[Rows, int]]) -> Reading:
+        """What the first so many rows of each of several sequences will read together."""
+        key = [(rows.sequence.cache.version, rows.start // PAGE, count) for rows, count in batch]
+        shared = self._look(self._ahead, key, batch)
+        return APART if shared is None else shared.reading(*self._plans.prefill.graph.joined)
+
+    def _look(
+        self,
+        finder: PrefixFinder,
+        key: list[tuple[int, int, int]],
+        batch: Sequence[tuple[Rows, int]],
+    ) -> SharedPrefix | None:
+        """What the sequences of a pass have in common."""
+        if not self.joins:
+            return None
+        return finder.find(key, (rows.sequence.cache for rows, _ in batch))
 
     def choose(self, logits: Logits, row: int, mask: np.ndarray | None) -> int:
         """The greedy choice in one row; where a pass of others runs, it is not waited for."""

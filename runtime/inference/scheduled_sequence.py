@@ -119,14 +119,27 @@ class ScheduledSequence(TokenSequence):
         with self.engine.scheduler.phase(self):
             try:
                 yield
+            except PassCancelledError:
+                raise
+            except Exception as error:  # its tokens have gone in the midst of something
+                if self.entered != self.closes:
+                    raise PassCancelledError("the session was closed") from error
+                raise
             finally:
                 self.decoding = False
 
     def check_stop(self) -> None:
-        """Raise PassCancelledError if `stop` was called in this phase."""
+        """Raise PassCancelledError if `stop` or `close` was called in this phase."""
+        if self.entered != self.closes:
+            raise PassCancelledError("the session was closed")
         if self.stopped:
             self.stopped = False
             raise PassCancelledError("stopped; the session keeps what it has")
+
+    def forget(self) -> None:
+        """See `TokenSequence.forget`."""
+        super().forget()
+        self._drafting, self._logits_at = None, -1
 
     def compute(
         self,
@@ -273,7 +286,7 @@ class ScheduledSequence(TokenSequence):
         ids: tokens that follow the first `start`, which are cached; of many a pass may take the
         first ones only, and of any none: see `Rows.computed`.
         """
-        if self.stopped:
+        if self.stopped or self.entered != self.closes:
             self.check_stop()
         if self._logits is not None:
             self._logits.released = True
@@ -292,9 +305,13 @@ class ScheduledSequence(TokenSequence):
         if self._logits is not None:
             self._logits.released = True
         self._logits, self._logits_at = None, -1
-        rows = Rows(self, self.n_cached, part, outputs)
         with self.engine.lock:
-            self.engine.runner.run(rows, len(part), plan)
+            self.computing = True
+            try:
+                rows = Rows(self, self.n_cached, part, outputs)
+                self.engine.runner.run(rows, len(part), plan)
+            finally:
+                self.engine.scheduler.computed(self)
         self.used = time.monotonic()
         self._logits = rows.logits
         return rows

@@ -13,40 +13,36 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING
 
 from ...errors import ContextOverflowError
-from ..forward.logits import ROWS
-from ..physics.costs import Part
+from .pass_policy import PassPolicy
 from .speculative_config import VERIFY_TOKENS
 from .tickets import SAME, Ticket, seniority, twins
+from .victims import suffices, victims_for
 
 if TYPE_CHECKING:
     from ...traces.events import PassEnd
+    from ..physics.costs import Part
+    from .autotune import Autotuner
     from .loaded_model import LoadedModel
     from .plan import Plans
     from .prefix_cache import PrefixCache
     from .runner import Rows, Runner
     from .sequence import TokenSequence
 
-DEADLINE_S = 0.1  # between two tokens of a session beside another one's prefill
-HEADROOM = 0.8  # of the deadline, up to which a pass is filled: predictions err
 GATHER_S = 10e-3  # that a pass waits at most for sessions that are about to ask for their next rows
 GATHER_SHARE = 0.25  # of the last pass, likewise
-REST_S = 1.0  # after which a session that asks for nothing counts as resting: a tool takes long
 IDLE_S = 2e-3  # between looks for memory where nobody can go on
-AGING = 0.5  # seconds of work that a second of waiting is worth against shorter prompts
 
 
-class Scheduler:
+class Scheduler(PassPolicy[Ticket]):
     """Puts rows into passes.
 
     Attributes:
-        deadline_s: the longest gap between two tokens of a sequence that passes aim at while they
-            compute prompts beside it.
         passes, shared: passes that were run, and those of them with rows of several sequences.
         sequences: those that there are.
         preempted: how often a sequence's pages were taken back.
@@ -58,17 +54,15 @@ class Scheduler:
     def __init__(
         self, loaded: LoadedModel, plans: Plans, runner: Runner, prefix_cache: PrefixCache
     ) -> None:
+        super().__init__()
         self._loaded, self._plans, self._runner = loaded, plans, runner
         self._prefix_cache = prefix_cache
         self.sequences: weakref.WeakSet[TokenSequence] = weakref.WeakSet()
-        self.deadline_s = DEADLINE_S
         self.parks = True
         self.passes = self.shared = self.preempted = 0
-        self._preempted: list[Ticket] = []  # while passes are put together
         # Reentrant: `stop` may be called by a signal handler, in the midst of anything.
         self.mutex = threading.RLock()
         self._arrived = threading.Condition(self.mutex)
-        self._waiting: list[Ticket] = []
         self._leading = False
         self._active: dict[TokenSequence, float] = {}  # in a phase: seconds between rows
         self._left: dict[TokenSequence, float] = {}  # when it got its last rows
@@ -120,21 +114,46 @@ class Scheduler:
             count = self._part(rows, loaded.tuning.chunk)
         with loaded.lock:
             start, cache = rows.start, sequence.cache
-            if start != sequence.n_cached:
-                return True
-            if not cache.ready(start, start + count):
-                if loaded.layout.memory.lacks(cache.wants(start, start + count)):
-                    return False
-                sequence.admitted = sequence.admitted or time.monotonic()
-            self.passes += 1
-            self._last = 1, count
-            self._runner.run(rows, count)
+            sequence.computing = True  # before it is looked whether it was closed: see `close`
+            try:
+                if start != sequence.n_cached or sequence.stopped:
+                    return True
+                if not cache.ready(start, start + count):
+                    if loaded.layout.memory.lacks(cache.wants(start, start + count)):
+                        return False
+                    sequence.admitted = sequence.admitted or time.monotonic()
+                self.passes += 1
+                self._last = 1, count
+                self._runner.run(rows, count)
+            finally:
+                self.computed(sequence)
         return True
 
+    def computed(self, sequence: TokenSequence) -> None:
+        """No pass has rows of a sequence any more."""
+        sequence.computing = False
+        if sequence.closing:
+            with self.mutex:
+                if sequence.closing:
+                    sequence.forget()
+
+    def close(self, sequence: TokenSequence) -> None:
+        """Let go of what a sequence has, from any thread: at once, or when its pass has ended.
+
+        Its rows are in no later pass: whoever asks for some finds it closed.
+        """
+        with self.mutex:
+            sequence.closes += 1
+            sequence.stopped = sequence.closing = True
+            self.withdraw(sequence)
+            if not sequence.computing and sequence.closing:
+                sequence.forget()
+        self._runner.cancel(sequence)
+
     @property
-    def aim_s(self) -> float:
-        """Seconds up to which a pass is filled where somebody waits for the token after it."""
-        return HEADROOM * self.deadline_s
+    def draft_aim_s(self) -> float:
+        """Seconds up to which a pass is filled with drafts: no limit where nobody else waits."""
+        return self.aim_s if self.beside else inf
 
     @property
     def beside(self) -> int:
@@ -230,7 +249,7 @@ class Scheduler:
                 with self.mutex:
                     picked, changed, why = self._pick()
                     for ticket, _ in picked:
-                        ticket.taken = True
+                        ticket.taken = ticket.rows.sequence.computing = True
                 if len(picked) == 1:
                     self._runner.run(picked[0][0].rows, picked[0][1])
                 elif picked:
@@ -250,6 +269,7 @@ class Scheduler:
                 elif not changed:
                     self._arrived.wait(IDLE_S)
                 for ticket, _ in picked:
+                    self.computed(ticket.rows.sequence)
                     self._served(ticket, error, ended)
                 for ticket in changed:
                     self._served(ticket, ticket.error, ended, again=True)
@@ -294,62 +314,30 @@ class Scheduler:
                     return
                 self._arrived.wait(left)
 
-    def _pick(self) -> tuple[list[tuple[Ticket, int]], list[Ticket], PassEnd]:
-        """Who is in the next pass, with how many rows; who has to ask again; why no more rows."""
-        changed: list[Ticket] = []
-        prompts: list[Ticket] = []
-        picked: list[tuple[Ticket, int]] = []
-        outputs = taken = promised = 0
-        most = self._plans.prefill.most_tokens
-        why: PassEnd = "all"
-        for ticket in self._waiting:
-            rows = ticket.rows
-            start, count, wanted = rows.start, len(rows.ids), rows.outputs
-            if ticket in self._preempted:
-                continue  # for one before it
-            if start != rows.sequence.n_cached:
-                changed.append(ticket)
-            elif not ticket.decodes:
-                prompts.append(ticket)
-            elif outputs + wanted > ROWS or taken + count > most:
-                why = "limit"
-            else:
-                if not rows.sequence.cache.ready(start, start + count):
-                    needed = self._needed(ticket, count, promised, picked)
-                    if needed is None:
-                        why = "memory"
-                        continue
-                    promised += needed
-                picked.append((ticket, count))
-                outputs, taken = outputs + wanted, taken + count
-        prompts.sort(key=self._urgency)
-        room, end = self._room(picked, prompts, most - taken) if prompts else (0, why)
-        for ticket in prompts:
-            if ticket in self._preempted:
-                continue
-            known = self._known(ticket.rows)
-            if self._prefix_cache.running:
-                known = known or any(twins(ticket.rows, t.rows) for t, _ in picked)
-            if known:
-                changed.append(ticket)
-                why = "prefix"
-                continue
-            count = self._part(ticket.rows, room)
-            whole = count == len(ticket.rows.ids)
-            wanted = ticket.rows.outputs if whole else 0
-            if count < 1 or outputs + wanted > ROWS:
-                why = end if count < 1 else "limit"
-                break
-            needed = self._needed(ticket, count, promised, picked)
-            if needed is None:
-                why = "memory"
-                continue
-            picked.append((ticket, count))
-            outputs, room, promised = outputs + wanted, room - count, promised + needed
-            why = why if whole else end
-        changed += self._preempted
-        self._preempted = []
-        return picked, changed, why
+    @property
+    def _timing(self) -> Autotuner:
+        return self._loaded.tuning
+
+    @property
+    def _most_rows(self) -> int:
+        return self._plans.prefill.most_tokens
+
+    def _now(self) -> float:
+        return time.perf_counter()
+
+    def _somebody_decodes(self) -> bool:
+        return any(sequence.decoding for sequence in self._active)
+
+    def _expecting(self, picked: list[tuple[Ticket, int]]) -> Callable[[Sequence[Part]], float]:
+        tuning = self._loaded.tuning
+        reading = self._runner.reading([(ticket.rows, n) for ticket, n in picked])
+        return lambda parts: tuning.expect_mixed(parts, reading)[1]
+
+    def _finds(self, ticket: Ticket, picked: Collection[tuple[Ticket, int]]) -> bool:
+        if self._known(ticket.rows):
+            return True
+        running = self._prefix_cache.running
+        return running and any(twins(ticket.rows, other.rows) for other, _ in picked)
 
     def _needed(
         self, ticket: Ticket, count: int, promised: int, picked: list[tuple[Ticket, int]]
@@ -370,8 +358,9 @@ class Scheduler:
         kept = bool(sequence.admitted)
         self._prefix_cache.evict(memory.lacks(promised + needed), kept=kept)
         here = {other.rows.sequence for other, _ in picked} | {sequence}
-        victims = [v for v in self._victims(ticket) if v not in here] if self.parks else []
-        if self._suffices(victims, sequence, memory.lacks(promised + needed)):
+        found = victims_for(ticket, self._waiting, self.sequences, self._active)
+        victims = [one for one in found if one not in here] if self.parks else []
+        if suffices(victims, sequence, self.sequences, memory.lacks(promised + needed)):
             for victim in victims:
                 if not memory.lacks(promised + needed):
                     break
@@ -395,38 +384,6 @@ class Scheduler:
         self._preempted.append(ticket)
         return None
 
-    def _victims(self, ticket: Ticket) -> list[TokenSequence]:
-        """Whose pages may be taken back for a ticket: who rests first, then who came last."""
-        waiting = {other.rows.sequence: other for other in self._waiting}
-        now, mine = time.monotonic(), seniority(ticket)
-        resting = [
-            sequence
-            for sequence in list(self.sequences)
-            if sequence.cache.held
-            and sequence not in waiting
-            and (sequence not in self._active or now - sequence.used > REST_S)
-        ]
-        # Between two of its phases a sequence is not at rest yet, unless it is all there is.
-        fresh = {sequence for sequence in resting if now - sequence.used <= REST_S}
-        if len(self._active) > 1:
-            resting = [sequence for sequence in resting if sequence not in fresh]
-        resting.sort(key=lambda sequence: sequence.used)
-        later = [o for s, o in waiting.items() if s.cache.held and seniority(o) > mine]
-        later.sort(key=seniority, reverse=True)
-        return [*resting, *(other.rows.sequence for other in later)]
-
-    def _suffices(self, victims: list[TokenSequence], sequence: TokenSequence, wanted: int) -> bool:
-        """Whether the pages of these may be taken back: that gives a sequence what it wants.
-
-        Or they are all there are. Else it waits for the others; who were to start over and over
-        meanwhile would only be in their way.
-        """
-        held = Counter(page for one in list(self.sequences) for page in one.cache.held)
-        theirs = Counter(page for one in victims for page in one.cache.held)
-        if held == theirs + Counter(sequence.cache.held):
-            return True
-        return wanted <= sum(page.nbytes for page, n in theirs.items() if n == held[page])
-
     def _take_back(self, sequence: TokenSequence) -> None:
         """Preempt a sequence: it computes its tokens again when it goes on."""
         sequence.give_back()
@@ -444,45 +401,3 @@ class Scheduler:
             and len(ids) >= least
             and self._prefix_cache.knows(sequence.cache, ids, least, sequence.namespace)
         )
-
-    def _part(self, rows: Rows, room: int) -> int:
-        """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""
-        most = min(room, rows.sequence.context)
-        return self._loaded.tuning.next_chunk(len(rows.ids), most) if most > 0 else 0
-
-    def _urgency(self, ticket: Ticket) -> float:
-        """Short prompts first, but nobody for ever: seconds of work, less those of waiting."""
-        rows = ticket.rows
-        work = self._loaded.tuning.pass_s(len(rows.ids), rows.sequence.n_cached)
-        return work - AGING * (time.perf_counter() - ticket.since)
-
-    def _room(
-        self, picked: list[tuple[Ticket, int]], prompts: list[Ticket], left: int
-    ) -> tuple[int, PassEnd]:
-        """Rows of prompts that fit into a pass that has room for `left`, and what ends them.
-
-        Beside those who decode, the most with which it is predicted to end by the deadline: as if
-        all were the first prompt's.
-        """
-        tuning = self._loaded.tuning
-        high = min(tuning.chunk, left)
-        end: PassEnd = "chunk" if tuning.chunk <= left else "limit"
-        if not picked and not any(sequence.decoding for sequence in self._active):
-            return high, end
-        others = [Part(n, t.rows.start, t.rows.outputs) for t, n in picked]
-        start = prompts[0].rows.start
-
-        def fits(count: int) -> bool:
-            seconds = tuning.expect_mixed([*others, Part(count, start, 1)])[1]
-            return seconds <= self.aim_s
-
-        if high < 1 or fits(high):
-            return high, end
-        low = 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if fits(middle):
-                low = middle
-            else:
-                high = middle - 1
-        return low, "deadline"

@@ -30,6 +30,9 @@ class TokenSequence:
         namespace: with whom it shares; "": with all that have none, and they with everybody.
         decoding: whether somebody waits for one token after the other.
         stopped: whether its phase is to end.
+        computing: whether a pass has rows of it, and may write on its pages.
+        closing: whether these are to be let go of when the pass has ended.
+        closes: how often it was closed; entered: what that was when its phase began.
         used: when it last had rows computed, in seconds of `time.monotonic`.
         admitted: when it got its first pages, of those that it has; 0: it has none.
         measured: for each plan that it ran, what its own passes took.
@@ -49,6 +52,8 @@ class TokenSequence:
         self.label = f"session {next(_NUMBERS)}"
         self.namespace = ""
         self.shares = self.decoding = self.stopped = self.profile = False
+        self.computing = self.closing = False
+        self.closes = self.entered = 0
         self.used = time.monotonic()
         self.admitted = 0.0
         self.measured: dict[Plan, TapeTimes] = {}
@@ -58,6 +63,14 @@ class TokenSequence:
     def give_back(self) -> None:
         """Let go of all pages; the tokens stay, to be computed again. The caller has the mutex."""
         self.recomputed += self.n_cached
+        self.cache.clear()
+        self.n_cached = 0
+        self.admitted = 0.0
+
+    def forget(self) -> None:
+        """Let go of tokens and pages. The caller has the mutex, and no pass has rows of it."""
+        self.closing = False
+        self.tokens = []  # a new list: who is in the midst of a phase may look at the old one
         self.cache.clear()
         self.n_cached = 0
         self.admitted = 0.0

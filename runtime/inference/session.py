@@ -77,6 +77,7 @@ class Session(ScheduledSequence):
                 f"{len(ids)} new tokens after {len(self.tokens)} make {total}, but the context "
                 f"holds {self.context}; shorten the input or load the model with a larger context"
             )
+        self.entered = self.closes
         self.tokens.extend(ids)
         return self.compute(purpose, len(ids), check, borders)
 
@@ -194,11 +195,12 @@ class Session(ScheduledSequence):
         self.engine.runner.cancel(self)
 
     def close(self) -> None:
-        """Forget the tokens and let go of the pages now: a dropped session waits for Python's
-        garbage collection to do so."""
-        with self.engine.scheduler.mutex:
-            self.truncate(0)
-            self.cache.clear()
+        """Forget the tokens and let go of the pages, from any thread; it stays usable.
+
+        A dropped session waits for Python's garbage collection to do so. A prefill or decode of it
+        ends as with `stop`; where a pass has its rows, the pages go when that has ended.
+        """
+        self.engine.scheduler.close(self)
 
     @property
     def logits(self) -> np.ndarray:
@@ -223,6 +225,7 @@ class Session(ScheduledSequence):
         ids = self._ids(ids)
         if len(self.tokens) + len(ids) > self.context:
             raise ContextOverflowError(f"{len(ids)} tokens do not fit a context of {self.context}")
+        self.entered = self.closes
         if self.n_cached != len(self.tokens):
             self.compute("resume", 0)
         with self.phase():

@@ -20,6 +20,7 @@ from .contention import delay_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..forward.shared_prefix import Together
     from .loaded_model import LoadedModel
     from .plan import Plan
 
@@ -34,6 +35,7 @@ class SharedPass:
     Attributes:
         number: among the shared passes of the engine, from 1.
         labels, parts: whose rows, and how many behind how many; in the same order.
+        together: what each read together with others; nothing where nobody did.
         why: what ended the search for more rows: see `PassEvent.why`.
         expected: what the cost model said; expected_s: the same, corrected by passes before it.
         ended: Unix seconds.
@@ -47,6 +49,7 @@ class SharedPass:
     number: int
     labels: Sequence[str]
     parts: Sequence[Part]
+    together: Sequence[Together]
     why: str
     plan: Plan = field(repr=False)
     expected: LatencyEstimate
@@ -77,7 +80,15 @@ class SharedPass:
         loaded, model = self.loaded, self.loaded.cost
         tile = token_tile(loaded.network.config.heads.group)
         read = float(sum(self.experts)) if model.experts else None
-        return part_cost(model, self.parts, place, self.plan.tape.barriers, tile, read)
+        return part_cost(model, self._joined, place, self.plan.tape.barriers, tile, read)
+
+    @cached_property
+    def _joined(self) -> Sequence[Part]:
+        """Its parts with what they read together."""
+        if not self.together:
+            return self.parts
+        pairs = zip(self.parts, self.together, strict=True)
+        return [part._replace(together=one[0], readers=one[1]) for part, one in pairs]
 
     def event(self, place: int) -> PassEvent:
         """What the trace of one sequence says of it."""

@@ -130,6 +130,15 @@ def test_a_page_is_touched_ahead_by_passes_of_few_rows() -> None:
     assert memory.take(2 * size).nbytes >= 2 * size, "another layout's page is larger"
 
 
+def test_a_page_ahead_that_the_system_refuses() -> None:
+    """The pass that was run is not to blame: whoever needs the page is told."""
+    memory = KVMemory()
+    memory.prepare(1 << 60, 1)
+    assert memory._spare is None
+    with pytest.raises((OSError, MemoryError)):
+        memory.take(1 << 60)
+
+
 def test_a_page_whose_writer_is_gone() -> None:
     """The first that goes on behind what others rely on fills it up; who comes later copies."""
     layout = KVLayout("bf16", [HEADS] * LAYERS, 1000)

@@ -11,6 +11,7 @@ import pytest
 
 from triplepoint.errors import EngineError
 from triplepoint.jit.pool import Pool
+from triplepoint.runtime.forward.shared_prefix import ALONE, Reading, Together
 from triplepoint.runtime.forward.split_kv import SplitKVGraph
 from triplepoint.runtime.inference import autotune as tuning_module
 from triplepoint.runtime.inference.autotune import Autotuner, Overrides
@@ -18,6 +19,7 @@ from triplepoint.runtime.inference.engine import Engine
 from triplepoint.runtime.inference.pass_correction import PassCorrection, kind_of
 from triplepoint.runtime.inference.policy import Decision
 from triplepoint.runtime.inference.speculative_config import SpeculativeConfig
+from triplepoint.runtime.physics.costs import Part
 
 IDS = [int(i) for i in np.random.default_rng(5).integers(0, 500, 700)]
 
@@ -117,7 +119,7 @@ def test_split_changes_within_a_decode(engine: Engine, monkeypatch: pytest.Monke
     session.speculative = SpeculativeConfig(draft_tokens=0)
     session.prefill(IDS[:250])
     want, plain = list(session.decode(max_tokens=20)), session.last_phase
-    monkeypatch.setattr(tuning_module, "choose_split", lambda k, tokens, start, n: Decision(
+    monkeypatch.setattr(tuning_module, "choose_split", lambda k, tokens, start, n, tiles: Decision(
         start >= 256 and n > 1, "as the test wants it"))  # fmt: skip
     old, engine.tuning = engine.tuning, made(engine)
     engine.tuning.known = dataclasses.replace(
@@ -292,3 +294,26 @@ def test_prepared_choices_are_those_of_passes(engine: Engine) -> None:
         assert prepared._prefill_threads(tokens, 0) == plain._prefill_threads(tokens, 0)
     assert prepared._decode_threads(0) == plain._decode_threads(0)
     assert prepared._prefill == chosen
+
+
+def test_what_sequences_share_is_expected_to_be_read_once(engine: Engine) -> None:
+    """Decodes that read together are predicted faster, for averages of what they have in common."""
+    tuning, together = made(engine), Together(2816, 8.0)
+    eight, four = (Reading([together] * n, (n, together)) for n in (8, 4))
+    parts = [Part(1, 3000, 1)] * 8
+    apart = tuning.expect_mixed(parts)[0]
+    joined = tuning.expect_mixed(parts, eight)[0]
+
+    assert joined.attention_s < tuning.expect_mixed(parts, four)[0].attention_s < apart.attention_s
+    near = [Part(1, 3001 + n, 1) for n in range(8)]
+    assert tuning.expect_mixed(near, eight)[0] is joined, "what is nearly alike is known"
+    drafts = [Part(3, 3000, 3)] * 8
+    alone = tuning.expect_mixed(drafts)[0]
+    # Where arithmetic bounds this many rows, reading less saves nothing.
+    assert tuning.expect_mixed(drafts, eight._replace(ones=(0, ALONE)))[0].attention_s < (
+        1.05 * alone.attention_s
+    )
+    beside = [*parts, Part(40, 5, 1)]
+    assert tuning.expect_mixed(beside, eight)[0].attention_s < (
+        tuning.expect_mixed(beside)[0].attention_s
+    )

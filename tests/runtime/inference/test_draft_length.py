@@ -106,6 +106,7 @@ def test_steps_that_take_no_time_are_left_alone(
 def test_a_cost_is_tried_again_ever_more_seldom(engine: Engine) -> None:
     """A pass that was dear once is tried again, and after each failure twice as long after."""
     pace, tries = _length_policy(engine, STEEP), []
+    engine.pass_latency.set_limits([1.0 + 0.02 * n for n in range(MOST_ROWS)])
     for step in range(4 * PATIENCE_MOST):
         if pace.count(32, 1, 16):
             tries.append(step)

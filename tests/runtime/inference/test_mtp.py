@@ -287,7 +287,7 @@ def test_lookup_alone_leaves_it_out(model: MakeModel) -> None:
     assert sizes["auto"] > sizes["lookup"]
 
 
-@pytest.mark.parametrize("given", [{"draft_source": "guess"}, {"draft_vocabulary": -1}])
+@pytest.mark.parametrize("given", [{"draft_source": "none"}, {"draft_vocabulary": -1}])
 def test_settings_that_make_no_sense(given: dict) -> None:
     """They are refused by name."""
     with pytest.raises(SettingError, match=next(iter(given))):

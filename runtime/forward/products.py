@@ -1,0 +1,212 @@
+"""Products on the tape, and what enters them: which kernel, which buffer, who does which panel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...jit.compile import Spec, spec
+from ...jit.kernels import activations, gemm, gemm_amx, gemm_k, lm_head
+from ...jit.tape import DYNAMIC, REPLICATED, STATIC, PerThread, Tape
+from ...jit.targets import CpuTarget
+from ..weights.matrix import Matrix
+from .descriptor import OUTPUTS, PANELS, TOKENS, PassDescriptor
+from .tensors import (
+    Activation,
+    HeadShape,
+    QuantizedActivation,
+    QuantizedRows,
+    Workspace,
+    padded,
+)
+
+CHUNKS = 16  # of each thread's panels in a prefill's product: what another may take over
+
+
+class ProductBuilder(PassDescriptor):
+    """What a graph needs to put products on its tape."""
+
+    def __init__(
+        self,
+        name: str,
+        target: CpuTarget,
+        threads: int,
+        most_tokens: int,
+        buffers: Workspace,
+        heads: HeadShape,
+    ) -> None:
+        super().__init__(most_tokens, heads, threads)
+        self.target = target
+        self.tape = Tape(name, threads)
+        self.buffers = buffers
+        self.register_tiles: Mapping[str, int] = {}  # of the products, if not the usual ones
+
+    def _prepare(
+        self,
+        name: str,
+        x: Activation,
+        into: Sequence[Matrix],
+        weight: np.ndarray | None,
+        eps: float,
+        outputs: bool,
+    ) -> QuantizedActivation:
+        wanted: dict[activations.ActivationFormat, bool] = {}  # and whether laid out for tiles
+        for part in (part for w in into for part in w.parts):
+            form = part.activation(self.target)
+            tiled = not outputs and self._in_tiles(part)
+            wanted[form] = wanted.get(form, False) or tiled
+        forms = {}
+        for n, (form, tiled) in enumerate(wanted.items(), 1):
+            label, last = name if n == 1 else f"{name}.{form.kind}", n == len(wanted)
+            rows = self._prepare_form(label, x, form, weight, eps, outputs, last)
+            if tiled:
+                rows = self._arrange(f"{label}.tiles", rows, x.width)
+            forms[form] = rows
+        return QuantizedActivation(forms)
+
+    def _prepare_form(
+        self,
+        name: str,
+        x: Activation,
+        form: activations.ActivationFormat,
+        weight: np.ndarray | None,
+        eps: float,
+        outputs: bool,
+        last: bool,
+    ) -> QuantizedRows:
+        quantize = form.kind != "float"
+        if not quantize and weight is None:
+            if not isinstance(x.data, PerThread):
+                self.tape.ops[-1].barrier = True  # products read what others have prepared
+            return QuantizedRows(x.data, x.stride)
+        width = -(-x.width // activations.BLOCK) * activations.BLOCK if quantize else x.stride
+        row_bytes = width // activations.BLOCK * activations.BLOCK_BYTES if quantize else 4 * width
+        most = self.most_tokens * x.each
+        data = self.memory(name, most, row_bytes, np.uint8, replicated=self.decode)
+        sizes = {"norm": weight is not None, "kind": form.kind, "group": form.group}
+        kernel = spec(activations.prepare, **sizes, gather=outputs)
+        args = [x.data, weight if weight is not None else x.data, data, x.stride, x.width, width,
+                float(eps), form.zero_point, form.base, self.wanted]  # fmt: skip
+        self.tape.op(
+            name,
+            kernel,
+            args,
+            self.units(OUTPUTS if outputs else TOKENS, x.each),
+            mode=REPLICATED if self.decode else STATIC,
+            barrier=last and not self.decode,
+        )
+        return QuantizedRows(data, width)
+
+    def _in_tiles(self, w: Matrix) -> bool:
+        """Whether passes of this graph take products with `w` to AMX tiles."""
+        wide = not self.decode and self.most_tokens >= gemm_amx.FROM
+        return wide and not w.experts and gemm_amx.takes(w.format.name, self.target)
+
+    def _arrange(self, name: str, rows: QuantizedRows, width: int) -> QuantizedRows:
+        """Lay quantized rows out for tiles, too. The op that made them needs no barrier before."""
+        blocks = -(-width // activations.BLOCK)
+        size = gemm_amx.tiles_bytes(gemm_amx.ROWS, blocks)
+        tiles = self.buffers.get(name, -(-self.most_tokens // gemm_amx.ROWS), size, np.uint8)
+        args = [rows.data, tiles, blocks, self.units(TOKENS)]
+        self.tape.ops[-1].barrier = False  # each thread lays out what it has prepared
+        self.tape.op(name, spec(gemm_amx.arrange), args, self.units(TOKENS))
+        return replace(rows, tiles=tiles)
+
+    def before_experts(
+        self, w: Matrix, lists: Sequence[np.ndarray | PerThread], units: np.ndarray, share: int
+    ) -> None:
+        """A product by experts follows: for graphs that look at what enters it."""
+
+    def _product(
+        self,
+        name: str,
+        w: Matrix,
+        x: QuantizedActivation,
+        out: Activation,
+        epilogue: gemm.Epilogue,
+        *,
+        barrier: bool = True,
+    ) -> None:
+        form, count = w.format, self.units(TOKENS)
+        rows = x.forms[w.activation(self.target)]
+        sizes: dict[str, Any] = {"fmt": form.name, "epilogue": epilogue}
+        if form.family == "float":
+            sizes |= {name: n for name, n in self.register_tiles.items() if name == "tile"}
+            kernel = spec(gemm.gemm_float, **sizes)
+            args = [w.panels, rows.data, out.data, w.depth, rows.stride, out.stride, count]
+        else:
+            sizes |= {"blocks": w.blocks, **self.register_tiles}
+            args = [w.panels, rows.data, out.data, out.stride, count]
+            if rows.tiles is not None and gemm_amx.takes(form.name, self.target):
+                kernel = spec(gemm_amx.gemm_amx, **sizes)
+                args.insert(2, rows.tiles)
+                args.append(self.scratch("tiles", gemm_amx.scratch_bytes(self.most_tokens)))
+            elif form.family == "blocks":
+                kernel = spec(gemm.gemm_quant, **sizes)
+            else:
+                kernel = spec(gemm_k.gemm_k, **sizes)
+                size = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
+                args.append(self.scratch("unpack", size))
+        self._shared(name, kernel, args, np.array([w.units], np.int64), w.units, barrier)
+
+    def _gated(
+        self, name: str, w: Matrix, x: QuantizedActivation, *ways: gemm.Epilogue
+    ) -> Activation:
+        """Gate and up at once where one matrix has both, else one after the other."""
+        out, (fused, after) = self.row(name, w.rows), ways
+        if w.up is None:
+            self._product(name, w, x, out, fused)
+        else:
+            self._product(f"{name}.gate", w, x, out, "store")
+            self._product(name, w.up, x, out, after)
+        return out
+
+    def _head(self, w: Matrix, x: QuantizedActivation, out: np.ndarray) -> None:
+        """The product with the output head, of the panels that the pass takes."""
+        form, scratch = w.format, 64
+        rows = x.forms[w.activation(self.target)]
+        if form.family == "k":
+            scratch = gemm_k.scratch_bytes(form.name, w.depth, self.target.lanes)
+        args = [w.panels, rows.data, out, 4 * rows.stride, out.shape[-1], self.units(OUTPUTS),
+                self.panels, self.scratch("unpack", scratch)]  # fmt: skip
+        sizes = {"fmt": form.name, "blocks": w.blocks}
+        kernel = spec(lm_head.gemm_selected, **sizes, **self.register_tiles)
+        self._shared("output", kernel, args, self.units(PANELS), w.units, True)
+
+    def _shared(
+        self,
+        name: str,
+        kernel: Spec,
+        args: Sequence[Any],
+        units: np.ndarray,
+        most: int,
+        barrier: bool,
+    ) -> None:
+        """A product whose panels, up to `most`, the threads share out."""
+        # Decode streams: one contiguous range of panels for each thread reads fastest, and so it
+        # does in prefill until a thread has done its own.
+        mode = STATIC if self.decode else DYNAMIC
+        chunk = max(1, most // (CHUNKS * self.tape.threads))
+        self.tape.op(name, kernel, args, units, mode=mode, chunk=chunk, barrier=barrier)
+
+    def scratch(self, name: str, nbytes: int) -> np.ndarray | PerThread:
+        """Memory of each thread's own that lasts for one op."""
+        return self.memory(name, 1, nbytes, np.uint8, replicated=True)
+
+    def row(self, name: str, width: int, each: int = 1, *, replicated: bool = False) -> Activation:
+        """A buffer for an activation, or one for each thread."""
+        rows = self.most_tokens * each
+        data = self.memory(name, rows, padded(width), replicated=replicated)
+        return Activation(data, width, each)
+
+    def memory(
+        self, name: str, rows: int, width: int, dtype: type = np.float32, *, replicated: bool
+    ) -> np.ndarray | PerThread:
+        """An array of the workspace, or one for each thread."""
+        if not replicated:
+            return self.buffers.get(name, rows, width, dtype)
+        names = [f"{name}.{t}" for t in range(self.tape.threads)]
+        return PerThread([self.buffers.get(n, rows, width, dtype) for n in names])

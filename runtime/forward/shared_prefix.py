@@ -1,0 +1,219 @@
+"""Sequences of a pass that begin with the same pages: which rows may read them together.
+
+Pages of agents that begin alike, and of forks, are the same memory (`kv.py`). Sorted by their
+pages, sequences that have most in common are neighbors: a tree, of which a tile of the pass gets a
+part. Its walks (`jit/kernels/batch.py`) follow the tree from its root: first the pages of all,
+then those of some, at last each sequence's own.
+
+Who joins whom changes no bit of a row's result: each meets its chunks in their order, by the same
+operations. It changes how often memory is read: once for each tile, not for each sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...jit.kernels.kvcache import PAGE
+
+if TYPE_CHECKING:
+    from .kv import KVCache
+
+ALL = 1 << 40  # pages: of a sequence and itself
+
+
+class JoinedWalk(NamedTuple):
+    """Members first … end - 1 of a tile attend to pages start … stop - 1; stop 0: their own."""
+
+    first: int
+    end: int
+    start: int
+    stop: int
+
+
+class JoinedTile(NamedTuple):
+    """The spans of a pass that make up one tile, and its walks."""
+
+    spans: Sequence[int]
+    walks: Sequence[JoinedWalk]
+
+
+class Together(NamedTuple):
+    """What a span reads together with others: the first positions, by so many on the average."""
+
+    positions: int = 0
+    readers: float = 1.0
+
+
+class Reading(NamedTuple):
+    """What the spans of a pass read together with others.
+
+    Attributes:
+        spans: of each.
+        ones: how many spans of one row read together, and what they do on the average.
+    """
+
+    spans: Sequence[Together]
+    ones: tuple[int, Together]
+
+
+ALONE = Together()
+APART = Reading((), (0, ALONE))
+
+
+class SharedPrefix:
+    """What the sequences of a pass have in common, as long as their pages are the same.
+
+    order: spans of the pass that begin like others, so that neighbors have most in common.
+    common: how many whole pages each of them has in common with the one before it.
+    counts: rows of each span of the pass.
+    """
+
+    def __init__(self, order: Sequence[int], common: Sequence[int], counts: Sequence[int]) -> None:
+        self.order, self.common, self.counts = order, common, counts
+        self._tiles: dict[tuple[int, int], list[JoinedTile]] = {}
+        self._reading: dict[tuple[int, int], Reading] = {}
+        self._readers: dict[int, int] = {}
+
+    def tiles(self, most: int, least: int = 1) -> list[JoinedTile]:
+        """The tiles of several spans each, of `most` rows; at least `least`, if there are any.
+
+        A span that fills half a tile stays by itself: its rows read together anyway.
+        """
+        found = self._tiles.get((most, least))
+        if found is None:
+            rows = sum(self.counts[span] for span in self.order)
+            size = min(most, -(-rows // least))
+            found = self._tiles[most, least] = list(self._packed(size))
+        return found
+
+    def reading(self, most: int, least: int = 1) -> Reading:
+        """What the spans read together in such tiles."""
+        found = self._reading.get((most, least))
+        if found is None:
+            spans = [ALONE] * len(self.counts)
+            for tile in self.tiles(most, least):
+                for n, span in enumerate(tile.spans):
+                    spans[span] = _together([w for w in tile.walks if w.first <= n < w.end])
+            ones = [
+                span
+                for span, rows in zip(spans, self.counts, strict=True)
+                if rows == 1 and span.positions
+            ]
+            found = self._reading[most, least] = Reading(spans, (len(ones), _average(ones)))
+        return found
+
+    def readers(self, most: int) -> int:
+        """How many tiles read the cache, if each that has several spans has `most` rows."""
+        found = self._readers.get(most)
+        if found is None:
+            spared = sum(len(tile.spans) - 1 for tile in self.tiles(most))
+            found = self._readers[most] = len(self.counts) - spared
+        return found
+
+    def _packed(self, most: int) -> Iterator[JoinedTile]:
+        spans: list[int] = []
+        common: list[int] = []  # of each with the one before it
+        rows, least = 0, ALL
+        for span, pages in zip(self.order, self.common, strict=True):
+            least, count = min(least, pages), self.counts[span]
+            if 2 * count > most:
+                continue
+            if not least or rows + count > most:
+                if len(spans) > 1:
+                    yield JoinedTile(spans, list(_walks(common, 0, len(spans), 0)))
+                spans, common, rows = [], [], 0
+            spans.append(span)
+            common.append(least)
+            rows, least = rows + count, ALL
+        if len(spans) > 1:
+            yield JoinedTile(spans, list(_walks(common, 0, len(spans), 0)))
+
+
+def _walks(common: Sequence[int], first: int, end: int, start: int) -> Iterator[JoinedWalk]:
+    """The walks of members first … end - 1 from page `start` on, those of many before their own."""
+    if end - first == 1:
+        yield JoinedWalk(first, end, start, 0)
+        return
+    stop = min(common[first + 1 : end])
+    if stop > start:
+        yield JoinedWalk(first, end, start, stop)
+    at = first
+    for n in range(first + 1, end + 1):
+        if n == end or common[n] == stop:
+            yield from _walks(common, at, n, stop)
+            at = n
+
+
+def _together(walks: Sequence[JoinedWalk]) -> Together:
+    """What the walks of one member, one after the other, amount to."""
+    shared = [walk for walk in walks if walk.stop]
+    if not shared:
+        return ALONE
+    stop = shared[-1].stop
+    read = sum((walk.stop - walk.start) / (walk.end - walk.first) for walk in shared)
+    return Together(stop * PAGE, stop / read)
+
+
+def _average(spans: Sequence[Together]) -> Together:
+    """What several spans read together, as if they were all alike."""
+    positions = sum(one.positions for one in spans)
+    if not positions:
+        return ALONE
+    return Together(
+        positions // len(spans), positions / sum(one.positions / one.readers for one in spans)
+    )
+
+
+class PrefixFinder:
+    """Finds what sequences have in common, once for as long as it stays so."""
+
+    def __init__(self) -> None:
+        self._key: list[tuple[int, int, int]] = []
+        self._found: SharedPrefix | None = None
+
+    def find(
+        self, key: list[tuple[int, int, int]], caches: Iterable[KVCache]
+    ) -> SharedPrefix | None:
+        """What the spans of a pass have in common; None: nothing, or there is but one.
+
+        key: of each span its cache's version, the whole pages before its first row, and its rows.
+        Where that is as in the last pass, the same object is found.
+        """
+        if key != self._key:
+            self._found = _find(key, list(caches))
+            self._key = key
+        return self._found
+
+
+def _find(key: list[tuple[int, int, int]], caches: Sequence[KVCache]) -> SharedPrefix | None:
+    families: dict[int, list[int]] = {}  # by the first page
+    for span, (_, whole, _) in enumerate(key):
+        if whole:
+            families.setdefault(int(caches[span].pages[0]), []).append(span)
+    order: list[int] = []
+    common: list[int] = []
+    for spans in families.values():
+        if len(spans) < 2:
+            continue
+        # Pages of which all rows see all: those that end before the first row.
+        pages = {n: caches[n].pages[: key[n][1]].tolist() for n in spans}
+        spans.sort(key=pages.__getitem__)
+        before: list[int] = []
+        for span in spans:
+            common.append(_common(before, pages[span]))
+            before = pages[span]
+        order += spans
+    return SharedPrefix(order, common, [rows for _, _, rows in key]) if order else None
+
+
+def _common(a: list[int], b: list[int]) -> int:
+    """How many pages two tables begin with alike."""
+    same, differ = 0, min(len(a), len(b)) + 1
+    while differ - same > 1:
+        middle = (same + differ) // 2
+        if a[same:middle] == b[same:middle]:
+            same = middle
+        else:
+            differ = middle
+    return same

@@ -1,0 +1,145 @@
+"""The rows and tiles of each pass for heads of one shape, as kernels read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...jit.kernels.attention import joined_tile, token_tile
+from ...jit.kernels.batch import (
+    COUNT,
+    FIRST,
+    FROM,
+    PART,
+    ROW_PLACE,
+    ROW_POSITION,
+    ROW_SLOTS,
+    ROW_TILE,
+    START,
+    TABLE,
+    TILE_SLOTS,
+    UNTIL,
+    WALKS,
+    describe,
+    own_places,
+)
+from ...jit.kernels.kvcache import PAGE
+from ...jit.pool import aligned
+from .shared_prefix import JoinedTile, SharedPrefix
+
+Place = tuple[int, int, int]  # of a span: position of its first row, rows, page table
+
+
+class TileTable:
+    """See above.
+
+    Attributes:
+        rows, tiles: as `jit/kernels/batch.py` has them.
+        joined: most rows of a tile of several sequences, and how many of those there should be.
+        entries: how many of `tiles` the last pass has, walks of joined tiles among them.
+    """
+
+    def __init__(self, most_tokens: int, group: int, least: int) -> None:
+        """least: of joined tiles, so many at least where there are any."""
+        self._most, self._tile = most_tokens, token_tile(group)
+        self.joined = joined_tile(group), least
+        # Behind rows: places of joined tiles. Of those each row has one walk of its own, and what
+        # rows share makes fewer than there are of them.
+        self.rows = own_places(aligned((2 * most_tokens, ROW_SLOTS), np.int64))
+        self.tiles = aligned((3 * most_tokens, TILE_SLOTS), np.int64)
+        # Plain memory views: a number of their own costs a third of what one of numpy's does.
+        self.fast = self.rows.reshape(-1).data, self.tiles.reshape(-1).data
+        self.entries = 1  # of a pass of one row, which nobody describes here
+        self._shared: SharedPrefix | None = None  # whose joined tiles there are now
+        self._joined = 0  # entries of tiles that they may have; not 0 either where that broke off
+        self._starts: list[int] = []  # slots of the tiles that each span of one row has
+        self._count = 0
+
+    def describe(self, places: Sequence[Place], shared: SharedPrefix | None = None) -> int:
+        """Write the rows and tiles of a pass; the number of tiles."""
+        if shared is not None and shared is self._shared and self._starts:
+            self._move(places)
+            return self._count
+        self._shared = None
+        if self._joined:
+            own_places(self.rows)
+            self.tiles[: self._joined, PART:] = 0
+            self._joined = 0
+        made = describe(self.rows, self.tiles, places, self._tile)
+        self._count = self.entries = made
+        if shared is not None and shared.tiles(*self.joined):
+            self._join_tiles(places, shared, made)
+        return self._count
+
+    def _move(self, places: Sequence[Place]) -> None:
+        """As in the last pass one row of each sequence, at other positions of the same pages."""
+        rows, tiles = self.fast
+        row = ROW_POSITION
+        for (start, _, _), slot in zip(places, self._starts, strict=True):
+            rows[row] = tiles[slot] = start
+            row += ROW_SLOTS
+
+    def _join_tiles(self, places: Sequence[Place], shared: SharedPrefix, made: int) -> None:
+        """Put joined tiles in the place of tiles of few rows."""
+        joined = shared.tiles(*self.joined)
+        counts = np.array([count for _, count, _ in places])
+        alone = np.ones(len(places), bool)
+        for tile in joined:
+            alone[tile.spans] = False
+        per_span = -(-counts // self._tile)
+        kept = alone[np.repeat(np.arange(len(places)), per_span)]
+        at, total = int(kept.sum()), int(counts.sum())
+        self._joined = 3 * total
+        numbers = np.cumsum(kept) - 1
+        self.tiles[:at] = self.tiles[:made][kept]
+        self.rows[:total, ROW_TILE] = numbers[self.rows[:total, ROW_TILE]]
+        starts = (numbers[np.cumsum(per_span) - per_span] * TILE_SLOTS + START).tolist()
+        self._write(places, joined, (np.cumsum(counts) - counts).tolist(), at, starts)
+        self._starts = starts if total == len(places) else []
+        self._shared = shared
+
+    def _write(
+        self,
+        places: Sequence[Place],
+        joined: Sequence[JoinedTile],
+        first_rows: Sequence[int],
+        at: int,
+        starts: list[int],
+    ) -> None:
+        """Write joined tiles from number `at` on, and their walks behind them.
+
+        starts: where the position of each span's first row stands is written there.
+        """
+        rows, tiles = self.fast
+        place, walk = self._most, at + len(joined)
+        for number, tile in enumerate(joined, at):
+            firsts = []
+            for span in tile.spans:
+                firsts.append(place)
+                for row in range(first_rows[span], first_rows[span] + places[span][1]):
+                    rows[row * ROW_SLOTS + ROW_TILE] = number
+                    rows[row * ROW_SLOTS + ROW_PLACE] = place
+                    rows[place * ROW_SLOTS + ROW_PLACE] = row
+                    place += 1
+            firsts.append(place)
+            self._entry(number, firsts[0], place - firsts[0], places[tile.spans[0]], walk)
+            tiles[number * TILE_SLOTS + WALKS] = len(tile.walks)
+            for first, end, begin, stop in tile.walks:
+                span = tile.spans[first]
+                self._entry(walk, firsts[first], firsts[end] - firsts[first], places[span], begin)
+                tiles[walk * TILE_SLOTS + UNTIL] = stop
+                if stop:  # a bound that holds until one of them is on its next page
+                    least = min(places[n][0] for n in tile.spans[first:end])
+                    tiles[walk * TILE_SLOTS + START] = least // PAGE * PAGE
+                else:
+                    starts[span] = walk * TILE_SLOTS + START
+                walk += 1
+        self._count, self.entries = at + len(joined), walk
+
+    def _entry(self, number: int, first: int, count: int, place: Place, begin: int) -> None:
+        tiles, slot = self.fast[1], number * TILE_SLOTS
+        tiles[slot + FIRST], tiles[slot + COUNT] = first, count
+        tiles[slot + START], tiles[slot + TABLE] = place[0], place[2]
+        tiles[slot + PART], tiles[slot + FROM] = 0, begin
+        tiles[slot + UNTIL] = tiles[slot + WALKS] = 0

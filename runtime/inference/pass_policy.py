@@ -1,0 +1,261 @@
+"""Whose rows the next pass takes, and how many: the scheduler's policy, apart from its threads.
+
+Who decodes goes first, whole; then prompts, short ones first, as many rows as the deadline allows.
+Nothing here computes, waits or looks at a clock of its own: the scheduler of an engine drives it
+with tickets that threads wait for, a simulation with tickets that nobody does.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Sequence, Sized
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from ..forward.logits import ROWS
+from ..physics.costs import Part
+
+if TYPE_CHECKING:
+    from ...traces.events import PassEnd
+
+DEADLINE_S = 0.1  # between two tokens of a session beside another one's prefill
+HEADROOM = 0.8  # of the deadline, up to which a pass is filled: predictions err
+AGING = 0.5  # seconds of work that a second of waiting is worth against shorter prompts
+
+
+class CacheView(Protocol):
+    """A sequence's KV cache."""
+
+    def ready(self, start: int, end: int) -> bool:
+        """Whether it has pages for these positions, and for itself alone."""
+        ...
+
+
+class SequenceView(Protocol):
+    """Whose rows they are."""
+
+    @property
+    def n_cached(self) -> int:
+        """Positions that are cached."""
+        ...
+
+    @property
+    def context(self) -> int:
+        """Positions that it may have."""
+        ...
+
+    @property
+    def cache(self) -> CacheView:
+        """Its KV cache."""
+        ...
+
+
+class RowsView(Protocol):
+    """Rows that are to be computed."""
+
+    @property
+    def start(self) -> int:
+        """Position of the first."""
+        ...
+
+    @property
+    def ids(self) -> Sized:
+        """Their tokens."""
+        ...
+
+    @property
+    def outputs(self) -> int:
+        """Of how many logits are wanted."""
+        ...
+
+    @property
+    def sequence(self) -> SequenceView:
+        """Whose they are."""
+        ...
+
+
+class TicketView(Protocol):
+    """Rows that wait."""
+
+    @property
+    def rows(self) -> RowsView:
+        """Which."""
+        ...
+
+    @property
+    def decodes(self) -> bool:
+        """Whether they go whole into the next pass."""
+        ...
+
+    @property
+    def since(self) -> float:
+        """When they were asked for."""
+        ...
+
+
+class Timing(Protocol):
+    """What passes are expected to take, and how prompts are cut: an `Autotuner`, or like one."""
+
+    chunk: int
+
+    def next_chunk(self, tokens: int, most: int) -> int:
+        """Tokens of the next pass when so many are left and a plan takes `most`."""
+        ...
+
+    def pass_s(self, tokens: int, start: int) -> float:
+        """Seconds of a pass of one sequence."""
+        ...
+
+
+T = TypeVar("T", bound=TicketView)
+
+
+class PassPolicy(ABC, Generic[T]):
+    """See above; what it has to know of tickets is said by who derives from it.
+
+    Attributes:
+        deadline_s: the longest gap between two tokens of a sequence that passes aim at while they
+            compute prompts beside it.
+    """
+
+    def __init__(self) -> None:
+        self.deadline_s = DEADLINE_S
+        self._waiting: list[T] = []
+        self._preempted: list[T] = []  # while passes are put together
+
+    # --- what is to be said
+
+    @property
+    @abstractmethod
+    def _timing(self) -> Timing:
+        """The clock's predictions."""
+
+    @property
+    @abstractmethod
+    def _most_rows(self) -> int:
+        """Rows of a pass at most."""
+
+    @abstractmethod
+    def _now(self) -> float:
+        """The clock of `TicketView.since`."""
+
+    @abstractmethod
+    def _somebody_decodes(self) -> bool:
+        """Whether a sequence is in a decode, whether it has asked for its next row or not."""
+
+    @abstractmethod
+    def _needed(
+        self, ticket: T, count: int, promised: int, picked: list[tuple[T, int]]
+    ) -> int | None:
+        """Bytes of pages that a ticket's rows need, once there is room; None: it has to wait."""
+
+    @abstractmethod
+    def _expecting(self, picked: list[tuple[T, int]]) -> Callable[[Sequence[Part]], float]:
+        """What says how many seconds a pass is expected to take, of these and a prompt's rows."""
+
+    @abstractmethod
+    def _finds(self, ticket: T, picked: Collection[tuple[T, int]]) -> bool:
+        """Whether others have computed its next rows since, or are in this pass to do so."""
+
+    # --- the policy
+
+    @property
+    def aim_s(self) -> float:
+        """Seconds up to which a pass is filled where somebody waits for the token after it."""
+        return HEADROOM * self.deadline_s
+
+    def _pick(self) -> tuple[list[tuple[T, int]], list[T], PassEnd]:
+        """Who is in the next pass, with how many rows; who has to ask again; why no more rows."""
+        changed: list[T] = []
+        prompts: list[T] = []
+        picked: list[tuple[T, int]] = []
+        outputs = taken = promised = 0
+        most = self._most_rows
+        why: PassEnd = "all"
+        for ticket in self._waiting:
+            rows = ticket.rows
+            start, count, wanted = rows.start, len(rows.ids), rows.outputs
+            if ticket in self._preempted:
+                continue  # for one before it
+            if start != rows.sequence.n_cached:
+                changed.append(ticket)
+            elif not ticket.decodes:
+                prompts.append(ticket)
+            elif outputs + wanted > ROWS or taken + count > most:
+                why = "limit"
+            else:
+                if not rows.sequence.cache.ready(start, start + count):
+                    needed = self._needed(ticket, count, promised, picked)
+                    if needed is None:
+                        why = "memory"
+                        continue
+                    promised += needed
+                picked.append((ticket, count))
+                outputs, taken = outputs + wanted, taken + count
+        prompts.sort(key=self._urgency)
+        room, end = self._room(picked, prompts, most - taken) if prompts else (0, why)
+        for ticket in prompts:
+            if ticket in self._preempted:
+                continue
+            if self._finds(ticket, picked):
+                changed.append(ticket)
+                why = "prefix"
+                continue
+            count = self._part(ticket.rows, room)
+            whole = count == len(ticket.rows.ids)
+            wanted = ticket.rows.outputs if whole else 0
+            if count < 1 or outputs + wanted > ROWS:
+                why = end if count < 1 else "limit"
+                break
+            needed = self._needed(ticket, count, promised, picked)
+            if needed is None:
+                why = "memory"
+                continue
+            picked.append((ticket, count))
+            outputs, room, promised = outputs + wanted, room - count, promised + needed
+            why = why if whole else end
+        changed += self._preempted
+        self._preempted = []
+        return picked, changed, why
+
+    def _part(self, rows: RowsView, room: int) -> int:
+        """Rows of a prompt that one pass takes: equal parts of what is left, `room` at most."""
+        most = min(room, rows.sequence.context)
+        return self._timing.next_chunk(len(rows.ids), most) if most > 0 else 0
+
+    def _urgency(self, ticket: T) -> float:
+        """Short prompts first, but nobody for ever: seconds of work, less those of waiting."""
+        rows = ticket.rows
+        work = self._timing.pass_s(len(rows.ids), rows.sequence.n_cached)
+        return work - AGING * (self._now() - ticket.since)
+
+    def _room(
+        self, picked: list[tuple[T, int]], prompts: list[T], left: int
+    ) -> tuple[int, PassEnd]:
+        """Rows of prompts that fit into a pass that has room for `left`, and what ends them.
+
+        Beside those who decode, the most with which it is predicted to end by the deadline: as if
+        all were the first prompt's.
+        """
+        tuning = self._timing
+        high = min(tuning.chunk, left)
+        end: PassEnd = "chunk" if tuning.chunk <= left else "limit"
+        if not picked and not self._somebody_decodes():
+            return high, end
+        others = [Part(n, t.rows.start, t.rows.outputs) for t, n in picked]
+        start = prompts[0].rows.start
+
+        expect_s = self._expecting(picked)
+
+        def fits(count: int) -> bool:
+            return expect_s([*others, Part(count, start, 1)]) <= self.aim_s
+
+        if high < 1 or fits(high):
+            return high, end
+        low = 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if fits(middle):
+                low = middle
+            else:
+                high = middle - 1
+        return low, "deadline"

@@ -1,0 +1,67 @@
+"""Whose pages are taken back where memory is short."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from .tickets import Ticket, seniority
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from .sequence import TokenSequence
+
+REST_S = 1.0  # after which a session that asks for nothing counts as resting: a tool takes long
+
+
+def victims_for(
+    ticket: Ticket,
+    waiting: Sequence[Ticket],
+    sequences: Iterable[TokenSequence],
+    active: Collection[TokenSequence],
+) -> list[TokenSequence]:
+    """Whose pages may be taken back for a ticket: who rests first, then who came last.
+
+    Args:
+        ticket: of the sequence that lacks memory.
+        waiting: all that wait for a pass.
+        sequences: all that there are.
+        active: those in a phase.
+    """
+    by_sequence = {other.rows.sequence: other for other in waiting}
+    now, mine = time.monotonic(), seniority(ticket)
+    resting = [
+        sequence
+        for sequence in list(sequences)
+        if sequence.cache.held
+        and sequence not in by_sequence
+        and (sequence not in active or now - sequence.used > REST_S)
+    ]
+    # Between two of its phases a sequence is not at rest yet, unless it is all there is.
+    fresh = {sequence for sequence in resting if now - sequence.used <= REST_S}
+    if len(active) > 1:
+        resting = [sequence for sequence in resting if sequence not in fresh]
+    resting.sort(key=lambda sequence: sequence.used)
+    later = [o for s, o in by_sequence.items() if s.cache.held and seniority(o) > mine]
+    later.sort(key=seniority, reverse=True)
+    return [*resting, *(other.rows.sequence for other in later)]
+
+
+def suffices(
+    victims: Iterable[TokenSequence],
+    sequence: TokenSequence,
+    sequences: Iterable[TokenSequence],
+    wanted: int,
+) -> bool:
+    """Whether the pages of these may be taken back: that gives a sequence what it wants.
+
+    Or they are all there are. Else it waits for the others; who were to start over and over
+    meanwhile would only be in their way.
+    """
+    held = Counter(page for one in list(sequences) for page in one.cache.held)
+    theirs = Counter(page for one in victims for page in one.cache.held)
+    if held == theirs + Counter(sequence.cache.held):
+        return True
+    return wanted <= sum(page.nbytes for page, n in theirs.items() if n == held[page])

@@ -1,0 +1,168 @@
+"""A session is closed beside its own phase: no page goes while a pass may write on it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import tiny_qwen3 as tiny
+
+from triplepoint.errors import PassCancelledError
+from triplepoint.runtime.inference.engine import Engine
+from triplepoint.runtime.inference.session import Session
+
+MakeModel = Callable[[str], Path]
+PROMPT = np.random.default_rng(2).integers(0, tiny.VOCAB, 40).tolist()
+LONG = np.random.default_rng(3).integers(0, tiny.VOCAB, tiny.CONTEXT - 8).tolist()
+
+
+@pytest.fixture(scope="module")
+def engine(tiny_model: MakeModel) -> Iterator[Engine]:
+    with Engine.load(tiny_model("q8_0"), threads=2) as engine:
+        yield engine
+
+
+def _alone(engine: Engine, ids: list[int], steps: int) -> list[int]:
+    session = engine.session()
+    session.prefill(ids)
+    found = list(session.decode(max_tokens=steps))
+    session.close()
+    return found
+
+
+def _for_ever(session: Session, errors: list[BaseException]) -> None:
+    """Read and write until somebody closes the session."""
+    try:
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            session.truncate(0)
+            session.prefill(PROMPT)
+            for _ in session.decode(max_tokens=8):
+                pass
+    except BaseException as error:
+        errors.append(error)
+
+
+class Held:
+    """Holds up passes in their midst."""
+
+    def __init__(self, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.inside, self.go = threading.Event(), threading.Event()
+        real = engine.runner._run_tape
+
+        def run(tape: Any, times: Any) -> None:
+            self.inside.set()
+            assert self.go.wait(30)
+            real(tape, times)
+
+        monkeypatch.setattr(engine.runner, "_run_tape", run)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "in company"])
+def test_pages_stay_until_the_pass_has_ended(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, shared: bool
+) -> None:
+    """The pass goes on with its pages; then they are let go of, and its phase ends."""
+    wanted = _alone(engine, LONG[:60], 6)
+    memory = engine.layout.memory
+    assert memory.used == 0
+    session, other = engine.session(), engine.session()
+    errors: list[BaseException] = []
+    found: list[int] = []
+
+    def beside() -> None:
+        other.prefill(LONG[:60])
+        found.extend(other.decode(max_tokens=6))
+
+    threads = [threading.Thread(target=_for_ever, args=(session, errors))]
+    threads += [threading.Thread(target=beside)] * shared
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 20
+    while time.monotonic() < until and not session.n_cached:
+        time.sleep(0.001)
+    held = Held(engine, monkeypatch)
+    while True:  # a pass with its rows
+        assert held.inside.wait(20)
+        if session.computing:
+            break
+        held.inside.clear()
+        held.go.set()
+        time.sleep(0.001)
+        held.go.clear()
+    pages = list(session.cache.held)
+
+    session.close()
+
+    assert pages
+    assert [*session.cache.held][: len(pages)] == pages
+    assert all(page.refcount for page in pages)
+    held.go.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert isinstance(errors[0], PassCancelledError)
+    assert (session.tokens, session.n_cached, [*session.cache.held]) == ([], 0, [])
+    assert found == (wanted if shared else [])
+    other.close()
+    assert memory.used == 0
+
+
+def test_it_stays_usable(engine: Engine) -> None:
+    """What is closed can be used again, also where its phase was ended by that."""
+    wanted = _alone(engine, PROMPT, 6)
+    session = engine.session()
+    session.prefill(PROMPT)
+    tokens = session.decode(max_tokens=6)
+    next(tokens)
+    session.close()
+    with pytest.raises(PassCancelledError, match="closed"):
+        list(tokens)
+
+    session.prefill(PROMPT)
+    assert list(session.decode(max_tokens=6)) == wanted
+    session.close()
+    session.close()
+    assert engine.layout.memory.used == 0
+
+
+def test_closed_at_any_moment(engine: Engine) -> None:
+    """Whoever goes on gets what it gets alone; nothing else is raised, and no page stays."""
+    chance = random.Random(7)
+    wanted = _alone(engine, LONG[:50], 40)
+    errors: list[BaseException] = []
+    stays = engine.session()
+    found: list[list[int]] = []
+    ended = threading.Event()
+
+    def goes_on() -> None:
+        while not ended.is_set():
+            stays.truncate(0)
+            stays.prefill(LONG[:50])
+            found.append(list(stays.decode(max_tokens=40)))
+
+    staying = threading.Thread(target=goes_on)
+    staying.start()
+    for _ in range(40):
+        session = engine.session()
+        thread = threading.Thread(target=_for_ever, args=(session, errors))
+        thread.start()
+        time.sleep(0.02 * chance.random())
+        while thread.is_alive():  # one before the first phase ends nothing
+            session.close()
+            thread.join(0.01)
+    ended.set()
+    staying.join(30)
+
+    assert len(errors) == 40
+    assert {type(error) for error in errors} == {PassCancelledError}
+    assert found
+    assert all(one == wanted for one in found)
+    stays.close()
+    assert engine.layout.memory.used == 0
