@@ -30,7 +30,8 @@ from ..agent.local_conversation import LocalConversation
 from ..files import make_folder
 from ..inference.sampling import Sampling
 from .api_error import APIError
-from .generate import Done, Generation, GenerationRequest, PromptRead, Text, Thought
+from .events import Done, PromptRead, Text, Thought
+from .generate import Generation, GenerationRequest
 from .prompts import Conversation, Prompt
 
 if TYPE_CHECKING:

@@ -118,12 +118,8 @@ def messages_of(system: Texts, messages: Sequence[BlocksMessage], limits: Limits
     """
     if len(messages) > limits.messages:
         raise APIError(f"there are more than {limits.messages:,} messages", param="messages")
-    if messages[-1].role == "assistant":
-        raise APIError(
-            "the last message is the assistant's; to go on with it (prefill) is not supported",
-            param=f"messages[{len(messages) - 1}].role",
-            code="unsupported_content",
-        )
+    if len(messages) == 1 and messages[0].role == "assistant":
+        raise APIError("the first message is the assistant's", param="messages[0].role")
     turns = Turns()
     if not isinstance(system, str):
         # A header of HTTP that Claude Code writes here. It may hold a nonce, and all that follows
@@ -141,6 +137,13 @@ def messages_of(system: Texts, messages: Sequence[BlocksMessage], limits: Limits
         else:
             _asked(turns, message.role, blocks, where)
     turns.close()
+    last = turns.messages[-1] if turns.messages else None
+    if last is not None and last.role == "assistant" and last.calls:
+        raise APIError(
+            "the last message has calls without results, so that the model cannot go on",
+            param=f"messages[{len(messages) - 1}]",
+            code="unsupported_content",
+        )
     return turns.messages
 
 

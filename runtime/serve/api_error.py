@@ -79,7 +79,7 @@ class APIError(Exception):
 
     def body_at(self, path: str) -> dict[str, Any]:
         """The object in the wire format of a path, with its names of parameters."""
-        if path.startswith("/v1/responses"):
+        if path.startswith(("/v1/responses", "/responses")):
             error = self.body()["error"]
             return {"error": {**error, "param": _RESPONSES.get(self.param or "", self.param)}}
         if not path.startswith("/v1/messages"):

@@ -19,6 +19,7 @@ from .api_error import APIError, as_api_error
 from .chat_completions import chat_completions
 from .completions import completions
 from .guard import Guard
+from .kept_responses import delete_response, input_items, show_response
 from .messages import count_tokens, messages
 from .metrics import Metrics, metrics
 from .models import Load, Models
@@ -28,24 +29,38 @@ from .responses import responses
 from .service import Service
 from .settings import ServerSettings
 from .status_page import status, status_page
-from .status_routes import health, list_models, props, ps, show_model, slots
-from .text_routes import apply_template, detokenize, tokenize
+from .status_routes import health, list_models, lora_adapters, props, ps, show_model, slots
+from .text_routes import (
+    apply_template,
+    chat_input_tokens,
+    detokenize,
+    responses_input_tokens,
+    tokenize,
+)
 from .wire import error_response, note_refusal
 
-ABSENT = {
+UNSUPPORTED = {
     "embeddings": "embeddings",
     "embedding": "embeddings",
     "rerank": "reranking",
     "reranking": "reranking",
     "infill": "filling in of code",
-    "lora-adapters": "LoRA adapters",
     "audio": "sounds",
+    "slots": "saving and erasing of slots",
+    "control": "control of running completions",
+    "load": "loading of models by requests",
+    "unload": "unloading of models by requests",
+    "cors-proxy": "proxy",
+}
+"""What llama-server has, in some set-up, and is not here, by a word of the path: 501, as there."""
+ABSENT = {
     "images": "images",
     "moderations": "moderation",
     "files": "files",
     "batches": "batches",
     "assistants": "assistants",
     "threads": "threads",
+    "lora-adapters": "LoRA adapters",
     "api": "ollama's format",
 }
 """What clients of others ask for, by a word of the path, and that is not here."""
@@ -102,7 +117,15 @@ def routes() -> list[BaseRoute]:
         Route("/completions", native_completion, methods=post),
         Route("/v1/messages", messages, methods=post),
         Route("/v1/messages/count_tokens", count_tokens, methods=post),
+        Route("/v1/chat/completions/input_tokens", chat_input_tokens, methods=post),
+        Route("/chat/completions/input_tokens", chat_input_tokens, methods=post),
         Route("/v1/responses", responses, methods=post),
+        Route("/responses", responses, methods=post),
+        Route("/v1/responses/input_tokens", responses_input_tokens, methods=post),
+        Route("/responses/input_tokens", responses_input_tokens, methods=post),
+        Route("/v1/responses/{name}", show_response, methods=get),
+        Route("/v1/responses/{name}", delete_response, methods=["DELETE"]),
+        Route("/v1/responses/{name}/input_items", input_items, methods=get),
         Route("/v1/models", list_models, methods=get),
         Route("/models", list_models, methods=get),
         Route("/v1/models/{name:path}", show_model, methods=get),
@@ -115,6 +138,7 @@ def routes() -> list[BaseRoute]:
         Route("/status.json", status, methods=get),
         Route("/openapi.json", openapi, methods=get),
         Route("/metrics", metrics, methods=get),
+        Route("/lora-adapters", lora_adapters, methods=get),
         Route("/tokenize", tokenize, methods=post),
         Route("/detokenize", detokenize, methods=post),
         Route("/apply-template", apply_template, methods=post),
@@ -141,18 +165,23 @@ async def _api_error(request: Request, error: Exception) -> JSONResponse:
 
 async def _http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    message = error.detail
-    if error.status_code == 404:
-        message = f"there is no {request.url.path[:200]}"
-        words = request.url.path.split("/")
-        if what := next((ABSENT[word] for word in words if word in ABSENT), None):
-            message += f": this server has no {what}"
-    elif error.status_code == 405:
-        message = f"{request.method} is not for {request.url.path[:200]}"
-    code = "not_found" if error.status_code == 404 else None
-    headers = dict(error.headers or {})
-    refused = APIError(message, status=error.status_code, code=code, headers=headers)
-    return error_response(refused, request.url.path)
+    path, status, message = request.url.path, error.status_code, error.detail
+    code, kind, headers = None, "invalid_request_error", dict(error.headers or {})
+    words = path.split("/")
+    what = next((UNSUPPORTED[word] for word in words if word in UNSUPPORTED), None)
+    if what is not None and request.method in ("POST", "PUT"):
+        # No client asks again by itself after this.
+        status, headers = 501, {"x-should-retry": "false"}
+        message, code = f"this server has no {what}: {path[:200]}", "not_supported"
+        kind = "not_supported_error"
+    elif status == 404:
+        message, code = f"there is no {path[:200]}", "not_found"
+        if absent := next((ABSENT[word] for word in words if word in ABSENT), what):
+            message += f": this server has no {absent}"
+    elif status == 405:
+        message = f"{request.method} is not for {path[:200]}"
+    refused = APIError(message, status=status, code=code, type=kind, headers=headers)
+    return error_response(refused, path)
 
 
 async def _any_error(request: Request, error: Exception) -> JSONResponse:

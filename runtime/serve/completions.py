@@ -1,126 +1,213 @@
-"""``POST /v1/completions``: a text, or token ids, that the model goes on with."""
+"""``POST /v1/completions``: texts, or token ids, that the model goes on with."""
 
 from __future__ import annotations
 
+import functools
 import time
+from collections.abc import Callable, Sequence
 from secrets import token_hex
 from typing import Any
 
-from pydantic import Field, field_validator
+from pydantic import AliasChoices, Field
 from pydantic_core import to_json
 from starlette.requests import Request
 
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
-from .chat_completions import DONE, SamplingBody, StreamOptions, usage_of
-from .generate import (
-    Done,
-    Event,
-    GenerationRequest,
-    PromptProgress,
-    PromptRead,
-    Text,
-    progress_of,
-    timings,
-)
+from .chat_writer import DONE, usage_of
+from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
+from .generate import GenerationRequest
 from .logprobs import TokenLogprob
 from .models import LoadedModel
 from .prompts import Prompt
+from .sampling_body import SamplingBody, StreamOptions
 from .settings import Limits
 from .wire import Answer, read_body
 
+Piece = int | str
+"""Of a prompt: a token, or a text."""
+Prompts = str | list[Piece] | list[str | list[Piece]]
 
-class CompletionBody(SamplingBody):
-    """See OpenAI's reference; what is not here is refused by name."""
+
+class PromptBody(SamplingBody):
+    """What both formats of completions have."""
+
+    may_be_endless = True
 
     model: str | None = None
-    prompt: str | list[str] | list[int] | list[list[int]]
-    max_tokens: int | None = Field(default=None, ge=1)
-    n: int = Field(default=1, ge=1)
-    best_of: int | None = None
+    prompt: Prompts
+    max_tokens: int | None = Field(default=None, ge=-1)
+    n: int = Field(default=1, ge=1, validation_alias=AliasChoices("n", "n_cmpl"))
     stream: bool = False
     stream_options: StreamOptions | None = None
     return_progress: bool = False
+
+    def prompts(self, limits: Limits) -> list[str | list[Piece]]:
+        """Each prompt: a text, or tokens with texts between them.
+
+        Raises:
+            APIError: they are too many, or one is empty.
+        """
+        given = self.prompt
+        several = isinstance(given, list) and (
+            all(isinstance(one, str) for one in given) or any(isinstance(o, list) for o in given)
+        )
+        found: list[Any] = list(given) if several else [given]
+        if len(found) > limits.prompts:
+            raise APIError(f"Invalid 'prompt': at most {limits.prompts} prompts.", param="prompt")
+        for one in found:
+            if isinstance(one, int):
+                raise APIError("give a list for each prompt of tokens", param="prompt")
+            if not one:
+                raise APIError("Invalid 'prompt': the prompt is empty.", param="prompt")
+        if not found:
+            raise APIError("Invalid 'prompt': the prompt is empty.", param="prompt")
+        return found
+
+    def check(self, limits: Limits) -> None:
+        """Whether it asks for no more than it may.
+
+        Raises:
+            APIError: it does; names the parameter.
+        """
+        if self.n > limits.choices:
+            raise APIError(f"Invalid 'n': at most {limits.choices}, not {self.n}.", param="n")
+        if self.stream_options is not None and not self.stream:
+            raise APIError("stream_options is for streams", param="stream_options")
+
+    def generation(
+        self,
+        model: LoadedModel,
+        prompt: str | list[Piece],
+        limits: Limits,
+        logprobs: int | None,
+        *,
+        ids: bool = False,
+    ) -> GenerationRequest:
+        """What is asked of the engine for one of the prompts."""
+        tokenizer = model.engine.tokenizer
+        return GenerationRequest(
+            Prompt(ids_of(prompt, tokenizer)),
+            self.sampling(tokenizer),
+            self.most_tokens(self.max_tokens),
+            self.stops(limits),
+            self.n,
+            logprobs,
+            self.return_progress and self.stream,
+            cached=self.cache_prompt,
+            ids=ids,
+            timed=self.timings_per_token and self.stream,
+            endless=self.ignore_eos,
+        )
+
+    def prepares(
+        self,
+        prompts: Sequence[str | list[Piece]],
+        found: Callable[[LoadedModel], None],
+        make: Callable[[LoadedModel, str | list[Piece]], GenerationRequest],
+    ) -> list[Callable[[LoadedModel], GenerationRequest]]:
+        """What makes the request of each prompt, once its model is there and `found` knows it."""
+
+        def prepare(prompt: str | list[Piece], model: LoadedModel) -> GenerationRequest:
+            found(model)
+            return make(model, prompt)
+
+        return [functools.partial(prepare, one) for one in prompts]
+
+
+class CompletionBody(PromptBody):
+    """See OpenAI's reference; what is not here is refused by name."""
+
+    best_of: int | None = None
     logprobs: int | None = Field(default=None, ge=0)
     echo: bool = False
     user: str | None = None
 
-    @field_validator("prompt")
-    @classmethod
-    def _is_one(cls, prompt: Any) -> Any:
-        if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
-            if len(prompt) > 1:
-                raise ValueError("one prompt a request; send a request for each")
-            prompt = prompt[0]
-        if not prompt:
-            raise ValueError("the prompt is empty")
-        return prompt
 
-    def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
-        """What is asked of the engine."""
-        return GenerationRequest(
-            Prompt(ids_of(self.prompt, model.engine.tokenizer)),
-            self.sampling(),
-            self.most_tokens(self.max_tokens),
-            self.stops(limits),
-            self.n,
-            self.logprobs,
-            self.return_progress and self.stream,
-            cached=self.cache_prompt,
-        )
-
-
-def ids_of(prompt: Any, tokenizer: Tokenizer) -> list[int]:
-    """The tokens of a prompt: a text, or tokens.
+def ids_of(prompt: str | Sequence[Piece], tokenizer: Tokenizer) -> list[int]:
+    """The tokens of a prompt: a text, or tokens with texts between them.
 
     Raises:
         APIError: one is not in the vocabulary.
     """
-    if not isinstance(prompt, str):
-        ids: list[int] = list(prompt)
-        bad = next((token for token in ids if not 0 <= token < tokenizer.n_vocab), None)
-        if bad is not None:
-            raise APIError(f"{bad} is not in the vocabulary of {tokenizer.n_vocab}", param="prompt")
-        return ids
-    # The whole prompt is the caller's own text, control tokens included.
-    ids = tokenizer.encode(prompt, special=True)
-    if tokenizer.add_bos and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
+    pieces = [prompt] if isinstance(prompt, str) else prompt
+    ids: list[int] = []
+    for piece in pieces:
+        if isinstance(piece, str):
+            # The whole prompt is the caller's own text, control tokens included.
+            ids += tokenizer.encode(piece, special=True)
+        elif not 0 <= piece < tokenizer.n_vocab:
+            raise APIError(
+                f"{piece} is not in the vocabulary of {tokenizer.n_vocab}", param="prompt"
+            )
+        else:
+            ids.append(piece)
+    begins = isinstance(pieces[0], str) and tokenizer.add_bos and tokenizer.bos is not None
+    if begins and tokenizer.bos is not None and ids[:1] != [tokenizer.bos]:
         ids.insert(0, tokenizer.bos)
+    if not ids:
+        raise APIError("Invalid 'prompt': it has no tokens.", param="prompt")
     return ids
 
 
 async def completions(request: Request) -> Answer:
-    """Go on with a text."""
+    """Go on with texts."""
     service = request.app.state.service
     limits: Limits = service.settings.limits
     body = await read_body(request, CompletionBody)
-    if body.n > limits.choices:
-        raise APIError(f"Invalid 'n': at most {limits.choices}, not {body.n}.", param="n")
+    body.check(limits)
+    prompts = body.prompts(limits)
     if body.best_of is not None and body.best_of != body.n:
         raise APIError("best_of is not supported beside n", param="best_of")
     if body.logprobs is not None and body.logprobs > limits.logprobs:
         raise APIError(f"Invalid 'logprobs': at most {limits.logprobs}.", param="logprobs")
-    if body.echo and (body.logprobs is not None or not isinstance(body.prompt, str)):
+    texts = [one for one in prompts if isinstance(one, str)]
+    if body.echo and (body.logprobs is not None or len(texts) < len(prompts)):
         raise APIError("echo is for texts, and without logprobs", param="echo")
-    if body.stream_options is not None and not body.stream:
-        raise APIError("stream_options is for streams", param="stream_options")
     name = service.models.check(body.model)
     usage = body.stream_options is not None and body.stream_options.include_usage
-    echo = body.prompt if body.echo and isinstance(body.prompt, str) else ""
-    writer = CompletionWriter(name, usage=usage, progress=body.return_progress, echo=echo)
-
-    def prepare(model: LoadedModel) -> GenerationRequest:
-        writer.of(model)
-        return body.generation(model, limits)
-
-    return Answer(service, name, prepare, writer, streamed=body.stream)
+    writer = CompletionWriter(
+        name,
+        usage=usage,
+        progress=body.return_progress,
+        echo=texts if body.echo else (),
+        each=body.n,
+    )
+    prepares = body.prepares(
+        prompts, writer.of, lambda model, one: body.generation(model, one, limits, body.logprobs)
+    )
+    return Answer(
+        service,
+        name,
+        prepares,
+        writer,
+        streamed=body.stream,
+        choices=body.n,
+        ping_s=body.ping_s,
+    )
 
 
 class CompletionWriter:
-    """Answers in OpenAI's first format (see `Writer`)."""
+    """Answers in OpenAI's first format (see `Writer`).
 
-    def __init__(self, model: str, *, usage: bool, progress: bool = False, echo: str = "") -> None:
-        self._progress = progress
+    Args:
+        model: its name.
+        usage: whether a stream ends with what it took.
+        progress: whether it tells how far the prompts are read.
+        echo: texts with which the answers to each prompt begin.
+        each: answers to each prompt.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        usage: bool,
+        progress: bool = False,
+        echo: Sequence[str] = (),
+        each: int = 1,
+    ) -> None:
+        self._progress, self._each = progress, each
         self._common: dict[str, Any] = {
             "id": f"cmpl-{token_hex(12)}",
             "object": "text_completion",
@@ -129,7 +216,7 @@ class CompletionWriter:
         }
         self._usage, self._echo = usage, echo
         self._tokenizer: Tokenizer | None = None
-        self._read: PromptRead | None = None
+        self._reads: dict[int, PromptRead] = {}
         self._done: list[Done] = []
         self._texts: dict[int, str] = {}
         self._noted: dict[int, list[TokenLogprob]] = {}
@@ -142,33 +229,39 @@ class CompletionWriter:
     def stream(self, event: Event) -> bytes:
         """See `Writer.stream`."""
         if isinstance(event, PromptRead):
-            self._read = event
+            self._reads[event.choice] = event
             if self._progress:
-                whole = event.tokens
-                return self._progressed(PromptProgress(whole, event.cached, whole, event.seconds))
+                return self._progressed(whole_of(event))
         elif isinstance(event, PromptProgress):
             return self._progressed(event)
         elif isinstance(event, Text):
-            echo = self._echo if event.choice not in self._texts else ""
+            echo = self._echo_of(event.choice) if event.choice not in self._texts else ""
             at = self._begun(event.choice)
             self._texts[event.choice] = at + event.text
             told = self._told(event.logprobs, len(at))
-            return self._chunk(event.choice, echo + event.text, told)
+            more = self._timings(event.choice, event.so_far)
+            return self._chunk(event.choice, echo + event.text, told, more=more)
         elif isinstance(event, Done):
             self._done.append(event)
-            more = {} if self._read is None else {"timings": timings(self._read, event)}
-            echo = self._echo if event.choice not in self._texts else ""
+            more = self._timings(event.choice, (event.tokens, event.seconds))
+            echo = self._echo_of(event.choice) if event.choice not in self._texts else ""
             return self._chunk(event.choice, echo, None, event.reason, more)
         return b""
 
     def _progressed(self, progress: PromptProgress) -> bytes:
-        return self._chunk(0, "", None, None, {"prompt_progress": progress_of(progress)})
+        more = {"prompt_progress": progress_of(progress)}
+        return self._chunk(progress.choice, "", None, None, more)
+
+    def _timings(self, choice: int, told: tuple[int, float] | None) -> dict[str, Any]:
+        read = self._reads.get(choice - choice % self._each)
+        return {} if read is None or told is None else {"timings": timings(read, *told)}
 
     def end(self) -> bytes:
         """See `Writer.end`."""
         if not self._usage:
             return DONE
-        last = {**self._common, "choices": [], "usage": usage_of(self._read, self._done)}
+        used = usage_of(self._reads.values(), self._done)
+        last = {**self._common, "choices": [], "usage": used}
         return b"data: " + to_json(last) + b"\n\n" + DONE
 
     def failed(self, error: APIError) -> bytes:
@@ -178,7 +271,7 @@ class CompletionWriter:
     def add(self, event: Event) -> None:
         """See `Writer.add`."""
         if isinstance(event, PromptRead):
-            self._read = event
+            self._reads[event.choice] = event
         elif isinstance(event, Text):
             self._texts[event.choice] = self._begun(event.choice) + event.text
             self._noted.setdefault(event.choice, []).extend(event.logprobs or ())
@@ -192,18 +285,22 @@ class CompletionWriter:
             self._choice(
                 one.choice,
                 self._begun(one.choice),
-                self._told(self._noted.get(one.choice), len(self._echo)),
+                self._told(self._noted.get(one.choice), len(self._echo_of(one.choice))),
                 one.reason,
             )
             for one in done
         ]
-        made = {**self._common, "choices": choices, "usage": usage_of(self._read, done)}
-        if self._read is not None and done:
-            made["timings"] = timings(self._read, done[0])
+        used = usage_of(self._reads.values(), done)
+        made = {**self._common, "choices": choices, "usage": used}
+        for one in done[:1]:
+            made |= self._timings(one.choice, (one.tokens, one.seconds))
         return made
 
+    def _echo_of(self, choice: int) -> str:
+        return self._echo[choice // self._each] if self._echo else ""
+
     def _begun(self, choice: int) -> str:
-        return self._texts.get(choice, self._echo)
+        return self._texts.get(choice, self._echo_of(choice))
 
     def _chunk(
         self,
@@ -246,3 +343,8 @@ class CompletionWriter:
             "top_logprobs": [{name(t): logprob for t, logprob in one.top} for one in noted],
             "text_offset": offsets,
         }
+
+
+def whole_of(read: PromptRead) -> PromptProgress:
+    """The last that is told of a prompt that is being read."""
+    return PromptProgress(read.tokens, read.cached, read.tokens, read.seconds, read.choice)

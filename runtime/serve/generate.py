@@ -6,31 +6,38 @@ This is the one form in which the server knows a request. Every wire format make
 
 from __future__ import annotations
 
-import json
+import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from ...errors import GrammarError, PassCancelledError
 from ..inference.sampling import Sampling
 from ..inference.speculative_config import SpeculativeConfig
 from .api_error import APIError, as_api_error, too_long
-from .logprobs import LogprobRecorder, TokenLogprob
+from .events import (
+    Closed,
+    Done,
+    Event,
+    Failed,
+    FinishReason,
+    PromptProgress,
+    PromptRead,
+)
+from .logprobs import LogprobRecorder
 from .plain_reader import PlainReader
 from .prompts import Prompt
+from .telling import Telling
 
 if TYPE_CHECKING:
-    from ..conversation.reply import ReplyReader
-    from ..conversation.toolcalls import ToolCall
     from ..inference.decoding import Constraint
     from ..inference.engine import Engine
     from ..inference.session import Session
 
 Work: TypeAlias = "Callable[[Generation, Engine], None]"
-FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +45,15 @@ class GenerationRequest:
     """What is asked of a model.
 
     Attributes:
-        max_tokens: of each answer; None: as many as fit.
+        max_tokens: of each answer; None: as many as fit; 0: the prompt is read only.
         stops: texts that end an answer.
         choices: how many answers; each has a seed of its own.
         logprobs: likeliest tokens to be told beside each token; None: no probabilities are told.
         progress: whether to tell how far the prompt is read.
         pieces: whether to tell of calls while they are written.
+        ids: whether to tell tokens beside texts.
+        timed: whether to tell with each piece how many tokens there are, and for how long.
+        endless: whether an answer goes on where the model would end it.
         cached: whether the prompt may be taken from what was computed before.
         by: what answers in place of the bare model; told of by the same events.
     """
@@ -57,114 +67,10 @@ class GenerationRequest:
     progress: bool = False
     pieces: bool = False
     cached: bool = True
+    ids: bool = False
+    timed: bool = False
+    endless: bool = False
     by: Work | None = None
-
-
-@dataclass(slots=True)
-class PromptProgress:
-    """The prompt is being read: so many tokens are in the cache, and so many were before."""
-
-    tokens: int
-    cached: int
-    processed: int
-    seconds: float
-
-
-@dataclass(slots=True)
-class PromptRead:
-    """The prompt is in the cache; what follows are answers."""
-
-    tokens: int
-    cached: int
-    seconds: float
-    notes: tuple[str, ...] = ()
-    """What was changed in it so that it begins as those before; see `programs.normalize`."""
-
-
-@dataclass(slots=True)
-class Text:
-    """A piece of an answer."""
-
-    choice: int
-    text: str
-    logprobs: list[TokenLogprob] | None = None
-
-
-@dataclass(slots=True)
-class Thought:
-    """A piece of what the model thinks."""
-
-    choice: int
-    text: str
-
-
-@dataclass(slots=True)
-class CallPart:
-    """A piece of the arguments of a call that is being written."""
-
-    choice: int
-    index: int
-    id: str
-    name: str
-    text: str
-    first: bool
-
-
-@dataclass(slots=True)
-class Call:
-    """A tool call, whole. `arguments` is JSON."""
-
-    choice: int
-    index: int
-    id: str
-    name: str
-    arguments: str
-    told: bool = False
-    """Whether parts have told all of it already."""
-
-
-@dataclass(slots=True)
-class Done:
-    """An answer has ended."""
-
-    choice: int
-    reason: FinishReason
-    tokens: int
-    reasoning_tokens: int
-    seconds: float
-    stop: str | None = None
-    """The text that ended it, if one of `stops` did."""
-
-
-@dataclass(slots=True)
-class Failed:
-    """The request has failed; nothing follows."""
-
-    error: APIError
-
-
-@dataclass(slots=True)
-class Closed:
-    """All answers have ended, or the request was cancelled; nothing follows."""
-
-
-@dataclass(slots=True)
-class Silence:
-    """Nothing has come for a while."""
-
-
-Event: TypeAlias = (
-    Silence
-    | PromptProgress
-    | PromptRead
-    | Text
-    | Thought
-    | CallPart
-    | Call
-    | Done
-    | Failed
-    | Closed
-)
 
 
 class Stoppable(Protocol):
@@ -359,8 +265,10 @@ class Generation:
         self, engine: Engine, session: Session, request: GenerationRequest, choice: int
     ) -> None:
         """Write one answer."""
-        tokenizer, turn, emit = engine.tokenizer, request.prompt.turn, self._emit
-        began = time.perf_counter()
+        tokenizer, turn = engine.tokenizer, request.prompt.turn
+        if request.max_tokens == 0:
+            self._emit(Done(choice, "length", 0, 0, 0.0))
+            return
         room = session.context - len(session.tokens)
         constraint: Constraint | None = turn.constraint() if turn is not None else None
         reader = (
@@ -372,117 +280,49 @@ class Generation:
         if request.logprobs is not None:
             constraint = recorder = LogprobRecorder(session, constraint, request.logprobs)
             session.speculative = SpeculativeConfig(jump_forward=False, draft_tokens=0)
+        telling = Telling(
+            self._emit,
+            reader,
+            choice,
+            recorder,
+            pieces=request.pieces,
+            ids=request.ids,
+            timed=request.timed,
+        )
+        sampling = _seeded(request.sampling.over(engine.sampling), choice)
+        if request.endless:
+            never = dict.fromkeys(tokenizer.stop_ids, -math.inf)
+            sampling = replace(sampling, logit_bias={**(sampling.logit_bias or {}), **never})
         tokens = session.decode(
             max_tokens=min(request.max_tokens or room, room),
             stop=tokenizer.stop_ids,
             constraint=constraint,
-            sampling=_seeded(request.sampling.over(engine.sampling), choice),
+            sampling=sampling,
         )
-        count, told, token = 0, 0, -1
-        begun: dict[int, str] = {}  # identifiers of calls that were told of in parts
+        token = -1
         try:
             for token in tokens:
-                count += 1
                 self.check()
-                self._tell(reader.push(token), choice, recorder)
-                if request.pieces:
-                    self._tell_parts(reader, choice, begun)
-                if len(reader.calls) > told:
-                    told = self._tell_calls(reader, reader.calls, choice, told, begun)
+                telling.push(token)
                 if reader.stopped:
                     break
         finally:
             if isinstance(tokens, Generator):
                 tokens.close()
-            if count:
+            if token >= 0:
                 self.note(session, choice)
         reply = reader.finish()
         if reply.broken:
             raise GrammarError(f"a malformed call got past the grammar: {reply.broken[0]}")
-        self._tell(reader.rest, choice, recorder)
-        if request.pieces:
-            self._tell_parts(reader, choice, begun)
-        told = self._tell_calls(reader, reply.calls, choice, told, begun)
+        telling.rest(reply.calls)
         stop = reader.stop_text
         reason: FinishReason = "stop" if token in tokenizer.stop_ids or stop else "length"
-        if told and reason == "stop":
+        if telling.calls and reason == "stop":
             reason = "tool_calls"
             if self._pauses is not None:
                 self._pauses.paused(session)
-        seconds = time.perf_counter() - began
-        emit(Done(choice, reason, count, len(reader.thought), seconds, stop))
-
-    def _tell(
-        self,
-        pieces: Iterable[tuple[str, str]],
-        choice: int,
-        recorder: LogprobRecorder | None,
-    ) -> None:
-        """Tell of pieces of text."""
-        for mode, text in pieces:
-            noted = recorder.take() if recorder is not None else None
-            self._emit(Text(choice, text, noted) if mode == "answer" else Thought(choice, text))
-
-    def _tell_parts(
-        self, reader: ReplyReader | PlainReader, choice: int, begun: dict[int, str]
-    ) -> None:
-        """Tell of what was read of calls that are being written."""
-        for piece in reader.call_pieces():
-            first = piece.index not in begun
-            own = begun.setdefault(piece.index, new_call_id())
-            self._emit(CallPart(choice, piece.index, own, piece.name, piece.text, first))
-
-    def _tell_calls(
-        self,
-        reader: ReplyReader | PlainReader,
-        calls: Sequence[ToolCall],
-        choice: int,
-        told: int,
-        begun: Mapping[int, str],
-    ) -> int:
-        """Tell of the calls from this number on; how many there are."""
-        for index, call in enumerate(calls[told:], told):
-            arguments = reader.call_arguments(index) if index in begun else None
-            if arguments is not None:
-                event = Call(choice, index, begun[index], call.name, arguments, told=True)
-            else:
-                arguments = json.dumps(call.arguments, ensure_ascii=False)
-                event = Call(choice, index, call.id or new_call_id(), call.name, arguments)
-            self._emit(event)
-        return len(calls)
-
-
-def new_call_id() -> str:
-    """An identifier of a call: nine letters, as Mistral's templates want them."""
-    return f"c{secrets.token_hex(4)}"
-
-
-def timings(read: PromptRead, done: Done) -> dict[str, Any]:
-    """What llama-server calls ``timings``; and what was normalized in the prompt, if anything."""
-    computed, milliseconds = read.tokens - read.cached, 1e3 * read.seconds
-    written, spent = done.tokens, 1e3 * done.seconds
-    return {
-        "cache_n": read.cached,
-        "prompt_n": computed,
-        "prompt_ms": round(milliseconds, 3),
-        "prompt_per_token_ms": round(milliseconds / max(computed, 1), 3),
-        "prompt_per_second": round(1e3 * computed / max(milliseconds, 1e-6), 3),
-        "predicted_n": written,
-        "predicted_ms": round(spent, 3),
-        "predicted_per_token_ms": round(spent / max(written, 1), 3),
-        "predicted_per_second": round(1e3 * written / max(spent, 1e-6), 3),
-        **({"normalized": list(read.notes)} if read.notes else {}),
-    }
-
-
-def progress_of(progress: PromptProgress) -> dict[str, Any]:
-    """What llama-server calls ``prompt_progress``."""
-    return {
-        "total": progress.tokens,
-        "cache": progress.cached,
-        "processed": progress.processed,
-        "time_ms": round(1e3 * progress.seconds),
-    }
+        thought = len(reader.thought)
+        self._emit(Done(choice, reason, telling.count, thought, telling.seconds, stop))
 
 
 def _seeded(sampling: Sampling, choice: int) -> Sampling:

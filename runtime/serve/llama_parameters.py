@@ -6,7 +6,8 @@ refused by name with any other.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from math import inf
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -21,8 +22,14 @@ def _only(value: float) -> Any:
 class LlamaBody(Body):
     """See above."""
 
+    may_be_endless: ClassVar[bool] = False
+    """Whether an answer can go on where the model would end it: not where a grammar ends it."""
+
     n_predict: int | None = Field(default=None, ge=-1)
     cache_prompt: bool = True
+    timings_per_token: bool = False
+    ignore_eos: bool = False
+    sse_ping_interval: int | None = Field(default=None, ge=-1)
     # There are no slots: what was computed before is found in any case.
     id_slot: int | None = Field(default=None, ge=-1, le=2**31 - 1)
     typical_p: float | None = _only(1.0)
@@ -35,9 +42,19 @@ class LlamaBody(Body):
     min_keep: float | None = _only(0.0)
     t_max_predict_ms: float | None = _only(0.0)
     n_indent: float | None = _only(0.0)
-    ignore_eos: Literal[False] | None = None
     post_sampling_probs: Literal[False] | None = None
-    timings_per_token: Literal[False] | None = None
+    n_discard: float | None = _only(0.0)
+    n_cache_reuse: float | None = _only(0.0)
+    adaptive_target: float | None = Field(default=None, lt=0)
+    lora: list[Any] | None = Field(default=None, max_length=0)
+    grammar: Literal[""] | None = None
+    verbose: Literal[False] | None = None
+    reasoning_control: Literal[False] | None = None
+    reasoning_budget_tokens: Literal[-1] | None = None
+    thinking_budget_tokens: Literal[-1] | None = None
+    parse_tool_calls: Literal[True] | None = None
+    # Where it is done changes no token:
+    backend_sampling: bool | None = None
     # Of what is off above:
     dynatemp_exponent: float | None = None
     xtc_threshold: float | None = None
@@ -47,15 +64,33 @@ class LlamaBody(Body):
     dry_sequence_breakers: list[str] | None = None
     mirostat_tau: float | None = None
     mirostat_eta: float | None = None
+    adaptive_decay: float | None = None
 
-    @field_validator("n_predict")
+    @field_validator("ignore_eos")
     @classmethod
-    def _is_some(cls, given: int | None) -> int | None:
+    def _is_endless(cls, given: bool) -> bool:
+        if given and not cls.may_be_endless:
+            raise ValueError("it is for completions; a conversation's turn ends")
+        return given
+
+    @field_validator("sse_ping_interval")
+    @classmethod
+    def _is_time(cls, given: int | None) -> int | None:
         if given == 0:
-            raise ValueError("give -1 (no limit) or at least 1; an answer of nothing is none")
+            raise ValueError("give -1 (no pings) or at least one second")
         return given
 
     def most_tokens(self, *given: int | None) -> int | None:
-        """Of an answer: the first that was given, in OpenAI's words or llama-server's."""
-        predict = self.n_predict if self.n_predict is not None and self.n_predict > 0 else None
-        return next((one for one in (*given, predict) if one is not None), None)
+        """Of an answer: the first that was given, in OpenAI's words or llama-server's.
+
+        None, or -1 in a request: as many as fit. 0: the prompt is read only.
+        """
+        found = next((one for one in (*given, self.n_predict) if one is not None), -1)
+        return None if found < 0 else found
+
+    @property
+    def ping_s(self) -> float | None:
+        """Silence after which a stream gets a comment, in seconds; None: as the server says."""
+        if self.sse_ping_interval is None:
+            return None
+        return inf if self.sse_ping_interval < 0 else float(self.sse_ping_interval)

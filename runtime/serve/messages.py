@@ -23,7 +23,8 @@ from .anthropic_messages import (
     offered,
 )
 from .api_error import APIError
-from .generate import Call, CallPart, Done, Event, GenerationRequest, PromptRead, Text, Thought
+from .events import Call, CallPart, Done, Event, PromptRead, Text, Thought
+from .generate import GenerationRequest
 from .models import LoadedModel
 from .openai_messages import Lenient
 from .prompts import Conversation
@@ -75,7 +76,7 @@ class ContextManagement(Body):
 class CountBody(Body):
     """The part of a request that says what a model is asked."""
 
-    model: str
+    model: str | None = None
     messages: list[BlocksMessage] = Field(min_length=1)
     system: Texts = ""
     tools: list[ToolItem] = Field(default_factory=list)
@@ -118,6 +119,7 @@ class CountBody(Body):
             choice.disable_parallel_tool_use,
             output,
             self._options(model),
+            goes_on=True,
         )
 
     def _options(self, model: LoadedModel) -> dict[str, Any]:

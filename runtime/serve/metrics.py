@@ -116,11 +116,13 @@ class Metrics:
     Attributes:
         live: requests that have not ended.
         recent: those that have, the last ones.
+        on_ended: hears of each that has, while all is known of it.
     """
 
     def __init__(self) -> None:
         self.live: dict[str, RequestRecord] = {}
         self.recent: deque[RequestRecord] = deque(maxlen=RECENT)
+        self.on_ended: Callable[[RequestRecord], None] | None = None
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, Labels]] = Counter()
         self._histograms: dict[tuple[str, Labels], Histogram] = {}
@@ -149,6 +151,8 @@ class Metrics:
             if self.live.pop(record.id, None) is not None:
                 self.recent.append(record)
                 self._count_request(record)
+                if self.on_ended is not None:
+                    self.on_ended(record)
         record.slim()
 
     def records(self) -> list[RequestRecord]:

@@ -1,105 +1,99 @@
-"""``POST /completion``: a text that the model goes on with, as llama-server answers by itself."""
+"""``POST /completion``: texts that the model goes on with, as llama-server answers by itself."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
 
-from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
-from .chat_completions import SamplingBody, check_logprobs
-from .completions import ids_of
-from .generate import (
-    Done,
-    Event,
-    GenerationRequest,
-    PromptProgress,
-    PromptRead,
-    Text,
-    progress_of,
-    timings,
-)
+from .completions import Piece, PromptBody, whole_of
+from .events import Done, Event, PromptProgress, PromptRead, Text, progress_of, timings
 from .logprobs import TokenLogprob
 from .models import LoadedModel
-from .prompts import Prompt
+from .sampling_body import check_logprobs
 from .settings import Limits
 from .wire import Answer, read_body
 
 
-class NativeBody(SamplingBody):
+class NativeBody(PromptBody):
     """See llama-server's reference; what is not here is refused by name."""
 
-    model: str | None = None
-    prompt: str | list[int] = Field(min_length=1)
-    max_tokens: int | None = Field(default=None, ge=1)
-    stream: bool = False
-    return_progress: bool = False
     n_probs: int | None = Field(default=None, ge=0)
-
-    def generation(self, model: LoadedModel, limits: Limits) -> GenerationRequest:
-        """What is asked of the engine."""
-        return GenerationRequest(
-            Prompt(ids_of(self.prompt, model.engine.tokenizer)),
-            self.sampling(),
-            self.most_tokens(self.max_tokens),
-            self.stops(limits),
-            1,
-            self.n_probs or None,
-            self.return_progress and self.stream,
-            cached=self.cache_prompt,
-        )
+    return_tokens: bool = False
+    response_fields: list[str] = Field(default_factory=list)
 
 
 async def native_completion(request: Request) -> Answer:
-    """Go on with a text, answered in llama-server's own format."""
+    """Go on with texts, answered in llama-server's own format."""
     service = request.app.state.service
     limits: Limits = service.settings.limits
     body = await read_body(request, NativeBody)
+    body.check(limits)
+    prompts = body.prompts(limits)
     check_logprobs(True, body.n_probs, limits, "n_probs")
-    writer = NativeWriter(service.models.check(body.model), body)
-
-    def prepare(model: LoadedModel) -> GenerationRequest:
-        writer.of(model)
-        return body.generation(model, limits)
-
-    return Answer(service, writer.model, prepare, writer, streamed=body.stream)
+    writer = NativeWriter(service.models.check(body.model), body, prompts)
+    prepares = body.prepares(
+        prompts,
+        writer.of,
+        lambda model, one: body.generation(
+            model, one, limits, body.n_probs or None, ids=body.stream or body.return_tokens
+        ),
+    )
+    return Answer(
+        service,
+        writer.model,
+        prepares,
+        writer,
+        streamed=body.stream,
+        choices=body.n,
+        ping_s=body.ping_s,
+    )
 
 
 class NativeWriter:
-    """Answers in llama-server's own format (see `Writer`)."""
+    """Answers in llama-server's own format (see `Writer`): one, or a list of them."""
 
-    def __init__(self, model: str, body: NativeBody) -> None:
-        self.model, self._body = model, body
-        self._tokenizer: Tokenizer | None = None
-        self._read: PromptRead | None = None
-        self._done: Done | None = None
-        self._texts: list[str] = []
-        self._noted: list[TokenLogprob] = []
+    def __init__(self, model: str, body: NativeBody, prompts: list[str | list[Piece]]) -> None:
+        self.model, self._body, self._prompts = model, body, prompts
+        self._model: LoadedModel | None = None
+        self._reads: dict[int, PromptRead] = {}
+        self._parts: dict[int, list[Text]] = {}
+        self._done: dict[int, Done] = {}
 
     def of(self, model: LoadedModel) -> None:
         """The model is there."""
-        self._tokenizer = model.engine.tokenizer
+        self._model = model
 
     def stream(self, event: Event) -> bytes:
         """See `Writer.stream`."""
         self.add(event)
         if isinstance(event, Text):
-            more = {"completion_probabilities": self._told(event.logprobs)}
-            return self._event(event.text, **(more if event.logprobs else {}))
+            more: dict[str, Any] = {"tokens": event.ids or []}
+            if event.logprobs:
+                more["completion_probabilities"] = self._told(event.logprobs)
+            if event.so_far is not None:
+                more["timings"] = timings(self._read(event.choice), *event.so_far)
+            return self._event(event.choice, event.text, more)
         if isinstance(event, PromptProgress):
-            return self._event("", prompt_progress=progress_of(event))
+            return self._event(event.choice, "", {"prompt_progress": progress_of(event)})
         if isinstance(event, PromptRead) and self._body.return_progress:
-            whole = PromptProgress(event.tokens, event.cached, event.tokens, event.seconds)
-            return self._event("", prompt_progress=progress_of(whole))
+            told = progress_of(whole_of(event))
+            return self._event(event.choice, "", {"prompt_progress": told})
+        if isinstance(event, Done):  # why and how; it repeats no text
+            last = self._answer(event.choice)
+            if "content" in last:
+                last["content"] = ""
+            return b"data: " + to_json(last) + b"\n\n"
         return b""
 
     def end(self) -> bytes:
-        """See `Writer.end`: the last event says why and how, and repeats no text."""
-        return b"data: " + to_json({**self.whole(), "content": ""}) + b"\n\n"
+        """See `Writer.end`."""
+        return b""
 
     def failed(self, error: APIError) -> bytes:
         """See `Writer.failed`."""
@@ -108,46 +102,83 @@ class NativeWriter:
     def add(self, event: Event) -> None:
         """See `Writer.add`."""
         if isinstance(event, PromptRead):
-            self._read = event
+            self._reads[event.choice] = event
         elif isinstance(event, Text):
-            self._texts.append(event.text)
-            self._noted += event.logprobs or ()
+            self._parts.setdefault(event.choice, []).append(event)
         elif isinstance(event, Done):
-            self._done = event
+            self._done[event.choice] = event
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> dict[str, Any] | list[dict[str, Any]]:
         """See `Writer.whole`."""
-        read, done, body = self._read, self._done, self._body
-        assert read is not None
-        assert done is not None
+        made = [self._answer(choice) for choice in sorted(self._done)]
+        return made[0] if len(made) == 1 else made
+
+    def _read(self, choice: int) -> PromptRead:
+        return self._reads[choice - choice % self._body.n]
+
+    def _answer(self, choice: int) -> dict[str, Any]:
+        """One of the answers."""
+        read, done, body = self._read(choice), self._done[choice], self._body
+        parts = self._parts.get(choice, [])
+        text = "".join(part.text for part in parts)
         kind = "limit" if done.reason == "length" else "eos" if done.stop is None else "word"
-        settings = body.model_dump(exclude={"prompt", "model"}, exclude_none=True)
+        noted = [one for part in parts for one in part.logprobs or ()]
         made: dict[str, Any] = {
-            "index": 0,
-            "content": "".join(self._texts),
+            "index": choice,
+            "content": text,
+            "tokens": [token for part in parts for token in part.ids or ()],
+            "id_slot": -1,  # there are none
             "stop": True,
             "stop_type": kind,
             "stopping_word": done.stop or "",
             "model": self.model,
-            "prompt": body.prompt,
-            "generation_settings": settings,
+            "prompt": self._prompts[choice // body.n],
+            "generation_settings": self._settings(),
             "tokens_predicted": done.tokens,
             "tokens_evaluated": read.tokens,
             "tokens_cached": read.tokens + done.tokens,
+            "has_new_line": "\n" in text,
             "truncated": False,
-            "timings": timings(read, done),
+            "timings": timings(read, done.tokens, done.seconds),
         }
-        if self._noted:
-            made["completion_probabilities"] = self._told(self._noted)
-        return made
+        if body.stream:
+            made["tokens"] = []
+        elif noted:
+            made["completion_probabilities"] = self._told(noted)
+        return _picked(made, body.response_fields) if body.response_fields else made
 
-    def _event(self, text: str, **more: Any) -> bytes:
-        told = {"index": 0, "content": text, "stop": False, **more}
+    def _settings(self) -> dict[str, Any]:
+        """What was asked for, and what the model's file says of the rest."""
+        assert self._model is not None
+        engine, body = self._model.engine, self._body
+        sampling = asdict(body.sampling(engine.tokenizer).over(engine.sampling).filled())
+        bias = sampling.pop("logit_bias")
+        settings = {
+            **sampling,
+            "repeat_last_n": sampling.pop("penalty_last"),
+            "logit_bias": [
+                {"token": token, "bias": max(value, -1e30)} for token, value in bias.items()
+            ],
+            "stop": [body.stop] if isinstance(body.stop, str) else list(body.stop or ()),
+            "seed": -1 if body.seed is None else body.seed,
+        }
+        limit = body.most_tokens(body.max_tokens)
+        told = ("stream", "ignore_eos", "timings_per_token", "return_progress", "cache_prompt")
+        return {
+            "n_ctx": engine.context,
+            "n_predict": -1 if limit is None else limit,
+            "n_probs": body.n_probs or 0,
+            **settings,
+            **{name: getattr(body, name) for name in told},
+        }
+
+    def _event(self, choice: int, text: str, more: dict[str, Any]) -> bytes:
+        told = {"index": choice, "content": text, "stop": False, "id_slot": -1, **more}
         return b"data: " + to_json(told) + b"\n\n"
 
-    def _told(self, noted: list[TokenLogprob] | None) -> list[dict[str, Any]]:
-        assert self._tokenizer is not None
-        raw = self._tokenizer.token_bytes
+    def _told(self, noted: list[TokenLogprob]) -> list[dict[str, Any]]:
+        assert self._model is not None
+        raw = self._model.engine.tokenizer.token_bytes
 
         def told(token: int, logprob: float) -> dict[str, Any]:
             text = raw(token).decode("utf-8", "replace")
@@ -159,5 +190,17 @@ class NativeWriter:
                 **told(one.token, one.logprob),
                 "top_logprobs": [told(token, logprob) for token, logprob in one.top],
             }
-            for one in noted or ()
+            for one in noted
         ]
+
+
+def _picked(made: dict[str, Any], wanted: list[str]) -> dict[str, Any]:
+    """These fields alone; a path such as ``timings/predicted_n`` names one inside another."""
+    found: dict[str, Any] = {}
+    for path in wanted:
+        value: Any = made
+        for name in path.split("/"):
+            value = value.get(name) if isinstance(value, dict) else None
+        if value is not None:
+            found[path.rpartition("/")[2]] = value
+    return found

@@ -157,9 +157,10 @@ class TextFormat(Lenient):
 
 
 class ObjectFormat(Lenient):
-    """Answers are JSON objects."""
+    """Answers are JSON objects; of a schema, as llama-server has it."""
 
     type: Literal["json_object"]
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
 class JsonFormat(Lenient):
@@ -265,7 +266,8 @@ def output_of(form: ResponseFormat | None, limits: Limits) -> dict[str, Any] | N
     if form is None or isinstance(form, TextFormat):
         return None
     if isinstance(form, ObjectFormat):
-        return {"type": "object"}
+        check_size(form.schema_ or {}, "response_format.schema", limits)
+        return form.schema_ or {"type": "object"}
     schema = form.json_schema.schema_ or {"type": "object"}
     check_size(schema, "response_format.json_schema.schema", limits)
     return schema

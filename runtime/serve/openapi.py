@@ -20,7 +20,9 @@ from .text_routes import (
     TemplateBody,
     TokenizeBody,
     apply_template,
+    chat_input_tokens,
     detokenize,
+    responses_input_tokens,
     tokenize,
 )
 from .wire import Body
@@ -35,6 +37,8 @@ BODIES: dict[Any, type[Body]] = {
     tokenize: TokenizeBody,
     detokenize: DetokenizeBody,
     apply_template: TemplateBody,
+    chat_input_tokens: ChatBody,
+    responses_input_tokens: ResponsesBody,
 }
 """What the routes that take a body read; one that is not here is described as any object."""
 
@@ -95,6 +99,7 @@ def describe(routes: list[Route], version: str, *, keys: bool) -> dict[str, Any]
 def _operation(route: Route, method: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     streams = "stream" in getattr(BODIES.get(route.endpoint), "model_fields", {})
+    streams = streams and not path.endswith("/input_tokens")
     kinds = {
         "/": ["text/html"],
         "/metrics": ["text/plain"],
@@ -119,7 +124,19 @@ def _operation(route: Route, method: str, path: str, body: dict[str, Any]) -> di
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in names
         ]
+    if path in _QUERIES:
+        made.setdefault("parameters", []).extend(_QUERIES[path])
     return made
 
 
+_QUERIES = {
+    "/v1/responses/{name}/input_items": [
+        {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"]}},
+        {"name": "limit", "in": "query", "schema": {"type": "integer"}},
+        {"name": "after", "in": "query", "schema": {"type": "string"}},
+    ],
+    "/v1/responses/{name}": [{"name": "stream", "in": "query", "schema": {"type": "string"}}],
+    "/props": [{"name": "model", "in": "query", "schema": {"type": "string"}}],
+    "/slots": [{"name": "fail_on_no_slot", "in": "query", "schema": {"type": "string"}}],
+}
 _IDENTIFIER = str.maketrans(dict.fromkeys("/-.{}", "_"))

@@ -18,6 +18,7 @@ from ..conversation.chat import Chat, Message
 from ..conversation.grammar import CallChoice, CallGrammar, TurnConstraint
 from ..conversation.reasoning_spans import NEAR
 from ..conversation.reply import ReplyReader
+from ..tokens.segments import Segment
 from ..tokens.tokenizer import Tokenizer
 from .api_error import APIError
 from .programs import normalize
@@ -48,6 +49,7 @@ class Conversation:
         output: JSON schema of the answer.
         options: variables of the template, of `SWITCHES`.
         effort: how much to think, as OpenAI says it; None leaves it to the template.
+        goes_on: whether the model goes on with the last message, where that is the assistant's.
     """
 
     messages: Sequence[Message]
@@ -58,6 +60,7 @@ class Conversation:
     output: Mapping[str, Any] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     effort: str | None = None
+    goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +72,34 @@ class Turn:
     tools: Sequence[Mapping[str, Any]]
     """Those that may be called."""
     opens_thinking: bool
+    said: Sequence[int] = ()
+    """Its first tokens, where it was begun already: the last ones of the prompt."""
 
     def constraint(self) -> TurnConstraint:
-        """For one decode."""
-        return self.grammar.constraint(thinking=self.opens_thinking)
+        """For one decode.
+
+        Raises:
+            GrammarError: what was said does not fit it.
+        """
+        made = self.grammar.constraint(thinking=self.opens_thinking)
+        for token in self.said:
+            made.advance(token)
+        return made
 
     def reader(self, tokenizer: Tokenizer, stops: Sequence[str]) -> ReplyReader:
         """For one decode."""
         form = self.chat.form
-        return ReplyReader(
+        reader = ReplyReader(
             tokenizer,
             form if self.tools else form.without_calls(),
             thinking=self.opens_thinking,
             tools=self.tools,
             tags=self.chat.thinking,
-            stops=stops,
+            stops=() if self.said else stops,
         )
+        if self.said:
+            reader.begin_after(self.said, stops)
+        return reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +130,11 @@ class Prompts:
 
     def render(self, asked: Conversation) -> str:
         """The text that the template makes of a conversation."""
-        return "".join(
-            segment.text for segment in self._chat(asked).open(normalize(asked.messages)[0])
-        )
+        chat = self._chat(asked)
+        messages, said = _begun(normalize(asked.messages)[0], asked, chat)
+        segments = chat.open(messages)
+        text = "".join(segment.text for segment in segments)
+        return text if said is None else text + _said(said, chat, segments)
 
     def prompt(self, asked: Conversation) -> Prompt:
         """The conversation as tokens.
@@ -129,6 +146,8 @@ class Prompts:
         """
         chat = self._chat(asked)
         messages, notes = normalize(asked.messages)
+        whole = messages
+        messages, begun = _begun(messages, asked, chat)
         segments = chat.open(messages)
         ids: list[int] = []
         question: int | None = None
@@ -142,13 +161,21 @@ class Prompts:
                 param="messages",
             )
         grammar, tools = self._grammar(asked, chat)
-        turn = Turn(chat, grammar, tools, chat.opens_thinking(segments))
+        said: list[int] = []
+        if begun is not None:
+            closing = grammar.closes_thinking
+            for piece in _said_pieces(begun, chat, segments):
+                if piece == chat.thinking.closing and closing is not None:
+                    said.append(closing)
+                else:
+                    said += self.tokenizer.encode(piece)
+        turn = Turn(chat, grammar, tools, chat.opens_thinking(segments), said)
         end = len(ids)
         near = ids[: -NEAR - 1 : -1]  # from the last one on
         if turn.opens_thinking and grammar.opens_thinking in near:
             end -= 1 + near.index(grammar.opens_thinking)
         borders = [end if question is None else question, end]
-        return Prompt(ids, borders, turn, notes, replace(asked, messages=messages))
+        return Prompt(ids + said, borders, turn, notes, replace(asked, messages=whole))
 
     def beginning(self, system: str) -> list[int]:
         """The tokens with which every conversation with this system prompt begins."""
@@ -204,6 +231,35 @@ class Prompts:
             ),
         )
         return made, tools if calls != "none" else ()
+
+
+def _begun(
+    messages: Sequence[Message], asked: Conversation, chat: Chat
+) -> tuple[Sequence[Message], Message | None]:
+    """The messages before the turn that is to be written, and what was said of that already.
+
+    A format in which messages have headers has no place where one could go on.
+    """
+    last = messages[-1] if messages else None
+    if last is None or not asked.goes_on or last.role != "assistant" or last.calls:
+        return messages, None
+    if len(messages) < 2 or chat.form.headers is not None:
+        return messages, None
+    return messages[:-1], last
+
+
+def _said_pieces(last: Message, chat: Chat, segments: Sequence[Segment]) -> list[str]:
+    """What was said of a turn, after its beginning in the template."""
+    text = last.text or last.content or ""
+    if not chat.opens_thinking(segments):
+        return [text]
+    if not text:
+        return [last.thinking]
+    return [last.thinking, chat.thinking.closing, f"\n\n{text}"]
+
+
+def _said(last: Message, chat: Chat, segments: Sequence[Segment]) -> str:
+    return "".join(_said_pieces(last, chat, segments))
 
 
 def _effort(effort: str, known: frozenset[str]) -> dict[str, Any]:

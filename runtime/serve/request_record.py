@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ...traces.events import PassEvent, PhaseEvent
 from ...traces.writer import new_run_id
 from .api_error import APIError
-from .generate import Call, CallPart, Closed, Done, Event, Failed, PromptRead, Text, Thought
+from .events import Call, CallPart, Closed, Done, Event, Failed, PromptRead, Text, Thought
 
 if TYPE_CHECKING:
     from ..inference.session import Session

@@ -162,6 +162,8 @@ def _header(record: RequestRecord, model: LoadedModel) -> RunStart:
     turn, recipe = request.prompt.turn, dict[str, Any]()
     if turn is not None:
         recipe = dict(turn.grammar.recipe)
+        if turn.said:
+            recipe["said"] = len(turn.said)
     with contextlib.closing(engine.session()) as session:
         known = regime_map(session)
     asked = request.prompt.asked

@@ -1,20 +1,24 @@
-"""``POST /v1/responses``: OpenAI's format of items. Nothing is stored."""
+"""``POST /v1/responses``: OpenAI's format of items."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from json.encoder import encode_basestring
 from secrets import token_hex
 from typing import Any, Literal
 
 from pydantic import Field, field_validator
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from starlette.requests import Request
 
 from ..tokens.tokenizer import Tokenizer
+from .admission import NAMESPACE
 from .api_error import APIError
-from .chat_completions import SamplingBody, check_logprobs, tokens_told
-from .generate import Call, CallPart, Done, Event, GenerationRequest, PromptRead, Text, Thought
+from .chat_writer import tokens_told
+from .events import Call, CallPart, Done, Event, PromptRead, Text, Thought
+from .generate import GenerationRequest
+from .kept_responses import items_of
 from .models import LoadedModel
 from .openai_messages import Lenient
 from .prompts import Conversation
@@ -29,9 +33,10 @@ from .responses_input import (
     offered,
     output_of,
 )
+from .sampling_body import SamplingBody, check_logprobs
 from .settings import Limits
 from .turns import tools_of
-from .wire import Answer, Body, read_body
+from .wire import BODY, Answer, Body, checked, read_body
 
 LOGPROBS = "message.output_text.logprobs"  # of `include`
 _TYPES = {"thought": ("reasoning", "rs"), "text": ("message", "msg")}
@@ -57,6 +62,12 @@ class ResponseStreamOptions(Body):
     include_obfuscation: bool = False
 
 
+class Items(Body):
+    """A conversation."""
+
+    input: list[Item]
+
+
 class ResponsesBody(SamplingBody):
     """See OpenAI's reference; what is not here is refused by name."""
 
@@ -74,8 +85,8 @@ class ResponsesBody(SamplingBody):
     include: list[str] = Field(default_factory=list)
     top_logprobs: int | None = Field(default=None, ge=0)
     previous_response_id: str | None = None
+    store: bool = True
     # What says nothing about the answer, or only what is done in any case:
-    store: Literal[False] | None = None
     background: Literal[False] | None = None
     truncation: Literal["disabled"] | None = None
     service_tier: Literal["auto", "default"] | None = None
@@ -122,7 +133,7 @@ class ResponsesBody(SamplingBody):
         """What is asked of the engine."""
         return GenerationRequest(
             model.prompts.prompt(self.conversation(limits)),
-            self.sampling(),
+            self.sampling(model.engine.tokenizer),
             self.max_output_tokens,
             self.stops(limits),
             logprobs=(self.top_logprobs or 0) if LOGPROBS in self.include else None,
@@ -135,20 +146,17 @@ async def responses(request: Request) -> Answer:
     service = request.app.state.service
     limits: Limits = service.settings.limits
     body = await read_body(request, ResponsesBody)
-    if body.previous_response_id is not None:
-        raise APIError(
-            "previous_response_id is not supported: responses are not stored here, so send the "
-            "whole conversation as input",
-            param="previous_response_id",
-            code="unsupported_parameter",
-        )
     if body.top_logprobs is not None:
         if LOGPROBS not in body.include:
             raise APIError(f"top_logprobs needs include: [{LOGPROBS!r}]", param="top_logprobs")
         check_logprobs(True, body.top_logprobs, limits)
     if body.stream_options is not None and not body.stream:
         raise APIError("stream_options is for streams", param="stream_options")
+    body, items = continued(request, body)
     writer = ResponsesWriter(service.models.check(body.model), body)
+    if body.store and service.kept.enabled:
+        namespace = request.scope.get(NAMESPACE, "")
+        writer.keep = lambda response: service.kept.put(namespace, response, items)
 
     def prepare(model: LoadedModel) -> GenerationRequest:
         writer.of(model)
@@ -157,11 +165,46 @@ async def responses(request: Request) -> Answer:
     return Answer(service, writer.model, prepare, writer, streamed=body.stream)
 
 
+def continued(request: Request, body: ResponsesBody) -> tuple[ResponsesBody, list[dict[str, Any]]]:
+    """The request with the conversation that it goes on with, and its items, if they are of use.
+
+    Raises:
+        APIError: the response before it is not there any more.
+    """
+    kept = request.app.state.service.kept
+    if "store" in body.model_fields_set and body.store and not kept.enabled:
+        raise APIError(
+            "no responses are kept by this server (--keep-responses)",
+            param="store",
+            code="unsupported_parameter",
+        )
+    before = body.previous_response_id
+    if before is None and not (body.store and kept.enabled):
+        return body, []
+    items = items_of(from_json(request.scope[BODY])["input"])
+    if before is None:
+        return body, items
+    found = kept.get(request.scope.get(NAMESPACE, ""), before)
+    if found is None:
+        raise APIError(
+            f"Previous response with id '{before:.100}' not found: responses "
+            "are kept for a while only, so send the whole conversation as input.",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        )
+    response, asked = found
+    items = [*asked, *response["output"], *items]
+    whole = checked(Items, {"input": items}).input
+    return body.model_copy(update={"input": whole}), items
+
+
 class ResponsesWriter:
     """Answers in OpenAI's format of items (see `Writer`): one after the other."""
 
     def __init__(self, model: str, body: ResponsesBody) -> None:
         self.model = model
+        self.keep: Callable[[dict[str, Any]], None] | None = None
+        """Takes the response when it has ended."""
         self._id, self._created = f"resp_{token_hex(16)}", int(time.time())
         functions = [tool for tool in body.tools if tool.type == "function"]
         choice = body.tool_choice
@@ -171,12 +214,12 @@ class ResponsesWriter:
             "max_output_tokens": body.max_output_tokens,
             "metadata": body.metadata or {},
             "parallel_tool_calls": body.parallel_tool_calls,
-            "previous_response_id": None,
+            "previous_response_id": body.previous_response_id,
             "prompt_cache_key": body.prompt_cache_key,
             "reasoning": {"effort": body.reasoning.effort, "summary": None},
             "safety_identifier": body.safety_identifier,
             "service_tier": "default",
-            "store": False,
+            "store": body.store,
             "temperature": body.temperature,
             "text": {
                 "format": {"type": "text"},
@@ -249,8 +292,12 @@ class ResponsesWriter:
         """See `Writer.whole`."""
         if self._done is not None and self._done.reason == "length":
             reason = {"reason": "max_output_tokens"}
-            return self._response("incomplete", incomplete_details=reason)
-        return self._response("completed")
+            response = self._response("incomplete", incomplete_details=reason)
+        else:
+            response = self._response("completed")
+        if self.keep is not None:
+            self.keep(response)
+        return response
 
     def _response(self, status: str, **more: Any) -> dict[str, Any]:
         usage, read, done = None, self._read, self._done

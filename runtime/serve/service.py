@@ -14,7 +14,9 @@ import anyio.to_thread
 
 from .admission import ANYBODY, Caller, Line, Place, prefill_s
 from .api_error import APIError, as_api_error, busy
-from .generate import Call, Done, Event, Failed, Generation, GenerationRequest, PromptRead
+from .events import Call, Done, Event, Failed, PromptRead, shifted
+from .generate import Generation, GenerationRequest
+from .kept_responses import KeptResponses
 from .mailbox import Channel, Mailbox
 from .metrics import Metrics
 from .models import LoadedModel, Models
@@ -23,6 +25,7 @@ from .request_record import RequestRecord
 from .request_traces import RequestTraces, events_of
 from .settings import ServerSettings
 from .telemetry import Telemetry
+from .telemetry_metrics import TelemetryMetrics
 
 if TYPE_CHECKING:
     from ..inference.session import Session
@@ -38,15 +41,22 @@ class Job:
     Its prompt is made, then it waits for its turn, then it runs.
 
     Attributes:
-        channel: where its events arrive.
+        channel: where its events arrive; several may share one.
         arrived: when it did, by `time.perf_counter`.
         record: what is known of it.
     """
 
     def __init__(
-        self, service: Service, name: str | None, prepare: Prepare, caller: Caller
+        self,
+        service: Service,
+        name: str | None,
+        prepare: Prepare,
+        caller: Caller,
+        channel: Channel[Event] | None = None,
+        first: int = 0,
     ) -> None:
-        self.channel: Channel[Event] = Channel(service.mailbox)
+        self.channel: Channel[Event] = Channel(service.mailbox) if channel is None else channel
+        self._first = first
         self._service, self._name, self._prepare = service, name, prepare
         self._caller = caller
         self.record = RequestRecord(service.models.known(name))
@@ -158,7 +168,7 @@ class Job:
             self._called.append(event.name)
         elif isinstance(event, Done):
             self._place.written += event.tokens
-        self.channel.post(event)
+        self.channel.post(shifted(event, self._first) if self._first else event)
 
     def paused(self, session: Session) -> None:
         """An answer ends with calls: what was computed is kept for about as long as they take."""
@@ -209,6 +219,7 @@ class Service:
         readers, workers: threads that make prompts, and that run requests.
         line: whose turn it is.
         programs: conversations that pause for tools.
+        kept: responses that clients may go on with.
     """
 
     def __init__(self, settings: ServerSettings, models: Models, metrics: Metrics) -> None:
@@ -218,6 +229,8 @@ class Service:
         if settings.otlp is not None:
             self.telemetry = Telemetry(settings.otlp, content=settings.otlp_content)
         self.mailbox = Mailbox()
+        limits = settings.limits
+        self.kept = KeptResponses(limits.responses, limits.response_bytes, limits.response_age_s)
         self.running = True
         self.began = time.time()
         parallel = settings.limits.parallel
@@ -227,6 +240,12 @@ class Service:
         self.programs = Programs()
         self._jobs: set[Job] = set()
         self._lock = threading.Lock()
+        self.telemetry_metrics: TelemetryMetrics | None = None
+        if settings.otlp_metrics is not None:
+            self.telemetry_metrics = TelemetryMetrics(
+                settings.otlp_metrics, settings.otlp_period_s, lambda: self.load
+            )
+            metrics.on_ended = self.telemetry_metrics.count
 
     @property
     def load(self) -> tuple[int, int]:
@@ -236,9 +255,21 @@ class Service:
 
     @asynccontextmanager
     async def job(
-        self, name: str | None, prepare: Prepare, caller: Caller = ANYBODY
+        self,
+        name: str | None,
+        prepare: Prepare,
+        caller: Caller = ANYBODY,
+        channel: Channel[Event] | None = None,
+        first: int = 0,
     ) -> AsyncIterator[Job]:
         """A request that runs as long as the context is open.
+
+        Args:
+            name: of the model.
+            prepare: makes what is asked of it.
+            caller: who asks.
+            channel: where its events arrive; one of its own, if not given.
+            first: number that its first answer has in those events.
 
         Raises:
             APIError: too many wait already, or the server is shutting down.
@@ -252,7 +283,7 @@ class Service:
                 status=429,
                 wait_s=self.line.slot_s(),
             )
-        job = Job(self, name, prepare, caller)
+        job = Job(self, name, prepare, caller, channel, first)
         self.metrics.arrived(job.record)
         with self._lock:
             self._jobs.add(job)
@@ -287,6 +318,7 @@ class Service:
     def close(self) -> None:
         """End everything: what still runs is cancelled. Blocks until it has ended."""
         self.running = False
+        self.kept.clear()
         with self._lock:
             jobs = list(self._jobs)
         for job in jobs:
@@ -296,4 +328,7 @@ class Service:
         if (telemetry := self.telemetry) is not None:
             self.telemetry = None
             telemetry.close()
+        if (numbers := self.telemetry_metrics) is not None:
+            self.telemetry_metrics = None
+            numbers.close()
         self.models.close()

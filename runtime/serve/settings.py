@@ -27,23 +27,31 @@ class Limits:
         parallel: requests that are worked on at once; further ones wait.
         queue: requests that may wait; those after them get 429.
         body: bytes of a request.
-        choices: answers to one request (``n``).
+        choices: answers to one prompt (``n``).
+        prompts: of one request for completions.
         logprobs: likeliest tokens that are told for each.
         stops: texts that end an answer.
         schema: characters of all JSON schemas of a request.
         tools: that a request may bring.
         messages: of a conversation.
+        responses: that are kept of each key, for `previous_response_id`; 0: none.
+        response_bytes: that they may take.
+        response_age_s: after which one that nobody has asked for is let go of.
     """
 
     parallel: int = 32
     queue: int = 256
     body: int = 16 << 20
     choices: int = 16
+    prompts: int = 64
     logprobs: int = 20
     stops: int = 16
     schema: int = 256 << 10
     tools: int = 256
     messages: int = 10_000
+    responses: int = 1000
+    response_bytes: int = 64 << 20
+    response_age_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,8 @@ class ServerSettings:
         agents: folders by the names of the agents that answer about them: see `agent_models`.
         trace: which requests leave a trace: see `TRACES`.
         otlp: where an OpenTelemetry collector takes traces; None: none are sent.
+        otlp_metrics: where it takes metrics; None: none are sent.
+        otlp_period_s: how often they are.
         otlp_content: whether questions and answers go with them.
         trace_folder: where; None: in the user's state folder.
         trace_bytes: that the traces there may take together; the oldest go first.
@@ -93,6 +103,8 @@ class ServerSettings:
     agents: Mapping[str, Path] = field(default_factory=dict)
     trace: str = "errors"
     otlp: str | None = None
+    otlp_metrics: str | None = None
+    otlp_period_s: float = 15.0
     otlp_content: bool = False
     trace_folder: Path | None = None
     trace_bytes: int = 10**9
@@ -104,16 +116,15 @@ class ServerSettings:
         check_whole(self.port, "port", SettingError, 0)
         if self.port > 65535:
             raise SettingError(f"port must be at most 65535, not {self.port}")
-        for name in ("keep_alive_s", "ping_s"):
+        for name in ("keep_alive_s", "ping_s", "otlp_period_s"):
             value = getattr(self, name)
             if not is_number(value) or not value > 0:
                 raise SettingError(f"{name} must be above 0 seconds, not {value!r}")
         if self.trace not in TRACES:
             raise SettingError(f"trace must be one of {', '.join(TRACES)}, not {self.trace!r}")
-        if self.otlp is not None and not re.match(r"https?://[^/\s]", self.otlp):
-            raise SettingError(
-                f"{self.otlp!r} is no address such as http://127.0.0.1:4318/v1/traces"
-            )
+        for url, path in ((self.otlp, "traces"), (self.otlp_metrics, "metrics")):
+            if url is not None and not re.match(r"https?://[^/\s]", url):
+                raise SettingError(f"{url!r} is no address such as http://127.0.0.1:4318/v1/{path}")
         for name, folder in self.agents.items():
             if not folder.is_dir():
                 raise SettingError(f"the folder of {name}, {folder}, does not exist")

@@ -90,6 +90,11 @@ async def slots(request: Request) -> JSONResponse:
     return JSONResponse(found)
 
 
+async def lora_adapters(_: Request) -> JSONResponse:
+    """The LoRA adapters of the models: there are none."""
+    return JSONResponse([])
+
+
 async def ps(request: Request) -> JSONResponse:
     """What ``triplepoint ps`` shows."""
     from ... import __version__

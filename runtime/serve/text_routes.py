@@ -1,4 +1,4 @@
-"""What llama-server's users ask about text: ``/tokenize``, ``/detokenize``, ``/apply-template``."""
+"""What llama-server's users ask about text: its tokens, and what templates make of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from .api_error import APIError
+from .chat_completions import ChatBody
 from .models import LoadedModel
 from .openai_messages import Talk, messages_of, offered
 from .prompts import Conversation
+from .responses import ResponsesBody, continued
 from .turns import tools_of
 from .wire import Body, read_body
 
@@ -83,10 +85,32 @@ async def apply_template(request: Request) -> JSONResponse:
             messages_of(body.messages, limits),
             tools_of(offered(body.tools), limits, schema="function.parameters"),
             options=body.chat_template_kwargs,
+            goes_on=True,
         )
         return model.prompts.render(asked)
 
     return JSONResponse({"prompt": await service.with_model(body.model, work)})
+
+
+async def chat_input_tokens(request: Request) -> JSONResponse:
+    """How many tokens a conversation has, in the chat format."""
+    return await _counted(request, await read_body(request, ChatBody))
+
+
+async def responses_input_tokens(request: Request) -> JSONResponse:
+    """How many tokens a conversation has, in the format of items."""
+    body, _ = continued(request, await read_body(request, ResponsesBody))
+    return await _counted(request, body)
+
+
+async def _counted(request: Request, body: ChatBody | ResponsesBody) -> JSONResponse:
+    service = request.app.state.service
+
+    def work(model: LoadedModel) -> int:
+        return len(model.prompts.prompt(body.conversation(service.settings.limits)).ids)
+
+    count = await service.with_model(body.model, work)
+    return JSONResponse({"object": "response.input_tokens", "input_tokens": count})
 
 
 def _piece(raw: bytes) -> str | list[int]:

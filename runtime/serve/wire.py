@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 import anyio.to_thread
@@ -17,7 +18,8 @@ from starlette.types import Receive, Scope, Send
 
 from .admission import NAMESPACE, Caller
 from .api_error import APIError
-from .generate import Closed, Event, Failed, Silence
+from .events import Closed, Event, Failed, Silence
+from .mailbox import Channel
 from .service import Job, Prepare, Service
 
 B = TypeVar("B", bound="Body")
@@ -125,7 +127,7 @@ class Writer(Protocol):
         """Take an event into the answer that `whole` gives."""
         ...
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> dict[str, Any] | list[dict[str, Any]]:
         """The answer that is not streamed."""
         ...
 
@@ -134,19 +136,33 @@ class Answer(Response):
     """The answer to a request: it is worked on while this is sent, and no longer.
 
     An error before the first event is plain HTTP. A stream that is silent gets comments.
+
+    Args:
+        service: that does the work.
+        model: its name.
+        prepare: makes what is asked of it; of several, each is worked on by itself, and their
+            answers are counted through.
+        writer: of the wire format.
+        streamed: whether it is sent as it is made.
+        choices: answers to each.
+        ping_s: silence after which a stream gets a comment; None: as the server's settings say.
     """
 
     def __init__(
         self,
         service: Service,
         model: str | None,
-        prepare: Prepare,
+        prepare: Prepare | Sequence[Prepare],
         writer: Writer,
         *,
         streamed: bool,
+        choices: int = 1,
+        ping_s: float | None = None,
     ) -> None:
         self._service, self._writer, self._streamed = service, writer, streamed
-        self._model, self._prepare = model, prepare
+        self._model, self._choices = model, choices
+        self._prepares = prepare if isinstance(prepare, Sequence) else [prepare]
+        self._ping_s = service.settings.ping_s if ping_s is None else ping_s
         self._begun = False
         self.background = None
 
@@ -154,11 +170,19 @@ class Answer(Response):
         """Run it (ASGI)."""
         try:
             caller = Caller.of(Headers(scope=scope), scope.get(NAMESPACE, ""))
-            async with (
-                self._service.job(self._model, self._prepare, caller) as job,
-                _watched(receive, job),
-            ):
-                await (self._stream if self._streamed else self._whole)(job, scope, receive, send)
+            async with contextlib.AsyncExitStack() as stack:
+                channel: Channel[Event] = Channel(self._service.mailbox)
+                jobs: list[Job] = []
+                for n, prepare in enumerate(self._prepares):
+                    job = self._service.job(
+                        self._model, prepare, caller, channel, n * self._choices
+                    )
+                    jobs.append(await stack.enter_async_context(job))
+                await stack.enter_async_context(_watched(receive, jobs))
+                if self._streamed:
+                    await self._stream(jobs, channel, send)
+                else:
+                    await self._whole(jobs, channel, scope, receive, send)
         except APIError as error:
             if not self._begun:
                 await note_refusal(self._service, scope, error)
@@ -166,27 +190,37 @@ class Answer(Response):
             else:
                 await _send(send, self._writer.failed(error), more=False)
 
-    async def _whole(self, job: Job, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _whole(
+        self,
+        jobs: Sequence[Job],
+        channel: Channel[Event],
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        ended = 0
         while True:
-            for event in await job.channel.take():
+            for event in await channel.take():
                 if isinstance(event, Failed):
                     raise event.error
-                if isinstance(event, Closed):
-                    if job.record.cancelled:
-                        return  # the client has gone, and there may be nothing to tell
+                if not isinstance(event, Closed):
+                    self._writer.add(event)
+                    continue
+                ended += 1
+                if any(job.record.cancelled for job in jobs):
+                    return  # the client has gone, and there may be nothing to tell
+                if ended == len(jobs):
                     self._begun = True
                     await JSONResponse(self._writer.whole())(scope, receive, send)
                     return
-                self._writer.add(event)
 
-    async def _stream(self, job: Job, scope: Scope, receive: Receive, send: Send) -> None:
-        writer, ping_s = self._writer, self._service.settings.ping_s
-        loop = asyncio.get_running_loop()
-        silent = loop.call_later(ping_s, job.channel.put, (Silence(),))
+    async def _stream(self, jobs: Sequence[Job], channel: Channel[Event], send: Send) -> None:
+        writer, ended = self._writer, 0
+        silence = _Silence(channel, self._ping_s)
         try:
             while True:
-                data, closed = bytearray(), False
-                for event in await job.channel.take():
+                data = bytearray()
+                for event in await channel.take():
                     if isinstance(event, Failed):
                         if data:
                             await self._write(send, data)
@@ -194,20 +228,21 @@ class Answer(Response):
                     if isinstance(event, Silence):
                         data += PING
                     elif isinstance(event, Closed):
-                        if job.record.cancelled:
+                        ended += 1
+                        if any(job.record.cancelled for job in jobs):
                             return
-                        data += writer.end()
-                        closed = True
+                        if ended == len(jobs):
+                            data += writer.end()
                     else:
                         data += writer.stream(event)
-                if data:
+                closed = ended == len(jobs)
+                if data or closed:
+                    silence.broken()
                     await self._write(send, data, more=not closed)
-                    silent.cancel()
-                    silent = loop.call_later(ping_s, job.channel.put, (Silence(),))
                 if closed:
                     return
         finally:
-            silent.cancel()
+            silence.end()
 
     async def _write(self, send: Send, data: bytearray, *, more: bool = True) -> None:
         if not self._begun:
@@ -215,6 +250,40 @@ class Answer(Response):
             start = {"type": "http.response.start", "status": 200, "headers": _STREAM_HEADERS}
             await send(start)
         await _send(send, bytes(data), more=more)
+
+
+class _Silence:
+    """Puts `Silence` into a channel where nothing was sent for some time.
+
+    One timer runs at a time: to set a new one for each token would cost more than to look again.
+    """
+
+    def __init__(self, channel: Channel[Event], after_s: float) -> None:
+        self._channel, self._after_s = channel, after_s
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._wait(after_s)
+
+    def broken(self) -> None:
+        """Something is sent."""
+        self._since = self._loop.time()
+
+    def end(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wait(self, seconds: float) -> None:
+        if seconds < inf:
+            self._timer = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        left = self._since + self._after_s - self._loop.time()
+        if left <= 0:
+            self._channel.put((Silence(),))
+            left = self._after_s
+        self._wait(left)
 
 
 async def note_refusal(service: Service, scope: Scope, error: APIError) -> None:
@@ -228,13 +297,14 @@ async def _send(send: Send, data: bytes, *, more: bool) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _watched(receive: Receive, job: Job) -> AsyncIterator[None]:
-    """End a job when its client has gone."""
+async def _watched(receive: Receive, jobs: Sequence[Job]) -> AsyncIterator[None]:
+    """End jobs when their client has gone."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        job.cancel()
+        for job in jobs:
+            job.cancel()
 
     task = asyncio.create_task(watch())
     try:

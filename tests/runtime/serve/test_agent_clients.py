@@ -14,7 +14,7 @@ import pytest
 from helpers.serving import Server
 
 from triplepoint.runtime.serve import service
-from triplepoint.runtime.serve.generate import Call, Closed, Done, Event, PromptRead, Text
+from triplepoint.runtime.serve.events import Call, Closed, Done, Event, PromptRead, Text
 
 pytestmark = pytest.mark.slow
 QUESTION = "What's the error in app.log?"

@@ -43,11 +43,62 @@ def test_echo_and_logprobs(server: Server) -> None:
     assert all(len(top) == 2 for top in told["top_logprobs"])
 
 
+def test_several_prompts(server: Server) -> None:
+    """Choices are those of each prompt after the other; `usage` is of all of them."""
+    prompts = ["The disk is", "The log says"]
+    ids = [server.post("/tokenize", {"content": one}).json()["tokens"] for one in prompts]
+    alone = [complete(server, one, temperature=0) for one in prompts]
+    both = complete(server, prompts, temperature=0, n=2, echo=True)
+    streamed = server.post(
+        "/v1/completions",
+        {
+            **{"prompt": ids, "max_tokens": 6, "temperature": 0, "stream": True},
+            "stream_options": {"include_usage": True},
+        },
+    )
+    *chunks, usage, done = events(streamed.text)
+    texts = ["", ""]
+    for chunk in chunks:
+        for choice in chunk["choices"]:
+            texts[choice["index"]] += choice["text"]
+
+    told = [one["choices"][0]["text"] for one in alone]
+    assert [one["index"] for one in both["choices"]] == [0, 1, 2, 3]
+    assert [one["text"] for one in both["choices"][::2]] == [
+        prompt + text for prompt, text in zip(prompts, told, strict=True)
+    ]
+    assert both["usage"]["prompt_tokens"] == sum(one["usage"]["prompt_tokens"] for one in alone)
+    assert both["usage"]["completion_tokens"] == 24
+    assert (texts, done) == (told, "[DONE]")
+    assert usage["usage"]["completion_tokens"] == 12
+
+
+def test_tokens_and_texts_in_one_prompt(server: Server) -> None:
+    """A prompt may be made of both, as llama-server has it."""
+    ids = server.post("/tokenize", {"content": "The disk"}).json()["tokens"]
+    mixed = complete(server, [*ids, " is"], temperature=0)["choices"][0]["text"]
+
+    assert mixed == complete(server, temperature=0)["choices"][0]["text"]
+
+
+def test_one_prompt_that_fails(server: Server) -> None:
+    """The whole request does, and nothing of it goes on."""
+    answer = complete(server, ["One", "two " * 5000])
+
+    assert answer["error"]["code"] == "context_length_exceeded"
+    server.idle()
+
+
 @pytest.mark.parametrize(
     ("more", "param"),
     [
-        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": ["a"] * 65}, "prompt"),
+        ({"prompt": ["a", ""]}, "prompt"),
+        ({"prompt": [[1], []]}, "prompt"),
+        ({"prompt": [[1], 1]}, "prompt[0]"),
+        ({"prompt": []}, "prompt"),
         ({"prompt": ""}, "prompt"),
+        ({"prompt": ["a", [10**9]]}, "prompt"),
         ({"prompt": [10**9]}, "prompt"),
         ({"suffix": "x"}, "suffix"),
         ({"best_of": 3}, "best_of"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import httpx
@@ -101,6 +102,24 @@ def test_the_operators_key(start: Any, keys: tuple[str, ...]) -> None:
         assert get(path, "mine") == 200
         assert get(path, "first") == 200
         assert get(path, "") == (401 if keys else 200)
+
+
+def test_no_way_around_the_operators_key(start: Any) -> None:
+    """However the path is written, another key does not see what others ask."""
+    server = start(keys=("first",), operator_keys=("mine",))
+    host, port = server.url.removeprefix("http://").split(":")
+    for path in (
+        *("/metrics/", "//metrics", "/%6detrics", "/./metrics", "/x/../metrics", "/METRICS"),
+        *("/status.json?x=/health", "/slots#/", "/status%2ejson", "/metrics;x", "/metrics%00"),
+    ):
+        with socket.create_connection((host, int(port))) as connection:  # as it is written
+            head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer first\r\n"
+            connection.sendall(f"{head}Connection: close\r\n\r\n".encode())
+            answer = b"".join(iter(lambda c=connection: c.recv(65536), b""))
+
+        assert int(answer.split()[1]) in (400, 403, 404, 307), answer[:200]
+        assert b"num_requests" not in answer
+        assert b"is_processing" not in answer
 
 
 def test_others_need_a_key() -> None:

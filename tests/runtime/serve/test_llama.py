@@ -58,6 +58,8 @@ NEUTRAL: dict[str, Any] = {
     "typical_p": 1.0, "dynatemp_range": 0, "xtc_probability": 0, "dry_multiplier": 0,
     "mirostat": 0, "top_n_sigma": -1, "n_keep": 0, "ignore_eos": False, "id_slot": 0,
     "mirostat_tau": 5.0, "dry_base": 1.75, "timings_per_token": False, "cache_prompt": False,
+    "lora": [], "grammar": "", "n_cache_reuse": 0, "backend_sampling": False, "seed": -1,
+    "adaptive_target": -1.0, "adaptive_decay": 0.9, "sse_ping_interval": 5, "top_k": -1,
 }  # fmt: skip
 
 
@@ -76,10 +78,12 @@ def test_what_is_off(server: Server, path: str) -> None:
     for name, value in {
         "typical_p": 0.5, "dynatemp_range": 1, "mirostat": 2, "ignore_eos": True, "n_keep": 5,
         "xtc_probability": 0.5, "dry_multiplier": 0.8, "grammar": "root ::= \"a\"",
-        "samplers": ["top_k"], "lora": [], "n_probs": 21, "t_max_predict_ms": 50,
-        "n_predict": 0,
+        "samplers": ["top_k"], "lora": [{"id": 0}], "n_probs": 21, "t_max_predict_ms": 50,
+        "sse_ping_interval": 0,
     }.items():  # fmt: skip
         if (path, name) == ("/v1/completions", "n_probs"):
+            continue
+        if name == "ignore_eos" and "chat" not in path:
             continue
         answer = server.post(path, {**body, name: value})
         assert answer.status_code == 400, name
@@ -141,14 +145,133 @@ def test_what_it_says_of_itself(server: Server, monkeypatch: pytest.MonkeyPatch)
     assert server.post("/props", {}).status_code == 405
 
 
+def test_several_prompts(server: Server) -> None:
+    """Each is answered as alone, `n` times; answers are counted through, streamed and whole."""
+    prompts = ["The log says", "The disk is", "One"]
+    body = {"n_predict": 5, "temperature": 0}
+    alone = [server.post(URL, {**body, "prompt": one}).json() for one in prompts]
+    whole = server.post(URL, {**body, "prompt": prompts, "n_cmpl": 2}).json()
+    texts = dict.fromkeys(range(3), "")
+    ended: list[int] = []
+    for one in events(server.post(URL, {**body, "prompt": prompts, "stream": True}).text):
+        texts[one["index"]] += one["content"]
+        ended += [one["index"]] * one["stop"]
+
+    assert [one["index"] for one in whole] == [*range(6)]
+    assert [one["content"] for one in whole[::2]] == [one["content"] for one in alone]
+    assert [one["prompt"] for one in whole[::2]] == prompts
+    assert [one["tokens_evaluated"] for one in whole[1::2]] == [
+        one["tokens_evaluated"] for one in alone
+    ]
+    assert [*texts.values()] == [one["content"] for one in alone]
+    assert sorted(ended) == [0, 1, 2]
+
+
+def test_tokens_and_times(server: Server) -> None:
+    """Tokens come where they are asked for, times with each piece, and fields may be chosen."""
+    body = {"prompt": "The log says", "n_predict": 6, "temperature": 0}
+    whole = server.post(URL, {**body, "return_tokens": True}).json()
+    *pieces, last = events(
+        server.post(URL, {**body, "stream": True, "timings_per_token": True}).text
+    )
+    chosen = {"response_fields": ["content", "timings/predicted_n", "generation_settings/n_ctx"]}
+    few = server.post(URL, {**body, **chosen, "x": None}).json()
+
+    assert server.post("/detokenize", {"tokens": whole["tokens"]}).json() == {
+        "content": whole["content"]
+    }
+    assert [token for one in pieces for token in one["tokens"]] == whole["tokens"]
+    assert [one["timings"]["predicted_n"] for one in pieces][-1] <= 6
+    assert all(one["timings"]["prompt_n"] + one["timings"]["cache_n"] for one in pieces)
+    assert (last["tokens"], last["generation_settings"]["n_predict"]) == ([], 6)
+    assert few == {"content": whole["content"], "predicted_n": 6, "n_ctx": 4096}
+
+
+def test_times_of_a_chat(server: Server) -> None:
+    """With `timings_per_token` every piece of a stream has them; the last ones are of all."""
+    told = [one for one in server.stream(timings_per_token=True) if one != "[DONE]"]
+    counts = [one["timings"]["predicted_n"] for one in told if "timings" in one]
+
+    assert len(counts) == len(told) - 1  # the first chunk is the role alone
+    assert counts == sorted(counts)
+    assert counts[-1] == 8
+    assert sum("timings" in one for one in server.stream() if one != "[DONE]") == 1
+
+
+def test_a_prompt_that_is_only_read(server: Server) -> None:
+    """With no tokens to be written a prompt is there for those that come later."""
+    prompt = "Nobody has asked for this before. " * 8
+    none = server.post(URL, {"prompt": prompt, "n_predict": 0}).json()
+    later = server.post(URL, {"prompt": prompt, "n_predict": 1}).json()
+
+    assert (none["content"], none["tokens_predicted"], none["stop_type"]) == ("", 0, "limit")
+    assert later["timings"]["cache_n"] > none["timings"]["cache_n"]
+    assert server.chat(max_tokens=0).json()["choices"][0]["message"]["content"] == ""
+
+
+def test_answers_without_an_end(server: Server) -> None:
+    """With `ignore_eos` a text goes on where the model would end it."""
+    eos = server.client.get("/props").json()["eos_token"]
+    body = {"prompt": "hello", "max_tokens": 9, "temperature": 0}
+    (end,) = server.post("/tokenize", {"content": eos}).json()["tokens"]
+    body["logit_bias"] = {str(end): 100}
+    ends = server.post("/v1/completions", body).json()
+    never = server.post("/v1/completions", {**body, "ignore_eos": True}).json()
+
+    assert (ends["choices"][0]["finish_reason"], ends["usage"]["completion_tokens"]) == ("stop", 1)
+    assert never["usage"]["completion_tokens"] == 9
+
+
+def test_biases(server: Server) -> None:
+    """As pairs, of texts, and false for never: as llama-server takes them."""
+    body = {"prompt": "The log says", "n_predict": 1, "temperature": 0, "return_tokens": True}
+    (first,) = server.post(URL, body).json()["tokens"]
+    for bias in ([[first, False]], {str(first): False}, [[first, -100]]):
+        answer = server.post(URL, {**body, "logit_bias": bias}).json()
+        assert answer["tokens"] != [first]
+    (word,) = server.post("/tokenize", {"content": "z"}).json()["tokens"]
+    assert server.post(URL, {**body, "logit_bias": [["z", 100]]}).json()["tokens"] == [word]
+    refused = server.post(URL, {**body, "logit_bias": [[10**9, 1]]}).json()
+    assert refused["error"]["param"] == "logit_bias"
+
+
+def test_tokens_of_conversations(server: Server) -> None:
+    """Both formats count as many as the answer tells."""
+    messages = [{"role": "user", "content": "hello"}]
+    used = server.chat().json()["usage"]["prompt_tokens"]
+    for path in ("/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"):
+        assert server.post(path, {"messages": messages}).json() == {
+            "object": "response.input_tokens",
+            "input_tokens": used,
+        }
+    counted = server.post("/v1/responses/input_tokens", {"input": "hello"}).json()
+    assert counted["input_tokens"] == used
+    assert server.post("/responses", {"input": "hello", "max_output_tokens": 2}).status_code == 200
+    assert server.client.get("/lora-adapters").json() == []
+
+
 @pytest.mark.parametrize(
     ("path", "what"),
     [("/v1/embeddings", "embeddings"), ("/v1/rerank", "reranking"), ("/infill", "filling in"),
-     ("/api/chat", "ollama"), ("/v1/audio/speech", "sounds")],
+     ("/v1/audio/speech", "sounds"), ("/slots/0?action=save", "slots"),
+     ("/v1/chat/completions/control", "control"), ("/models/load", "loading")],
 )  # fmt: skip
-def test_what_is_not_there(server: Server, path: str, what: str) -> None:
-    """It is refused by name, in a way that no client tries again."""
+def test_what_llama_server_may_have(server: Server, path: str, what: str) -> None:
+    """It is refused by name with its status, in a way that no client tries again."""
     answer = server.post(path, {"input": "x"})
 
-    assert answer.status_code == 404
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (501, "false")
+    assert answer.json()["error"]["type"] == "not_supported_error"
+    assert what in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [("/api/chat", "ollama"), ("/v1/images/generations", "images"), ("/lora-adapters", "POST")],
+)
+def test_what_is_not_there(server: Server, path: str, what: str) -> None:
+    """It is refused by name."""
+    answer = server.post(path, {"input": "x"})
+
+    assert answer.status_code in (404, 405)
     assert what in answer.json()["error"]["message"]

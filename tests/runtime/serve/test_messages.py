@@ -10,15 +10,7 @@ from helpers.serving import Server, named_events
 
 from triplepoint.runtime.conversation.chat import Message
 from triplepoint.runtime.serve.anthropic_messages import messages_of
-from triplepoint.runtime.serve.generate import (
-    Call,
-    CallPart,
-    Done,
-    Event,
-    PromptRead,
-    Text,
-    Thought,
-)
+from triplepoint.runtime.serve.events import Call, CallPart, Done, Event, PromptRead, Text, Thought
 from triplepoint.runtime.serve.messages import CountBody, MessagesWriter
 from triplepoint.runtime.serve.settings import Limits
 
@@ -386,3 +378,26 @@ def test_anthropic_python(server: Server, monkeypatch: pytest.MonkeyPatch) -> No
             client.messages.create(model="nano", max_tokens=8, messages=[
                 {"role": "user", "content": "word " * 6000}
             ])  # fmt: skip
+
+
+def test_it_goes_on_with_a_begun_answer(server: Server) -> None:
+    """A last message of the assistant is gone on with (prefill)."""
+    asked = [{"role": "user", "content": "hello"}]
+    begun = [*asked, {"role": "assistant", "content": "Well, the"}]
+    body = {"max_tokens": 5, "temperature": 0}
+    text = server.post(URL, {**body, "model": "nano", "messages": begun}).json()["content"]
+    chat = server.post("/v1/chat/completions", {**body, "messages": begun}).json()
+
+    assert text[0]["text"] == chat["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("path", [URL, f"{URL}/count_tokens"])
+def test_a_conversation_of_nothing(server: Server, path: str) -> None:
+    """Messages without a word are an answer or a refusal, and no error of the server's."""
+    for messages in (
+        [{"role": "system", "content": ""}],
+        [{"role": "system", "content": []}, {"role": "user", "content": []}],
+        [{"role": "user", "content": []}, {"role": "assistant", "content": []}],
+    ):
+        answer = server.post(path, {"model": "nano", "max_tokens": 1, "messages": messages})
+        assert answer.status_code in (200, 400), (messages, answer.text)

@@ -17,7 +17,8 @@ from triplepoint import Engine
 from triplepoint.runtime.inference.sampling import Sampling
 from triplepoint.runtime.replay import verify
 from triplepoint.runtime.serve.api_error import APIError
-from triplepoint.runtime.serve.generate import Failed, GenerationRequest
+from triplepoint.runtime.serve.events import Failed
+from triplepoint.runtime.serve.generate import GenerationRequest
 from triplepoint.runtime.serve.prompts import Prompt
 from triplepoint.runtime.serve.request_record import RequestRecord
 from triplepoint.runtime.serve.request_traces import RequestTraces
@@ -37,6 +38,7 @@ ADD = {
         },
     },
 }
+ASKED = [{"role": "user", "content": "what is 2 and 3"}]
 SCHEMA = {
     "type": "json_schema",
     "json_schema": {
@@ -59,6 +61,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "a schema": {"response_format": SCHEMA},
     "probabilities": {"logprobs": True, "top_logprobs": 2},
     "stopped": {"stop": ["e"]},
+    "begun": {"messages": [*ASKED, {"role": "assistant", "content": "The sum"}]},
+    "begun in a schema": {
+        "messages": [*ASKED, {"role": "assistant", "content": '{"n": 1'}],
+        "response_format": SCHEMA,
+    },
 }
 
 

@@ -11,15 +11,7 @@ from helpers.serving import Server, named_events
 
 from triplepoint.runtime.conversation.chat import Message
 from triplepoint.runtime.serve.api_error import APIError
-from triplepoint.runtime.serve.generate import (
-    Call,
-    CallPart,
-    Done,
-    Event,
-    PromptRead,
-    Text,
-    Thought,
-)
+from triplepoint.runtime.serve.events import Call, CallPart, Done, Event, PromptRead, Text, Thought
 from triplepoint.runtime.serve.responses import ResponsesBody, ResponsesWriter
 from triplepoint.runtime.serve.responses_input import messages_of
 from triplepoint.runtime.serve.settings import Limits
@@ -98,7 +90,7 @@ def test_an_answer(server: Server) -> None:
     assert body["id"].startswith("resp_")
     assert (body["object"], body["model"], body["status"]) == ("response", "nano", "incomplete")
     assert body["incomplete_details"] == {"reason": "max_output_tokens"}
-    assert (body["error"], body["store"], body["metadata"]) == (None, False, {"a": "b"})
+    assert (body["error"], body["store"], body["metadata"]) == (None, True, {"a": "b"})
     assert (item["type"], item["role"], item["status"]) == ("message", "assistant", "incomplete")
     (part,) = item["content"]
     assert (part["type"], part["annotations"]) == ("output_text", [])
@@ -269,7 +261,7 @@ def test_what_a_template_is_given() -> None:
         ({"prompt": {"id": "x"}}, "prompt"),
         ({"conversation": "x"}, "conversation"),
         ({"previous_response_id": "resp_x"}, "previous_response_id"),
-        ({"store": True}, "store"),
+        ({"store": "yes"}, "store"),
         ({"background": True}, "background"),
         ({"truncation": "auto"}, "truncation"),
         ({"input": []}, "input"),
@@ -344,5 +336,5 @@ def test_openai_python(server: Server) -> None:
         with client.responses.stream(**asked, max_output_tokens=200) as events:
             called = events.get_final_response().output[-1]
         assert (called.name, json.loads(called.arguments).keys()) == ("read_file", {"path"})
-        with pytest.raises(openai.BadRequestError, match="not stored here"):
+        with pytest.raises(openai.BadRequestError, match="kept for a while"):
             client.responses.create(model="nano", input="x", previous_response_id="resp_x")

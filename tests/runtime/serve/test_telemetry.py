@@ -13,8 +13,11 @@ import pytest
 from helpers.serving import Server
 
 from triplepoint.errors import SettingError
+from triplepoint.runtime.serve.events import PromptRead
+from triplepoint.runtime.serve.request_record import RequestRecord
 from triplepoint.runtime.serve.settings import ServerSettings
 from triplepoint.runtime.serve.telemetry import parent_of
+from triplepoint.runtime.serve.telemetry_metrics import TelemetryMetrics
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -27,6 +30,7 @@ class Collector(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.spans: list[dict[str, Any]] = []
+        self.metrics: list[dict[str, Any]] = []
         self.status = 200
 
     def named(self, name: str, count: int = 1) -> list[dict[str, Any]]:
@@ -44,7 +48,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.server.status == 200:
-            for resource in body["resourceSpans"]:
+            if "resourceMetrics" in body:
+                self.server.metrics.append(body)
+            for resource in body.get("resourceSpans", ()):
                 self.server.spans += resource["scopeSpans"][0]["spans"]
         self.send_response(self.server.status)
         self.end_headers()
@@ -128,6 +134,77 @@ def test_a_collector_that_takes_nothing(start: Callable[..., Server], collector:
     assert len(collector.named("chat ")) == 1
 
 
+def points(body: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The points of each metric by its name."""
+    (scope,) = body["resourceMetrics"][0]["scopeMetrics"]
+    return {
+        one["name"]: one.get("histogram", one.get("gauge"))["dataPoints"]
+        for one in scope["metrics"]
+    }
+
+
+def test_metrics(start: Callable[..., Server], collector: Collector) -> None:
+    """Histograms of the conventions: of all requests so far, by model and operation."""
+    url = f"http://127.0.0.1:{collector.server_port}/v1/metrics"
+    server = start(otlp_metrics=url, otlp_period_s=0.05)
+    server.wait()
+    before = time.time_ns()
+    used = server.chat().json()["usage"]
+    server.post("/v1/completions", {"prompt": "One", "max_tokens": 1})
+    server.chat("word " * 6000)
+    until = time.monotonic() + 20
+    while not collector.metrics or len(
+        points(collector.metrics[-1]).get("gen_ai.server.request.duration", ())
+    ) < 3:  # fmt: skip
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    found = points(collector.metrics[-1])
+    by_operation = {
+        (about(one)["gen_ai.operation.name"], about(one).get("error.type")): one
+        for one in found["gen_ai.server.request.duration"]
+    }
+    tokens = {
+        (about(one)["gen_ai.operation.name"], about(one)["gen_ai.token.type"]): one["sum"]
+        for one in found["gen_ai.client.token.usage"]
+    }
+    (each,) = found["gen_ai.server.time_per_output_token"]
+
+    assert set(by_operation) == {
+        ("chat", None), ("text_completion", None), ("chat", "context_length_exceeded"),
+    }  # fmt: skip
+    assert tokens["chat", "input"] == used["prompt_tokens"]
+    assert tokens["chat", "output"] == 8
+    assert tokens["text_completion", "output"] == 1
+    assert about(each)["gen_ai.request.model"] == "nano"
+    assert len(found["gen_ai.server.time_to_first_token"]) == 2
+    assert found["triplepoint.requests.waiting"][0]["asInt"] == "0"
+    for one in [one for name in found if "requests" not in name for one in found[name]]:
+        assert sum(map(int, one["bucketCounts"])) == int(one["count"])
+        assert len(one["bucketCounts"]) == len(one["explicitBounds"]) + 1
+        assert int(one["startTimeUnixNano"]) < before < int(one["timeUnixNano"])
+
+
+def test_what_protobuf_says_of_metrics() -> None:
+    """The document is one of OTLP's, by the library that has its definition."""
+    json_format = pytest.importorskip("google.protobuf.json_format", reason="pip install protobuf")
+    service = pytest.importorskip(
+        "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2",
+        reason="pip install opentelemetry-proto",
+    )
+    made = TelemetryMetrics("http://127.0.0.1:9/", 1000.0, lambda: (1, 2))
+    record = RequestRecord("nano")
+    record.read = PromptRead(10, 4, 0.1)
+    made.count(record)
+    document = made.document()
+    made.close()
+    read = json_format.ParseDict(document, service.ExportMetricsServiceRequest())
+    names = [one.name for one in read.resource_metrics[0].scope_metrics[0].metrics]
+
+    assert made.lost == 1  # nobody listens there
+    assert "gen_ai.server.request.duration" in names
+    assert read.resource_metrics[0].scope_metrics[0].metrics[0].histogram.data_points[0].count == 1
+
+
 @pytest.mark.parametrize(
     "header", [None, "", "00", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", "x" * 9999]
 )
@@ -140,3 +217,5 @@ def test_an_address_that_is_none() -> None:
     """It is refused at the start."""
     with pytest.raises(SettingError, match="no address"):
         ServerSettings({"nano": "nano"}, otlp="localhost:4318")
+    with pytest.raises(SettingError, match="v1/metrics"):
+        ServerSettings({"nano": "nano"}, otlp_metrics="localhost:4318")
