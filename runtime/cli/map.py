@@ -1,0 +1,361 @@
+"""``triplepoint map``: an agent over every row of a file, and a line of results for each."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .agent_options import (
+    add_reply_options,
+    add_sampling_options,
+    group_names,
+    sampling_of,
+    seconds,
+)
+from .arguments import positive
+from .exit_codes import Exit
+from .load_engine import add_engine_options, nbytes
+from .output import Output
+
+if TYPE_CHECKING:
+    from ..fleet.answering import Recipe
+    from ..fleet.api import Fleet
+    from ..fleet.mapping import MapReport
+    from ..fleet.rows import Row
+    from ..inference.engine import Engine
+
+_TOLD_EVERY_S = 30.0  # where no terminal shows the progress
+
+
+def add_options(verb: argparse.ArgumentParser) -> None:
+    """The rows, where they are done, and the options of their agents."""
+    verb.add_argument(
+        "questions",
+        metavar="QUESTIONS",
+        nargs="?",
+        help="file of rows: JSON lines (- reads them from stdin), CSV or Parquet",
+    )
+    verb.add_argument(
+        "-o", "--output", metavar="FILE", required=True, help="results; rows there are not repeated"
+    )
+    verb.add_argument(
+        "--question", metavar="TEXT", help='the question of every row: "What failed in {name}?"'
+    )
+    verb.add_argument(
+        "--dir-from", metavar="FOLDER", help="a row for each folder in FOLDER: {name} and {dir}"
+    )
+    verb.add_argument("--dir", metavar="D", help="folder of rows that name none (.)")
+    verb.add_argument(
+        "--to",
+        metavar="WHERE",
+        default="local:4",
+        help="local:N (N agents on one engine), http://HOST:PORT[,…] (servers), "
+        "auto or ray://HOST:PORT (a Ray cluster) (local:4)",
+    )
+    verb.add_argument("--slots", type=positive, metavar="N", help="rows at once on each (4)")
+    verb.add_argument(
+        "--workers", type=positive, metavar="N", help="engines of a cluster (as many as fit)"
+    )
+    verb.add_argument(
+        "--memory", type=nbytes, metavar="SIZE", help="memory of each engine of a cluster"
+    )
+    verb.add_argument(
+        "--patience",
+        type=seconds,
+        metavar="S",
+        default=60.0,
+        help="seconds that a server may not respond (60)",
+    )
+    verb.add_argument(
+        "--order",
+        choices=("input", "done"),
+        default="input",
+        help="order of the results at the end: as the rows, or as they were finished (input)",
+    )
+    verb.add_argument(
+        "--attempts", type=positive, default=3, metavar="N", help="tries of a row that may fail (3)"
+    )
+    verb.add_argument(
+        "--retry-failed", action="store_true", help="ask rows again that failed or were set aside"
+    )
+    verb.add_argument(
+        "--until", type=until, metavar="TIME", help="begin no rows after 18:00, or for 30m, 8h"
+    )
+    verb.add_argument(
+        "--max-cost", type=money, metavar="X", help="begin no rows that would cost more in all"
+    )
+    verb.add_argument(
+        "--price",
+        action="append",
+        type=price,
+        metavar="KEY=X",
+        help="in, cached, out: of a million tokens; hour: of an hour of a row; may be repeated",
+    )
+    where = verb.add_mutually_exclusive_group()
+    where.add_argument("--traces", metavar="FOLDER", help="folder of traces (beside the results)")
+    where.add_argument("--no-traces", action="store_true", help="leave no traces")
+    verb.add_argument("-q", "--quiet", action="store_true", help="no progress and no summary")
+    _add_agent_options(verb)
+    add_engine_options(verb)
+    add_sampling_options(verb)
+
+
+def _add_agent_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--schema", metavar="FILE", help="answers are JSON that fits this schema")
+    verb.add_argument(
+        "--tools",
+        type=group_names,
+        default=[],
+        metavar="GROUP,…",
+        help="add tools to the three that look at files, as of run (none)",
+    )
+    mode = verb.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--read-only",
+        dest="mode",
+        action="store_const",
+        const="read-only",
+        default="read-only",
+        help="only tools that read may run (so it is)",
+    )
+    mode.add_argument(
+        "--yes", dest="mode", action="store_const", const="yes", help="every call may run"
+    )
+    verb.add_argument("--policy", metavar="FILE", help="rules that come first (TOML)")
+    verb.add_argument(
+        "--allow-private-network",
+        action="store_true",
+        help="fetch_url may reach this machine's network",
+    )
+    verb.add_argument("--max-steps", type=positive, metavar="N", help="model calls of a row (8)")
+    verb.add_argument("--max-tokens", type=positive, metavar="N", help="tokens of a row (1,024)")
+    verb.add_argument("--timeout", type=seconds, metavar="S", help="seconds of a row (any)")
+    add_reply_options(verb)
+    verb.add_argument(
+        "--redact", action="store_true", help="no text and no token ids in the traces"
+    )
+
+
+def until(text: str) -> float:
+    """A time of the clock, or from now."""
+    from ..fleet.api import parse_until
+
+    try:
+        return parse_until(text)
+    except (ValueError, OverflowError, OSError):
+        raise argparse.ArgumentTypeError(
+            f"{text[:80]!r} is not a time such as 18:00, 2026-11-23T18:00, 30m or 8h"
+        ) from None
+
+
+def money(text: str) -> float:
+    """An amount of 0 or more."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < 1e12:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not an amount of 0 or more")
+    return number
+
+
+def price(text: str) -> tuple[str, float]:
+    """``in=0.25``."""
+    name, _, amount = text.partition("=")
+    if name not in ("in", "cached", "out", "hour"):
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not in=X, cached=X, out=X or hour=X")
+    return name, money(amount)
+
+
+def run(args: argparse.Namespace, output: Output) -> int:
+    """Do the rows; what is finished is in the results, however this ends."""
+    from dataclasses import asdict
+
+    from ...errors import SettingError
+    from ..fleet.api import close_results, open_results, read_price, run_map
+    from ..fleet.dispatch import Limits
+    from ..fleet.mapping import Bounds, poison_path, traces_folder
+
+    prices = read_price(dict(args.price or ()))
+    if args.max_cost is not None and prices.free:
+        raise SettingError("--max-cost needs a --price: in=X, out=X of a million tokens, or hour=X")
+    fleet, recipe = _fleet(args, output), _recipe(args)
+    rows = _rows(args)
+    path = Path(args.output)
+    traces = None if args.no_traces else Path(args.traces or traces_folder(path))
+    results, poison = open_results(path)
+    progress = _Progress(output, args)
+    try:
+        if args.retry_failed:
+            results.forget_failed()
+            poison.forget_failed()
+        report = run_map(
+            rows,
+            recipe,
+            fleet,
+            results=results,
+            poison=poison,
+            traces=traces,
+            order=args.order,
+            limits=Limits(args.attempts),
+            bounds=Bounds(args.until, args.max_cost, prices),
+            on_progress=progress,
+            on_note=None if args.quiet else output.note,
+        )
+    finally:
+        output.progress.clear()
+        close_results(results, poison)
+    if not args.quiet:
+        for line in _summary(report):
+            output.line(line)
+    problem = _problem(report, poison_path(path))
+    if problem:
+        output.error(problem)
+    elif report.stopped:
+        left = f"{report.left:,} rows are left, and the same command goes on with them"
+        output.note(f"stopped: {report.stopped}; {left}")
+    output.json({**asdict(report), "results": str(path), "error": problem})
+    if problem:
+        return Exit.FAILED
+    return Exit.LIMIT if report.stopped else Exit.OK
+
+
+def _rows(args: argparse.Namespace) -> list[Row]:
+    from ...errors import SettingError
+    from ..fleet.rows import folder_rows, read_rows
+
+    if (args.questions is None) == (args.dir_from is None):
+        raise SettingError("give a file of QUESTIONS, or --dir-from FOLDER with --question")
+    if args.dir_from is None:
+        return read_rows(args.questions, args.question)
+    if args.question is None:
+        raise SettingError("--dir-from needs a --question, such as 'What failed in {name}?'")
+    return folder_rows(args.dir_from, args.question)
+
+
+def _recipe(args: argparse.Namespace) -> Recipe:
+    from ..agent.config import MAX_STEPS, MAX_TOKENS
+    from ..fleet.answering import Recipe
+    from .conversation import read_schema
+
+    return Recipe(
+        dir=args.dir or ".",
+        schema=read_schema(args.schema) if args.schema else None,
+        tools=tuple(args.tools),
+        mode=args.mode,
+        policy=args.policy,
+        allow_private_network=args.allow_private_network,
+        max_steps=args.max_steps or MAX_STEPS,
+        max_tokens=args.max_tokens or MAX_TOKENS,
+        sampling=sampling_of(args),
+        agent={
+            "timeout": args.timeout,
+            "compact": args.auto_compact,
+            "repetition_stop": args.repetition_stop,
+            "thinking": args.think,
+            "context": args.context,
+            "redact": args.redact,
+        },
+    )
+
+
+def _fleet(args: argparse.Namespace, output: Output) -> Fleet:
+    from ..fleet.api import Fleet, parse_target
+    from .load_engine import load_engine
+
+    target = parse_target(args.to, args.slots)
+
+    def load(model: str | None) -> Engine:
+        one = copy.copy(args)
+        one.model = model or args.model
+        return load_engine(one, output)
+
+    names = ("threads", "target", "kv", "context", "kv_memory", "cache_packed_weights")
+    options = {name: getattr(args, name) for name in (*names, "draft_tokens", "draft_source")}
+    options["jump_forward"], options["tune"] = args.jump_forward == "on", dict(args.tune or ())
+    return Fleet(
+        target,
+        args.model,
+        load=load,
+        options={name: value for name, value in options.items() if value is not None},
+        patience_s=args.patience,
+        context=args.context,
+        workers=args.workers,
+        threads=args.threads,
+        memory=args.memory,
+    )
+
+
+# --- what is told of it
+
+
+class _Progress:
+    """A line that is drawn over itself on a terminal; elsewhere a line now and then."""
+
+    def __init__(self, output: Output, args: argparse.Namespace) -> None:
+        self._output, self._quiet = output, args.quiet or args.json
+        self._told = time.monotonic()
+
+    def __call__(self, report: MapReport) -> None:
+        if self._quiet:
+            return
+        text = " · ".join(filter(None, _state(report)))
+        self._output.progress.show(text)
+        if not self._output.aside.is_terminal and time.monotonic() - self._told > _TOLD_EVERY_S:
+            self._told = time.monotonic()
+            self._output.aside.line(text)
+
+
+def _state(report: MapReport) -> list[str]:
+    from ...traces.timeline import duration
+
+    failed = report.failed + report.aside
+    return [
+        f"{report.rows - report.left:,} of {report.rows:,} rows",
+        f"{report.rows_per_s:.3g} rows/s" if report.finished else "",
+        f"{duration(report.left_s)} left" if report.left_s is not None and report.left else "",
+        f"{failed:,} failed" if failed else "",
+        f"{report.running:,} running",
+    ]
+
+
+def _summary(report: MapReport) -> list[str]:
+    from ...traces.timeline import duration
+    from .output import joined
+
+    numbers = report.numbers
+    prompt, cached = numbers.get("prompt", 0), numbers.get("cached", 0)
+    share = f" ({cached / prompt:.0%} cached)" if prompt else ""
+    cost = f"cost {numbers['cost']:,.4g}" if "cost" in numbers else ""
+    statuses = (
+        (report.answered, "answered"),
+        (report.limit, "ended by a limit"),
+        (report.failed, "failed"),
+        (report.aside, "set aside"),
+        (report.left, "left"),
+    )
+    told = ", ".join(f"{count:,} {what}" for count, what in statuses if count)
+    first = f"{report.rows:,} rows: {told or 'none'}"
+    parts = [
+        f"{report.finished:,} in {duration(report.seconds)}" if report.finished else "",
+        f"{report.rows_per_s:.3g} rows/s" if report.finished else "",
+        f"{report.earlier:,} were done before" if report.earlier else "",
+        f"{prompt:,.0f} prompt tokens{share}, {numbers.get('generated', 0):,.0f} generated",
+        f"{report.retries:,} tried again" if report.retries else "",
+        f"{report.lost:,} workers lost" if report.lost else "",
+        cost,
+    ]
+    return [first, *joined(parts, None)]
+
+
+def _problem(report: MapReport, poison: Path) -> str:
+    """What went wrong, in a line; empty if nothing."""
+    parts: list[Any] = []
+    if report.failed:
+        parts.append(f"{report.failed:,} of {report.rows:,} rows failed: see their error")
+    if report.aside:
+        parts.append(f"{report.aside:,} were set aside in {poison}")
+    return "; ".join([*parts, "--retry-failed asks them again"]) if parts else ""

@@ -1,0 +1,258 @@
+"""One row on one engine: an agent is made, asked and closed; what came of it, without an exception.
+
+Everything here can be pickled: an actor on another machine does the same as a thread of this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...errors import (
+    ContextOverflowError,
+    EngineError,
+    LimitReachedError,
+    ModelError,
+    PassCancelledError,
+    SettingError,
+    ToolDefinitionError,
+    ToolError,
+    TriplepointError,
+)
+from ..agent.agent import Agent
+from ..agent.config import MAX_STEPS, MAX_TOKENS
+from ..agent.local_conversation import LocalConversation
+from ..agent.remote import RemoteEngine
+
+if TYPE_CHECKING:
+    from ...tools import Tool, Workspace
+    from ..agent.result import RunResult, Usage
+    from ..inference.engine import Engine
+    from ..inference.sampling import Sampling
+    from .rows import Row
+
+Status = Literal["answered", "limit", "error", "retry", "away", "cancelled"]
+"""``retry``: another try may go better; ``away``: its server is to blame, not the row."""
+AgentFactory = Callable[["Engine | RemoteEngine", "dict[str, Any]"], "Agent[Any]"]
+
+
+@dataclass
+class Outcome:
+    """What came of one try.
+
+    Attributes:
+        usage: tokens of all its prompts, of these computed and found in the KV cache, generated
+            tokens, and the times that the model was asked.
+        host: the machine, where that is another one.
+        trace: the lines of its trace, where its file is on another machine.
+    """
+
+    status: Status
+    answer: str = ""
+    output: Any = None
+    error: str = ""
+    usage: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    model: str = ""
+    host: str = ""
+    trace: bytes | None = None
+
+
+@dataclass
+class Recipe:
+    """What agents of a run have in common; called with an engine and a row, it makes one.
+
+    Attributes:
+        dir: folder of rows that name none; None: they have no files.
+        mode: which calls may run; policy: a file of rules that come before it.
+        agent: further arguments of `Agent`.
+    """
+
+    dir: str | None = None
+    schema: dict[str, Any] | None = None
+    tools: tuple[str, ...] = ()
+    mode: Literal["read-only", "yes"] = "read-only"
+    policy: str | None = None
+    allow_private_network: bool = False
+    max_steps: int = MAX_STEPS
+    max_tokens: int = MAX_TOKENS
+    sampling: Sampling | None = None
+    agent: dict[str, Any] = field(default_factory=dict)
+
+    def make(self, engine: Engine | RemoteEngine, row: Row) -> Agent[Any]:
+        """An agent for this row."""
+        from ...tools import Policy, Workspace
+
+        folder = self.dir if row.dir is None else row.dir
+        files = None if folder is None else Workspace(folder)
+        names = self.tools if row.tools is None else row.tools
+        schema = self.schema if row.schema is None else row.schema
+        policy = Policy(self.mode) if not self.policy else Policy.load(self.policy, self.mode)
+        return Agent(
+            engine,
+            workspace=files,
+            tools=self._tools(names, folder, files),
+            policy=policy,
+            max_steps=self.max_steps,
+            max_tokens=self.max_tokens,
+            sampling=self.sampling,
+            output_type=schema,
+            **self.agent,
+        )
+
+    def _tools(
+        self, names: tuple[str, ...], folder: str | None, files: Workspace | None
+    ) -> list[Tool[..., Any]]:
+        from ...tools import CommandTools, EditTools, FetchTools, FindTools
+
+        made: list[Tool[..., Any]] = []
+        for name in names:
+            if name == "net":
+                made += FetchTools(private=self.allow_private_network)
+            elif folder is None or files is None:
+                raise ToolError(f"the tools {name} need a folder: give the row a dir")
+            elif name == "exec":
+                made += CommandTools(folder)
+            else:
+                made += (FindTools if name == "find" else EditTools)(files)
+        return made
+
+
+class Stopper:
+    """Agents that run, so that all of them can be ended."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._agents: set[Agent[Any]] = set()
+        self._lock = threading.Lock()
+
+    def stop(self) -> None:
+        """End them; those that come are refused."""
+        with self._lock:
+            self.stopped = True
+            for agent in self._agents:
+                agent.stop()
+
+    def add(self, agent: Agent[Any]) -> None:
+        """From now on it may be ended."""
+        with self._lock:
+            if self.stopped:
+                raise PassCancelledError("the run ends")
+            self._agents.add(agent)
+
+    def discard(self, agent: Agent[Any]) -> None:
+        """It has ended by itself."""
+        with self._lock:
+            self._agents.discard(agent)
+
+
+def answer(
+    engine: Engine | RemoteEngine,
+    row: Row,
+    make: Recipe | AgentFactory,
+    trace: Path | None,
+    stopper: Stopper,
+) -> Outcome:
+    """Ask an agent the row's question.
+
+    Args:
+        make: makes the agent.
+        trace: where its trace goes; None: nowhere.
+    """
+    agent: Agent[Any] | None = None
+    outcome = Outcome("retry", model=engine.model.name)
+    try:
+        agent = make.make(engine, row) if isinstance(make, Recipe) else _made(make, engine, row)
+        if trace is not None:
+            trace.unlink(missing_ok=True)  # of a try that did not come to its end
+        agent.trace_to(False if trace is None else trace)
+        stopper.add(agent)
+        result = agent.run(row.question)
+        outcome.status, outcome.answer = "answered", result.answer
+        if agent.output is not None:
+            outcome.output = _plain(result.output)
+    except Exception as error:
+        outcome.status, outcome.error = _judged(error, stopper, engine)
+    if agent is not None:
+        stopper.discard(agent)
+        _close(agent, outcome)
+    return outcome
+
+
+def _made(make: AgentFactory, engine: Engine | RemoteEngine, row: Row) -> Agent[Any]:
+    agent = make(engine, dict(row.fields))
+    if not isinstance(agent, Agent):
+        raise SettingError(f"the agent factory must return an Agent, not {type(agent).__name__}")
+    return agent
+
+
+def _judged(
+    error: Exception, stopper: Stopper, engine: Engine | RemoteEngine
+) -> tuple[Status, str]:
+    """What an error says of a try, and how it is told."""
+    told = str(error) or type(error).__name__
+    if stopper.stopped:
+        return "cancelled", told
+    if isinstance(error, LimitReachedError | ContextOverflowError):
+        return "limit", told
+    if isinstance(error, SettingError | ToolError | ToolDefinitionError):
+        return "error", told  # it would go the same way again
+    if isinstance(error, EngineError | ModelError) and isinstance(engine, RemoteEngine):
+        return ("retry" if _is_there(engine, error) else "away"), told
+    if isinstance(error, TriplepointError) and not isinstance(error, EngineError):
+        return "error", told
+    return "retry", told if isinstance(
+        error, TriplepointError
+    ) else f"{type(error).__name__}: {told}"
+
+
+def _is_there(engine: RemoteEngine, error: Exception) -> bool:
+    """Whether the server takes requests: then the fault was the request's."""
+    from ..agent.remote.sse_client import BusyError
+
+    return not isinstance(error, BusyError) and responds(engine)
+
+
+def responds(engine: RemoteEngine) -> bool:
+    """Whether the server says which models it has."""
+    from ..agent.remote.server import CONNECT
+    from ..agent.remote.sse_client import fetch_json
+
+    try:
+        fetch_json(engine.server, "/models", timeout=CONNECT)
+    except EngineError:
+        return False
+    return True
+
+
+def _close(agent: Agent[Any], outcome: Outcome) -> None:
+    result: RunResult[Any] | None = agent.last_result
+    if result is not None:
+        outcome.usage, outcome.seconds = usage_of(result.usage), result.usage.wall_s
+        outcome.answer = result.answer
+    if isinstance(agent.conversation, LocalConversation):
+        with contextlib.suppress(EngineError):
+            agent.session.close()
+    agent.close()
+
+
+def usage_of(usage: Usage) -> dict[str, int]:
+    """The tokens of a run as results have them."""
+    return {
+        "prompt": usage.input_tokens,
+        "computed": usage.input_tokens - usage.cached_tokens,
+        "cached": usage.cached_tokens,
+        "generated": usage.output_tokens,
+        "steps": usage.steps,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """An answer of a declared type as JSON has it."""
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, fallback=str)

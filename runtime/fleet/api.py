@@ -1,0 +1,409 @@
+"""A map from Python, and what the command line has in common with it."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from ...arguments import as_list, as_mapping, as_path, check_whole, is_number
+from ...errors import RowError, SettingError
+from ..agent.remote.server import Server
+from ..config import default_model
+from ..files import make_folder
+from .answering import AgentFactory, Recipe
+from .dispatch import Limits
+from .mapping import Bounds, MapReport, Price, poison_path, traces_folder
+from .mapping import Mapping as MapRun
+from .results import Results
+from .rows import Row, make_rows, read_rows
+from .workers import PATIENCE_S, LocalWorker, Post, ServerWorker, Work, Worker
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+    from .ray_cluster import RayPool
+
+Order = Literal["input", "done"]
+TARGET = "local:4"
+SLOTS = 4
+"""Rows that a server or an actor gets at once, where nothing else is said."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where rows are done: ``local``, ``http`` or ``ray``.
+
+    Attributes:
+        slots: rows at once, of each worker.
+        addresses: of servers, or of a cluster.
+    """
+
+    kind: Literal["local", "http", "ray"]
+    slots: int
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass
+class Fleet:
+    """Where and how a run is done.
+
+    Attributes:
+        target: see `parse_target`.
+        model: of rows that name none.
+        engine: loaded already, for a local run.
+        load: loads the local engine of a model; by default with `options`.
+        options: arguments of `Engine.load`.
+        patience_s: how long a server may not respond.
+        workers, threads, memory: of a cluster: engines, threads of each, bytes of each; None: as
+            many as fit.
+    """
+
+    target: Target
+    model: str | None = None
+    engine: Engine | None = None
+    load: Callable[[str | None], Engine] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    patience_s: float = PATIENCE_S
+    context: int | None = None
+    workers: int | None = None
+    threads: int | None = None
+    memory: int | None = None
+    _ready: Engine | None = None
+    _prepares: bool = True
+    _pool: RayPool | None = None
+
+    def prepare(self, rows: Iterable[Row]) -> None:
+        """Load what most rows need, where that is done here: what is wrong with it ends the run.
+
+        Raises:
+            ModelError, SettingError: it cannot be loaded.
+        """
+        self._prepares = any(row.model is None for row in rows)
+        if self.target.kind == "local" and self._prepares:
+            self._ready = self._load(None)
+
+    def begin(self, post: Post) -> None:
+        """Tell of workers that join."""
+        if self._pool is not None:
+            self._pool.start(post)
+
+    def close(self) -> None:
+        """Let go of it, if nobody took it."""
+        if self._ready is not None and self._ready is not self.engine:
+            self._ready.close()
+        if self._pool is not None:
+            self._pool.close()
+
+    def make_workers(self, work: Work) -> list[Worker]:
+        """The workers, not yet begun.
+
+        Raises:
+            SettingError: a setting makes no sense, or an extra is missing.
+            FleetError: the cluster cannot be reached.
+        """
+        slots = self.target.slots
+        if self.target.kind == "http":
+            key = os.environ.get("TRIPLEPOINT_API_KEY")
+            return [
+                ServerWorker(
+                    url,
+                    slots,
+                    work,
+                    model=self.model,
+                    api_key=key,
+                    context=self.context,
+                    patience_s=self.patience_s,
+                )
+                for url in self.target.addresses
+            ]
+        if self.target.kind == "ray":
+            from .ray_cluster import RayPool
+
+            self._pool = RayPool(
+                self.target.addresses[0],
+                slots,
+                work,
+                model=self.model,
+                options=self.options,
+                patience_s=self.patience_s,
+                workers=self.workers,
+                threads=self.threads,
+                memory=self.memory,
+                prepares=self._prepares,
+            )
+            return [*self._pool.workers]
+        return [LocalWorker("local", slots, work, self._load, owned=self.engine is None)]
+
+    def _load(self, model: str | None) -> Engine:
+        if model is None and self._ready is not None:
+            ready, self._ready = self._ready, None
+            return ready
+        if self.engine is not None:
+            if model is not None:
+                raise SettingError(f"a row asks for the model {model!r}; an engine has one alone")
+            return self.engine
+        if self.load is not None:
+            return self.load(model)
+        from ..inference.engine import Engine
+
+        return Engine.load(model or self.model or default_model().value, **self.options)
+
+
+def parse_target(text: object, slots: int | None = None) -> Target:
+    """``local:N``, URLs of servers with commas between them, or ``auto`` or ``ray://…``: a cluster.
+
+    Raises:
+        SettingError: it is none of these.
+    """
+    if slots is not None:
+        check_whole(slots, "slots", SettingError, 1)
+    known = "give local:N, http://HOST:PORT[,…], auto (the Ray cluster here) or ray://HOST:PORT"
+    if not isinstance(text, str):
+        raise SettingError(f"to must be a text, not {text!r}; {known}")
+    if found := re.fullmatch(r"local(?::([1-9][0-9]{0,2}))?", text):
+        return Target("local", slots or int(found[1] or SLOTS))
+    if text == "auto" or re.fullmatch(r"ray://[^\s,/]+", text):
+        return Target("ray", slots or SLOTS, (text,))
+    if text.startswith(("http://", "https://")):
+        addresses = tuple(dict.fromkeys(text.split(",")))
+        for address in addresses:
+            Server(address, None, 1.0)
+        return Target("http", slots or SLOTS, addresses)
+    raise SettingError(f"nowhere to map to: {text!r}; {known}")
+
+
+def run_map(
+    rows: list[Row],
+    make: Recipe | AgentFactory,
+    fleet: Fleet,
+    *,
+    results: Results,
+    poison: Results,
+    traces: Path | None,
+    order: Order = "input",
+    limits: Limits | None = None,
+    bounds: Bounds | None = None,
+    on_progress: Callable[[MapReport], None] | None = None,
+    on_note: Callable[[str], None] | None = None,
+) -> MapReport:
+    """Do the rows that have no result yet; the results are sorted at the end, however it comes."""
+    work = Work(make, traces)
+    run = MapRun(
+        rows,
+        work,
+        results,
+        poison,
+        limits=limits,
+        bounds=bounds,
+        on_progress=on_progress,
+        on_note=on_note,
+    )
+    try:
+        if run.todo:
+            if traces is not None:
+                make_folder(traces, 0o777)
+            fleet.prepare(run.todo)
+            return run.run(fleet.make_workers(work), fleet.begin)
+        return run.report
+    finally:
+        fleet.close()
+        if order == "input":
+            with contextlib.suppress(OSError):  # what is durable is there, in another order
+                results.sort({row.key: row.number for row in rows})
+
+
+def open_results(path: Path | None) -> tuple[Results, Results]:
+    """The results of a file, and the rows that were set aside beside it.
+
+    Raises:
+        RowError: one of the files holds something else, or another run writes it.
+    """
+    results = Results(path)
+    if path is None:
+        return results, Results(None)
+    try:
+        return results, Results(poison_path(path))
+    except BaseException:
+        results.close()
+        raise
+
+
+def close_results(results: Results, poison: Results) -> None:
+    """Close both; a file of rows set aside that has none is removed."""
+    if poison.path is not None and not len(poison):
+        poison.path.unlink(missing_ok=True)
+    results.close()
+    poison.close()
+
+
+def map(
+    agent_factory: AgentFactory,
+    rows: str | Path | Iterable[Mapping[str, Any] | str],
+    *,
+    to: str = TARGET,
+    engine: Engine | None = None,
+    model: str | None = None,
+    results: str | Path | None = None,
+    traces: str | Path | bool = True,
+    order: Order = "input",
+    attempts: int = 3,
+    until: float | None = None,
+    max_cost: float | None = None,
+    price: Mapping[str, float] | None = None,
+    on_progress: Callable[[MapReport], None] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """Ask an agent each row's question, many at a time; see `triplepoint map`.
+
+        def agent(engine, row):
+            return Agent(engine, workspace=row["dir"])
+
+        triplepoint.map(agent, [{"question": "What failed?", "dir": "runs/1"}], results="r.jsonl")
+
+    Args:
+        agent_factory: called with an engine and a row, makes the agent that answers it. On a
+            cluster it is pickled.
+        rows: mappings with a ``question``, questions alone, or a file of them.
+        to: ``local:N`` (N agents on one engine), URLs of servers with commas between them, or a Ray
+            cluster: ``auto`` or ``ray://HOST:PORT``.
+        engine: for a local map, one that is loaded already; it is left open.
+        model: of rows that name none.
+        results: file of the results, one JSON line each. Rows that have one there are not asked
+            again. Without it they are in memory alone.
+        traces: folder of traces; True: one beside the results; False: none.
+        order: of the results: ``input``, or ``done`` as rows were finished.
+        attempts: tries of a row that may fail before it is set aside.
+        until: time (as `time.time` has it) from which no more rows are begun.
+        max_cost: the same by cost, with `price`: ``in``, ``cached`` and ``out`` for a million
+            tokens, ``hour`` for an hour of a row.
+        on_progress: hears of the state.
+        options: arguments of `Engine.load`, such as threads and context.
+
+    Returns:
+        The results, those of rows that were set aside last: each row's fields with ``status``,
+        ``answer``, ``usage`` and what else docs/fleet.md lists.
+
+    Raises:
+        RowError: a row cannot be asked, or the results are of other rows.
+        SettingError: a setting makes no sense.
+        FleetError: no worker is left; what is done is in the results.
+    """
+    if not callable(agent_factory):
+        raise SettingError(f"agent_factory must be a function, not {agent_factory!r}")
+    if order not in get_args(Order):
+        raise SettingError(f"order must be input or done, not {order!r}")
+    check_whole(attempts, "attempts", SettingError, 1)
+    if on_progress is not None and not callable(on_progress):
+        raise SettingError(f"on_progress must be a function, not {on_progress!r}")
+    bounds = _bounds(until, max_cost, price)
+    target = parse_target(to)
+    if engine is not None and target.kind != "local":
+        raise SettingError("an engine that is loaded already is for a local map")
+    if engine is not None and not hasattr(engine, "scheduler"):
+        raise SettingError(f"engine must be an Engine, not {engine!r}")
+    if model is not None and not isinstance(model, str):
+        raise SettingError(f"model must be a text, not {model!r}")
+    found = _rows(rows)
+    path = None if results is None else as_path(results, "results", RowError)
+    folder = None if path is None or traces is False else traces_folder(path)
+    if not isinstance(traces, bool):
+        folder = as_path(traces, "traces", SettingError)
+    given = as_mapping(options or {}, "options must be arguments of Engine.load", SettingError)
+    _check_options(given)
+    fleet = Fleet(target, model, engine, options=dict(given))
+    try:
+        done, poison = open_results(path)
+    except OSError as error:
+        raise RowError(f"{path}: {error.strerror}") from None
+    try:
+        run_map(
+            found,
+            agent_factory,
+            fleet,
+            results=done,
+            poison=poison,
+            traces=folder,
+            order=order,
+            limits=Limits(attempts),
+            bounds=bounds,
+            on_progress=on_progress,
+        )
+        return [*done, *poison]
+    finally:
+        close_results(done, poison)
+
+
+def _rows(given: object) -> list[Row]:
+    if isinstance(given, str | os.PathLike):
+        path = as_path(given, "rows", RowError)
+        try:
+            return read_rows(path)
+        except OSError as error:
+            raise RowError(f"{path}: {error.strerror}") from None
+    items = as_list(given, "rows must be mappings, questions, or a file of them", RowError)
+    fields: list[tuple[str, Mapping[str, Any]]] = []
+    for number, item in enumerate(items, 1):
+        one = {"question": item} if isinstance(item, str) else item
+        if not isinstance(one, Mapping):
+            raise RowError(f"row {number} must be a mapping or a question, not {item!r}")
+        fields.append((f"row {number}", one))
+    return make_rows(fields)
+
+
+def _check_options(given: Mapping[Any, Any]) -> None:
+    from ..inference.engine import Engine
+
+    known = set(inspect.signature(Engine.load).parameters) - {"model"}
+    for name in given:
+        if name not in known:
+            raise SettingError(f"options: Engine.load takes no {name!r}")
+
+
+def _bounds(until: object, max_cost: object, price: object) -> Bounds:
+    for name, value in (("until", until), ("max_cost", max_cost)):
+        if value is not None and not (is_number(value) and 0 <= value < 1e15):  # type: ignore[operator]
+            raise SettingError(f"{name} must be a number of 0 or more, not {value!r}")
+    prices = read_price(price)
+    if max_cost is not None and prices.free:
+        raise SettingError("max_cost needs a price: give in, out, or hour")
+    return Bounds(until, max_cost, prices)  # type: ignore[arg-type]
+
+
+def read_price(given: object) -> Price:
+    """The price that a mapping says.
+
+    Raises:
+        SettingError: it says something else, or no number.
+    """
+    if given is None:
+        return Price()
+    names = {"in": "tokens_in", "cached": "tokens_cached", "out": "tokens_out", "hour": "hour"}
+    if not isinstance(given, Mapping) or any(name not in names for name in given):
+        raise SettingError(f"price must map {', '.join(names)} to numbers, not {given!r}")
+    for name, value in given.items():
+        if not (is_number(value) and 0 <= value < 1e12):
+            raise SettingError(f"the price {name!r} must be a number of 0 or more, not {value!r}")
+    return Price(**{names[name]: value for name, value in given.items()})
+
+
+def parse_until(text: str) -> float:
+    """A time of the clock: ``18:00``, ``2026-11-23T18:00``, or from now: ``90s``, ``30m``, ``8h``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if found := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]+)?)([smhd])", text):
+        return time.time() + float(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+    if found := re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", text):
+        now = time.localtime()
+        at = time.mktime((*now[:3], int(found[1]), int(found[2]), 0, 0, 0, -1))
+        return at if at > time.time() else at + 86400
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp()

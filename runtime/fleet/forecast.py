@@ -1,0 +1,64 @@
+"""How much longer a run takes: what the latency model expects of a row, corrected by what was seen.
+
+Before the first row is done there is only the prediction; with each that is, it counts less.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+
+TYPICAL_PROMPT, TYPICAL_RESULT, TYPICAL_REPLY = 400, 400, 64
+"""Tokens of a row of which nothing is known: prompt, result of a tool, each of two replies."""
+WEIGHT = 4  # rows of each worker for which the prediction counts
+
+
+def predict_row_s(engine: Engine, slots: int) -> float:
+    """Seconds that a typical row takes an engine on which `slots` agents share the passes.
+
+    A row is a prompt, a call, its result and an answer. 0 where the engine is not calibrated.
+    """
+    known = engine.calibration
+    if known is None:
+        return 0.0
+    context = TYPICAL_PROMPT + TYPICAL_RESULT
+    read = known.estimate(engine.cost, TYPICAL_PROMPT, 0).seconds
+    read += known.estimate(engine.cost, TYPICAL_RESULT, TYPICAL_PROMPT).seconds
+    step = known.estimate(engine.cost, 1, context // 2, batch=slots).seconds / slots
+    return read + 2 * TYPICAL_REPLY * step
+
+
+class Forecast:
+    """Rate and time left.
+
+    Attributes:
+        predicted_s: seconds that a row is expected to keep an engine busy; 0: nothing tells.
+        workers: engines that take rows.
+    """
+
+    def __init__(self) -> None:
+        self.predicted_s = 0.0
+        self.workers = 0
+        self._finished = 0
+        self._seconds = 0.0
+
+    def see(self, finished: int, seconds: float) -> None:
+        """So many rows were finished in all, in so long."""
+        self._finished, self._seconds = finished, seconds
+
+    @property
+    def rows_per_s(self) -> float:
+        """As it was seen; 0 before the first."""
+        return self._finished / self._seconds if self._seconds else 0.0
+
+    def left_s(self, rows: int) -> float | None:
+        """Seconds that so many more rows take; None where nothing tells."""
+        if not rows:
+            return 0.0
+        weight = WEIGHT * max(1, self.workers) if self.predicted_s else 0  # of so many rows
+        if not weight + self._finished:
+            return None
+        expected = weight * self.predicted_s / max(1, self.workers)
+        return rows * (expected + self._seconds) / (weight + self._finished)

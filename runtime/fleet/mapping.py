@@ -1,0 +1,372 @@
+"""A run over many rows: rows go to workers, results to a file, until all are done.
+
+rows ─► Dispatcher ─► workers ─► events ─► Results (durable) ─► progress
+           ▲                        │
+           └── tries again, goes elsewhere, is set aside
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import FleetError, RowError
+from .answering import Outcome
+from .dispatch import Dispatcher, Limits, Task
+from .forecast import Forecast
+from .results import Results
+from .rows import Row
+from .workers import Event, Post, Work, Worker, trace_name
+
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Price:
+    """What rows cost: of a million tokens, and of an hour of a worker's row."""
+
+    tokens_in: float = 0.0
+    tokens_cached: float | None = None
+    tokens_out: float = 0.0
+    hour: float = 0.0
+
+    def of(self, outcome: Outcome) -> float:
+        """Of one row."""
+        usage = outcome.usage
+        cached = self.tokens_in if self.tokens_cached is None else self.tokens_cached
+        tokens = usage.get("computed", 0) * self.tokens_in
+        tokens += usage.get("cached", 0) * cached + usage.get("generated", 0) * self.tokens_out
+        return tokens / 1e6 + outcome.seconds / 3600 * self.hour
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing costs anything."""
+        return not (self.tokens_in or self.tokens_cached or self.tokens_out or self.hour)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """When a run begins no more rows.
+
+    Attributes:
+        until: time of the clock, as `time.time`.
+        max_cost: of all rows in the results, those of runs before included.
+    """
+
+    until: float | None = None
+    max_cost: float | None = None
+    price: Price = Price()
+
+
+@dataclass
+class MapReport:
+    """What a run did.
+
+    Attributes:
+        rows: of the input; earlier: those that had a result before; left: those that have none.
+        answered, limit, failed, aside: by status, of all results. Aside: set aside as poison.
+        seconds: of this run; finished: rows in it.
+        retries, lost: tries beyond the first of a row; workers that died.
+        left_s: seconds until it is done, if that is known; not at the end.
+        numbers: tokens, seconds and cost of all results, by name.
+        stopped: why it ended before all rows were done; empty if it did not.
+        notes: of workers that went away, died or came back.
+    """
+
+    rows: int
+    earlier: int = 0
+    left: int = 0
+    answered: int = 0
+    limit: int = 0
+    failed: int = 0
+    aside: int = 0
+    running: int = 0
+    workers: int = 0
+    seconds: float = 0.0
+    finished: int = 0
+    retries: int = 0
+    lost: int = 0
+    left_s: float | None = None
+    numbers: dict[str, float] = field(default_factory=dict)
+    stopped: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def rows_per_s(self) -> float:
+        """Of this run."""
+        return self.finished / self.seconds if self.seconds else 0.0
+
+
+class Mapping:
+    """See the module.
+
+    Args:
+        rows: of the input.
+        results: where results go; those that are there count as done.
+        poison: where rows go that cannot be done; the same.
+        on_progress: hears of the state after each batch of events, and twice a second.
+        on_note: hears of workers.
+
+    Raises:
+        RowError: the results are of other rows.
+
+    Attributes:
+        todo: rows that have no result yet.
+        report: what it did so far.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        work: Work,
+        results: Results,
+        poison: Results,
+        *,
+        limits: Limits | None = None,
+        bounds: Bounds | None = None,
+        on_progress: Callable[[MapReport], None] | None = None,
+        on_note: Callable[[str], None] | None = None,
+    ) -> None:
+        keys = {row.key for row in rows}
+        foreign = [key for key in (*results.done, *poison.done) if key not in keys]
+        if foreign:
+            raise RowError(
+                f"{results.path} has results of {len(foreign):,} rows that are not in the input "
+                f"(the first has the key {foreign[0]}); give another file, or the same rows"
+            )
+        self.report = MapReport(len(rows))
+        self.report.earlier = len(results) + len(poison)
+        self.todo = [r for r in rows if r.key not in results.done and r.key not in poison.done]
+        self._dispatcher = Dispatcher(self.todo, limits)
+        self._workers: list[Worker] = []
+        self._work, self._results, self._poison = work, results, poison
+        self._bounds = bounds or Bounds()
+        self._on_progress, self._on_note = on_progress, on_note
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._forecast = Forecast()
+        self._predicted: dict[str, float] = {}
+        self._began = self._first = time.monotonic()
+        self._gone: set[str] = set()
+        self._wasted = 0.0  # cost of tries that failed
+        self._tell()
+
+    def run(
+        self, workers: Sequence[Worker], begin: Callable[[Post], None] = lambda post: None
+    ) -> MapReport:
+        """Until all rows are done, a bound is reached, or nobody is left to do them.
+
+        Args:
+            workers: those that there are now.
+            begin: is given where to tell of those that join later.
+
+        Raises:
+            FleetError: no worker is left.
+            OSError: the results cannot be written.
+        """
+        self._began = self._first = time.monotonic()
+        self._workers = list(workers)
+        try:
+            for worker in self._workers:
+                worker.start(self._events.put)
+            begin(self._events.put)
+            self._loop()
+        except KeyboardInterrupt:
+            self._close()
+            self._take(self._happened())  # what came to its end until then
+            raise
+        finally:
+            self._close()
+            self._tell()
+            self.report.left_s = None
+        return self.report
+
+    def _close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+
+    def _loop(self) -> None:
+        dispatcher = self._dispatcher
+        while dispatcher.left:
+            self.report.stopped = self._bound()
+            if not self.report.stopped:
+                self._hand_out()
+            elif not any(worker.station.tasks for worker in self._workers):
+                return
+            if self._gone.issuperset(worker.station.name for worker in self._workers):
+                raise FleetError(
+                    f"no worker is left; {dispatcher.left:,} rows have no result. The last one: "
+                    f"{(self.report.notes or ['it never began'])[-1]}"
+                )
+            self._take(self._wait())
+            self._tell()
+        self.report.stopped = ""
+
+    def _hand_out(self) -> None:
+        """Each worker in turn gets a row, until none takes another."""
+        ready = [worker for worker in self._workers if worker.ready and not worker.gone]
+        while ready:
+            ready = [worker for worker in ready if self._give(worker)]
+
+    def _give(self, worker: Worker) -> bool:
+        if self._bound():  # each row that is begun costs
+            return False
+        task = self._dispatcher.next_for(worker.station)
+        if task is not None:
+            worker.give(task)
+        return task is not None
+
+    def _bound(self) -> str:
+        """Why no more rows are begun; empty if they are."""
+        bounds = self._bounds
+        if bounds.until is not None and time.time() >= bounds.until:
+            return f"it is {time.strftime('%H:%M', time.localtime(bounds.until))}"
+        if bounds.max_cost is not None:
+            spent, known = self._spent()
+            running = sum(len(worker.station.tasks) for worker in self._workers)
+            # A row is expected to cost as much as the dearest; until one is known, one runs.
+            expected = max(self._results.dearest, self._poison.dearest) * (running + 1)
+            if spent + expected > bounds.max_cost or (not known and running):
+                if known:
+                    return f"{spent:,.4g} are spent, and one more row would pass the most allowed"
+                return "the cost of the first row is not known yet"
+        return ""
+
+    def _spent(self) -> tuple[float, int]:
+        """The cost of all rows so far, and how many there are."""
+        spent = sum(found.numbers.get("cost", 0.0) for found in (self._results, self._poison))
+        return spent + self._wasted, len(self._results) + len(self._poison)
+
+    def _wait(self) -> list[Event]:
+        """What has happened, or nothing after a while."""
+        try:
+            first = self._events.get(timeout=self._dispatcher.wait_s(_POLL_S) or 0.01)
+        except queue.Empty:
+            return []
+        return [first, *self._happened()]
+
+    def _happened(self) -> list[Event]:
+        events: list[Event] = []
+        while not self._events.empty():
+            events.append(self._events.get())
+        return events
+
+    # --- what came of it
+
+    def _take(self, events: Sequence[Event]) -> None:
+        """Results of a batch are written at once: a sync costs more than a row of a small model."""
+        finished: list[dict[str, Any]] = []
+        aside: list[dict[str, Any]] = []
+        for event in events:
+            if event.what == "ended":
+                self._ended(event, finished, aside)
+            elif event.what == "new":
+                self._workers.append(event.worker)
+                event.worker.start(self._events.put)
+            elif event.what == "ready":
+                if event.predicted_s:
+                    self._predicted[event.worker.station.name] = event.predicted_s
+                    if not self.report.finished:  # loading the model is no part of a row
+                        self._first = time.monotonic()
+            else:
+                self._note(f"{event.worker.station.name}: {event.why}")
+                if event.what == "gone":
+                    self._gone.add(event.worker.station.name)
+                if event.what != "away":
+                    self.report.lost += event.what == "lost"
+                    lost = self._dispatcher.lose(event.worker.station, event.why)
+                    aside += [self._poisoned(task, event.worker) for task in lost]
+        self._results.add(finished)
+        self._poison.add(aside)
+
+    def _ended(
+        self, event: Event, finished: list[dict[str, Any]], aside: list[dict[str, Any]]
+    ) -> None:
+        task, outcome, station = event.task, event.outcome, event.worker.station
+        assert task is not None and outcome is not None  # noqa: PT018
+        if task not in station.tasks:  # of a worker that was taken for dead
+            return
+        if outcome.status in ("away", "cancelled"):
+            self._dispatcher.give_back(station, task)
+        elif outcome.status == "retry":
+            self._wasted += self._bounds.price.of(outcome)
+            if self._dispatcher.fail(station, task, outcome.error):
+                aside.append(self._poisoned(task, event.worker, outcome))
+        elif self._dispatcher.finish(station, task):
+            if outcome.trace is not None and (path := self._work.trace_of(task)) is not None:
+                path.write_bytes(outcome.trace)
+            finished.append(self._result(task, event.worker, outcome))
+
+    def _result(self, task: Task, worker: Worker, outcome: Outcome) -> dict[str, Any]:
+        """The line of a row."""
+        row = task.row
+        result: dict[str, Any] = {"row": row.number + 1, "key": row.key, **row.fields}
+        result["status"], result["answer"] = outcome.status, outcome.answer
+        if outcome.output is not None:
+            result["output"] = outcome.output
+        if outcome.error:
+            result["error"] = outcome.error
+        if outcome.model:
+            result["model"] = outcome.model
+        if (trace := self._work.trace_of(task)) is not None and outcome.usage:
+            result["trace"] = f"{trace.parent.name}/{trace_name(task)}.jsonl"
+        result["usage"], result["seconds"] = outcome.usage, round(outcome.seconds, 6)
+        result["attempt"] = max(1, task.tries)
+        if task.deaths:
+            result["deaths"] = task.deaths
+        host = f"@{outcome.host}" if outcome.host else ""
+        result["worker"] = f"{worker.station.name}{host}"
+        if not self._bounds.price.free:
+            result["cost"] = round(self._bounds.price.of(outcome), 9)
+        return result
+
+    def _poisoned(
+        self, task: Task, worker: Worker, outcome: Outcome | None = None
+    ) -> dict[str, Any]:
+        """The line of a row that is set aside."""
+        outcome = outcome or Outcome("retry")
+        result = self._result(task, worker, outcome)
+        result.update(status="poison", error=task.failures[-1])
+        if task.deaths:
+            result["error"] = f"{task.deaths} workers died with it: {task.failures[-1]}"
+        return result
+
+    def _note(self, text: str) -> None:
+        self.report.notes.append(text)
+        if self._on_note is not None:
+            self._on_note(text)
+
+    def _tell(self) -> None:
+        report, dispatcher = self.report, self._dispatcher
+        counts = self._results.counts
+        report.answered, report.limit = counts["answered"], counts["limit"]
+        report.failed = counts["error"]
+        report.aside = len(self._poison)
+        report.left, report.retries = dispatcher.left, dispatcher.retries
+        report.running = sum(len(worker.station.tasks) for worker in self._workers)
+        report.workers = sum(worker.ready and not worker.gone for worker in self._workers)
+        now = time.monotonic()
+        report.seconds = now - self._began
+        report.finished = report.rows - report.left - report.earlier
+        report.numbers = dict(self._results.numbers)
+        forecast = self._forecast
+        forecast.workers = report.workers
+        if self._predicted:
+            forecast.predicted_s = sum(self._predicted.values()) / len(self._predicted)
+        forecast.see(report.finished, now - self._first)
+        report.left_s = forecast.left_s(report.left)
+        if self._on_progress is not None:
+            self._on_progress(report)
+
+
+def poison_path(path: Path) -> Path:
+    """Where rows are set aside, of a results file."""
+    return path.with_name(f"{path.stem}.poison{path.suffix or '.jsonl'}")
+
+
+def traces_folder(path: Path) -> Path:
+    """Where traces go, of a results file."""
+    return path.with_name(f"{path.stem}.traces")

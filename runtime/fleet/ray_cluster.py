@@ -1,0 +1,454 @@
+"""Workers on a Ray cluster: an actor with an engine each, placed by memory and cores.
+
+Nothing here is a scheduler: Ray says where an actor runs, and finds out that one or its node died.
+An actor that died is made anew; its rows go back to the dispatcher. Machines that join get actors,
+so an autoscaler of Ray's own works with it. Who may connect is Ray's, too: ``RAY_AUTH_MODE=token``
+with ``RAY_AUTH_TOKEN`` holds for the driver as for the nodes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import FleetError, SettingError, TriplepointError
+from ..agent.run_metadata import versions
+from ..config import default_model
+from .answering import AgentFactory, Outcome, Recipe, Stopper, answer
+from .dispatch import Station, Task
+from .forecast import predict_row_s
+from .rows import Row
+from .workers import Event, Post, Work, trace_name
+
+SCAN_S = 5.0  # between two looks for machines that have joined
+_STARTS = 5  # times in a row that an actor may die before it is ready
+_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What an actor loads.
+
+    Attributes:
+        model: of rows that name none.
+        options: arguments of `Engine.load`.
+        threads: of its passes, and cores that it asks of the cluster.
+        memory: bytes that it asks for; 0: it asks for none.
+        node: identifier of the node that it is meant for; None: any.
+    """
+
+    model: str | None
+    options: dict[str, Any] = field(default_factory=dict)
+    threads: int = 1
+    memory: int = 0
+    node: str | None = None
+
+
+class EngineActor:
+    """What runs on a node: an engine, and an agent for each row that it is given."""
+
+    def __init__(self, spec: EngineSpec, make: Recipe | AgentFactory, slots: int) -> None:
+        self._spec, self._make, self._slots = spec, make, slots
+        self._engine: Any = None
+        self._model: str | None = ""
+        self._lock = threading.Lock()
+        self._stopper = Stopper()
+        self._folder = tempfile.TemporaryDirectory(prefix="triplepoint-")
+
+    def place(self) -> tuple[str, str]:
+        """The node where it came to life, and what kernels are generated from there."""
+        import ray
+
+        return ray.get_runtime_context().get_node_id()[:8], versions()["kernels"]
+
+    def prepare(self) -> float:
+        """Load the model of most rows; seconds that one of them is expected to take."""
+        return predict_row_s(self._engine_of(None), self._slots)
+
+    def do(self, row: Row, name: str, traced: bool) -> Outcome:
+        """Answer a row; the outcome brings its trace."""
+        began = time.perf_counter()
+        path = Path(self._folder.name) / f"{name}.jsonl" if traced else None
+        try:
+            engine = self._engine_of(row.model)
+            outcome = answer(engine, row, self._make, path, self._stopper)
+        except TriplepointError as error:
+            outcome = Outcome("error", error=str(error))
+        except Exception as error:
+            outcome = Outcome("retry", error=f"{type(error).__name__}: {error}")
+        outcome.seconds = outcome.seconds or time.perf_counter() - began
+        if path is not None and path.exists():
+            outcome.trace = path.read_bytes()
+            path.unlink()
+        return outcome
+
+    def _engine_of(self, model: str | None) -> Any:
+        from ..inference.engine import Engine
+
+        with self._lock:
+            if self._engine is None or self._model != model:
+                if self._engine is not None:
+                    self._engine.close()
+                self._engine = None
+                name = model or self._spec.model or default_model().value
+                options = {"threads": self._spec.threads, **self._spec.options}
+                self._engine, self._model = Engine.load(name, **options), model
+            return self._engine
+
+
+class RayWorker:
+    """An actor, and the one that takes its place when it dies.
+
+    Args:
+        name: of its station.
+        patience_s: how long it may be without a place while no other worker is ready.
+        alone: whether no other worker is ready.
+        prepares: whether the model of most rows is loaded before it is ready.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        slots: int,
+        work: Work,
+        spec: EngineSpec,
+        patience_s: float,
+        alone: Callable[[], bool],
+        *,
+        prepares: bool,
+    ) -> None:
+        self.station = Station(name, slots)
+        self.ready = self.gone = False
+        self._work, self._spec, self._prepares = work, spec, prepares
+        self._patience, self._alone = patience_s, alone
+        self._life = threading.Thread(target=self._live, name=name, daemon=True)
+        self._actor: Any = None
+        self._node = ""
+        self._died = threading.Event()
+        self._closed = threading.Event()
+        self._why = ""
+        self._post: Post
+
+    def start(self, post: Post) -> None:
+        """See `Worker.start`."""
+        self._post = post
+        self._life.start()
+
+    def give(self, task: Task) -> None:
+        """See `Worker.give`."""
+        # A thread that waits for ever, for a node that is cut off, must not hold up the end.
+        arguments = (task, self._actor, self._node)
+        threading.Thread(target=self._do, args=arguments, daemon=True).start()
+
+    def close(self) -> None:
+        """See `Worker.close`."""
+        self._closed.set()
+        self._died.set()
+        self._kill()
+        if self._life.is_alive():
+            self._life.join(timeout=15)
+
+    def _kill(self) -> None:
+        import ray
+
+        actor = self._actor
+        if actor is not None:
+            with contextlib.suppress(Exception):  # it is dead already, or the cluster is
+                ray.kill(actor, no_restart=True)
+
+    def _do(self, task: Task, actor: Any, node: str) -> None:
+        import ray
+        from ray import exceptions
+
+        traced = self._work.traces is not None
+        get: Any = ray.get
+        try:
+            outcome = get(actor.do.remote(task.row, trace_name(task), traced))
+        except exceptions.RayTaskError as error:  # what cannot be pickled, say
+            outcome = Outcome("retry", error=_first_line(error))
+        except Exception as error:
+            self._lose(actor, error)
+            return
+        outcome.host = node
+        if actor is self._actor and not self._died.is_set():
+            self._post(Event("ended", self, task, outcome))
+
+    def _lose(self, actor: Any, error: Exception) -> None:
+        """The actor died; the first of its rows that finds out tells."""
+        if actor is self._actor and not self._died.is_set():
+            self._why = _first_line(error)
+            self.ready = False
+            self._died.set()
+
+    def _live(self) -> None:
+        """Make an actor, wait for its end, make another one."""
+        starts = 0
+        while not self._closed.is_set():
+            self._actor = None  # who still waits for the last one has nothing to say
+            self._died.clear()
+            if not self._begin():
+                starts += 1
+                self._kill()
+                if self._closed.is_set():
+                    return
+                if starts >= _STARTS or self.gone:
+                    self.gone = True
+                    self._post(Event("gone", self, why=self._why))
+                    return
+                self._closed.wait(_PAUSE_S * 2**starts)
+                continue
+            starts = 0
+            self._watch()
+            if not self._closed.is_set():
+                self._post(Event("lost", self, why=self._why))
+
+    def _begin(self) -> bool:
+        """An actor that is ready; False where there is none: `_why` says why."""
+        import ray
+        from ray import exceptions
+
+        get: Any = ray.get
+        try:
+            self._actor = self._create()
+            self._node, version = self._wait(self._actor.place.remote())
+            if version != versions()["kernels"]:
+                self.gone = True
+                raise FleetError(f"node {self._node} has another version of triplepoint")
+            predicted = 0.0
+            if self._prepares:
+                predicted = get(self._actor.prepare.remote())
+        except exceptions.RayTaskError as error:  # the model cannot be loaded there
+            self.gone = isinstance(error.cause, TriplepointError)
+            self._why = _first_line(error.cause or error)
+            return False
+        except Exception as error:
+            self._why = _first_line(error)
+            return False
+        if self._closed.is_set():
+            return False
+        self.ready = True
+        self._post(Event("ready", self, predicted_s=predicted))
+        return True
+
+    def _create(self) -> Any:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        spec = self._spec
+        options: dict[str, Any] = {
+            "num_cpus": spec.threads,
+            "max_concurrency": self.station.slots + 1,
+            "max_restarts": 0,
+            "max_task_retries": 0,
+            "scheduling_strategy": "SPREAD",
+        }
+        if spec.memory:
+            options["memory"] = spec.memory
+        if spec.node is not None:
+            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(spec.node, soft=True)
+        made = ray.remote(EngineActor).options(**options)
+        return made.remote(spec, self._work.make, self.station.slots)
+
+    def _wait(self, reference: Any) -> Any:
+        """What an actor without a place yet says; it may wait for a machine that is to come."""
+        import ray
+
+        waited = 0.0
+        while not self._closed.is_set():
+            done, _ = ray.wait([reference], timeout=1.0)
+            if done:
+                return ray.get(reference)
+            waited = waited + 1.0 if self._alone() else 0.0
+            if waited > self._patience:
+                self.gone = True
+                raise FleetError(
+                    f"the cluster had no room for {self._spec.threads} cores and "
+                    f"{self._spec.memory / 1e9:,.2g} GB for {self._patience:g} s"
+                )
+        raise FleetError("the run has ended")
+
+    def _watch(self) -> None:
+        """Until the actor dies: one without rows is asked now and then."""
+        import ray
+        from ray import exceptions
+
+        while not self._died.wait(2.0):
+            try:
+                ray.get(self._actor.place.remote(), timeout=60)
+            except exceptions.GetTimeoutError:
+                continue
+            except Exception as error:
+                self._lose(self._actor, error)
+
+
+def _first_line(error: BaseException) -> str:
+    """What an error of Ray's says, without the pages that follow."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines or [type(error).__name__])[0][:300]
+
+
+class RayPool:
+    """The workers of a cluster, and the connection to it.
+
+    Args:
+        address: ``auto``, or that of a Ray client server (``ray://…``).
+        workers: engines; None: as many as fit, also on machines that join.
+        threads: of each engine; None: all cores of a node.
+        memory: bytes of each; None: by the model's file.
+        prepares: see `RayWorker`.
+
+    Raises:
+        SettingError: Ray is not installed.
+        FleetError: the cluster cannot be reached.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        slots: int,
+        work: Work,
+        *,
+        model: str | None,
+        options: dict[str, Any],
+        patience_s: float,
+        workers: int | None = None,
+        threads: int | None = None,
+        memory: int | None = None,
+        prepares: bool = True,
+    ) -> None:
+        self._ray = _connected(address)
+        self._slots, self._work, self._patience = slots, work, patience_s
+        self._threads, self._count, self._prepares = threads, workers, prepares
+        self._memory = _memory_of(model, options) if memory is None else memory
+        given = {name: value for name, value in options.items() if name != "threads"}
+        self._spec = EngineSpec(model, given, memory=self._memory)
+        self._known: set[str] = set()
+        self._closed = threading.Event()
+        self._scan = threading.Thread(target=self._look, daemon=True)
+        self._post: Post
+        self.workers: list[RayWorker] = []
+        for spec in self._first():
+            self._add(spec)
+
+    def start(self, post: Post) -> None:
+        """Look for machines that join; their workers are told as events."""
+        self._post = post
+        if self._count is None:
+            self._scan.start()
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._closed.set()
+        if self._scan.is_alive():
+            self._scan.join(timeout=15)
+        if self._ray is not None:
+            with contextlib.suppress(Exception):
+                self._ray.shutdown()
+            _let_speak(True)
+
+    def _first(self) -> list[EngineSpec]:
+        """What is asked of the cluster as it is."""
+        specs = self._on_new_nodes()
+        if self._count is not None:
+            nodes = max(1, len(specs))
+            most = max((spec.threads for spec in specs), default=1)
+            each = self._threads or max(1, most // -(-self._count // nodes))
+            return [self._like(each, None)] * self._count
+        # A cluster that has no machine yet gets one from its autoscaler when somebody asks.
+        return specs or [self._like(self._threads or 1, None)]
+
+    def _like(self, threads: int, node: str | None) -> EngineSpec:
+        spec = self._spec
+        return EngineSpec(spec.model, spec.options, threads, spec.memory, node)
+
+    def _on_new_nodes(self) -> list[EngineSpec]:
+        """For each engine that fits on a node that was not seen before."""
+        import ray
+
+        specs: list[EngineSpec] = []
+        for node in ray.nodes():
+            name, resources = node["NodeID"], node["Resources"]
+            if not node["Alive"] or name in self._known:
+                continue
+            self._known.add(name)
+            cores = int(resources.get("CPU", 0))
+            threads = self._threads or cores
+            if not threads:
+                continue
+            count = cores // threads
+            if self._memory:
+                count = min(count, int(resources.get("memory", 0) // self._memory))
+            specs += [self._like(threads, name)] * count
+        return specs
+
+    def _look(self) -> None:
+        while not self._closed.wait(SCAN_S):
+            with contextlib.suppress(Exception):  # the cluster is away: its actors tell
+                for spec in self._on_new_nodes():
+                    self._post(Event("new", self._add(spec)))
+
+    def _add(self, spec: EngineSpec) -> RayWorker:
+        worker = RayWorker(
+            f"ray/{len(self.workers) + 1}",
+            self._slots,
+            self._work,
+            spec,
+            self._patience,
+            lambda: not any(one.ready for one in self.workers),
+            prepares=self._prepares,
+        )
+        self.workers.append(worker)
+        return worker
+
+
+def _connected(address: str) -> Any:
+    """Ray, connected; None where the caller had a connection already, which stays.
+
+    Raises:
+        SettingError: it is not installed.
+        FleetError: there is no such cluster, or it does not take us.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise SettingError("Ray is not installed: pip install 'triplepoint[fleet]'") from None
+    if ray.is_initialized():
+        return None
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
+    except Exception as error:
+        raise FleetError(
+            f"cannot reach the Ray cluster {address!r}: {_first_line(error)}. Is it running "
+            "(ray start --head), and is RAY_AUTH_TOKEN that of the cluster?"
+        ) from None
+    _let_speak(False)
+    return ray
+
+
+def _let_speak(yes: bool) -> None:
+    """Whether Ray prints what it has to say of workers that die: to stdout, which is ours.
+
+    ``log_to_driver`` does not hold for that, and nothing public does.
+    """
+    worker = sys.modules.get("ray._private.worker")
+    if hasattr(worker, "_worker_logs_enabled"):
+        setattr(worker, "_worker_logs_enabled", yes)  # noqa: B010
+
+
+def _memory_of(model: str | None, options: dict[str, Any]) -> int:
+    """Bytes that an engine is expected to take, as far as the model's file is known here."""
+    from ..inference.engine import resolve_model
+
+    try:
+        size = resolve_model(model or default_model().value).stat().st_size
+    except (TriplepointError, OSError):
+        return 0
+    return 2 * size + int(options.get("kv_memory") or 256e6) + int(256e6)

@@ -1,0 +1,232 @@
+"""Results: a JSON object a line, durable when they are told of, none twice.
+
+While a run goes on, lines are in the order in which rows finished, each batch of them written at
+once and synced. A torn last line, of a driver that was killed, is dropped when the file is opened
+again. At the end of a run the file is put in the order of the rows, if that is wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ...errors import RowError
+from ...traces.append_log import claim
+
+_OPENING = b'{"row": '  # of every line
+FAILED = ("error", "poison")
+"""Statuses of rows that `Results.forget_failed` lets be asked again."""
+
+
+class Results:
+    """The results of a run; `path` None: in memory.
+
+    Raises:
+        RowError: the file holds something else, or another run writes it.
+        OSError: it cannot be opened.
+
+    Attributes:
+        done: status of each row that has a result, by key.
+        counts: results of each status.
+        dearest: the most that one of them cost.
+        numbers: tokens, seconds and cost of all of them, by name.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.done: dict[str, str] = {}
+        self.counts: Counter[str] = Counter()
+        self.numbers: dict[str, float] = {}
+        self.dearest = 0.0
+        self._places: dict[str, tuple[int, int]] = {}  # offset and bytes of each line
+        self._end = 0
+        self._file: BinaryIO | None = None
+        self._kept: list[bytes] = []
+        if path is None:
+            return
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0)
+        self._file = os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
+        try:
+            self._claim(path)
+            self._read(path)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self.done)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The results, as they stand in the file."""
+        for key in self._places:
+            yield json.loads(self._line(key))
+
+    def add(self, results: Iterable[Mapping[str, Any]]) -> None:
+        """Write results; when this returns they outlive the machine. A row's second is dropped.
+
+        Raises:
+            OSError: the disk refused them; none of them is there.
+        """
+        lines: list[tuple[Mapping[str, Any], bytes]] = []
+        for one in results:
+            if one["key"] not in self.done and all(one["key"] != o["key"] for o, _ in lines):
+                # ASCII: half a character in a model's answer has an escape, too.
+                lines.append((one, json.dumps(one, default=str).encode() + b"\n"))
+        if not lines:
+            return
+        if self._file is not None:
+            data = b"".join(line for _, line in lines)
+            try:
+                self._file.seek(self._end)
+                while data:
+                    data = data[self._file.write(data) or 0 :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(self._end)
+                raise
+        for one, line in lines:
+            self._note(one, line)
+
+    def forget_failed(self, keys: Collection[str] | None = None) -> int:
+        """Drop the results of rows that failed, or of `keys`; returns how many there were."""
+        if keys is None:
+            keys = {key for key, status in self.done.items() if status in FAILED}
+        if keys:
+            self._rewrite([key for key in self._places if key not in keys])
+        return len(keys)
+
+    def sort(self, order: Mapping[str, int]) -> None:
+        """Put the lines in the order of the rows, whole or not at all.
+
+        Raises:
+            OSError: the new file cannot be written; the old one is as it was.
+        """
+        keys = sorted(self._places, key=lambda key: order.get(key, len(order)))
+        if keys != list(self._places):
+            self._rewrite(keys)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _note(self, result: Mapping[str, Any], line: bytes) -> None:
+        key = result["key"]
+        self.done[key] = result["status"]
+        self.counts[result["status"]] += 1
+        self._places[key] = (self._end, len(line))
+        self._end += len(line)
+        if self._file is None:
+            self._places[key] = (len(self._kept), 0)
+            self._kept.append(line)
+        usage = result.get("usage")
+        counts = {"seconds": result.get("seconds"), "cost": result.get("cost")}
+        for name, value in {**(usage if isinstance(usage, dict) else {}), **counts}.items():
+            if isinstance(value, int | float):
+                self.numbers[name] = self.numbers.get(name, 0) + value
+                if name == "cost":
+                    self.dearest = max(self.dearest, value)
+
+    def _note_end(self, key: str) -> None:
+        offset, size = self._places[key]
+        self._places[key] = (offset, size + 1)
+        self._end += 1
+
+    def _line(self, key: str) -> bytes:
+        offset, size = self._places[key]
+        if self._file is None:
+            return self._kept[offset]
+        self._file.seek(offset)
+        return self._read_whole(size)
+
+    def _read_whole(self, size: int) -> bytes:
+        assert self._file is not None
+        data = b""
+        while len(data) < size and (more := self._file.read(size - len(data))):
+            data += more
+        return data
+
+    def _claim(self, path: Path) -> None:
+        """One writer at a time."""
+        assert self._file is not None
+        if not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
+            raise RowError(f"{path} is no regular file: results are read again when a run goes on")
+        if not claim(self._file.fileno()):
+            raise RowError(f"{path}: another run is writing it")
+
+    def _read(self, path: Path) -> None:
+        """Take over what is there; the file ends behind the last whole line from then on."""
+        assert self._file is not None
+        result, line = None, b""
+        with open(path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                result = _result_of(line)
+                ours = line.startswith(_OPENING[: len(line)])
+                if result is None and ours and not line.endswith(b"\n"):
+                    break  # torn: its row is asked again
+                if result is None:
+                    raise RowError(
+                        f"{path}, line {number} is no result; give another file, or mend the line"
+                    )
+                if result["key"] in self.done:
+                    raise RowError(f"{path}, line {number}: a second result of a row; remove one")
+                self._note(result, line)
+        self._file.truncate(self._end)
+        if result is not None and not line.endswith(b"\n"):  # all of it is there but its end
+            self._file.seek(self._end)
+            self._file.write(b"\n")
+            self._note_end(result["key"])
+
+    def _rewrite(self, keys: list[str]) -> None:
+        """Write the lines of these rows into a new file, in this order, in place of the old one."""
+        lines = ((key, self._line(key)) for key in keys)
+        if self._file is None or self.path is None:
+            fresh = Results(None)
+            for _, line in lines:
+                fresh._note(json.loads(line), line)
+            self._take(fresh)
+            return
+        target = self.path.resolve()  # a link stays one
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                for _, line in lines:
+                    file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+                os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(self._file.fileno()).st_mode))
+            fresh = Results(Path(name))  # claimed before others can find it
+            os.replace(name, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+        folder = os.open(target.parent, os.O_RDONLY)
+        with contextlib.suppress(OSError):  # a file system that cannot sync a folder
+            os.fsync(folder)
+        os.close(folder)
+        self._file.close()
+        self._take(fresh)
+
+    def _take(self, fresh: Results) -> None:
+        self.done, self.counts, self.numbers = fresh.done, fresh.counts, fresh.numbers
+        self._places, self.dearest = fresh._places, fresh.dearest
+        self._end, self._file, self._kept = fresh._end, fresh._file, fresh._kept
+
+
+def _result_of(line: bytes) -> dict[str, Any] | None:
+    """The result on a line; None where there is none, or not all of it."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    good = isinstance(found, dict) and isinstance(found.get("key"), str)
+    return found if good and isinstance(found.get("status"), str) else None

@@ -1,0 +1,268 @@
+"""Rows: what is asked, of which folder. From JSON lines, CSV, Parquet, or a folder of folders.
+
+A row has a `question` and may have `dir`, `schema`, `tools`, `model` and `id`; every other field is
+passed through to its result. What cannot be asked is refused with its line before anything starts.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import RowError
+
+TOOL_GROUPS = ("find", "edit", "net", "exec")
+"""Groups of tools beside those that read files."""
+RESULT_FIELDS = (
+    *("row", "key", "status", "answer", "output", "error", "trace", "usage", "seconds"),
+    *("attempt", "deaths", "worker", "cost"),
+)
+"""What a result adds to its row; a row cannot have fields of these names."""
+_MOST_BYTES = 2**24  # of a line: a device may have no end
+_PREFIX = 256  # characters of a question by which rows without a folder count as alike
+
+
+@dataclass(frozen=True)
+class Row:
+    """One task.
+
+    Attributes:
+        number: its place in the input, from 0.
+        key: a hash of what it says: by it a result is found again.
+        fields: all that was given, with the question as it is asked.
+        question, dir, schema, tools, model: what of it the agent is made of; None: not given.
+    """
+
+    number: int
+    key: str
+    fields: dict[str, Any] = field(hash=False)
+    question: str
+    dir: str | None = None
+    schema: dict[str, Any] | None = field(default=None, hash=False)
+    tools: tuple[str, ...] | None = None
+    model: str | None = None
+
+    @property
+    def affinity(self) -> tuple[object, ...]:
+        """Rows alike share a folder, or how their prompts begin: one worker has both cached."""
+        schema = None if self.schema is None else json.dumps(self.schema, sort_keys=True)
+        start = self.question[:_PREFIX] if self.dir is None else None
+        return self.model, self.dir, self.tools, schema, start
+
+
+def read_rows(path: str | Path, question: str | None = None) -> list[Row]:
+    """The rows of a file: CSV and Parquet by their suffix, else JSON lines; ``-`` is stdin.
+
+    Args:
+        path: the file.
+        question: template of each row's question, such as ``"What failed in {name}?"``.
+
+    Raises:
+        RowError: a row cannot be asked; says which line, and why.
+        OSError: the file cannot be read.
+    """
+    name, suffix = str(path), Path(path).suffix.lower()
+    if suffix in (".parquet", ".pq"):
+        given = _parquet(Path(path))
+    elif suffix in (".csv", ".tsv"):
+        given = _csv(Path(path), "\t" if suffix == ".tsv" else ",")
+    else:
+        given = _json_lines(name)
+    rows = make_rows(given, question)
+    if not rows:
+        raise RowError(f"{name} has no rows")
+    return rows
+
+
+def folder_rows(folder: str | Path, question: str) -> list[Row]:
+    """A row for each folder in a folder, in order of their names; fields: ``name`` and ``dir``.
+
+    Raises:
+        RowError: there is none, or the template asks for another field.
+        OSError: the folder cannot be read.
+    """
+    found = sorted(
+        path for path in Path(folder).iterdir() if path.is_dir() and path.name[:1] != "."
+    )
+    if not found:
+        raise RowError(f"{folder} has no folders in it")
+    given = ((str(path), {"name": path.name, "dir": str(path)}) for path in found)
+    return make_rows(given, question)
+
+
+def make_rows(
+    given: Iterable[tuple[str, Mapping[str, Any]]], question: str | None = None
+) -> list[Row]:
+    """Rows, checked.
+
+    Args:
+        given: where each stands, for messages, and its fields.
+        question: template of their questions; without it each has one.
+
+    Raises:
+        RowError: one cannot be asked, or two have the same id.
+    """
+    rows: list[Row] = []
+    places: dict[str, str] = {}
+    copies: dict[str, int] = {}
+    for where, fields in given:
+        row = _row(where, len(rows), fields, question)
+        if (name := row.fields.get("id")) is not None:
+            if (before := places.setdefault(f"{type(name)}{name}", where)) is not where:
+                raise RowError(f"{where}: the id {name!r} is that of {before}, too")
+        else:
+            # Rows that say the same are told from each other by their order.
+            copies[row.key] = copies.get(row.key, 0) + 1
+            if copies[row.key] > 1:
+                key = f"{row.key}-{copies[row.key]}"
+                row = Row(row.number, key, row.fields, *_parts(row))
+        rows.append(row)
+    return rows
+
+
+def _parts(row: Row) -> tuple[Any, ...]:
+    return row.question, row.dir, row.schema, row.tools, row.model
+
+
+def _row(where: str, number: int, given: Mapping[str, Any], template: str | None) -> Row:
+    fields = {name: value for name, value in given.items() if value is not None}
+    for name in fields:
+        if not isinstance(name, str) or name in RESULT_FIELDS:
+            raise RowError(f"{where}: a field cannot be called {name!r}: results have one; rename")
+    if template is not None:
+        fields = {"question": _filled(template, fields, where), **_without(fields, "question")}
+    question = fields.get("question")
+    if not isinstance(question, str) or not question.strip():
+        wanted = "it must be a text" if "question" in fields else "give one, or a template of it"
+        raise RowError(f"{where}: there is no question; {wanted}")
+    try:
+        text = json.dumps(fields, ensure_ascii=False, allow_nan=False, default=str)
+        plain = json.loads(text)
+        told = json.dumps(plain, sort_keys=True, ensure_ascii=False)  # in whatever order
+        key = hashlib.sha256(told.encode()).hexdigest()[:16]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise RowError(f"{where}: it cannot be written as JSON: {error}") from None
+    for name in ("dir", "model"):
+        value = fields.get(name)
+        if value is not None and not (isinstance(value, str) and value and "\0" not in value):
+            raise RowError(f"{where}: {name} must be a text, not {value!r}")
+    if not isinstance(fields.get("id", ""), str | int) or fields.get("id") is True:
+        raise RowError(f"{where}: id must be a text or a whole number, not {fields['id']!r}")
+    return Row(
+        number,
+        key,
+        plain,
+        question,
+        fields.get("dir"),
+        _schema(where, fields.get("schema")),
+        _tools(where, fields.get("tools")),
+        fields.get("model"),
+    )
+
+
+def _without(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in fields.items() if key != name}
+
+
+def _filled(template: str, fields: Mapping[str, Any], where: str) -> str:
+    """The template with the values of the fields; ``{{`` is a brace."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[0] in ("{{", "}}"):
+            return found[0][0]
+        name = found[1]
+        if name not in fields:
+            known = ", ".join(map(str, fields)) or "none"
+            raise RowError(f"{where}: the question needs the field {name!r}; there are {known}")
+        text = fields[name]
+        return text if isinstance(text, str) else json.dumps(text, default=str)
+
+    return re.sub(r"\{\{|\}\}|\{([^{}]+)\}", value, template)
+
+
+def _schema(where: str, value: Any) -> dict[str, Any] | None:
+    """A JSON schema: itself, its text, or the file that has it."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value if value.lstrip()[:1] == "{" else Path(value).read_text())
+        except (OSError, ValueError) as error:
+            raise RowError(f"{where}: cannot read the schema: {error}") from None
+    if value is not None and not isinstance(value, dict):
+        raise RowError(f"{where}: schema must be a JSON schema or a file with one, not {value!r}")
+    return value
+
+
+def _tools(where: str, value: Any) -> tuple[str, ...] | None:
+    """Groups of tools: a list, or a text with commas."""
+    if value is None:
+        return None
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    if names == ["all"]:
+        return TOOL_GROUPS
+    if not isinstance(names, list) or any(name not in TOOL_GROUPS for name in names):
+        known = ", ".join(TOOL_GROUPS)
+        raise RowError(f"{where}: tools must be a list of {known}, not {value!r}")
+    return tuple(sorted(set(names), key=TOOL_GROUPS.index))
+
+
+# --- files
+
+
+def _json_lines(name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    file = sys.stdin.buffer if name == "-" else open(name, "rb")  # noqa: SIM115
+    with file:
+        for number, line in enumerate(iter(lambda: file.readline(_MOST_BYTES), b""), 1):
+            where = f"{name}, line {number}"
+            if len(line) >= _MOST_BYTES:
+                raise RowError(f"{where}: it has {_MOST_BYTES:,} bytes or more")
+            if not line.strip():
+                continue
+            try:
+                fields = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
+            except (ValueError, RecursionError) as error:
+                raise RowError(f"{where}: not JSON: {error}") from None
+            if not isinstance(fields, dict):
+                raise RowError(f"{where}: not a JSON object; each line is one")
+            yield where, fields
+
+
+def _csv(path: Path, delimiter: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file, delimiter=delimiter, strict=True)
+        try:
+            for cells in reader:
+                where = f"{path}, line {reader.line_num}"
+                if None in cells:
+                    raise RowError(f"{where}: it has more cells than the first line has names")
+                yield where, {name: cell for name, cell in cells.items() if cell}
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise RowError(f"{path}, line {reader.line_num}: not CSV in UTF-8: {error}") from None
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        import duckdb
+    except ImportError:
+        raise RowError(
+            f"{path}: Parquet is read by duckdb: pip install 'triplepoint[analysis]'"
+        ) from None
+    path.open("rb").close()  # an error of the system names the file
+    with duckdb.connect() as database:
+        try:
+            found = database.execute("SELECT * FROM read_parquet(?)", [str(path)])
+            names = [column[0] for column in found.description or ()]
+            number = 0
+            while batch := found.fetchmany(1000):
+                for values in batch:
+                    number += 1
+                    yield f"{path}, row {number}", dict(zip(names, values, strict=True))
+        except duckdb.Error as error:
+            first = str(error).strip().partition("\n")[0]
+            raise RowError(f"{path}: not Parquet: {first}") from None

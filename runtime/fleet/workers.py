@@ -1,0 +1,280 @@
+"""Workers: what does rows, and tells of it. Here those of this process: an engine, or a server.
+
+A worker gets rows by `give` and puts events on a queue; it never waits, and never raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from ...errors import EngineError, ModelError, TriplepointError
+from ..agent.remote import RemoteEngine
+from .answering import AgentFactory, Outcome, Recipe, Stopper, answer, responds
+from .dispatch import Station, Task
+from .forecast import predict_row_s
+
+if TYPE_CHECKING:
+    from ..inference.engine import Engine
+
+LoadEngine = Callable[["str | None"], "Engine"]
+"""Loads the engine of a model; None: of the run's own."""
+PATIENCE_S = 60.0
+"""Seconds after which a server that does not respond is given up."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 10.0
+
+
+@dataclass
+class Event:
+    """What a worker tells.
+
+    Attributes:
+        what: ``ready``: it takes rows; ``ended``: a try came to its end; ``away``: it does not
+            respond, and may be back; ``lost``: it died, and begins anew; ``gone``: for good;
+            ``new``: it joins.
+        why: of the last three.
+        predicted_s: of ``ready``: seconds that the latency model expects of a row; 0: not known.
+    """
+
+    what: str
+    worker: Worker
+    task: Task | None = None
+    outcome: Outcome | None = None
+    why: str = ""
+    predicted_s: float = 0.0
+
+
+Post = Callable[[Event], None]
+
+
+class Worker(Protocol):
+    """See the module.
+
+    Attributes:
+        station: as the dispatcher sees it; ready: it takes rows; gone: it never will again.
+    """
+
+    station: Station
+    ready: bool
+    gone: bool
+
+    def start(self, post: Post) -> None:
+        """Become ready, some time; tell events by `post` from then on."""
+        ...
+
+    def give(self, task: Task) -> None:
+        """Do a row."""
+        ...
+
+    def close(self) -> None:
+        """End what runs, and let go of everything."""
+        ...
+
+
+@dataclass
+class Work:
+    """What all rows of a run have in common.
+
+    Attributes:
+        make: makes the agents.
+        traces: folder of their traces; None: there are none.
+    """
+
+    make: Recipe | AgentFactory
+    traces: Path | None = None
+    stopper: Stopper = field(default_factory=Stopper)
+
+    def trace_of(self, task: Task) -> Path | None:
+        """The trace of this try."""
+        return None if self.traces is None else self.traces / f"{trace_name(task)}.jsonl"
+
+
+def trace_name(task: Task) -> str:
+    """Name of the trace of a try: it is the same when a run that was killed goes on."""
+    again = f".{task.tries}" if task.tries > 1 else ""
+    return f"{task.row.number + 1:06d}-{task.row.key[:8]}{again}"
+
+
+class LocalWorker:
+    """An engine of this process; its agents share the engine's passes.
+
+    Args:
+        load: gives the engine of a model; it has been loaded already, or is loaded now.
+        owned: whether engines are closed when they are not needed any more.
+    """
+
+    def __init__(
+        self, name: str, slots: int, work: Work, load: LoadEngine, *, owned: bool = True
+    ) -> None:
+        self.station = Station(name, slots)
+        self.ready = self.gone = False
+        self._work, self._load, self._owned = work, load, owned
+        self._threads = ThreadPoolExecutor(slots, thread_name_prefix=name)
+        self._engine: Engine | None = None
+        self._model: str | None = ""
+        self._lock = threading.Lock()
+        self._post: Post = queue.SimpleQueue[Event]().put
+
+    def start(self, post: Post) -> None:
+        """See `Worker.start`; an engine is loaded with the first row that needs it."""
+        self._post = post
+        self.ready = True
+        post(Event("ready", self))
+
+    def give(self, task: Task) -> None:
+        """See `Worker.give`."""
+        self._threads.submit(self._do, task)
+
+    def _do(self, task: Task) -> None:
+        began = time.perf_counter()
+        try:
+            engine = self._engine_of(task)
+            outcome = answer(
+                engine, task.row, self._work.make, self._work.trace_of(task), self._work.stopper
+            )
+        except TriplepointError as error:  # its model cannot be loaded
+            outcome = Outcome("error", error=str(error))
+        except Exception as error:
+            outcome = Outcome("retry", error=f"{type(error).__name__}: {error}")
+        outcome.seconds = outcome.seconds or time.perf_counter() - began
+        self._post(Event("ended", self, task, outcome))
+
+    def _engine_of(self, task: Task) -> Engine:
+        """The engine of the row's model; that of another one is closed before."""
+        with self._lock:
+            if self._engine is None or self._model != task.model:
+                if self._engine is not None and self._owned:
+                    self._engine.close()
+                self._engine = None
+                self._engine, self._model = self._load(task.model), task.model
+                with contextlib.suppress(TriplepointError):
+                    predicted = predict_row_s(self._engine, self.station.slots)
+                    self._post(Event("ready", self, predicted_s=predicted))
+            return self._engine
+
+    def close(self) -> None:
+        """See `Worker.close`."""
+        self._work.stopper.stop()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        if self._engine is not None and self._owned:
+            self._engine.close()
+        self._engine = None
+
+
+class ServerWorker:
+    """A server that speaks OpenAI's format; the agents and their tools are here.
+
+    Args:
+        patience_s: seconds after which it is given up when it does not respond.
+        model: that is asked of it; None: the first that it lists.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        slots: int,
+        work: Work,
+        *,
+        model: str | None = None,
+        api_key: str | None = None,
+        context: int | None = None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.station = Station(url, slots, one_model=False, model=None)
+        self.ready = self.gone = False
+        self._url = url if url.count("/") > 2 else f"{url}/v1"
+        self._work, self._model, self._key = work, model, api_key
+        self._context, self._patience = context, patience_s
+        self._threads = ThreadPoolExecutor(slots, thread_name_prefix=url)
+        self._prober: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._engines: dict[str | None, RemoteEngine] = {}
+        self._lock = threading.Lock()
+        self._away_since = 0.0  # 0: it is not
+        self._post: Post = queue.SimpleQueue[Event]().put
+
+    def start(self, post: Post) -> None:
+        """See `Worker.start`."""
+        self._post = post
+        self._probe_in_thread("")
+
+    def give(self, task: Task) -> None:
+        """See `Worker.give`."""
+        self._threads.submit(self._do, task)
+
+    def _do(self, task: Task) -> None:
+        try:
+            engine = self._engine_of(task.model)
+            outcome = answer(
+                engine, task.row, self._work.make, self._work.trace_of(task), self._work.stopper
+            )
+        except (EngineError, ModelError) as error:
+            outcome = Outcome("away", error=str(error))
+        except Exception as error:
+            outcome = Outcome("retry", error=f"{type(error).__name__}: {error}")
+        if outcome.status != "away":
+            self._away_since = 0.0
+        self._post(Event("ended", self, task, outcome))
+        if outcome.status == "away":
+            self._probe_in_thread(outcome.error)
+
+    def _engine_of(self, model: str | None) -> RemoteEngine:
+        name = model or self._model
+        with self._lock:
+            if name not in self._engines:
+                more = {} if self._context is None else {"context": self._context}
+                self._engines[name] = RemoteEngine(
+                    self._url, model=name, api_key=self._key, tries=2, **more
+                )
+            return self._engines[name]
+
+    def _probe_in_thread(self, why: str) -> None:
+        """Look until the server responds, or for as long as there is patience."""
+        with self._lock:
+            if self._prober is not None and self._prober.is_alive():
+                return
+            self.ready = False
+            self._away_since = self._away_since or time.monotonic()
+            self._prober = threading.Thread(target=self._probe, args=(why,), daemon=True)
+            self._prober.start()
+
+    def _probe(self, why: str) -> None:
+        if why:
+            self._post(Event("away", self, why=why))
+        pause = _FIRST_PAUSE
+        while not self._closed.is_set():
+            try:
+                there = responds(self._engine_of("probe"))
+            except TriplepointError as error:
+                self._give_up(str(error))
+                return
+            # One that takes no requests but says which models it has is busy: let it be a while.
+            late = time.monotonic() - self._away_since > self._patience
+            if there and not (why and (late or self._closed.wait(pause))):
+                self.ready = True
+                self._post(Event("ready", self))
+                return
+            if late:
+                self._give_up(f"{self.station.name} has not responded for {self._patience:g} s")
+                return
+            self._closed.wait(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause)
+
+    def _give_up(self, why: str) -> None:
+        self.gone = True
+        self._post(Event("gone", self, why=why))
+
+    def close(self) -> None:
+        """See `Worker.close`."""
+        self._closed.set()
+        self._work.stopper.stop()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        if self._prober is not None:
+            self._prober.join(timeout=15)

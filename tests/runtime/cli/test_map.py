@@ -1,0 +1,167 @@
+"""``triplepoint map`` as a process: results, resuming after a kill, exit statuses, what is told."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triplepoint import Trace
+from triplepoint.runtime.cli.exit_codes import Exit
+
+from .conftest import COMMAND, Run
+
+QUESTIONS = ("What's the error in app.log?", "Which files are in this folder?", "Hello")
+
+
+@pytest.fixture
+def questions(folder: Path, tmp_path: Path) -> Path:
+    """Rows about the folder."""
+    path = tmp_path / "q.jsonl"
+    rows = [{"id": n, "question": QUESTIONS[n % 3], "dir": str(folder)} for n in range(24)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def results(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_file_of_questions(triplepoint: Run, questions: Path, tmp_path: Path) -> None:
+    """A line for each, in order, and a trace; the second run does nothing; --json tells of both."""
+    done = triplepoint("map", questions, "-o", "r.jsonl", "-m", "nano", "--max-tokens", 300)
+
+    assert done.returncode == Exit.OK, done.stderr
+    assert "24 rows: " in done.stdout
+    assert "rows/s" in done.stdout
+    found = results(tmp_path / "r.jsonl")
+    assert [one["id"] for one in found] == list(range(24))
+    assert len({(one["question"], one["answer"]) for one in found}) == 3
+    assert found[0]["usage"]["prompt"] > found[0]["usage"]["computed"]
+    assert Trace.load(tmp_path / found[5]["trace"]).answer == found[5]["answer"]
+
+    again = triplepoint("map", questions, "-o", "r.jsonl", "--json")
+    told = json.loads(again.stdout)
+    assert (told["rows"], told["earlier"], told["finished"], told["left"]) == (24, 24, 0, 0)
+    assert results(tmp_path / "r.jsonl") == found
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_it_goes_on_after_kill_9(
+    torn: bool, env: dict[str, str], triplepoint: Run, questions: Path, tmp_path: Path
+) -> None:
+    """The driver is killed in the midst, perhaps within a line: the same command does the rest, and
+    each row has one answer, the same as without a kill."""
+    path = tmp_path / "r.jsonl"
+    arguments = ["map", str(questions), "-o", str(path), "-m", "nano", "--to", "local:2"]
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], env=env, cwd=tmp_path, stderr=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 120
+    while not (path.exists() and path.read_bytes().count(b"\n") >= 3):
+        assert time.monotonic() < until
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    before = path.read_bytes()
+    if torn:
+        path.write_bytes(before[:-20])
+
+    done = triplepoint(*arguments, "--json")
+    assert done.returncode == Exit.OK, done.stderr
+    assert 2 <= json.loads(done.stdout)["earlier"] < 24
+    found = results(path)
+    assert [one["id"] for one in found] == list(range(24))
+    assert len({(one["question"], one["answer"]) for one in found}) == 3
+
+
+def test_failures_have_a_status_and_can_be_asked_again(
+    triplepoint: Run, folder: Path, tmp_path: Path
+) -> None:
+    """Status 1 and one line of error; --retry-failed asks those alone."""
+    late = tmp_path / "late"
+    lines = [{"question": "Hello", "dir": str(folder)}, {"question": "Hello", "dir": str(late)}]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ("map", "q.jsonl", "-o", "r.jsonl", "-m", "nano", "--no-traces", "--order", "done")
+    failed = triplepoint(*command)
+    assert failed.returncode == Exit.FAILED
+    assert "1 of 2 rows failed" in failed.stderr
+    assert not (tmp_path / "r.traces").exists()
+
+    late.mkdir()
+    assert triplepoint(*command).returncode == Exit.FAILED
+    done = triplepoint(*command, "--retry-failed")
+    assert done.returncode == Exit.OK, done.stderr
+    assert "1 were done before" in done.stdout
+    assert {one["status"] for one in results(tmp_path / "r.jsonl")} == {"answered"}
+    assert not (tmp_path / "r.poison.jsonl").exists()
+
+
+def test_folders_and_a_template(triplepoint: Run, folder: Path, tmp_path: Path) -> None:
+    """A row for each folder; its name is in the question."""
+    done = triplepoint(
+        *("map", "--dir-from", tmp_path, "--question", "Hello {name}"),
+        *("-o", "out.jsonl", "-m", "nano", "--max-tokens", 20, "-q"),
+    )
+    found = results(tmp_path / "out.jsonl")
+
+    assert (done.stdout, done.returncode) == ("", Exit.OK)
+    assert ("files", "Hello files") in [(one["name"], one["question"]) for one in found]
+
+
+def test_a_bound_ends_it_with_status_4(triplepoint: Run, questions: Path, tmp_path: Path) -> None:
+    """And the same command goes on."""
+    command = ("map", questions, "-o", "r.jsonl", "-m", "nano", "--price", "in=1000", "--max-cost")
+    cheap = triplepoint(*command, "1", "--to", "local:2")
+
+    assert cheap.returncode == Exit.LIMIT, cheap.stderr
+    assert "stopped: " in cheap.stderr
+    assert sum(one["cost"] for one in results(tmp_path / "r.jsonl")) <= 1
+    assert triplepoint(*command, "1000").returncode == Exit.OK
+    over = triplepoint("map", questions, "-o", "s.jsonl", "-m", "nano", "--until", "0s")
+    assert over.returncode == Exit.LIMIT
+    assert results(tmp_path / "s.jsonl") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["-o", "r.jsonl"], Exit.USAGE, "give a file of QUESTIONS, or --dir-from"),
+        (["q.jsonl", "-o", "r.jsonl", "--to", "moon"], Exit.USAGE, "nowhere to map to: 'moon'"),
+        (["q.jsonl", "-o", "r.jsonl", "--max-cost", "1"], Exit.USAGE, "needs a --price"),
+        (["q.jsonl", "-o", "r.jsonl", "--until", "soon"], Exit.USAGE, "is not a time such as"),
+        (["q.jsonl", "-o", "q.jsonl", "-m", "nano"], Exit.FILE, "line 1 is no result"),
+        (["missing", "-o", "r.jsonl"], Exit.FILE, "missing: No such file"),
+        (["q.jsonl", "-o", "r.jsonl", "-m", "no.gguf"], Exit.FILE, "no such model"),
+    ],
+)
+def test_what_it_refuses(
+    arguments: list[str], status: Exit, said: str, triplepoint: Run, questions: Path
+) -> None:
+    """One line that says what to do; the questions are as they were."""
+    before = questions.read_bytes()
+    done = triplepoint("map", *arguments)
+
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert questions.read_bytes() == before
+
+
+def test_a_terminal_shows_progress(
+    on_terminal: Callable[..., tuple[int, str]], questions: Path
+) -> None:
+    """A line that is drawn over itself: rows, rate, time left."""
+    status, shown = on_terminal("map", questions, "-o", "r.jsonl", "-m", "nano")
+
+    assert status == Exit.OK, shown
+    assert " of 24 rows · " in shown
+    assert " left · " in shown
+    assert "24 rows: 24 answered" in shown or "ended by a limit" in shown

@@ -1,0 +1,214 @@
+"""A run: bounds, notes, rows that fail, workers that vanish; with workers that follow a script."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triplepoint import FleetError, RowError
+from triplepoint.runtime.fleet.answering import Outcome, Recipe
+from triplepoint.runtime.fleet.dispatch import Limits, Station, Task
+from triplepoint.runtime.fleet.forecast import Forecast
+from triplepoint.runtime.fleet.mapping import Bounds, Mapping, Price, poison_path, traces_folder
+from triplepoint.runtime.fleet.results import Results
+from triplepoint.runtime.fleet.rows import Row, make_rows
+from triplepoint.runtime.fleet.workers import Event, Post, Work, trace_name
+
+USAGE = {"prompt": 900, "computed": 600, "cached": 300, "generated": 100, "steps": 2}
+
+
+def answered(task: Task) -> Outcome:
+    return Outcome("answered", f"A of {task.row.question}", usage=dict(USAGE), seconds=36.0)
+
+
+class Scripted:
+    """A worker that answers at once, as a function says; None: it dies."""
+
+    def __init__(self, name: str, answer: Callable[[Task], Outcome | None], slots: int = 1) -> None:
+        self.station = Station(name, slots)
+        self.ready = self.gone = self.closed = False
+        self.given: list[str] = []
+        self._answer = answer
+
+    def start(self, post: Post) -> None:
+        self._post, self.ready = post, True
+        post(Event("ready", self, predicted_s=0.5))
+
+    def give(self, task: Task) -> None:
+        self.given.append(task.row.question)
+        outcome = self._answer(task)
+        if outcome is None:
+            self._post(Event("lost", self, why="killed"))
+        else:
+            self._post(Event("ended", self, task, outcome))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def rows(count: int) -> list[Row]:
+    return make_rows(("", {"question": f"q{n}"}) for n in range(count))
+
+
+def mapping(
+    count: int, results: Results | None = None, poison: Results | None = None, **more: Any
+) -> tuple[Mapping, Results, Results]:
+    results, poison = results or Results(None), poison or Results(None)
+    work = Work(Recipe(), more.pop("traces", None))
+    more.setdefault("limits", Limits(2, 2, 0.01))
+    return Mapping(rows(count), work, results, poison, **more), results, poison
+
+
+def test_a_result_has_its_row_and_what_came_of_it(tmp_path: Path) -> None:
+    """Fields of the row, then ours; the trace that an outcome brings is written first."""
+
+    def traced(task: Task) -> Outcome:
+        outcome = answered(task)
+        outcome.trace, outcome.model = b"{}\n", "m"
+        return outcome
+
+    run, results, _ = mapping(1, traces=tmp_path)
+    worker = Scripted("w", traced)
+    report = run.run([worker])
+    (one,) = results
+
+    assert list(one) == [
+        *("row", "key", "question", "status", "answer", "model", "trace", "usage", "seconds"),
+        *("attempt", "worker"),
+    ]
+    assert (one["answer"], one["usage"], one["attempt"]) == ("A of q0", USAGE, 1)
+    assert (tmp_path.parent / one["trace"]).read_bytes() == b"{}\n"
+    assert (report.answered, report.left, report.stopped, worker.closed) == (1, 0, "", True)
+
+
+def test_a_row_that_fails_is_tried_again_and_then_set_aside() -> None:
+    """The others are done; its trace of the second try has a name of its own."""
+    tries: list[str] = []
+
+    def flaky(task: Task) -> Outcome:
+        tries.append(trace_name(task))
+        first = {"q1": 9, "q2": 1}.get(task.row.question, 0)
+        return Outcome("retry", error="no") if task.tries <= first else answered(task)
+
+    run, results, poison = mapping(4)
+    report = run.run([Scripted("w", flaky)])
+
+    assert {one["question"]: one["attempt"] for one in results} == {"q0": 1, "q2": 2, "q3": 1}
+    (aside,) = poison
+    assert (aside["question"], aside["status"], aside["error"]) == ("q1", "poison", "no")
+    assert (report.answered, report.aside, report.retries) == (3, 1, 2)
+    assert len(set(tries)) == 6
+
+
+def test_the_row_that_kills_its_worker_is_set_aside() -> None:
+    """After so many deaths; what was beside it is answered."""
+    run, results, poison = mapping(5)
+    killer = Scripted("w", lambda t: None if t.row.question == "q3" else answered(t), slots=3)
+    report = run.run([killer])
+
+    assert len(results) == 4
+    assert [one["error"] for one in poison] == ["2 workers died with it: killed"]
+    assert (report.lost, report.aside) == (2, 1)
+
+
+def test_what_is_done_is_not_done_again() -> None:
+    """Results and rows set aside count; those of other rows are refused."""
+    run, results, poison = mapping(3)
+    run.run([Scripted("w", answered)])
+    worker = Scripted("w", answered)
+    run, results, poison = mapping(5, results, poison)
+    report = run.run([worker])
+
+    assert worker.given == ["q3", "q4"]
+    assert (report.earlier, report.finished, len(results)) == (3, 2, 5)
+    with pytest.raises(RowError, match="results of 3 rows that are not in the input"):
+        mapping(2, results)
+
+
+def test_nobody_is_left() -> None:
+    """When the last worker goes for good the run ends in an error that says why."""
+
+    class Gone(Scripted):
+        def give(self, task: Task) -> None:
+            self.ready, self.gone = False, True
+            self._post(Event("ended", self, task, Outcome("away", error="refused")))
+            self._post(Event("gone", self, why="no answer for 60 s"))
+
+    notes: list[str] = []
+    run, results, _ = mapping(4, on_note=notes.append)
+    with pytest.raises(FleetError, match=r"no worker is left; 4 rows have no result.*for 60 s"):
+        run.run([Gone("a", answered), Gone("b", answered)])
+
+    assert notes == ["a: no answer for 60 s", "b: no answer for 60 s"]
+
+    good = Scripted("c", answered)
+    run, results, _ = mapping(4)
+    report = run.run([Gone("a", answered), good])
+    assert (len(results), report.lost, sorted(good.given)) == (4, 0, ["q0", "q1", "q2", "q3"])
+
+
+def test_until() -> None:
+    """When the time is over no row begins; what runs comes to its end."""
+    end = time.time() + 0.15
+
+    def slow(task: Task) -> Outcome:
+        time.sleep(0.05)
+        return answered(task)
+
+    run, results, _ = mapping(50, bounds=Bounds(until=end))
+    report = run.run([Scripted("w", slow)])
+
+    assert 1 <= len(results) <= 5
+    assert report.left == 50 - len(results)
+    assert report.stopped.startswith("it is ")
+
+
+def test_max_cost() -> None:
+    """No row begins that would pass it, nor with eight at once; runs before count."""
+    price = Price(tokens_in=1000.0, tokens_cached=100.0, tokens_out=3000.0, hour=1.0)
+    each = 0.6 + 0.03 + 0.3 + 0.01
+    bounds = Bounds(max_cost=5 * each + 0.01, price=price)
+    run, results, poison = mapping(20, bounds=bounds)
+    report = run.run([Scripted("w", answered, slots=8)])
+
+    assert [one["cost"] for one in results] == [pytest.approx(each)] * 5
+    assert report.numbers["cost"] == pytest.approx(5 * each)
+    assert report.left == 15
+    assert "are spent" in report.stopped
+    more = Bounds(max_cost=6 * each + 0.01, price=price)
+    run, results, _ = mapping(20, results, poison, bounds=more)
+    assert run.run([Scripted("w", answered, slots=8)]).finished == 1
+
+
+def test_progress_tells_the_state() -> None:
+    """The last report is the whole; before it the time left is known by prediction."""
+    seen: list[tuple[int, float | None]] = []
+    run, *_ = mapping(3, on_progress=lambda report: seen.append((report.left, report.left_s)))
+    run.run([Scripted("w", answered)])
+
+    assert seen[0] == (3, None)
+    assert all(left is not None for _, left in seen[1:])
+    assert seen[-1] == (0, 0.0)
+
+
+def test_a_prediction_counts_less_with_each_row() -> None:
+    """First the model's word, then what was seen."""
+    forecast = Forecast()
+    assert forecast.left_s(10) is None
+    forecast.workers, forecast.predicted_s = 2, 1.0
+    assert forecast.left_s(10) == pytest.approx(5.0)
+    forecast.see(1000, 3000.0)
+    assert forecast.left_s(10) == pytest.approx(30.0, rel=0.02)
+
+
+def test_files_beside_the_results() -> None:
+    """Where rows are set aside and traces go."""
+    path = Path("x/r.jsonl")
+    assert (poison_path(path), traces_folder(path)) == (
+        Path("x/r.poison.jsonl"),
+        Path("x/r.traces"),
+    )

@@ -1,0 +1,228 @@
+"""A map on a real Ray cluster: a head and two nodes, with tokens, while all of it is being killed.
+
+TRIPLEPOINT_FLEET_ROWS=2000 asks more rows, with more cores and kills; by hand, it takes minutes.
+TRIPLEPOINT_FLEET_TIMELINE=FILE writes when rows were done and what was killed, as JSON.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.pages import ROOT, read
+from helpers.ray_nodes import Cluster, ray_cluster
+
+import triplepoint
+from triplepoint import Agent, SettingError, Trace
+
+ROWS = int(os.environ.get("TRIPLEPOINT_FLEET_ROWS", "60"))
+MANY = ROWS > 200
+KILL_EVERY_S = 4.0 if MANY else 1.0
+QUESTIONS = ("What's the error in app.log?", "Which files are in this folder?", "Hello")
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="the fleet extra (ray) is not installed"
+)
+
+
+def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is not installed, the error says how to."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SettingError, match=r"pip install 'triplepoint\[fleet\]'"):
+        triplepoint.map(lambda engine, row: Agent(engine), ["Hello"], to="auto")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Sockets of Ray need a short path."""
+    with tempfile.TemporaryDirectory(prefix="tp") as folder:  # noqa: SIM117 - this order
+        with ray_cluster(Path(folder) / "ray", cores=2 if MANY else 1) as cluster:
+            yield cluster
+
+
+class Chaos:
+    """Kills an actor every few seconds, until it is closed; knows when what was lost."""
+
+    def __init__(self, cluster: Cluster, most: int) -> None:
+        self.killed = 0
+        self.events: list[tuple[float, str]] = []
+        self._cluster, self._most, self._began = cluster, most, time.time()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        rng = random.Random(3)
+        while self.killed < self._most and not self._end.wait(KILL_EVERY_S):
+            if actors := self._cluster.actors():
+                os.kill(rng.choice(actors), signal.SIGKILL)
+                self.killed += 1
+                self.note("worker")
+
+    def note(self, what: str) -> None:
+        self.events.append((time.time() - self._began, what))
+
+    def write_timeline(self, path: str, traces: Path) -> None:
+        """`events`, and in `rows` the second when the trace of each row was last written."""
+        written = sorted(file.stat().st_mtime - self._began for file in traces.rglob("*.jsonl*"))
+        Path(path).write_text(json.dumps({"events": self.events, "rows": written}))
+
+    def close(self) -> None:
+        self._end.set()
+        self._thread.join()
+
+
+def count(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def wait_for(path: Path, rows: int, driver: subprocess.Popen[bytes]) -> None:
+    """Until there are so many results."""
+    until = time.monotonic() + (60 if not MANY else 3600)
+    while count(path) < rows:
+        assert driver.poll() is None, f"the driver has ended with {driver.returncode}"
+        assert time.monotonic() < until, f"{count(path)} rows in that time"
+        time.sleep(0.05)
+
+
+@needs_ray
+@pytest.mark.slow
+def test_the_command_of_the_page(cluster: Cluster, tmp_path: Path) -> None:
+    """The last command of docs/fleet.md, in a folder with the examples."""
+    shutil.copytree(ROOT / "examples" / "tickets", tmp_path / "examples" / "tickets")
+    (line,) = re.findall(r"^ {4}triplepoint (.* --to auto)$", read("docs/fleet.md"), re.MULTILINE)
+    command = [sys.executable, "-m", "triplepoint", *shlex.split(line), "-m", "nano", "-t", "1"]
+    done = subprocess.run(
+        command, env=cluster.env, cwd=tmp_path, capture_output=True, text=True, timeout=90
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "3 rows: 3 answered" in done.stdout
+    assert "@" in json.loads((tmp_path / "clustered.jsonl").read_text().splitlines()[0])["worker"]
+
+
+@needs_ray
+@pytest.mark.slow
+def test_inside_ray_data(cluster: Cluster, tmp_path: Path) -> None:
+    """The example with `map_batches` runs."""
+    pytest.importorskip("pyarrow", reason="Ray Data needs pyarrow: pip install 'ray[data]'")
+    shutil.copytree(ROOT / "examples" / "tickets", tmp_path / "examples" / "tickets")
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "ray_data.py"],
+        env=cluster.env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert [line.split(": ")[0] for line in done.stdout.splitlines()] == [
+        f"examples/tickets/{name}" for name in ("cellar", "north", "south")
+    ]
+
+
+@needs_ray
+@pytest.mark.slow
+def test_a_wrong_token_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    """One line that says so."""
+    (tmp_path / "q.jsonl").write_text('{"question": "Hello"}\n')
+    command = [sys.executable, "-m", "triplepoint", "map", "q.jsonl", "-o", "r.jsonl", "-m", "nano"]
+    env = cluster.env | {"RAY_AUTH_TOKEN": "0" * 64}
+    done = subprocess.run(
+        [*command, "--to", "auto"],
+        env=env,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+    assert done.returncode == 1
+    assert "cannot reach the Ray cluster" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@needs_ray
+@pytest.mark.slow
+def test_every_row_is_answered_once(cluster: Cluster, tmp_path: Path) -> None:
+    """Workers die, the driver is killed and goes on, a node is lost: each row has one answer, that
+    of one engine alone."""
+    folders = [tmp_path / f"f{n}" for n in range(5)]
+    for number, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "app.log").write_text(f"INFO start\nERROR disk {number} is full\nINFO stop\n")
+    pairs = list(itertools.product(QUESTIONS, map(str, folders)))
+    rows = [
+        {"id": n, "question": pairs[n % len(pairs)][0], "dir": pairs[n % len(pairs)][1]}
+        for n in range(ROWS)
+    ]
+    questions, path = tmp_path / "q.jsonl", tmp_path / "r.jsonl"
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    alone = triplepoint.map(
+        lambda engine, row: Agent(engine, workspace=row["dir"]),
+        [{"question": question, "dir": folder} for question, folder in pairs],
+        model="nano",
+    )
+    expected = {(one["question"], one["dir"]): (one["status"], one["answer"]) for one in alone}
+    command = [sys.executable, "-m", "triplepoint", "map", str(questions), "-o", str(path)]
+    command += ["-m", "nano", "-t", "1", "--to", "auto", "--json"]
+
+    def drive() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command, env=cluster.env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    began = time.monotonic()
+    chaos = Chaos(cluster, ROWS if MANY else 2)
+    driver = drive()
+    try:
+        wait_for(path, ROWS // 3, driver)
+        driver.send_signal(signal.SIGKILL)
+        chaos.note("driver")
+        driver.communicate()
+        before = count(path)
+        driver = drive()
+        wait_for(path, 2 * ROWS // 3, driver)
+        cluster.lose_node(2)
+        chaos.note("node")
+        told, error = driver.communicate(timeout=90 if not MANY else 7200)
+    finally:
+        chaos.close()
+        driver.kill()
+        driver.communicate()
+    assert driver.returncode == 0, error.decode()
+    report = json.loads(told)
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+
+    assert [one["id"] for one in found] == list(range(ROWS))
+    for one in found:
+        assert (one["status"], one["answer"]) == expected[one["question"], one["dir"]]
+    assert before <= report["earlier"] + 1
+    assert chaos.killed >= 1
+    hosts = Counter(one["worker"].partition("@")[2] for one in found)
+    assert len(hosts) == 2
+    for one in found[:: max(1, ROWS // 20)]:
+        assert Trace.load(tmp_path / one["trace"]).answer == one["answer"]
+    if wanted := os.environ.get("TRIPLEPOINT_FLEET_TIMELINE"):
+        chaos.write_timeline(wanted, tmp_path / "r.traces")
+    deaths = sum(one.get("deaths", 0) for one in found)
+    print(
+        f"\n{ROWS} rows in {time.monotonic() - began:.0f} s, {chaos.killed} workers killed, "
+        f"{deaths} rows on them, {report['retries']} repeated by the second driver, by node {hosts}"
+    )

@@ -1,0 +1,249 @@
+"""Workers of this process: agents on one engine, and servers, of which one goes away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.openai_server import openai_server, text
+
+import triplepoint
+from triplepoint import Agent, Engine, FleetError, RemoteEngine, RowError, SettingError, Trace
+from triplepoint.runtime.fleet import workers
+from triplepoint.runtime.fleet.answering import Recipe
+from triplepoint.runtime.fleet.api import Fleet, parse_target, parse_until, run_map
+from triplepoint.runtime.fleet.dispatch import Limits
+from triplepoint.runtime.fleet.mapping import MapReport
+from triplepoint.runtime.fleet.results import Results
+from triplepoint.runtime.fleet.rows import make_rows
+
+QUESTIONS = ("What's the error in app.log?", "Which files are in this folder?")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The embedded model, loaded once."""
+    with Engine.load("nano", context=1024) as engine:
+        yield engine
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> list[Path]:
+    """Folders of which each has an error of its own."""
+    made = [tmp_path / f"f{n}" for n in range(3)]
+    for number, path in enumerate(made):
+        path.mkdir()
+        (path / "app.log").write_text(f"INFO start\nERROR disk {number} is full\nINFO stop\n")
+    return made
+
+
+def factory(engine: Any, row: dict[str, Any]) -> Agent:
+    return Agent(engine, workspace=row["dir"], max_tokens=200)
+
+
+def test_agents_together_answer_as_one_alone(
+    engine: Engine, folders: list[Path], tmp_path: Path
+) -> None:
+    """Eight rows at once: each its own folder's answer, its trace under its name, in order."""
+    rows = [{"question": q, "dir": str(f), "n": [q]} for f in folders for q in QUESTIONS]
+    path = tmp_path / "r.jsonl"
+    results = triplepoint.map(factory, rows, to="local:4", engine=engine, results=path)
+
+    assert [(one["question"], one["dir"], one["n"]) for one in results] == [
+        (row["question"], row["dir"], row["n"]) for row in rows
+    ]
+    for one in results:
+        with Agent(engine, workspace=one["dir"], max_tokens=200, trace=False) as alone:
+            expected = alone.run(one["question"])
+        assert (one["status"], one["answer"]) == ("answered", expected.answer)
+        assert one["usage"]["generated"] == expected.usage.output_tokens
+        trace = Trace.load(tmp_path / one["trace"])
+        assert trace.answer == one["answer"]
+    again = triplepoint.map(factory, rows, engine=engine, results=path)
+    assert again == results
+
+
+def test_rows_are_what_an_agent_is_made_of(engine: Engine, folders: list[Path]) -> None:
+    """A schema, a folder that is not there, tools without a folder: each row gets its own."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    rows = make_rows(
+        [
+            ("", {"question": "How many?", "dir": str(folders[0]), "schema": schema}),
+            ("", {"question": "Hello", "dir": str(folders[0] / "missing")}),
+            ("", {"question": "Hello", "tools": ["edit"]}),
+            ("", {"question": "Hello", "model": "other"}),
+        ]
+    )
+    results, poison = Results(None), Results(None)
+    fleet = Fleet(parse_target("local:2"), engine=engine)
+    report = run_map(rows, Recipe(max_steps=2), fleet, results=results, poison=poison, traces=None)
+    found = list(results)
+
+    assert (report.failed, report.aside, len(found)) == (3, 0, 4)
+    assert found[0]["status"] in ("answered", "limit")
+    if found[0]["status"] == "answered":
+        assert isinstance(found[0]["output"]["n"], int)
+    assert "no such folder" in found[1]["error"]
+    assert "need a folder" in found[2]["error"]
+    assert "an engine has one alone" in found[3]["error"]
+
+
+def test_a_model_that_cannot_be_loaded_ends_the_run() -> None:
+    """It is not told a thousand times, once for each row."""
+    with pytest.raises(triplepoint.ModelError, match="no such model"):
+        triplepoint.map(factory, ["Hello"], model="missing.gguf")
+
+
+def test_errors_of_a_factory(engine: Engine) -> None:
+    """A bug is tried again and set aside; what is no agent is an error at once."""
+
+    def broken(engine: Any, row: dict[str, Any]) -> Any:
+        return row["missing"] if row["question"] == "a" else None
+
+    one, aside = triplepoint.map(broken, ["a", "b"], engine=engine, attempts=2)
+    assert (aside["status"], aside["error"]) == ("poison", "KeyError: 'missing'")
+    assert "must return an Agent, not NoneType" in one["error"]
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers are given up soon."""
+    monkeypatch.setattr(workers, "_FIRST_PAUSE", 0.02)
+
+
+def remote(engine: Any, row: dict[str, Any]) -> Agent:
+    assert isinstance(engine, RemoteEngine)
+    return Agent(engine)
+
+
+def test_two_servers_of_which_one_dies(quick: None) -> None:
+    """Its rows go to the other one; none is lost, none is answered twice."""
+    reports: list[MapReport] = []
+    with ExitStack() as stack:
+        good = stack.enter_context(openai_server(*[text("Yes.")] * 40))
+        dying = stack.enter_context(openai_server(text("Yes."), text("Yes."), *[503] * 90))
+        fleet = Fleet(parse_target(f"{good.url},{dying.url}", 2), patience_s=0.3)
+        results, poison = Results(None), Results(None)
+        rows = make_rows(("", {"question": f"q{n}"}) for n in range(30))
+        report = run_map(
+            rows,
+            remote,
+            fleet,
+            results=results,
+            poison=poison,
+            traces=None,
+            on_progress=reports.append,
+        )
+
+    assert (report.answered, report.aside) == (30, 0)
+    assert [one["row"] for one in results] == list(range(1, 31))
+    by = [one["worker"] for one in results]
+    assert by.count(good.url) >= 26
+    assert {one["usage"]["prompt"] for one in results} == {20}
+    assert any("503" in note or "busy" in note for note in report.notes)
+
+
+def test_no_server_is_left(quick: None) -> None:
+    """An error says so; what was answered is in the results."""
+    with openai_server(text("Yes."), *[503] * 90) as server:
+        fleet = Fleet(parse_target(server.url, 1), patience_s=0.2)
+        results, poison = Results(None), Results(None)
+        rows = make_rows(("", {"question": f"q{n}"}) for n in range(3))
+        with pytest.raises(FleetError, match=r"2 rows have no result.*has not responded"):
+            run_map(rows, remote, fleet, results=results, poison=poison, traces=None)
+
+    assert len(results) == 1
+
+
+def test_a_server_that_is_not_there(quick: None) -> None:
+    """The run ends when patience does."""
+    with openai_server() as server:
+        url = server.url
+    fleet = Fleet(parse_target(url, 1), patience_s=0.1)
+    results, poison = Results(None), Results(None)
+    with pytest.raises(FleetError, match="no worker is left; 1 rows"):
+        run_map(
+            make_rows([("", {"question": "q"})]),
+            remote,
+            fleet,
+            results=results,
+            poison=poison,
+            traces=None,
+        )
+
+
+def test_a_request_that_a_server_refuses_is_the_rows_fault(quick: None) -> None:
+    """The server answers others: the row is set aside after its tries."""
+    with openai_server(400, 400, text("Yes.")) as server:
+        fleet = Fleet(parse_target(server.url, 1))
+        results, poison = Results(None), Results(None)
+        run_map(
+            make_rows([("", {"question": "q"}), ("", {"question": "r"})]),
+            remote,
+            fleet,
+            results=results,
+            poison=poison,
+            traces=None,
+            limits=Limits(1),
+        )
+
+    assert len(poison) + len(results) == 2
+    assert len(poison) == 2 or "Yes." in [one["answer"] for one in results]
+
+
+@pytest.mark.parametrize(
+    ("to", "kind", "slots"),
+    [
+        ("local", "local", 4),
+        ("local:12", "local", 12),
+        ("http://a,https://b:1/v1", "http", 4),
+        ("auto", "ray", 4),
+        ("ray://host:10001", "ray", 4),
+    ],
+)
+def test_targets(to: str, kind: str, slots: int) -> None:
+    """Where rows can go."""
+    target = parse_target(to)
+    assert (target.kind, target.slots) == (kind, slots)
+    assert parse_target(to, 7).slots == 7
+
+
+@pytest.mark.parametrize("to", ["", "local:0", "nowhere", "http://", "ray:/x", 3, "local:2:3"])
+def test_no_targets(to: Any) -> None:
+    """What is none is told with what there is."""
+    with pytest.raises(SettingError, match=r"local:N|server URL"):
+        parse_target(to)
+
+
+def test_times() -> None:
+    """From now, of the clock, of a day."""
+    now = time.time()
+    assert parse_until("30m") == pytest.approx(now + 1800, abs=1)
+    assert 0 < parse_until("18:00") - now <= 86400 + 3600
+    assert time.localtime(parse_until("2030-01-02T03:04"))[:5] == (2030, 1, 2, 3, 4)
+    with pytest.raises(ValueError, match="tomorrow"):
+        parse_until("tomorrow")
+
+
+def test_arguments_of_map(engine: Engine, tmp_path: Path) -> None:
+    """What makes no sense is refused before anything is asked."""
+    bad_settings: list[tuple[dict[str, Any], type[Exception]]] = [
+        ({"order": "up"}, SettingError),
+        ({"max_cost": 1.0}, SettingError),
+        ({"price": {"gold": 1}}, SettingError),
+        ({"attempts": 0}, SettingError),
+        ({"engine": engine, "to": "auto"}, SettingError),
+        ({"options": {"gold": 1}}, SettingError),
+        ({"results": tmp_path / "missing" / "r.jsonl"}, RowError),
+    ]
+    for given, error in bad_settings:
+        with pytest.raises(error):
+            triplepoint.map(factory, ["q"], **given)
+    bad_rows: list[Any] = [[3], tmp_path / "missing.jsonl", 7, [{"question": ""}]]
+    for bad in bad_rows:
+        with pytest.raises(RowError):
+            triplepoint.map(factory, bad, engine=engine)
